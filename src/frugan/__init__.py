@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
     from frugan.api.plan.network_costs import info as info
+    from frugan.api.plan.plan_recipe import PlanOptions as PlanOptions
     from frugan.api.plan.plan_recipe import largest as largest
     from frugan.api.plan.plan_recipe import plan as plan
     from frugan.api.plan.report import PlanReport as PlanReport

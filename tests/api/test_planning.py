@@ -10,6 +10,7 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
+from api.planners import training_planner
 from frugan.api.plan.plan_recipe import PlanOptions, planner_of
 from frugan.api.plan.planner import Planner
 from frugan.api.plan.predictions import shipped_predictions
@@ -258,7 +259,7 @@ def test_training_that_does_not_fit_says_what_would(
 def _training_planner(said: list[str], small: str) -> TrainingPlanner:
     recipe = load_recipe(small, ["training.batch=32", "training.normalisation_batch=8"])
     options = TrainingOptions(device="cpu", micro_batch=32)
-    return TrainingPlanner(recipe, small, options, torch.device("cpu"), FP32, said.append)
+    return training_planner(recipe, options, torch.device("cpu"), FP32, said.append, name=small)
 
 
 @pytest.mark.usefixtures("by_formula")

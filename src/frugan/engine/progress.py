@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchema
 from pydantic_core import core_schema
 
 from frugan.contract.settings import CHANGEABLE
+from frugan.errors import BadInput
 
 Unit = Literal["steps", "images", "seconds", "endless"]
 
@@ -51,6 +52,21 @@ class Duration:
         if amount != int(amount):
             raise ValueError(f"duration {text!r}: expected a whole number of {unit}")
         return cls(amount, "steps" if unit.startswith("step") else "images", text)
+
+    @classmethod
+    def parse_seconds(cls, text: str, option: str) -> float:
+        """Seconds of a time such as "23h" that an option of a command was given.
+
+        Raises:
+            BadInput: it is none.
+        """
+        try:
+            duration = cls.parse(text)
+        except ValueError as error:
+            raise BadInput(f"{option} {text}: {error}") from error
+        if duration.unit != "seconds":
+            raise BadInput(f"{option} {text}: expected a time such as 23h or 90min")
+        return duration.amount
 
     def __str__(self) -> str:
         return self.text

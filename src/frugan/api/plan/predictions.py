@@ -1,7 +1,7 @@
 """Predictions of a recipe's plans: where they are kept, and a second process that runs plans beside this one.
 
-The work is Python's, and threads cannot share it. `python -m frugan.api.plan.predictions` reads what is trained from its
-first line, then a job from each line, and writes a line of JSON for each.
+The work is Python's, and threads cannot share it. `python -m frugan.api.plan.predictions` reads what is trained from
+its first line, then a job from each line, and writes a line of JSON for each.
 """
 
 import hashlib

@@ -116,7 +116,7 @@ def sample(
         torch.no_grad(),
         prepared_together(networks, opened_networks.layout),
     ):
-        feed = opened.enter_context(feeding(given, recipe, pinning=None, workers=0)) if given else None
+        feed = opened.enter_context(feeding(given, recipe, torch.device("cpu"), workers=0)) if given else None
         for name, asked in _requests(recipe, request).items():
             grid = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
             paths.append(folder / f"{name}.png")

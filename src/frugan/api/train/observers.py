@@ -1,6 +1,5 @@
 """Who reads a training's events while it goes on: watches that warn, its losses, trackers of experiments."""
 
-import secrets
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +27,6 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
-from frugan.files import atomic_file
 from frugan.memory.cards import is_spilling
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
 from frugan.recipe.recipe import Recipe
@@ -319,7 +317,9 @@ def _wandb(run: Path, project: str) -> Iterator[Follow]:
         import wandb  # noqa: PLC0415  (an extra of its own)
     except ImportError as error:
         raise BadInput(f"--wandb {project}: Weights & Biases is not installed: pip install wandb") from error
-    session = wandb.init(project=project, name=run.name, dir=str(run), id=_wandb_id(run), resume="allow")
+    session = wandb.init(
+        project=project, name=run.name, dir=str(run), id=RunFolder(run).called_at_wandb(), resume="allow"
+    )
 
     def follow(event: Event) -> None:
         if event.get("event") == "start":
@@ -333,18 +333,6 @@ def _wandb(run: Path, project: str) -> Iterator[Follow]:
         yield follow
     finally:
         session.finish()
-
-
-def _wandb_id(run: Path) -> str:
-    """What a run is called there, whenever it goes on: kept in its folder, as another folder may have its name."""
-    file = RunFolder(run).wandb_id
-    try:
-        return file.read_text("utf-8").strip()
-    except FileNotFoundError:
-        made = secrets.token_hex(8)
-        with atomic_file(file) as beside:
-            beside.write_text(made + "\n", "utf-8")
-        return made
 
 
 def _sheets(run: Path, event: Mapping[str, Any]) -> list[Path]:

@@ -1,0 +1,174 @@
+"""How a run is opened to train it: by the first rank, which alone has its folder, and by the others beside it."""
+
+import shlex
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
+from frugan.api.progress import Progress, Say, quiet
+from frugan.api.setup import refuse_full_disk, refuse_too_large
+from frugan.api.train.init import Start
+from frugan.api.train.recovery import refuse_other_recipe
+from frugan.api.train.run import TrainingOptions, TrainRun
+from frugan.contract.data import RunData
+from frugan.engine.events import EventLog, NoEvents
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import Ranks
+from frugan.engine.requests import KEYS_HINT, SIGNALS, listening, stop_on_signals
+from frugan.engine.run_folder import RunFolder, no_room
+from frugan.errors import BadInput
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the first rank tells the others of a run, so that they need nothing of its folder."""
+
+    recipe: Mapping[str, Any]  # JSON values
+    # name, folder, data: as in `TrainRun`
+    name: str
+    folder: Path
+    data: Mapping[str, RunData]
+    known: Mapping[str, RunData]  # what the run was trained on last; empty: it is new
+    map_classes: Mapping[str, str] | None  # as for `train`
+
+
+@contextmanager
+def locked(run: TrainRun, facts: RunFacts) -> Iterator[TrainRun]:
+    """The run as the first rank has it: locked, with its events and what may be asked for while it goes on."""
+    folder, options, say = run.folder, run.options, run.say
+    is_new, goes_on = not folder.path.exists(), run.recipe.saving.when_full == "go-on"
+    try:
+        with (
+            folder.locked(say),
+            stop_on_signals(say) as stop,
+            listening(folder.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
+            EventLog(folder.events, no_room if goes_on else lambda _: False) as log,
+        ):
+            if keys and run.ranks.size == 1:  # torchrun keeps the console to itself
+                say(KEYS_HINT)
+            run.ranks.pass_on(stop)
+            run.ranks.broadcast(facts)
+            for _ in _TURNS:
+                run.ranks.barrier()  # the others open their pictures
+            yield replace(run, log=log, stop=stop, requests=requests)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(folder.path)) from error  # a write does not say to where
+    except BadInput:
+        if is_new and not folder.exists:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+_TURNS = (True, False)
+"""Whether the first ranks of each machine open pictures now: what is prepared of them, is prepared once on each."""
+
+
+@contextmanager
+def taken_part_in(data: Data, options: TrainingOptions, ranks: Ranks, say: Say) -> Iterator[TrainRun]:
+    """The run as any rank but the first has it, which touches no run folder.
+
+    Raises:
+        BadInput: this rank has other pictures than the first one.
+    """
+    with stop_on_signals(quiet) as stop, _requests_ignored():
+        ranks.pass_on(stop)
+        nothing: Any = None
+        facts: RunFacts = ranks.broadcast(nothing)
+        recipe = parse_recipe(facts.recipe, "the first rank's recipe")
+        sources: Mapping[str, Any] = {}
+        for turn in _TURNS:
+            if turn == (Place.here().local_rank == 0):
+                sources = open_sources(recipe, data, quiet, None, facts.known, facts.map_classes)
+            ranks.barrier()
+        for source, known in facts.data.items():
+            if sources[source].digest != known.digest:
+                raise BadInput(f"{ranks.name}: --data holds other pictures for {source!r} there than on the first rank")
+        yield TrainRun(
+            recipe=recipe,
+            name=facts.name,
+            sources=sources,
+            data=facts.data,
+            folder=RunFolder(facts.folder),
+            log=NoEvents(),
+            options=options,
+            say=lambda line: say(f"{ranks.name}: {line}"),
+            stop=stop,
+            ranks=ranks,
+        )
+
+
+@contextmanager
+def _requests_ignored() -> Iterator[None]:
+    """Signals that ask the first rank for something shall not end the others."""
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def refuse_early(loaded: Recipe, run: RunFolder, init: str | Path | None, init_classes: str | None) -> Start | None:
+    """Refuse what can be refused before the pictures are read.
+
+    Returns:
+        What a new run starts from.
+
+    Raises:
+        BadInput: of the run's folder, its recipe, the room for it, or the weights that it starts from.
+    """
+    run.refuse_other_files()
+    refuse_other_recipe(run, loaded)
+    refuse_too_large(loaded)
+    refuse_full_disk(loaded, run.path)
+    return Start.of(init, init_classes)
+
+
+def open_pictures(
+    words: str | None,
+    loaded: Recipe,
+    run: RunFolder,
+    data: Data,
+    map_classes: Mapping[str, str] | None,
+    say: Say,
+    progress: Progress | None,
+) -> tuple[Mapping[str, Any], RunFacts]:
+    """Open the pictures, find out what their classes are called in the run, and what other ranks need of both."""
+    known = last_run_data(run)
+    sources = open_sources(loaded, data, say, progress, known, map_classes)
+    if words is not None and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+        for line in advice(loaded, sources):
+            say(line)
+    trained_on = run_data_of(loaded, sources, known, map_classes)
+    if map_classes is not None and not known:
+        say("--map-class is ignored: a new run takes its classes from its pictures")
+    for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
+        say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
+    facts = loaded.model_dump(mode="json")
+    return sources, RunFacts(facts, words or loaded.family, run.path, trained_on, known, map_classes)
+
+
+def command_of(run: RunFolder, data: Data, options: TrainingOptions, ranks: Ranks) -> str | None:
+    """What goes on with a run, typed; None where its pictures are in no file."""
+    named = data if isinstance(data, Mapping) else {"": data}
+    started = ["torchrun", f"--nproc-per-node={ranks.local_size}", "-m"] if ranks.size > 1 else []
+    words = [*started, "frugan", "train", str(run.path)]
+    for name, path in named.items():
+        if not isinstance(path, str | Path):
+            return None
+        words += ["--data", f"{name}={path}" if name else str(path)]
+    if ranks.size == 1 and options.device != "auto":
+        words += ["--device", options.device]
+    if options.memory is not None:
+        words += ["--memory", options.memory]
+    return shlex.join(words)
