@@ -140,7 +140,7 @@ def test_without_a_compiler_the_written_step_is_planned(tmp_path: Path, monkeypa
         monkeypatch.setattr(compiled_phases, "missing_compiler", lambda _, missing=missing: missing)
         device = torch.device("cpu")
         planner = training_planner(recipe, CPU, device, resolve_precision("fp32", device), print)
-        assert planner.planner().training.compiled == compiled
+        assert planner.planner.training.compiled == compiled
 
 
 def test_the_switch_of_the_command_is_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

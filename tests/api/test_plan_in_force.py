@@ -118,8 +118,8 @@ def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, pla
     planner = planned()
     card.free, card.reserved = 100 * MIB, 620 * MIB  # 720 for torch, of which libraries take 320
     plan = planner.next(Plan(512, BF16), "G", FULL)
-    reserved_bytes = planner.planner().search.run(plan).prediction.reserved_bytes
-    assert reserved_bytes <= 400 * MIB < 0.6 * planner.planner().search.run(Plan(512, BF16)).prediction.reserved_bytes
+    reserved_bytes = planner.planner.search.run(plan).prediction.reserved_bytes
+    assert reserved_bytes <= 400 * MIB < 0.6 * planner.planner.search.run(Plan(512, BF16)).prediction.reserved_bytes
     card.free = 60 * MIB
     card.reserved = 310 * MIB
     with pytest.raises(TrainingFailed, match=r"no plan takes less, and there is room for 50 MiB \(CUDA out of memory"):
@@ -130,7 +130,7 @@ def test_a_budget_holds_for_the_next_plan_too(planned: Planned) -> None:
     planner = planned()
     planner.asked_bytes = 1000 * MIB
     plan = planner.next(Plan(512, BF16), "G", FULL)
-    assert planner.planner().search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
+    assert planner.planner.search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
 
 
 def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(planned: Planned, said: list[str]) -> None:
@@ -171,7 +171,7 @@ def test_each_rank_plans_for_its_own_share(planned: Planned) -> None:
     for rank in (0, 1):
         planner = planned(OneRank(rank, 2, (480, 32)))
         plans[rank] = planner.own(Plan(8, BF16), None)
-        assert planner.planner().search.space.training.batch == (480, 32)[rank]
+        assert planner.planner.search.space.training.batch == (480, 32)[rank]
     assert plans[1].micro_batch == 32
     assert plans[0].micro_batch > 32
     assert planned(OneRank(1, 2, (480, 32)), micro_batch=64).own(Plan(64, BF16), None).micro_batch == 32
@@ -180,14 +180,14 @@ def test_each_rank_plans_for_its_own_share(planned: Planned) -> None:
 def test_what_does_not_divide_is_planned_for_the_largest_share(planned: Planned) -> None:
     planner = planned(OneRank(0, 3))  # 22, 21 and 21 groups
     assert _first(planner, None).micro_batch <= 176
-    assert planner.planner().search.space.training.batch == 176
+    assert planner.planner.search.space.training.batch == 176
 
 
 def test_parts_of_a_group_are_planned_as_such(card: Pretended, tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path), ["training.batch=64", "training.normalisation_batch=64"])
     planner = training_planner(recipe, TrainingOptions(), CUDA, BF16, print, ranks=OneRank(3, 4))
     assert _first(planner, None).micro_batch == 16
-    training = planner.planner().search.space.training
+    training = planner.planner.search.space.training
     assert (training.in_parts, training.batch, training.group, training.ranks) == (True, 16, 16, 4)
     common = Plan(16, BF16, {"G": ("blocks.0",)})
     assert planner.own(common, None) is common  # all run the same forwards
@@ -226,7 +226,7 @@ def test_a_plan_keeps_no_more_beside_the_card_than_the_computer_has(
     """Pinned memory cannot be swapped: the system would kill the process."""
     monkeypatch.setattr(plan_in_force, "host_bytes", lambda: has)
     training = planned()
-    with training.planner() as planner:
+    with training.planner as planner:
         report = planner.report(12 * GIB)
         report = replace(report, rung=replace(report.rung, host_bytes=10 * GIB))
         assert training._within_host_memory(planner, report, 12 * GIB).rung.host_bytes == kept
@@ -238,7 +238,7 @@ def test_what_is_asked_for_and_finds_no_host_memory_is_refused(
 ) -> None:
     monkeypatch.setattr(plan_in_force, "host_bytes", lambda: 8 * GIB)
     training = planned(use=("ema-on-host",))
-    with training.planner() as planner:
+    with training.planner as planner:
         report = planner.report(12 * GIB)
         report = replace(report, rung=replace(report.rung, host_bytes=10 * GIB))
         with pytest.raises(BadInput, match=r"^ema-on-host: this plan would keep 10.00 GiB in the computer's memory"):

@@ -3,7 +3,7 @@
 import shlex
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.requests import KEYS_HINT, SIGNALS, listening, stop_on_signals
 from frugan.engine.run_folder import RunFolder, no_room
 from frugan.errors import BadInput
-from frugan.recipe.loading import parse_recipe
+from frugan.recipe.loading import load_recipe, parse_recipe, rule_followed, stages_overridden
 from frugan.recipe.recipe import Recipe
 
 
@@ -116,6 +116,16 @@ def _requests_ignored() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
+    """Load a recipe, unless it is, and say what overriding its fields does besides."""
+    if not isinstance(recipe, str):
+        return recipe
+    loaded = load_recipe(recipe, overrides)
+    for line in (*stages_overridden(recipe, overrides), *rule_followed(recipe, overrides)):
+        say(line)
+    return loaded
 
 
 def refuse_early(loaded: Recipe, run: RunFolder, init: str | Path | None, init_classes: str | None) -> Start | None:

@@ -1,6 +1,6 @@
 """The plan that a training has in force: gone on with, made by the planner, or made smaller when memory runs out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -36,7 +36,12 @@ MOST_OF_HOST = 0.75
 
 @dataclass
 class TrainingPlanner:
-    """Chooses plans for a recipe on the device that trains it."""
+    """Chooses plans for a run on the device that trains it.
+
+    `Planner` finds plans for a card that need not be there; what stands here, only a training knows: the plan that it
+    goes on with, its ranks' shares, what is free at this moment, what ran out, and that on a processor without a budget
+    there is nothing to choose.
+    """
 
     run: TrainRun  # what is trained, as it was asked for; is told of every choice
     # device, precision: where and how
@@ -94,9 +99,8 @@ class TrainingPlanner:
                 f"each takes its part of it in one forward, here {len(share.samples)}; leave out --micro-batch"
             )
         # what is asked for holds for all ranks: it may be as large as the largest share
-        check_micro_batch(
-            asked, len(share.samples) if self.run.ranks.proportions is None else self.run.recipe.training.batch, group
-        )
+        most = len(share.samples) if self.run.ranks.proportions is None else self.run.training.batch
+        check_micro_batch(asked, most, group)
 
     def _only_plan(self) -> Plan:
         """The plan on a CPU without a budget: there is one memory, and nothing has to be searched for."""
@@ -137,7 +141,7 @@ class TrainingPlanner:
             self.run.choose_here(
                 f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory"
             )
-        with self.planner() as planner:
+        with self.planner as planner:
             report = self._within_host_memory(planner, planner.report(budget_bytes), budget_bytes)
         for line in report.decisions:
             self.run.choose_here(line)
@@ -205,7 +209,10 @@ class TrainingPlanner:
         if not messages:
             return loaded, plan
         release_memory(self.device)
-        plan = self._next_to_load(plan, messages[0])
+        # what stays on the card between steps goes from it
+        away = {"optimizer-on-host"} | ({"ema-on-host"} if self.run.recipe.kind.averaged() else set())
+        use = away - {*self.run.options.avoid} if self._on_card else set[str]()
+        plan = self._smaller(plan, "while networks and their state were loaded", messages[0], use=use)
         with told_when_full(self.device, "the networks and their state were loaded by the smaller plan as well"):
             return load(plan), plan
 
@@ -215,32 +222,21 @@ class TrainingPlanner:
         Raises:
             TrainingFailed: there is none.
         """
-        reason = message.partition("\n")[0]
-        self.run.choose_here(
-            f"out of memory in phase {phase}: {reason}. Nothing was changed by it; looking for a smaller plan"
-        )
-        return self._smaller(plan, f"in phase {phase}", reason, use=set())
+        return self._smaller(plan, f"in phase {phase}", message, ". Nothing was changed by it")
 
-    def _next_to_load(self, plan: Plan, message: str) -> Plan:
-        """A plan that keeps less on the card between steps than one whose networks and state did not find room.
+    def _smaller(self, plan: Plan, where: str, message: str, lost: str = "", use: Collection[str] = ()) -> Plan:
+        """The fastest plan that takes less, and no more than there is room for now.
 
         Raises:
             TrainingFailed: there is none.
         """
         reason = message.partition("\n")[0]
-        self.run.choose_here(
-            f"out of memory while networks and their state were loaded: {reason}; looking for a smaller plan"
-        )
-        away = {"optimizer-on-host"} | ({"ema-on-host"} if self.run.recipe.kind.averaged() else set())
-        use = away - {*self.run.options.avoid} if self._on_card else set[str]()
-        return self._smaller(plan, "while networks and their state were loaded", reason, use=use)
-
-    def _smaller(self, plan: Plan, where: str, reason: str, use: set[str]) -> Plan:
-        """The fastest plan that takes less, and no more than there is room for now."""
+        self.run.choose_here(f"out of memory {where}: {reason}{lost}; looking for a smaller plan")
         # what was asked for has proved too much, but for what all ranks do together
         asked, avoid = self._shared_out_as(plan)
         room = self._room_bytes()
-        with self.planner(Wishes(use=use | asked, avoid={*self.run.options.avoid, *avoid})) as planner:
+        wishes = Wishes(use={*use, *asked}, avoid={*self.run.options.avoid, *avoid})
+        with self.planner.wishing(wishes) as planner:
             choice, now = planner.smaller(plan, STEP_DOWN, room)
         if choice is None:
             free = "" if room is None else f", and there is room for {show_size(room)}"
@@ -294,12 +290,9 @@ class TrainingPlanner:
         asked = {*options.use, *(name for name, given in flags.items() if given), *shared_out}
         return Wishes(micro_batch, asked, {*options.avoid, *whole})
 
-    def planner(self, wishes: Wishes | None = None) -> Planner:
-        """What finds plans for this rank's share.
-
-        Args:
-            wishes: None: as the options have it.
-        """
+    @cached_property
+    def planner(self) -> Planner:
+        """What finds plans for this rank's share."""
         # The recipe as it would be if every rank had this one's share; not compiled where there is no compiler: then
         # steps run as they are written.
         recipe, share, ranks = self.run.recipe, self._own_share, self.run.ranks.size
@@ -312,7 +305,7 @@ class TrainingPlanner:
             card=self._card,
             precision=self.precision,
             target="cuda" if self._on_card else "cpu",
-            wishes=wishes or self._wishes,
+            wishes=self._wishes,
             name=self.run.name,
             gpus=ranks,
             in_parts=share.team is not None,

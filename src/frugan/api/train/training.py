@@ -13,7 +13,7 @@ from frugan.api.devices import joined_ranks
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin
 from frugan.api.train.observers import following
-from frugan.api.train.open_run import command_of, locked, open_pictures, refuse_early, taken_part_in
+from frugan.api.train.open_run import command_of, locked, open_pictures, recipe_asked_for, refuse_early, taken_part_in
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.run import TrainingOptions, TrainingResult, TrainRun
 from frugan.engine.device import release_memory
@@ -21,7 +21,6 @@ from frugan.engine.events import Event, NoEvents
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.step_log import Diverged
 from frugan.engine.threads import threads_put_back
-from frugan.recipe.loading import load_recipe, rule_followed, stages_overridden
 from frugan.recipe.recipe import Recipe
 
 
@@ -86,10 +85,7 @@ def train(
         opened.enter_context(threads_put_back())
         if ranks.rank == 0:
             words = recipe if isinstance(recipe, str) else None
-            loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
-            if words is not None:
-                for line in (*stages_overridden(words, overrides), *rule_followed(words, overrides)):
-                    say(line)
+            loaded = recipe_asked_for(recipe, overrides, say)
             folder = RunFolder.to_train(words, loaded.family, out)
             start = refuse_early(loaded, folder, init, init_classes)
             sources, facts = open_pictures(words, loaded, folder, data, map_classes, say, progress)
