@@ -12,7 +12,7 @@ from frugan.api.report import page_of
 from frugan.api.train import recovery
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.engine.accelerator.processor import Processor
+from frugan.engine.accelerator.base import Processor
 from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.events import Event, read_events
 from frugan.engine.precision import Precision
