@@ -12,7 +12,6 @@ from typing import Any
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
-from frugan.api.train.init import Start
 from frugan.api.train.recovery import refuse_other_recipe
 from frugan.api.train.run import TrainingOptions, TrainRun
 from frugan.contract.data import RunData
@@ -36,12 +35,15 @@ class RunFacts:
     folder: Path
     data: Mapping[str, RunData]
     known: Mapping[str, RunData]  # what the run was trained on last; empty: it is new
-    map_classes: Mapping[str, str] | None  # as for `train`
 
 
 @contextmanager
-def locked(run: TrainRun, facts: RunFacts) -> Iterator[TrainRun]:
-    """The run as the first rank has it: locked, with its events and what may be asked for while it goes on."""
+def locked(run: TrainRun, known: Mapping[str, RunData]) -> Iterator[TrainRun]:
+    """The run as the first rank has it: locked, with its events and what may be asked for while it goes on.
+
+    Args:
+        known: what it was trained on last; empty: it is new.
+    """
     folder, options, say = run.folder, run.options, run.say
     is_new, goes_on = not folder.path.exists(), run.recipe.saving.when_full == "go-on"
     try:
@@ -54,7 +56,7 @@ def locked(run: TrainRun, facts: RunFacts) -> Iterator[TrainRun]:
             if keys and run.ranks.size == 1:  # torchrun keeps the console to itself
                 say(KEYS_HINT)
             run.ranks.pass_on(stop)
-            run.ranks.broadcast(facts)
+            run.ranks.broadcast(RunFacts(run.recipe.model_dump(mode="json"), run.name, folder.path, run.data, known))
             for _ in _TURNS:
                 run.ranks.barrier()  # the others open their pictures
             yield replace(run, log=log, stop=stop, requests=requests)
@@ -73,7 +75,9 @@ _TURNS = (True, False)
 
 
 @contextmanager
-def taken_part_in(data: Data, options: TrainingOptions, ranks: Ranks, say: Say) -> Iterator[TrainRun]:
+def taken_part_in(
+    data: Data, map_classes: Mapping[str, str] | None, options: TrainingOptions, ranks: Ranks, say: Say
+) -> Iterator[TrainRun]:
     """The run as any rank but the first has it, which touches no run folder.
 
     Raises:
@@ -87,7 +91,7 @@ def taken_part_in(data: Data, options: TrainingOptions, ranks: Ranks, say: Say) 
         sources: Mapping[str, Any] = {}
         for turn in _TURNS:
             if turn == (Place.here().local_rank == 0):
-                sources = open_sources(recipe, data, quiet, None, facts.known, facts.map_classes)
+                sources = open_sources(recipe, data, quiet, None, facts.known, map_classes)
             ranks.barrier()
         for source, known in facts.data.items():
             if sources[source].digest != known.digest:
@@ -128,35 +132,39 @@ def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -
     return loaded
 
 
-def refuse_early(loaded: Recipe, run: RunFolder, init: str | Path | None, init_classes: str | None) -> Start | None:
-    """Refuse what can be refused before the pictures are read.
-
-    Returns:
-        What a new run starts from.
+def refuse_early(loaded: Recipe, run: RunFolder) -> None:
+    """Refuse what can be refused before anything is read.
 
     Raises:
-        BadInput: of the run's folder, its recipe, the room for it, or the weights that it starts from.
+        BadInput: of the run's folder, its recipe, or the room for it.
     """
     run.refuse_other_files()
     refuse_other_recipe(run, loaded)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
-    return Start.of(init, init_classes)
 
 
 def open_pictures(
-    words: str | None,
     loaded: Recipe,
     run: RunFolder,
     data: Data,
     map_classes: Mapping[str, str] | None,
     say: Say,
     progress: Progress | None,
-) -> tuple[Mapping[str, Any], RunFacts]:
-    """Open the pictures, find out what their classes are called in the run, and what other ranks need of both."""
+    *,
+    by_name: bool,
+) -> tuple[Mapping[str, Any], dict[str, RunData], dict[str, RunData]]:
+    """Open the pictures, and find out what their classes are called in the run.
+
+    Args:
+        by_name: whether the recipe was asked for by its name or path: what would do better is said then.
+
+    Returns:
+        The opened sources, what the run is trained on from now on, and what it was trained on last.
+    """
     known = last_run_data(run)
     sources = open_sources(loaded, data, say, progress, known, map_classes)
-    if words is not None and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+    if by_name and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
         for line in advice(loaded, sources):
             say(line)
     trained_on = run_data_of(loaded, sources, known, map_classes)
@@ -164,8 +172,7 @@ def open_pictures(
         say("--map-class is ignored: a new run takes its classes from its pictures")
     for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
         say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
-    facts = loaded.model_dump(mode="json")
-    return sources, RunFacts(facts, words or loaded.family, run.path, trained_on, known, map_classes)
+    return sources, trained_on, known
 
 
 def command_of(run: RunFolder, data: Data, options: TrainingOptions, ranks: Ranks) -> str | None:

@@ -12,6 +12,7 @@ from frugan.api.data import Data
 from frugan.api.devices import joined_ranks
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin
+from frugan.api.train.init import Start
 from frugan.api.train.observers import following
 from frugan.api.train.open_run import command_of, locked, open_pictures, recipe_asked_for, refuse_early, taken_part_in
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
@@ -87,13 +88,16 @@ def train(
             words = recipe if isinstance(recipe, str) else None
             loaded = recipe_asked_for(recipe, overrides, say)
             folder = RunFolder.to_train(words, loaded.family, out)
-            start = refuse_early(loaded, folder, init, init_classes)
-            sources, facts = open_pictures(words, loaded, folder, data, map_classes, say, progress)
+            refuse_early(loaded, folder)
+            start, by_name = Start.of(init, init_classes), words is not None
+            sources, trained_on, known = open_pictures(
+                loaded, folder, data, map_classes, say, progress, by_name=by_name
+            )
             run = TrainRun(
                 recipe=loaded,
-                name=facts.name,
+                name=words or loaded.family,
                 sources=sources,
-                data=facts.data,
+                data=trained_on,
                 folder=folder,
                 log=NoEvents(),
                 options=options,
@@ -102,13 +106,13 @@ def train(
                 command=command_of(folder, data, options, ranks),
                 ranks=ranks,
             )
-            run = opened.enter_context(locked(run, facts))
+            run = opened.enter_context(locked(run, known))
             run.log.subscribe(show)
             project = options.wandb_project
             follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=project)
             run.log.subscribe(opened.enter_context(follow))
         else:
-            run = opened.enter_context(taken_part_in(data, options, ranks, say))
+            run = opened.enter_context(taken_part_in(data, map_classes, options, ranks, say))
 
         # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
         recovery = NOTHING_HAPPENED
