@@ -173,7 +173,7 @@ def plan_together(
         with planner:
             report = planner.report(budget_bytes, say=options.say)
     sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.savers else None)
-    shares = tuple(_share(each, dealt[each.share], budget_bytes, alone_seconds) for _, each in planned)
+    shares = tuple(CardShare(dealt[each.share], each, alone_seconds) for _, each in planned)
     together = Together(shares, link, sums, between_seconds, whole.batch)
     return replace(
         report,
@@ -199,19 +199,6 @@ def _planned(
                 sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
                 planned[at] = sharing, _report(sharing, budget_bytes)
     return planned
-
-
-def _share(report: PlanReport, count: int, budget_bytes: int, alone_seconds: float) -> CardShare:
-    return CardShare(
-        card=report.card.name,
-        count=count,
-        samples=report.share,
-        rung=report.rung,
-        budget_bytes=budget_bytes,
-        fits=report.fits,
-        compute_seconds=report.choice.whole_seconds,
-        alone_seconds=alone_seconds,
-    )
 
 
 def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:

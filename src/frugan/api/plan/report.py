@@ -57,27 +57,28 @@ class Rung:
 class CardShare:
     """Cards that take equally much of every batch."""
 
-    card: str  # name
     count: int  # how many
-    samples: int  # of a batch that each sees
-    rung: Rung  # its plan
-    budget_bytes: int  # on each
-    fits: bool  # whether the plan keeps to that
-    compute_seconds: float  # of an average step on its part
+    report: "PlanReport"  # of one of them, on its part
     alone_seconds: float  # of an average step on the whole batch, if one of them trained alone
+
+    @property
+    def compute_seconds(self) -> float:
+        """Of an average step on its part."""
+        return self.report.choice.whole_seconds
 
     def as_json(self) -> dict[str, Any]:
         """For a program to read."""
+        own = self.report
         return {
-            "card": self.card,
+            "card": own.card.name,
             "count": self.count,
-            "samples": self.samples,
-            "micro_batch": self.rung.micro_batch,
-            "accumulation": self.rung.accumulation,
-            "savers": list(self.rung.savers),
-            "peak_bytes": self.rung.peak_bytes,
-            "budget_bytes": self.budget_bytes,
-            "fits": self.fits,
+            "samples": own.share,
+            "micro_batch": own.micro_batch,
+            "accumulation": own.accumulation,
+            "savers": list(own.savers),
+            "peak_bytes": own.peak_bytes,
+            "budget_bytes": own.budget_bytes,
+            "fits": own.fits,
             "compute_seconds": self.compute_seconds,
             "alone_seconds": self.alone_seconds,
         }
@@ -158,12 +159,13 @@ class Together:
         columns = ["cards", "samples on each", "micro-batch", "memory savings", "peak", "of"]
         table = Table(*columns, *(["computes", "waits"] if timed else []), box=None, pad_edge=False)
         for each in self.shares:
+            own, budget = each.report, _gib(each.report.budget_bytes or 0)
             row = [
-                f"{each.count} x {each.card}",
-                str(each.samples),
-                *_plan_cells(each.rung),
-                _gib(each.rung.peak_bytes),
-                _gib(each.budget_bytes) if each.fits else f"{_gib(each.budget_bytes)}: too little",
+                f"{each.count} x {own.card.name}",
+                str(own.share),
+                *_plan_cells(own.rung),
+                _gib(own.peak_bytes),
+                budget if own.fits else f"{budget}: too little",
             ]
             waits = f"{self.idle_share(each.compute_seconds):.1%}"
             table.add_row(*row, *([_seconds(each.compute_seconds), waits] if timed else []))

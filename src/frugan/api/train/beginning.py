@@ -11,7 +11,7 @@ import torch
 from frugan.api.devices import card_identity, misspelt_cards, told_when_full, use_device
 from frugan.api.networks import weights_metadata
 from frugan.api.train.init import refuse_untaught, start_from
-from frugan.api.train.observers import LossHistory, collapse_watch, gradient_watch, spill_watch
+from frugan.api.train.observers import watch
 from frugan.api.train.opening import Opening
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import (
@@ -77,10 +77,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     state, plan = start.state, start.plan
     shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
 
-    # Who reads the events from the first one on.
-    losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
-    for reader in (losses.add, collapse_watch(run), gradient_watch(run), spill_watch(run, start.state.device)):
-        run.log.subscribe(reader)
+    losses = watch(run, state.device)
     if run.is_first:
         _write_down(run, state)
 

@@ -171,41 +171,34 @@ def _variety_watch(run: TrainRun) -> VarietyWatch | None:
     return VarietyWatch(run.recipe, pictures)
 
 
-def collapse_watch(run: TrainRun) -> Callable[[Event], None]:
-    """Warns where losses, gradients or variety look like a collapse."""
-    signs = CollapseSigns()
+def watch(run: TrainRun, device: torch.device) -> LossHistory:
+    """Have a run's events read from here on: its losses are kept, and what looks wrong is told.
+
+    That is a collapse, by losses, gradients or variety; parameters that get no gradient, and fp16 that turns gradients
+    into zeros; and, once, at a checkpoint, a driver that moves a full card's memory to the host (Windows).
+
+    Returns:
+        The losses, with those so far, which grow.
+    """
+    losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
+    signs: tuple[CollapseSigns, GradientSigns] = CollapseSigns(), GradientSigns()
+    spilling = False
 
     def look(event: Event) -> None:
-        for line in signs.look(event):
-            run.warn(int(event["step"]), line)
-
-    return look
-
-
-def gradient_watch(run: TrainRun) -> Callable[[Event], None]:
-    """Warns of parameters that get no gradient, and of fp16 that turns gradients into zeros."""
-    signs = GradientSigns()
-
-    def look(event: Event) -> None:
-        for line in signs.look(event):
-            run.warn(int(event["step"]), line)
-
-    return look
-
-
-def spill_watch(run: TrainRun, device: torch.device) -> Callable[[Event], None]:
-    """Says once, at a checkpoint, that a driver moves a full card's memory to the host (Windows)."""
-    said: list[bool] = []
-
-    def look(event: Event) -> None:
-        if event["event"] == "checkpoint" and not said and is_spilling(device):
-            said.append(True)
+        nonlocal spilling
+        losses.add(event)
+        for each in signs:
+            for line in each.look(event):
+                run.warn(int(event["step"]), line)
+        if event["event"] == "checkpoint" and not spilling and is_spilling(device):
+            spilling = True
             run.choose(
                 "the card is full: this system's driver may be moving memory to the computer's own, which is many "
                 "times slower; close other programs, or resume with a smaller --memory"
             )
 
-    return look
+    run.log.subscribe(look)
+    return losses
 
 
 def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:
