@@ -18,7 +18,7 @@ from frugan.contract.data import RunData
 from frugan.engine.events import EventLog, NoEvents
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Ranks
-from frugan.engine.requests import KEYS_HINT, SIGNALS, listening, stop_on_signals
+from frugan.engine.requests import KEYS_HINT, SIGNALS, handled, listening, stop_on_signals
 from frugan.engine.run_folder import RunFolder, no_room
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe, parse_recipe, rule_followed, stages_overridden
@@ -83,7 +83,8 @@ def taken_part_in(
     Raises:
         BadInput: this rank has other pictures than the first one.
     """
-    with stop_on_signals(quiet) as stop, _requests_ignored():
+    # signals that ask the first rank for something shall not end the others
+    with stop_on_signals(quiet) as stop, handled(SIGNALS, signal.SIG_IGN):
         ranks.pass_on(stop)
         nothing: Any = None
         facts: RunFacts = ranks.broadcast(nothing)
@@ -108,18 +109,6 @@ def taken_part_in(
             stop=stop,
             ranks=ranks,
         )
-
-
-@contextmanager
-def _requests_ignored() -> Iterator[None]:
-    """Signals that ask the first rank for something shall not end the others."""
-    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
