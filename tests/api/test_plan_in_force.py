@@ -170,11 +170,11 @@ def test_each_rank_plans_for_its_own_share(planned: Planned) -> None:
     plans = {}
     for rank in (0, 1):
         planner = planned(OneRank(rank, 2, (480, 32)))
-        plans[rank] = planner.own(Plan(8, BF16), None)
+        plans[rank] = planner.own_plan(Plan(8, BF16), None)
         assert planner.planner.search.space.training.batch == (480, 32)[rank]
     assert plans[1].micro_batch == 32
     assert plans[0].micro_batch > 32
-    assert planned(OneRank(1, 2, (480, 32)), micro_batch=64).own(Plan(64, BF16), None).micro_batch == 32
+    assert planned(OneRank(1, 2, (480, 32)), micro_batch=64).own_plan(Plan(64, BF16), None).micro_batch == 32
 
 
 def test_what_does_not_divide_is_planned_for_the_largest_share(planned: Planned) -> None:
@@ -190,7 +190,7 @@ def test_parts_of_a_group_are_planned_as_such(card: Pretended, tmp_path: Path) -
     training = planner.planner.search.space.training
     assert (training.in_parts, training.batch, training.group, training.ranks) == (True, 16, 16, 4)
     common = Plan(16, BF16, {"G": ("blocks.0",)})
-    assert planner.own(common, None) is common  # all run the same forwards
+    assert planner.own_plan(common, None) is common  # all run the same forwards
 
 
 @pytest.mark.parametrize("shared_out", [True, False])
@@ -200,7 +200,7 @@ def test_the_optimizers_state_stays_shared_out_as_all_ranks_have_it(
     """In a rank's own plan, and when memory runs out on it alone."""
     planner = planned(OneRank(1, 2))
     common = Plan(512, BF16, shard_optimizer=shared_out)
-    assert planner.own(common, None).shard_optimizer == shared_out
+    assert planner.own_plan(common, None).shard_optimizer == shared_out
     card.free, card.reserved = 100 * MIB, 620 * MIB
     assert planner.next(common, "G", FULL).shard_optimizer == shared_out
 
@@ -216,7 +216,7 @@ def test_ranks_that_share_groups_have_one_plan(card: Pretended, tmp_path: Path) 
     common = Plan(8, BF16, {"G": ("blocks.0",)})
     for ranks, alike in ((OneRank(3, 4, (3, 1, 1, 1)), False), (OneRank(3, 8, (1,) * 8), True)):
         planner = training_planner(recipe, TrainingOptions(), CUDA, BF16, print, ranks=ranks)
-        assert (planner.own(common, None) is common) is alike
+        assert (planner.own_plan(common, None) is common) is alike
 
 
 @pytest.mark.parametrize(("has", "kept"), [(16 * GIB, 10 * GIB), (8 * GIB, 0), (None, 10 * GIB)])

@@ -8,7 +8,7 @@ from typing import Self
 
 from frugan.api.plan.predictions import predictions_of
 from frugan.api.plan.relatives import smaller_recipes
-from frugan.api.plan.report import PlanReport, Rung, decisions
+from frugan.api.plan.report import PlanReport, Rung, decisions, refusal
 from frugan.api.progress import Say, quiet
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
@@ -143,7 +143,7 @@ class Planner:
         report = replace(report, decisions=tuple(lines))
         if fitting is not None or budget is None or not nearest:
             return report
-        say(f"{report.refusal}; looking for the smallest change that would fit, for {NEAREST_SECONDS:g} s")
+        say(f"{refusal(report)}; looking for the smallest change that would fit, for {NEAREST_SECONDS:g} s")
         return replace(report, nearest_change=self._nearest_change(budget))
 
     @property

@@ -303,11 +303,6 @@ class PlanReport:
         if price_per_hour is not None:
             yield _price_line(self.price(price_per_hour), price_per_hour, self.time_error)
 
-    @property
-    def refusal(self) -> str:
-        """What is said of a budget that is too small."""
-        return f"does NOT fit {show_size(self.budget_bytes or 0)}: it takes {show_size(self.rung.peak_bytes)}"
-
     def _plan_blocks(self) -> Iterator[RenderableType]:
         """Of one plan: the verdict, what it takes, why, and what to do next."""
         rung, budget = self.rung, _gib(self.budget_bytes or 0)
@@ -438,6 +433,11 @@ def _seconds(seconds: float) -> str:
 
 def _megabytes(size_bytes: float) -> str:
     return f"{size_bytes / 1e9:.2f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.3g} MB"
+
+
+def refusal(report: PlanReport) -> str:
+    """What is said at once where nothing fits."""
+    return f"does NOT fit {show_size(report.budget_bytes or 0)}: it takes {show_size(report.peak_bytes)}"
 
 
 def decisions(

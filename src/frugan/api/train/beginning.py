@@ -197,7 +197,7 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
         planner.cap(decision.budget_bytes)
     plan = Plan.from_json(decision.plan, precision)
     if shares.samples is not None:
-        plan = planner.own(plan, shares.plans[ranks.rank] if shares.plans else None)
+        plan = planner.own_plan(plan, shares.plans[ranks.rank] if shares.plans else None)
     return _Start(run.training.state(plan, device, ranks), plan, planner, {}, decision)
 
 

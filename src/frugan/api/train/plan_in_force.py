@@ -175,7 +175,7 @@ class TrainingPlanner:
         without = replace(planner.wishes, avoid={*planner.wishes.avoid, *ON_HOST})
         return planner.wishing(without).report(budget_bytes)
 
-    def own(self, common: Plan, kept: Mapping[str, Any] | None) -> Plan:
+    def own_plan(self, common: Plan, kept: Mapping[str, Any] | None) -> Plan:
         """The plan for this rank's own share on its own card; where ranks share normalisation groups, be it in one
         phase that sees few samples, all have one.
 
