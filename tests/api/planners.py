@@ -7,7 +7,6 @@ import torch
 
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions, TrainRun
-from frugan.engine.events import NoEvents
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.run_folder import RunFolder
@@ -31,7 +30,6 @@ def training_planner(
         sources={},
         data={},
         folder=RunFolder(Path("no-run")),
-        log=NoEvents(),
         options=options,
         say=say,
         ranks=ranks or OneRank(),

@@ -15,7 +15,7 @@ from frugan.api.setup import refuse_full_disk, refuse_too_large
 from frugan.api.train.recovery import refuse_other_recipe
 from frugan.api.train.run import TrainingOptions, TrainRun
 from frugan.contract.data import RunData
-from frugan.engine.events import EventLog, NoEvents
+from frugan.engine.events import EventLog
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.requests import KEYS_HINT, SIGNALS, handled, listening, stop_on_signals
@@ -103,7 +103,6 @@ def taken_part_in(
             sources=sources,
             data=facts.data,
             folder=RunFolder(facts.folder),
-            log=NoEvents(),
             options=options,
             say=lambda line: say(f"{ranks.name}: {line}"),
             stop=stop,

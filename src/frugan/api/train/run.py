@@ -11,7 +11,7 @@ from frugan.api.setup import training_of
 from frugan.api.train.init import Start
 from frugan.contract.data import RunData
 from frugan.data.run_data import class_names
-from frugan.engine.events import EventLog
+from frugan.engine.events import EventLog, NoEvents
 from frugan.engine.progress import Duration
 from frugan.engine.ranks.place import parse_shares
 from frugan.engine.ranks.ranks import OneRank, Ranks
@@ -100,11 +100,10 @@ class TrainRun:
     name: str
     sources: Mapping[str, Any]  # opened data by source name
     data: Mapping[str, RunData]  # what checkpoints keep of them
-    # folder, log: where things go
-    folder: RunFolder
-    log: EventLog
+    folder: RunFolder  # where things go
     options: TrainingOptions  # how it runs here
     say: Say  # is given a line for every automatic choice
+    log: EventLog = field(default_factory=NoEvents)  # where it is written what happens, and who reads it
     # stop, requests: what is asked for while training goes on
     stop: StopRequest = field(default_factory=StopRequest)
     requests: Requests = field(default_factory=Requests)

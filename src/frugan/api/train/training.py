@@ -18,7 +18,7 @@ from frugan.api.train.open_run import command_of, locked, open_pictures, recipe_
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.run import TrainingOptions, TrainingResult, TrainRun
 from frugan.engine.device import release_memory
-from frugan.engine.events import Event, NoEvents
+from frugan.engine.events import Event
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.step_log import Diverged
 from frugan.engine.threads import threads_put_back
@@ -99,7 +99,6 @@ def train(
                 sources=sources,
                 data=trained_on,
                 folder=folder,
-                log=NoEvents(),
                 options=options,
                 say=say,
                 start=start,
@@ -108,8 +107,7 @@ def train(
             )
             run = opened.enter_context(locked(run, known))
             run.log.subscribe(show)
-            project = options.wandb_project
-            follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=project)
+            follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
             run.log.subscribe(opened.enter_context(follow))
         else:
             run = opened.enter_context(taken_part_in(data, map_classes, options, ranks, say))
