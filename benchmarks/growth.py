@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from frugan.api.devices import choose_device
-from frugan.api.plan.planner import Planner, PlanOptions
+from frugan.api.plan.plan_recipe import PlanOptions, planner_of
 from frugan.api.setup import training_of
 from frugan.memory.prediction import step_memory
 from frugan.recipe.loading import load_recipe
@@ -76,7 +76,7 @@ def measured(
     seconds = in_turn({name: partial(timed, way, device) for name, way in ways.items()}, kinds)
     rows = []
     for number, point in enumerate(points):
-        planner = Planner.of(recipe_name, [*overrides, *point.overrides], PlanOptions())
+        planner = planner_of(recipe_name, [*overrides, *point.overrides], PlanOptions())
         training = planner.training
         memory = step_memory(training, ways[str(number)][2], "cuda", training.stages[0])
         row = {

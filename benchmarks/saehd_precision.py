@@ -25,7 +25,6 @@ from frugan.api.devices import choose_device
 from frugan.api.setup import training_of
 from frugan.api.train.observers import sides_of
 from frugan.data.faces.drawn_faces import write_drawn_faces
-from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.step_log import Readout
@@ -62,7 +61,7 @@ def run(way: str, workspace: Path, steps: int) -> dict[str, Any]:
     emulated = HalfProducts() if device.type == "cpu" and precision == "fp16" else None
     began = time.perf_counter()
     with (
-        feeding(sources, recipe, pinning=accelerator_of(device) if device.type == "cuda" else None, workers=0) as feed,
+        feeding(sources, recipe, device, workers=0) as feed,
         emulated or nullcontext(),
     ):
         step = training.step(feed, Streams(recipe.training.seed))

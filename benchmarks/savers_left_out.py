@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from frugan.api.plan.planner import Planner, PlanOptions
+from frugan.api.plan.plan_recipe import PlanOptions, planner_of
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import step_memory
 from frugan.recipes import built_in
@@ -29,7 +29,7 @@ CARDS = ("gtx-1080-ti", "rtx-2060", "rtx-3060", "rtx-4090")
 
 def compared(name: str) -> dict[str, Any]:
     """A recipe's figures."""
-    planner = Planner.of(name, (), PlanOptions())
+    planner = planner_of(name, (), PlanOptions())
     search = planner.search
     space, estimates = search.space, search.estimates
     smallest = space.micro_batches()[0]
@@ -53,7 +53,7 @@ def compared(name: str) -> dict[str, Any]:
             "recomputed_seconds": again - before,
         }
     within = search.within(6 * GIB - planner.card.context_bytes - planner.card.workspace_bytes)
-    planner.close()
+    planner.store.close()
     return {
         "heaviest_stage": stage.name,
         "kept_bytes_per_micro_batch": kept / traced,

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from frugan.api.plan.planner import Planner, PlanOptions
+from frugan.api.plan.plan_recipe import PlanOptions, planner_of
+from frugan.api.plan.planner import Planner
 from frugan.memory.prediction import prediction_version
 from frugan.recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, built_in, smallest_cards
 from frugan.wording import GIB
@@ -78,14 +79,14 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     for name in names:
         begun = time.perf_counter()
-        planner = Planner.of(name, (), options)
+        planner = planner_of(name, (), options)
         rows[name] = answers(planner, cards_gib, ladder=not fp32)
         planner.store.save(SHIPPED / f"{name}.json")
         fits_gib = next((gib for gib in cards_gib if rows[name][str(gib)]["fits"]), None)
         smallest = smallest_cards(fp32=fp32) | {name: fits_gib}
         ordered = {known: smallest[known] for known in built_in() if known in smallest}
         kept_in.write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")
-        planner.close()
+        planner.store.close()
         print(f"{name}: {time.perf_counter() - begun:.0f} s, {planner.store.ran} runs", file=sys.stderr, flush=True)
         if out is not None:
             result = {"version": prediction_version(), "machine": describe_machine(), "recipes": rows}

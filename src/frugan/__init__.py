@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
     from frugan.api.plan.network_costs import info as info
+    from frugan.api.plan.plan_recipe import PlanOptions as PlanOptions
     from frugan.api.plan.plan_recipe import largest as largest
     from frugan.api.plan.plan_recipe import plan as plan
-    from frugan.api.plan.planner import PlanOptions as PlanOptions
     from frugan.api.plan.report import PlanReport as PlanReport
     from frugan.api.report import write_report
     from frugan.api.sample.requests import DrawRequest as DrawRequest
@@ -78,7 +78,7 @@ _WHERE = MappingProxyType(
         "EmaSettings": "frugan.engine.ema",
         "Evaluation": "frugan.api.evaluate.scorer",
         "EvaluationOptions": "frugan.api.evaluate.scorer",
-        "PlanOptions": "frugan.api.plan.planner",
+        "PlanOptions": "frugan.api.plan.plan_recipe",
         "PlanReport": "frugan.api.plan.report",
         "TrainingFailed": "frugan.errors",
         "TrainingOptions": "frugan.api.train.run",

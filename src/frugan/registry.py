@@ -32,7 +32,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "stylegan-safetensors": "frugan.families.stylegan2.snapshot:StyleGANSafetensors",
         },
         ACCELERATORS: {
-            "cpu": "frugan.engine.accelerator.processor:Processor",
+            "cpu": "frugan.engine.accelerator.base:Processor",
             "cuda": "frugan.engine.accelerator.cuda:Cuda",
         },
     }

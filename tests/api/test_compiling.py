@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from torch._inductor import config as inductor
 
 from api.pictures import write_pictures, write_recipe
+from api.planners import training_planner
 from faults.small_runs import MINIGAN, OUTSIDE
-from frugan.api.plan.plan_recipe import plan
-from frugan.api.plan.planner import PlanOptions, subject
+from frugan.api.plan.plan_recipe import PlanOptions, plan
+from frugan.api.plan.predictions import subject
 from frugan.api.plan.report import COMPILED
-from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.cli.main import run
@@ -139,8 +139,8 @@ def test_without_a_compiler_the_written_step_is_planned(tmp_path: Path, monkeypa
     for missing, compiled in (("there is none", False), (None, True)):
         monkeypatch.setattr(compiled_phases, "missing_compiler", lambda _, missing=missing: missing)
         device = torch.device("cpu")
-        planner = TrainingPlanner(recipe, "run", CPU, device, resolve_precision("fp32", device), print)
-        assert planner.planner().training.compiled == compiled
+        planner = training_planner(recipe, CPU, device, resolve_precision("fp32", device), print)
+        assert planner.planner.training.compiled == compiled
 
 
 def test_the_switch_of_the_command_is_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

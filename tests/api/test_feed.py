@@ -18,7 +18,7 @@ FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
 def test_workers_are_counted_over_all_sources() -> None:
     faces, before = open_faceset(FACES), active_children()
     recipe = load_recipe("saehd-demo-64", ["networks.face_type=f", "objective.ct_mode=rct"])
-    with feeding({"src": faces, "dst": faces}, recipe, pinning=None, workers=2) as feed:
+    with feeding({"src": faces, "dst": faces}, recipe, torch.device("cpu"), workers=2) as feed:
         for source, stream in (("src", "src"), ("dst", "dst"), ("src", "again")):
             assert feed.take(source, stream, 0, 2)["target"].shape == (2, 3, 64, 64)
         assert len(active_children()) - len(before) == 2

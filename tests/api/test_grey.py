@@ -16,7 +16,7 @@ from api.pictures import write_pictures, write_recipe
 from frugan.api.data import open_sources
 from frugan.api.evaluate.evaluation import evaluate
 from frugan.api.evaluate.scorer import EvaluationOptions
-from frugan.api.plan.planner import subject
+from frugan.api.plan.predictions import subject
 from frugan.api.progress import quiet
 from frugan.api.report import page_of
 from frugan.api.sample.requests import DrawRequest

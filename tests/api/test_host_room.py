@@ -9,7 +9,8 @@ import pytest
 
 from api.pictures import write_pictures, write_recipe
 from frugan.api.devices import CGROUP_LIMIT, container_limit, host_bytes
-from frugan.api.train.training import refuse_full_disk, refuse_too_large, train
+from frugan.api.setup import refuse_full_disk, refuse_too_large
+from frugan.api.train.training import train
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from api.pictures import write_pictures, write_recipe
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.plan.planner import shipped_predictions, subject
+from frugan.api.plan.predictions import shipped_predictions, subject
 from frugan.api.sample.sampling import sample
 from frugan.api.train.opening import advice, slow_average
 from frugan.api.train.run import TrainingOptions

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from api.pictures import write_recipe
+from api.planners import training_planner
 from frugan.api.devices import card_identity, told_when_full
-from frugan.api.setup import training_of
 from frugan.api.train import plan_in_force
-from frugan.api.train.beginning import load_fitting, own_plan
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.plan import Plan
@@ -66,11 +65,13 @@ def planned(card: Pretended, tmp_path: Path, said: list[str]) -> Planned:
     """A planner of a batch of 512 in groups of 8, by training options."""
     recipe_file = write_recipe(tmp_path)
     recipe = load_recipe(recipe_file, ["training.batch=512", "training.normalisation_batch=8"])
-    return lambda **options: TrainingPlanner(recipe, recipe_file, TrainingOptions(**options), CUDA, BF16, said.append)
+    return lambda ranks=None, **options: training_planner(
+        recipe, TrainingOptions(**options), CUDA, BF16, said.append, name=recipe_file, ranks=ranks
+    )
 
 
 def _first(planner: TrainingPlanner, saved: dict[str, Any] | None) -> Plan:
-    return planner.first(training_of(planner.recipe), saved)[0]
+    return planner.first(saved)[0]
 
 
 def _saved(plan: Plan, changed: dict[str, Any]) -> dict[str, Any]:
@@ -117,8 +118,8 @@ def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, pla
     planner = planned()
     card.free, card.reserved = 100 * MIB, 620 * MIB  # 720 for torch, of which libraries take 320
     plan = planner.next(Plan(512, BF16), "G", FULL)
-    reserved_bytes = planner.planner().search.run(plan).prediction.reserved_bytes
-    assert reserved_bytes <= 400 * MIB < 0.6 * planner.planner().search.run(Plan(512, BF16)).prediction.reserved_bytes
+    reserved_bytes = planner.planner.search.run(plan).prediction.reserved_bytes
+    assert reserved_bytes <= 400 * MIB < 0.6 * planner.planner.search.run(Plan(512, BF16)).prediction.reserved_bytes
     card.free = 60 * MIB
     card.reserved = 310 * MIB
     with pytest.raises(TrainingFailed, match=r"no plan takes less, and there is room for 50 MiB \(CUDA out of memory"):
@@ -129,7 +130,7 @@ def test_a_budget_holds_for_the_next_plan_too(planned: Planned) -> None:
     planner = planned()
     planner.asked_bytes = 1000 * MIB
     plan = planner.next(Plan(512, BF16), "G", FULL)
-    assert planner.planner().search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
+    assert planner.planner.search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
 
 
 def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(planned: Planned, said: list[str]) -> None:
@@ -141,7 +142,7 @@ def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(pla
             raise torch.OutOfMemoryError(FULL)
         return "loaded"
 
-    loaded, plan = load_fitting(load, Plan(512, BF16), planned())
+    loaded, plan = planned().load(load, Plan(512, BF16))
     assert loaded == "loaded"
     assert tried == [Plan(512, BF16), plan]
     assert plan.ema_on_host
@@ -154,7 +155,7 @@ def test_loading_that_never_finds_room_ends_in_a_sentence(planned: Planned) -> N
         raise RuntimeError("CUDA driver error: out of memory")
 
     with pytest.raises(TrainingFailed, match=r"by the smaller plan as well \(CUDA driver.*room for 11.00 GiB.*again"):
-        load_fitting(load, Plan(512, BF16), planned())
+        planned().load(load, Plan(512, BF16))
 
 
 def test_other_errors_are_passed_on() -> None:
@@ -164,40 +165,32 @@ def test_other_errors_are_passed_on() -> None:
         raise TrainingFailed("no plan takes less (CUDA out of memory)")
 
 
-def _ranks(planner: TrainingPlanner, rank: int, size: int, proportions: tuple[int, ...] | None = None) -> OneRank:
-    """As one of several ranks; their shares of the batch of 512 in groups of 8."""
-    planner.ranks = size
-    return OneRank(rank, size, proportions)
-
-
 def test_each_rank_plans_for_its_own_share(planned: Planned) -> None:
     """The larger share takes more micro-batches of the same size, or larger ones; what is asked for holds for both."""
     plans = {}
     for rank in (0, 1):
-        planner = planned()
-        plans[rank] = own_plan(planner, _ranks(planner, rank, 2, (480, 32)), Plan(8, BF16))
-        assert planner.planner().search.space.training.batch == (480, 32)[rank]
+        planner = planned(OneRank(rank, 2, (480, 32)))
+        plans[rank] = planner.own_plan(Plan(8, BF16), None)
+        assert planner.planner.search.space.training.batch == (480, 32)[rank]
     assert plans[1].micro_batch == 32
     assert plans[0].micro_batch > 32
-    planner = planned(micro_batch=64)
-    assert own_plan(planner, _ranks(planner, 1, 2, (480, 32)), Plan(64, BF16)).micro_batch == 32
+    assert planned(OneRank(1, 2, (480, 32)), micro_batch=64).own_plan(Plan(64, BF16), None).micro_batch == 32
 
 
 def test_what_does_not_divide_is_planned_for_the_largest_share(planned: Planned) -> None:
-    planner = planned()
-    planner.ranks = 3  # 22, 21 and 21 groups
+    planner = planned(OneRank(0, 3))  # 22, 21 and 21 groups
     assert _first(planner, None).micro_batch <= 176
-    assert planner.planner().search.space.training.batch == 176
+    assert planner.planner.search.space.training.batch == 176
 
 
 def test_parts_of_a_group_are_planned_as_such(card: Pretended, tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path), ["training.batch=64", "training.normalisation_batch=64"])
-    planner = TrainingPlanner(recipe, "tiny", TrainingOptions(), CUDA, BF16, lambda _: None, ranks=4)
+    planner = training_planner(recipe, TrainingOptions(), CUDA, BF16, print, ranks=OneRank(3, 4))
     assert _first(planner, None).micro_batch == 16
-    training = planner.planner().search.space.training
+    training = planner.planner.search.space.training
     assert (training.in_parts, training.batch, training.group, training.ranks) == (True, 16, 16, 4)
     common = Plan(16, BF16, {"G": ("blocks.0",)})
-    assert own_plan(planner, _ranks(planner, 3, 4), common) is common  # all run the same forwards
+    assert planner.own_plan(common, None) is common  # all run the same forwards
 
 
 @pytest.mark.parametrize("shared_out", [True, False])
@@ -205,9 +198,9 @@ def test_the_optimizers_state_stays_shared_out_as_all_ranks_have_it(
     shared_out: bool, card: Pretended, planned: Planned
 ) -> None:
     """In a rank's own plan, and when memory runs out on it alone."""
-    planner = planned()
+    planner = planned(OneRank(1, 2))
     common = Plan(512, BF16, shard_optimizer=shared_out)
-    assert own_plan(planner, _ranks(planner, 1, 2), common).shard_optimizer == shared_out
+    assert planner.own_plan(common, None).shard_optimizer == shared_out
     card.free, card.reserved = 100 * MIB, 620 * MIB
     assert planner.next(common, "G", FULL).shard_optimizer == shared_out
 
@@ -220,10 +213,10 @@ def test_a_process_that_trains_alone_shares_nothing_out(planned: Planned, said: 
 def test_ranks_that_share_groups_have_one_plan(card: Pretended, tmp_path: Path) -> None:
     """Six groups are enough for four ranks, and not for eight."""
     recipe = load_recipe(write_recipe(tmp_path), ["training.batch=48", "training.normalisation_batch=8"])
-    planner = TrainingPlanner(recipe, "tiny", TrainingOptions(), CUDA, BF16, lambda _: None, ranks=4)
     common = Plan(8, BF16, {"G": ("blocks.0",)})
-    assert own_plan(planner, _ranks(planner, 3, 4, (3, 1, 1, 1)), common) is not common
-    assert own_plan(planner, _ranks(planner, 3, 8, (1,) * 8), common) is common
+    for ranks, alike in ((OneRank(3, 4, (3, 1, 1, 1)), False), (OneRank(3, 8, (1,) * 8), True)):
+        planner = training_planner(recipe, TrainingOptions(), CUDA, BF16, print, ranks=ranks)
+        assert (planner.own_plan(common, None) is common) is alike
 
 
 @pytest.mark.parametrize(("has", "kept"), [(16 * GIB, 10 * GIB), (8 * GIB, 0), (None, 10 * GIB)])
@@ -233,7 +226,7 @@ def test_a_plan_keeps_no_more_beside_the_card_than_the_computer_has(
     """Pinned memory cannot be swapped: the system would kill the process."""
     monkeypatch.setattr(plan_in_force, "host_bytes", lambda: has)
     training = planned()
-    with training.planner() as planner:
+    with training.planner as planner:
         report = planner.report(12 * GIB)
         report = replace(report, rung=replace(report.rung, host_bytes=10 * GIB))
         assert training._within_host_memory(planner, report, 12 * GIB).rung.host_bytes == kept
@@ -245,7 +238,7 @@ def test_what_is_asked_for_and_finds_no_host_memory_is_refused(
 ) -> None:
     monkeypatch.setattr(plan_in_force, "host_bytes", lambda: 8 * GIB)
     training = planned(use=("ema-on-host",))
-    with training.planner() as planner:
+    with training.planner as planner:
         report = planner.report(12 * GIB)
         report = replace(report, rung=replace(report.rung, host_bytes=10 * GIB))
         with pytest.raises(BadInput, match=r"^ema-on-host: this plan would keep 10.00 GiB in the computer's memory"):

@@ -10,7 +10,10 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.plan.planner import Planner, PlanOptions, planned_precision, shipped_predictions
+from api.planners import training_planner
+from frugan.api.plan.plan_recipe import PlanOptions, planner_of
+from frugan.api.plan.planner import Planner
+from frugan.api.plan.predictions import shipped_predictions
 from frugan.api.setup import parameter_counts
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
@@ -172,10 +175,10 @@ def test_relatives_of_every_recipe_are_recipes() -> None:
 
 
 def test_a_cards_precision_is_planned_for(small: str) -> None:
-    recipe = load_recipe(small)
-    names = {card: planned_precision(recipe, named_card(card)).name for card in ("gtx-1060", "rtx-2060", "rtx-3060")}
+    asked = load_recipe(small).training.precision
+    names = {card: named_card(card).precision(asked).name for card in ("gtx-1060", "rtx-2060", "rtx-3060")}
     assert names == {"gtx-1060": "fp32", "rtx-2060": "fp16", "rtx-3060": "bf16"}
-    assert planned_precision(load_recipe(small, ["training.precision=fp32"]), unnamed_card()).name == "fp32"
+    assert unnamed_card().precision("fp32").name == "fp32"
 
 
 def test_shipped_predictions_are_found_by_name() -> None:
@@ -194,7 +197,7 @@ def test_smallest_cards_in_fp32_are_no_smaller_and_their_predictions_ship() -> N
     assert "biggan-digits-32" in full
     for name, gib in full.items():
         assert gib is None or gib >= (half[name] or 0), name
-    planner = Planner.of("biggan-digits-32", (), PlanOptions(card="gtx-1060"))
+    planner = planner_of("biggan-digits-32", (), PlanOptions(card="gtx-1060"))
     report = planner.report((full[planner.name] or 0) * GIB)
     assert (report.fits, report.precision) == (True, "fp32")
     assert planner.store.ran == 0
@@ -256,7 +259,7 @@ def test_training_that_does_not_fit_says_what_would(
 def _training_planner(said: list[str], small: str) -> TrainingPlanner:
     recipe = load_recipe(small, ["training.batch=32", "training.normalisation_batch=8"])
     options = TrainingOptions(device="cpu", micro_batch=32)
-    return TrainingPlanner(recipe, small, options, torch.device("cpu"), FP32, said.append)
+    return training_planner(recipe, options, torch.device("cpu"), FP32, said.append, name=small)
 
 
 @pytest.mark.usefixtures("by_formula")

@@ -50,7 +50,7 @@ def test_64_groups_over_12_cards(of_64_groups: str) -> None:
     report = frugan.plan(of_64_groups, None, (), options)
     together = report.together
     assert together is not None
-    assert [(each.count, each.samples) for each in together.shares] == [(4, 24), (8, 20)]
+    assert [(each.count, each.report.share) for each in together.shares] == [(4, 24), (8, 20)]
     assert report.fits
     assert report.share == 24
     assert sum(report.categories.values()) == report.peak_bytes
@@ -92,7 +92,10 @@ def test_it_fits_only_if_every_share_does(of_64_groups: str) -> None:
     tight = frugan.plan(of_64_groups, None, (), options).peak_bytes - 1
     report = frugan.plan(of_64_groups, tight, (), options)
     assert report.together is not None
-    assert [(each.count, each.samples, each.fits) for each in report.together.shares] == [(1, 88, False), (2, 84, True)]
+    assert [(each.count, each.report.share, each.report.fits) for each in report.together.shares] == [
+        (1, 88, False),
+        (2, 84, True),
+    ]
     assert not report.fits
     assert report.share == 88
 
@@ -104,7 +107,7 @@ def test_the_largest_batch_over_several_cards(of_64_groups: str) -> None:
     batch = int(words[0].removeprefix("training.batch="))
     assert report.together is not None
     assert report.together.batch == batch
-    assert all(each.rung.accumulation == 1 and each.fits for each in report.together.shares)
+    assert all(each.report.accumulation == 1 and each.report.fits for each in report.together.shares)
     alone = frugan.largest(of_64_groups, "batch", None, (), frugan.PlanOptions(card="gtx-1080"))[1]
     assert 6 * alone.batch < batch <= 12 * alone.batch
 
@@ -144,8 +147,8 @@ def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
     assert fast is not None
     assert slow is not None
     assert plain is not None
-    assert all("shard-optimizer" in each.rung.savers for each in (*fast.shares, *slow.shares))
-    assert not any("shard-optimizer" in each.rung.savers for each in plain.shares)
+    assert all("shard-optimizer" in each.report.savers for each in (*fast.shares, *slow.shares))
+    assert not any("shard-optimizer" in each.report.savers for each in plain.shares)
     gathered = 2 / 3 * slow.summed_bytes
     assert slow.between_seconds == pytest.approx(plain.between_seconds + gathered * (1e-9 - 1e-10))
     assert fast.between_seconds == pytest.approx(4 / 3 * fast.summed_bytes / 99e9)

@@ -90,7 +90,7 @@ FAULTS = (
     ),
     Fault(
         "a recomputation observes again",
-        "engine/recompute.py",
+        "engine/update.py",
         "observer.recomputing = self._ran",
         "observer.recomputing = False",
         "contract/test_savings.py -k observes_nothing",

@@ -11,12 +11,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
+from api.planners import training_planner
 from contract.made_up import MadeUpFamily
 from contract.rig import FP32, assert_same, largest_difference
 from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
-from frugan.api.setup import training_of
-from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.layers import GroupNormalised
@@ -104,8 +103,8 @@ def test_a_micro_batch_is_refused_where_groups_are_shared(said: list[str]) -> No
 
     def first(micro_batch: int | None) -> Plan:
         options = TrainingOptions(micro_batch)
-        planner = TrainingPlanner(recipe, "run", options, torch.device("cpu"), FP32, said.append, ranks=2)
-        return planner.first(training_of(recipe), None)[0]
+        ranks = OneRank(0, 2)
+        return training_planner(recipe, options, torch.device("cpu"), FP32, said.append, ranks=ranks).first(None)[0]
 
     with pytest.raises(BadInput, match=r"2 ranks share a normalisation group of 32, .* in one forward, here 16"):
         first(8)

@@ -12,7 +12,7 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, assert_same
 from frugan.engine import host_memory
-from frugan.engine.accelerator.processor import Processor
+from frugan.engine.accelerator.base import Processor
 from frugan.engine.checkpoint import OPTIMIZERS_FILE, newest_whole, restore, save_checkpoint
 from frugan.engine.host_memory import HostCopies, host_like, host_likes, pinned_copy, zeros_for
 from frugan.engine.optimizers import OptimizerSettings

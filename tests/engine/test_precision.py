@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 import torch
 
-from frugan.engine.accelerator.processor import Processor
+from frugan.engine.accelerator.base import Processor
 from frugan.engine.precision import (
     LossScale,
     Precision,

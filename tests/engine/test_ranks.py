@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import HashStore
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
 from frugan.contract.phase import Phase, Terms
-from frugan.engine.accelerator.processor import Processor
+from frugan.engine.accelerator.base import Processor
 from frugan.engine.ranks import group as rank_group
 from frugan.engine.ranks import joining
 from frugan.engine.ranks import watch as rank_watch

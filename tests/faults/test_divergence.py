@@ -9,10 +9,10 @@ import torch
 
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.report import page_of
-from frugan.api.train import beginning
+from frugan.api.train import recovery
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.engine.accelerator.processor import Processor
+from frugan.engine.accelerator.base import Processor
 from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.events import Event, read_events
 from frugan.engine.precision import Precision
@@ -173,7 +173,7 @@ def test_it_stops_with_the_cause_at_last(
 def _in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let "auto" be fp16 here, as it is on cards of compute capability 7."""
     half = Precision("fp16", torch.float16, "this test says so")
-    monkeypatch.setattr(beginning, "resolve_precision", lambda asked, device: half)
+    monkeypatch.setattr(recovery, "resolve_precision", lambda asked, device: half)
     monkeypatch.setattr(Processor, "has_bf16_units", False)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from contract.rig import BF16, FP32
-from frugan.engine.accelerator.processor import Processor
+from frugan.engine.accelerator.base import Processor
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput
 from frugan.memory import calibration

@@ -108,6 +108,9 @@ class Helping:
         plan, stage, rough = self.jobs.pop(0)
         return None if self.lasts < 0 else outcome(OF, plan, "cuda", stage, rough=rough)
 
+    def close(self) -> None:
+        self.jobs.clear()
+
 
 @pytest.mark.usefixtures("by_formula")
 @pytest.mark.parametrize("lasts", [9, 1])

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from frugan.api.plan.planner import Planner, PlanOptions, shipped_predictions
+from frugan.api.plan.plan_recipe import PlanOptions, planner_of
+from frugan.api.plan.planner import Planner
+from frugan.api.plan.predictions import shipped_predictions
 from frugan.memory.prediction import prediction_version
 from frugan.recipes import built_in
 
@@ -21,7 +23,7 @@ def test_shipped_predictions_hold(name: str) -> None:
     """The plain plan, the thriftiest and those that estimates come from, run anew."""
     planner = _without_what_ships(name)
     planner.search.run(planner.search.least().plan)
-    planner.close()
+    planner.store.close()
     _assert_shipped(name, planner.store.known)
 
 
@@ -34,7 +36,7 @@ def test_the_plain_plan_takes_what_ships() -> None:
 
 
 def _without_what_ships(name: str) -> Planner:
-    return replace(Planner.of(name, (), PlanOptions()), shipped=None, known=None)
+    return replace(planner_of(name, (), PlanOptions()), name="")
 
 
 def _assert_shipped(name: str, predictions: Mapping[str, Mapping[str, Any]]) -> None:

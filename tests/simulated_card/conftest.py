@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-SIMULATED = Path(__file__).parent
+SIMULATED = Path(__file__).parent / "installed"
 GENERATOR = torch.Generator
 
 pytest_plugins = ["cli.calling"]

@@ -20,6 +20,7 @@ from frugan.data.formats.source import local_path
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
 from frugan.data.survey import SmallPictures
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
@@ -318,14 +319,23 @@ class SourceFeed:
 def feeding(
     sources: Mapping[str, OpenedSource],
     recipe: Recipe,
+    device: torch.device,
     *,
-    pinning: Pinning | None,
-    workers: int,
+    workers: int | None = None,
+    ranks: int = 1,
     seed: int | None = None,
     say: Say = quiet,
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None,
 ) -> Iterator[SourceFeed]:
-    """A feed whose reading threads and processes end with the block."""
-    feed = SourceFeed(sources, recipe, pinning, workers, seed, say, lost)
+    """A feed whose reading threads and processes end with the block.
+
+    Args:
+        device: that is fed: pictures lie where a card copies them by itself.
+        workers: processes that make samples; None: by the device and the machine's cores, which `ranks` share.
+        seed, say, lost: as `SourceFeed` has them.
+    """
+    own = accelerator_of(device)
+    count = default_workers(device, ranks) if workers is None else workers
+    feed = SourceFeed(sources, recipe, own if own.is_card else None, count, seed, say, lost)
     with feed._open:
         yield feed

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,8 @@ from frugan.engine.accelerator.base import Accelerator
 from frugan.engine.accelerator.choice import accelerator_class, accelerator_of, automatic_cards, kinds_of_cards
 from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.device import ran_out_of_memory
-from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.place import Place, parse_shares
+from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.cards import room_bytes
 from frugan.wording import first_line, show_size
@@ -259,6 +260,33 @@ def ranks_in_words(ranks: "RankGroup") -> str:
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     which = f", of CUDA_VISIBLE_DEVICES={seen}" if seen else ""
     return f"{line} on {ranks.device} ({own.name}{which}), over {own.collectives.upper()}"
+
+
+@contextmanager
+def joined_ranks(asked: str, shares: str | None, say: Callable[[str], None]) -> Iterator[tuple[Ranks, str]]:
+    """The processes that train together, and what this one trains on.
+
+    Args:
+        asked: device, as it is for one process.
+        shares: of the batch that are asked for, as `--shares` has them; None: none are.
+        say: is told on the first rank who they are.
+
+    Raises:
+        BadInput: there is no such device for this rank, or another number of shares than ranks.
+    """
+    place = Place.here()
+    if place.alone:
+        yield OneRank(), asked
+        return
+    from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
+
+    if shares is not None:
+        parse_shares(shares, place.size)
+    device = device_of_rank(asked, place)
+    with joined(place, device) as ranks:
+        if ranks.rank == 0:
+            say(ranks_in_words(ranks))
+        yield ranks, str(device)
 
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")

@@ -1,16 +1,21 @@
-"""From a recipe to its networks and its training."""
+"""From a recipe to its networks and its training, and whether this machine has room for them."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from frugan.api.devices import host_bytes
 from frugan.contract.family import GridRequest, Previews
 from frugan.contract.phase import Networks, Phase
 from frugan.engine.streams import derive_seed
 from frugan.engine.training import Stage, Training, networks_used
+from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
+from frugan.wording import show_size
 
 
 def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
@@ -72,6 +77,58 @@ def parameter_counts(recipe: Recipe) -> dict[str, int]:
     """Parameters of each network that training uses, counted on networks without data."""
     built = training_of(recipe).build("meta")
     return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
+
+
+FP32_BYTES = 4
+LEAST_COPIES = 2
+"""Of every parameter in a checkpoint: itself, and the one number of the optimizer that keeps least."""
+EVENTS_BYTES = 1 << 16
+"""Room for what is written before the first checkpoint."""
+
+
+def refuse_too_large(recipe: Recipe) -> None:
+    """Refuse, before anything is read, what could only end in the system killing the process.
+
+    Raises:
+        BadInput: the networks as they are built, or the pictures of one batch, take more than a process here may.
+    """
+    has = host_bytes()
+    if has is None:
+        return
+    samples = [need.sample_bytes for need in recipe.sources.values()]
+    batch = recipe.training.batch
+    if (pictures := batch * max(samples, default=0)) > has:
+        raise BadInput(
+            f"training.batch = {batch:,}: the pictures of one batch take {show_size(pictures, 1)}, and there are "
+            f"{show_size(has, 1)} of memory here; choose a smaller batch"
+        )
+    parameters = sum(parameter_counts(recipe).values())
+    if parameters * FP32_BYTES > has:
+        raise BadInput(
+            f"networks of {parameters:,} parameters take {show_size(parameters * FP32_BYTES, 1)} as they are built, and there "
+            f"are {show_size(has, 1)} of memory here; choose narrower ones (frugan plan says what fits)"
+        )
+
+
+def refuse_full_disk(recipe: Recipe, run: Path) -> None:
+    """Refuse to begin what could not be saved.
+
+    Args:
+        run: folder of the run; need not be there.
+
+    Raises:
+        BadInput: its disk has no room for one checkpoint.
+    """
+    there = next((folder for folder in (run.absolute(), *run.absolute().parents) if folder.is_dir()), None)
+    if there is None:
+        return
+    needed = sum(parameter_counts(recipe).values()) * FP32_BYTES * LEAST_COPIES + EVENTS_BYTES
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        raise BadInput(
+            f"{run}: its disk has {show_size(free, 1)} free, and the first checkpoint takes at least {show_size(needed, 1)}; free some "
+            "room, or choose another --out"
+        )
 
 
 def _stages(recipe: Recipe) -> tuple[Stage, ...]:

@@ -58,9 +58,8 @@ def plan(
 
     Example: frugan plan saehd-df-ud-512 --memory 6GiB
     """
-    from frugan.api.plan.plan_recipe import check_price, largest
+    from frugan.api.plan.plan_recipe import PlanOptions, check_price, largest
     from frugan.api.plan.plan_recipe import plan as make_plan
-    from frugan.api.plan.planner import PlanOptions
 
     with _Counting(quiet=as_json) as counting:
         options = PlanOptions(

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchema
 from pydantic_core import core_schema
 
 from frugan.contract.settings import CHANGEABLE
+from frugan.errors import BadInput
 
 Unit = Literal["steps", "images", "seconds", "endless"]
 
@@ -52,6 +53,21 @@ class Duration:
             raise ValueError(f"duration {text!r}: expected a whole number of {unit}")
         return cls(amount, "steps" if unit.startswith("step") else "images", text)
 
+    @classmethod
+    def parse_seconds(cls, text: str, option: str) -> float:
+        """Seconds of a time such as "23h" that an option of a command was given.
+
+        Raises:
+            BadInput: it is none.
+        """
+        try:
+            duration = cls.parse(text)
+        except ValueError as error:
+            raise BadInput(f"{option} {text}: {error}") from error
+        if duration.unit != "seconds":
+            raise BadInput(f"{option} {text}: expected a time such as 23h or 90min")
+        return duration.amount
+
     def __str__(self) -> str:
         return self.text
 
@@ -70,6 +86,12 @@ class Duration:
         if self.unit in ("seconds", "endless"):
             return None
         return int(self.amount) if self.unit == "steps" else -(-int(self.amount) // batch)
+
+    def seconds(self, batch: int, step_seconds: float) -> float | None:
+        """How long training takes at so many seconds a step; None: it has no end."""
+        steps = self.known_steps(batch)
+        seconds = self.amount if steps is None else steps * step_seconds
+        return seconds if math.isfinite(seconds) else None
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:

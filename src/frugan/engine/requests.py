@@ -29,38 +29,47 @@ class StopRequest:
 
 
 @contextmanager
+def handled(
+    names: Collection[str], handler: Callable[[int, FrameType | None], object] | signal.Handlers
+) -> Iterator[None]:
+    """Have signals handled so inside: those of these names that the system knows, and in the main thread alone."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]  # Windows has no SIGHUP
+        before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, own)
+
+
+@contextmanager
 def stop_on_signals(say: Callable[[str], None]) -> Iterator[StopRequest]:
     """Turn the first SIGINT, SIGTERM or SIGHUP into a request; the second acts as it would have without us.
 
-    What the caller ignores stays ignored: `nohup` means to go on without the terminal.
+    What the caller ignores stays ignored: `nohup` means to go on without the terminal. Outside the main thread nothing
+    is heard: a caller there stops training its own way.
 
     Args:
         say: is told at once that the request was heard, and what is finished first.
     """
     request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request  # only the main thread may handle signals; a caller elsewhere stops training its own way
-        return
-    named = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))  # Windows has no SIGHUP
-    signals = [n for n in named if n is not None and (n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN)]
-    before = {number: signal.getsignal(number) for number in signals}
+    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    own = {number: signal.getsignal(number) for number in known}
+    before = {number: was for number, was in own.items() if number == signal.SIGINT or was != signal.SIG_IGN}
 
     def handle(number: int, _: FrameType | None) -> None:
         request.signal_name = signal.Signals(number).name
-        for each in signals:
-            signal.signal(each, before[each])
+        for each, was in before.items():
+            signal.signal(each, was)
         again = "Ctrl-C again" if number == signal.SIGINT else "another signal"
         line = f"finishing {request.doing}; {again} stops now"
         # By a thread: the one that was interrupted may be in the midst of printing, and would wait for itself.
         threading.Thread(target=say, args=(line,), daemon=True).start()
 
-    for number in signals:
-        signal.signal(number, handle)
-    try:
+    with handled([number.name for number in before], handle):
         yield request
-    finally:
-        for number in signals:
-            signal.signal(number, before[number])
 
 
 Wish = Literal["save", "preview", "stop"]
@@ -139,17 +148,8 @@ def _signals(stops: Collection[str]) -> Iterator[Callable[[], set[Wish]]]:
         came.difference_update(taken)
         return taken
 
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        for name in SIGNALS:
-            number = getattr(signal, name, None)
-            if number is not None:
-                before[number] = signal.signal(number, handle)
-    try:
+    with handled(SIGNALS, handle):
         yield take
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

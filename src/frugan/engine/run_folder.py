@@ -4,11 +4,12 @@ import errno
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from frugan.contract.formats import RECIPE_FILE
 from frugan.engine.checkpoint import checkpoint_name, checkpoint_tensors
 from frugan.engine.state import TrainingState
+from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
-from frugan.files import RUN_RECIPE, read_untrusted
+from frugan.files import RUN_RECIPE, Folders, atomic_file, read_untrusted
 
 LOCK = "run.lock"
 OWNER = "owner.json"
@@ -259,6 +262,50 @@ class RunFolder:
     def holding(cls, path: Path) -> Self | None:
         """The run that a file of one of its checkpoints belongs to; None: it is no run's."""
         return next((run for run in map(cls, path.resolve().parents[:3]) if run.exists), None)
+
+    @classmethod
+    def to_train(cls, recipe: str | None, family: str, out: str | Path | None) -> Self:
+        """Where to train: `out`, the run that is its own recipe, or a new one in the folder for runs.
+
+        Args:
+            recipe: as it was asked for; None: it was not by a name or a path.
+            family: of the recipe.
+        """
+        if out is not None:
+            return cls(Path(out))
+        if recipe is not None and cls(Path(recipe)).exists:
+            return cls(Path(recipe))
+        path = Path(recipe or family)
+        # as `frugan convert` leaves one in a folder
+        own = path.resolve().parent.name if path.name == RECIPE_FILE else ""
+        return cls(Folders.from_environment().runs / (own or path.stem))
+
+    def refuse_other_files(self) -> None:
+        """Refuse a folder that holds something else than a run.
+
+        Raises:
+            BadInput: it does.
+        """
+        if self.path.is_dir() and not self.exists and {p.name for p in self.path.iterdir()} - self.first_files:
+            raise BadInput(f"{self.path}: holds something else than a run; choose an empty or new folder for --out")
+
+    def write_recipe(self, values: Mapping[str, Any]) -> None:
+        """Write the recipe that counts from here on."""
+        write_json(self.recipe, values)
+
+    def write_plan(self, values: Mapping[str, Any]) -> None:
+        """Write the plan that training begins with."""
+        write_json(self.plan, values)
+
+    def called_at_wandb(self) -> str:
+        """What the run is called there, whenever it goes on: kept here, as another folder may have its name."""
+        try:
+            return self.wandb_id.read_text("utf-8").strip()
+        except FileNotFoundError:
+            made = secrets.token_hex(8)
+            with atomic_file(self.wandb_id) as beside:
+                beside.write_text(made + "\n", "utf-8")
+            return made
 
     @contextmanager
     def locked(self, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:

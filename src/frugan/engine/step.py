@@ -14,7 +14,6 @@ from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ObservedShare, OneRank, Ranks, sharing
-from frugan.engine.recompute import recomputing
 from frugan.engine.state import TrainingState
 from frugan.engine.update import (
     Backward,
@@ -28,6 +27,7 @@ from frugan.engine.update import (
     Update,
     forward_and_backward,
     no_way_back,
+    recomputing,
     until_sound,
 )
 from frugan.engine.weights import WorkingWeights, install, working_weights

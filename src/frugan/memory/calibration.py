@@ -133,8 +133,9 @@ def _precisions(device: torch.device) -> tuple[str, ...]:
     return ("fp32", "fp16", "bf16") if own.has_bf16_units else ("fp32", "fp16")
 
 
-def save_calibration(card: Card, folder: Path) -> Path:
-    """Keep what was measured, by the device's name."""
+def save_calibration(card: Card, folder: Path | None = None) -> Path:
+    """Keep what was measured, by the device's name; by default in this user's cache."""
+    folder = folder or Folders.from_environment().cache
     folder.mkdir(parents=True, exist_ok=True)
     file = _file(card.name, folder)
     with atomic_file(file) as beside:

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.precision import Precision, card_has_bf16_units
+from frugan.engine.optimizer_shards import BUCKET_BYTES
+from frugan.engine.precision import DTYPES, Precision, PrecisionName, card_has_bf16_units, card_precision
 from frugan.engine.training import Stage
 from frugan.errors import BadInput
 from frugan.memory.work import Work
@@ -63,6 +64,15 @@ class Card:
     capability: tuple[int, int] | None = None  # compute capability; None: not known
     queued: bool = True  # whether it works while the host goes on, as cards do and processors do not
     figures_of: str | None = None  # the published card whose speeds these are; None: measured, or the card's own
+
+    def precision(self, asked: PrecisionName) -> Precision:
+        """The precision that training would have on it."""
+        if self.capability is not None:
+            return card_precision(asked, self.name, self.capability)
+        if asked == "auto":
+            reason = "assumed: compute capability 8.0 or newer; fp16 on 7.x takes as much"
+            return Precision("bf16", torch.bfloat16, reason)
+        return Precision(asked, DTYPES[asked], "asked for")
 
     def seconds(self, work: Work, precision: Precision) -> float:
         """How long work takes: as long as the card is busy, or as the host is with keeping it so, whichever is longer.
@@ -371,6 +381,18 @@ def parse_link(text: str) -> Link:
         raise BadInput(f"--link {text!r}: nothing would ever arrive; expected more, such as 8GB/s")
     latency = GUESSED.latency_s if match[3] is None else float(match[3]) * _TIMES[match[4]]
     return Link(bandwidth, latency)
+
+
+COMMUNICATION_BYTES = 300 * MIB
+"""Guess for the buffers of NCCL's channels between cards of one machine."""
+
+
+def bytes_between(cards: int) -> dict[str, int]:
+    """What each of several cards that share the batch holds for that, by what it is for."""
+    if cards == 1:
+        return {}
+    buckets = 2 * BUCKET_BYTES  # one is made as the last one goes
+    return {"gradient buckets": buckets, "communication": COMMUNICATION_BYTES}
 
 
 @dataclass(frozen=True)

@@ -170,21 +170,19 @@ class PlanSpace:
 
     def every_plan(self) -> Iterator[Plan]:
         """Every combination of savings, over all micro-batches, whatever the wishes."""
-        away = (False, True) if self.on_card else (False,)
-        shared = (False, True) if self.training.ranks > 1 else (False,)
-        for micro_batch in self.micro_batches():
-            for keeping in self.keepings:
-                for slices in (False, True) if self.has_large_layers else (False,):
-                    for averages_away in away if self.training.averaged else (False,):
-                        for shards, optimizer_away in product(shared, away):
-                            yield self.plan(
-                                micro_batch,
-                                keeping,
-                                slices=slices,
-                                averages_away=averages_away,
-                                shards=shards,
-                                optimizer_away=optimizer_away,
-                            )
+        training, away = self.training, self.on_card
+        can = (self.has_large_layers, away and bool(training.averaged), training.ranks > 1, away)
+        either = [(False, True) if each else (False,) for each in can]
+        for micro_batch, keeping in product(self.micro_batches(), self.keepings):
+            for slices, averages_away, shards, optimizer_away in product(*either):
+                yield self.plan(
+                    micro_batch,
+                    keeping,
+                    slices=slices,
+                    averages_away=averages_away,
+                    shards=shards,
+                    optimizer_away=optimizer_away,
+                )
 
     def wished_plans(self) -> Iterator[Plan]:
         """Those that the wishes leave.

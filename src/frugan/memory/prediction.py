@@ -8,7 +8,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import eq
 from pathlib import Path
@@ -278,6 +278,9 @@ class Helper(Protocol):
     def take(self) -> dict[str, Any] | None:
         """The next outcome, in the order of the jobs; None: the process is gone."""
 
+    def close(self) -> None:
+        """End the process."""
+
 
 def outcome(
     training: Training, plan: Plan, target: Target, stage: Stage, *, rough: bool, dataless: Dataless | None = None
@@ -364,6 +367,7 @@ class PredictionStore:
             self._run(new[key], key)
         for key in theirs:
             if (outcome_of := self.helper.take()) is None:
+                self.helper.close()
                 self.helper = None
                 return
             self._tell()
@@ -384,6 +388,18 @@ class PredictionStore:
     def _tell(self) -> None:
         self.ran += 1
         self.tell(self.ran)
+
+    def close(self) -> None:
+        """End the helper's work."""
+        if self.helper is not None:
+            self.helper.close()
+
+    def remember(self) -> None:
+        """Keep what was found out in the last file; a full disk or a read-only one is no reason to fail."""
+        self.close()
+        if self.ran:
+            with suppress(OSError):
+                self.save(self.files[-1])
 
     def save(self, file: Path) -> None:
         """Add what is known to a file; one of another version is replaced."""

@@ -3,20 +3,21 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from frugan.api.devices import choose_device
-from frugan.api.plan.planner import Planner, PlanOptions, duration_seconds
+from frugan.api.plan.planner import Planner
 from frugan.api.plan.relatives import Largest, relatives
 from frugan.api.plan.report import CardShare, PlanReport, Together, shares_in_words
+from frugan.api.progress import Say, quiet
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts
 from frugan.engine.training import Training
 from frugan.errors import BadInput
-from frugan.memory.calibration import choose_card
+from frugan.memory.calibration import calibrate, choose_card, save_calibration
 from frugan.memory.cards import GUESSED, Card, Link, Sum, is_known, parse_link, seconds_between, sums_of
-from frugan.memory.plan_space import SaverName
+from frugan.memory.plan_space import SaverName, Wishes
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.wording import parse_size, show_size, typed_size
@@ -24,6 +25,70 @@ from frugan.wording import parse_size, show_size, typed_size
 SHARDS: SaverName = "shard-optimizer"
 """The saving that all ranks use, or none."""
 _COUNTED = re.compile(r"(.+)x(\d+)")
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How to plan."""
+
+    # plan for a card of this name; None: the one here, or one that is not named. Several that train together:
+    # "gtx-1080x8".
+    card: str | None = None
+    micro_batch: int | None = None  # samples in one forward; None: chosen
+    use: Collection[str] = ()  # savings that a plan must use
+    avoid: Collection[str] = ()  # savings that it must not
+    gpus: int | None = None  # cards that share the batch; None: as many as `card` names
+    link: str | None = None  # between them, such as "8GB/s"; None: a guess
+    calibrate: bool = False  # measure the device here first
+    tell: Callable[[int], None] = lambda _: None  # is told how many steps were run without data so far
+    say: Say = quiet  # is given a line where what is asked for does not fit, before a change that would is looked for
+
+    def __post_init__(self) -> None:
+        """Refuse savings that are unknown or contradict each other.
+
+        Raises:
+            BadInput: they do.
+        """
+        _ = self.wishes
+
+    @property
+    def wishes(self) -> Wishes:
+        """What is asked of plans."""
+        return Wishes(self.micro_batch, self.use, self.avoid)
+
+
+def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:
+    """A planner for a recipe on one card, measured first if that is asked for.
+
+    Raises:
+        BadInput: unknown recipe or card, or what is asked for contradicts itself.
+    """
+    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    name = recipe if isinstance(recipe, str) else (loaded.about.summary or loaded.family)
+    device, _ = choose_device()
+    if options.calibrate and options.card is not None:
+        raise BadInput(
+            f"--calibrate measures this machine, --card {options.card} names another: leave out one of the two"
+        )
+    measured = calibrate(device) if options.calibrate else None
+    if measured is not None:
+        save_calibration(measured)
+    card = choose_card(options.card, device)
+    if measured is not None and measured.memory_bytes is None:
+        # memory is planned for a card that is not here, time for the processor that is
+        card = replace(measured, context_bytes=card.context_bytes, workspace_bytes=card.workspace_bytes)
+    planner = Planner(
+        recipe=loaded,
+        card=card,
+        precision=card.precision(loaded.training.precision),
+        wishes=options.wishes,
+        name=name,
+        gpus=options.gpus or 1,
+        tell=options.tell,
+    )
+    if options.micro_batch is not None:
+        check_micro_batch(options.micro_batch, planner.training.batch, loaded.training.normalisation_batch or 1)
+    return planner
 
 
 def parse_cards(card: str | None, gpus: int | None) -> tuple[str | None, int]:
@@ -81,7 +146,7 @@ def plan_together(
     card, count = parse_cards(options.card, options.gpus)
     # One of the cards, as if it trained alone: it has nobody to share with.
     alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use={*options.use} - {SHARDS})
-    lone = Planner.of(recipe, overrides, alone)
+    lone = planner_of(recipe, overrides, alone)
     shared = replace(lone, gpus=count)
     _ = shared.training  # refuses more cards than groups
     if budget_bytes is None and options.card is None:
@@ -108,11 +173,11 @@ def plan_together(
         with planner:
             report = planner.report(budget_bytes, say=options.say)
     sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.savers else None)
-    shares = tuple(_share(each, dealt[each.share], budget_bytes, alone_seconds) for _, each in planned)
+    shares = tuple(CardShare(dealt[each.share], each, alone_seconds) for _, each in planned)
     together = Together(shares, link, sums, between_seconds, whole.batch)
     return replace(
         report,
-        duration_seconds=duration_seconds(planner.recipe, together.step_seconds),
+        duration_seconds=planner.recipe.training.duration.seconds(whole.batch, together.step_seconds),
         together=together,
         decisions=(*report.decisions, *_decisions(dealt, whole, together)),
     )
@@ -134,19 +199,6 @@ def _planned(
                 sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
                 planned[at] = sharing, _report(sharing, budget_bytes)
     return planned
-
-
-def _share(report: PlanReport, count: int, budget_bytes: int, alone_seconds: float) -> CardShare:
-    return CardShare(
-        card=report.card.name,
-        count=count,
-        samples=report.share,
-        rung=report.rung,
-        budget_bytes=budget_bytes,
-        fits=report.fits,
-        compute_seconds=report.choice.whole_seconds,
-        alone_seconds=alone_seconds,
-    )
 
 
 def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
@@ -250,7 +302,7 @@ def largest(
     if budget_bytes is None and options.card is None:
         raise BadInput(f"--largest {what}: add what it should fit: --memory 6GiB, or --card NAME")
     if options.calibrate:
-        Planner.of(loaded, (), options).close()
+        planner_of(loaded, (), options)
     once = replace(options, calibrate=False)  # measured once is enough
     _, cards = parse_cards(options.card, options.gpus)
     sizes = [each for each in relatives(loaded, what) if _can_be_shared(each[1], cards, options.micro_batch)]
@@ -323,7 +375,7 @@ def _plan(
         )
     if options.link is not None:
         raise BadInput(f"--link {options.link}: a link is between several cards; say how many with --gpus")
-    planner = Planner.of(recipe, overrides, replace(options, card=card))
+    planner = planner_of(recipe, overrides, replace(options, card=card))
     if in_one_forward:
         planner = planner.wishing(replace(planner.wishes, micro_batch=planner.training.batch))
     if budget_bytes is None and options.card is not None:

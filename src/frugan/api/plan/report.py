@@ -10,10 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from frugan.api.plan.relatives import Largest
+from frugan.engine.compiled_phases import refused
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.engine.training import Training
 from frugan.memory.cards import TIME_ERROR, Card, Link, Sum
-from frugan.memory.plan_space import SaverName
+from frugan.memory.plan_space import SaverName, Wishes
 from frugan.memory.search import Choice
-from frugan.wording import GIB, duration, typed_size
+from frugan.wording import GIB, duration, show_size, typed_size
 
 COMPILED = (
     "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "
@@ -47,27 +51,28 @@ class Rung:
 class CardShare:
     """Cards that take equally much of every batch."""
 
-    card: str  # name
     count: int  # how many
-    samples: int  # of a batch that each sees
-    rung: Rung  # its plan
-    budget_bytes: int  # on each
-    fits: bool  # whether the plan keeps to that
-    compute_seconds: float  # of an average step on its part
+    report: "PlanReport"  # of one of them, on its part
     alone_seconds: float  # of an average step on the whole batch, if one of them trained alone
+
+    @property
+    def compute_seconds(self) -> float:
+        """Of an average step on its part."""
+        return self.report.choice.whole_seconds
 
     def as_json(self) -> dict[str, Any]:
         """For a program to read."""
+        own = self.report
         return {
-            "card": self.card,
+            "card": own.card.name,
             "count": self.count,
-            "samples": self.samples,
-            "micro_batch": self.rung.micro_batch,
-            "accumulation": self.rung.accumulation,
-            "savers": list(self.rung.savers),
-            "peak_bytes": self.rung.peak_bytes,
-            "budget_bytes": self.budget_bytes,
-            "fits": self.fits,
+            "samples": own.share,
+            "micro_batch": own.micro_batch,
+            "accumulation": own.accumulation,
+            "savers": list(own.savers),
+            "peak_bytes": own.peak_bytes,
+            "budget_bytes": own.budget_bytes,
+            "fits": own.fits,
             "compute_seconds": self.compute_seconds,
             "alone_seconds": self.alone_seconds,
         }
@@ -148,12 +153,13 @@ class Together:
         columns = ["cards", "samples on each", "micro-batch", "memory savings", "peak", "of"]
         table = Table(*columns, *(["computes", "waits"] if timed else []), box=None, pad_edge=False)
         for each in self.shares:
+            own, budget = each.report, _gib(each.report.budget_bytes or 0)
             row = [
-                f"{each.count} x {each.card}",
-                str(each.samples),
-                *_plan_cells(each.rung),
-                _gib(each.rung.peak_bytes),
-                _gib(each.budget_bytes) if each.fits else f"{_gib(each.budget_bytes)}: too little",
+                f"{each.count} x {own.card.name}",
+                str(own.share),
+                *_plan_cells(own.rung),
+                _gib(own.peak_bytes),
+                budget if own.fits else f"{budget}: too little",
             ]
             waits = f"{self.idle_share(each.compute_seconds):.1%}"
             table.add_row(*row, *([_time(each.compute_seconds), waits] if timed else []))
@@ -413,3 +419,103 @@ def _time(seconds: float) -> str:
 
 def _megabytes(size_bytes: float) -> str:
     return f"{size_bytes / 1e9:.2f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.3g} MB"
+
+
+def refusal(report: PlanReport) -> str:
+    """What is said at once where nothing fits."""
+    return f"does NOT fit {show_size(report.budget_bytes or 0)}: it takes {show_size(report.peak_bytes)}"
+
+
+def decisions(
+    report: PlanReport, training: Training, precision: Precision, wishes: Wishes, between_bytes: int
+) -> Iterator[str]:
+    """One line for each choice: what, why, how to override.
+
+    Args:
+        report: of the plan, without these lines.
+        training: this card's share of it.
+        precision: with the reason for it.
+        wishes: what was asked of the plan.
+        between_bytes: for summing gradients and for communication.
+    """
+    rung = report.rung
+    yield from _about_budget(report.card, report.budget_bytes)
+    other = "fp16" if precision.name == "fp32" else "fp32"
+    yield f"precision: {precision.name} ({precision.reason}); override with training.precision={other}"
+    floor = f"never less than a normalisation group, {training.group}" if training.group > 1 else "any size will do"
+    yield (
+        f"micro-batch: {rung.micro_batch} at a time, {forwards(rung.accumulation)} for {training.batch} ({floor}); "
+        "override with --micro-batch"
+    )
+    yield "loss terms: one backward pass after the other where they are independent; saves activations, costs nothing"
+    yield from _about_savings(wishes, rung, fits=report.fits)
+    yield (
+        "cuDNN autotuning: off, because how much memory it takes cannot be predicted (in one published training, 17.7 "
+        "GB in the first steps instead of 10.9); with memory to spare, set torch.backends.cudnn.benchmark = True "
+        "before frugan.train in Python"
+    )
+    yield from _compiled(training, report.choice.plan)
+    if between_bytes:
+        yield (
+            f"{training.ranks} cards: {show_size(between_bytes)} on each for summing gradients and for "
+            f"communication, a guess; to train: torchrun --nproc-per-node={training.ranks} -m frugan train ... "
+            "(docs/cluster.md)"
+        )
+    yield from _about_card(report.card)
+
+
+def _about_budget(card: Card, budget_bytes: int | None) -> Iterator[str]:
+    if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
+        yield f"memory: {show_size(budget_bytes)} as asked, although {card.name} has {show_size(card.memory_bytes)}"
+    if budget_bytes == card.memory_bytes is not None:
+        yield f"memory: all of {card.name}; if it also drives your desktop, give less with --memory"
+
+
+def _about_savings(wishes: Wishes, rung: Rung, *, fits: bool) -> Iterator[str]:
+    for saver in rung.savers:
+        if saver in wishes.use:
+            yield f"{saver}: asked for"
+        elif saver != "micro-batch":
+            yield f"{saver}: {_why(saver, fits)}"
+    if rung.host_bytes:
+        yield (
+            f"host memory: {show_size(rung.host_bytes)} for what this plan keeps there, most of it pinned; pictures "
+            "and the program itself come on top"
+        )
+    if fits and not {"recompute", "keep-products"} & {*rung.savers}:
+        yield "recompute: not needed, it fits without; switch it on with --use recompute"
+    if wishes.avoid:
+        yield f"ruled out: {', '.join(sorted({*wishes.avoid}))}"
+
+
+def _about_card(card: Card) -> Iterator[str]:
+    kind = "guesses; `frugan plan --calibrate` on the card measures them"
+    if card.source == "measured":
+        processor = "guesses: this machine's CPU was measured for its speed, and has no CUDA"
+        kind = "measured on it" if card.capability is not None else processor
+    taken = f"{show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} for its libraries"
+    yield f"card: {card.name}; {taken}: {kind}"
+    if card.figures_of is not None:
+        yield f"speed: guessed from what is published of the {card.figures_of}"
+
+
+def _compiled(training: Training, plan: Plan) -> Iterator[str]:
+    """How compiled phases are priced, which are not, and how they are started."""
+    if not training.compiled:
+        return
+    yield COMPILED
+    reasons = {phase.name: refused(phase, plan, shared=training.in_parts) for phase in training.phases}
+    for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
+        names = ", ".join(name for name, why in reasons.items() if why == reason)
+        yield f"phases {names}: priced without compiling: {reason}"
+    if plan.cuda_graphs:
+        yield (
+            "CUDA graphs: starting the compiled step's kernels one by one takes the host longer than the card works at "
+            "them; a graph keeps its memory, which is counted; on no card has this run so far"
+        )
+
+
+def _why(saver: str, fits: bool) -> str:
+    if not fits:
+        return "part of the smallest plan, which is still too large"
+    return f"needed to fit, and the fastest way to; avoid it with --avoid {saver}"

@@ -63,7 +63,7 @@ def sample(
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with ExitStack() as feeds, torch.no_grad(), prepared_together(networks, opened.layout):
-        feed = feeds.enter_context(feeding(given, recipe, pinning=None, workers=0)) if given else None
+        feed = feeds.enter_context(feeding(given, recipe, torch.device("cpu"), workers=0)) if given else None
         for name, asked in _requests(recipe, request).items():
             paths.append(folder / f"{name}.png")
             shown = with_pictures(recipe, asked, feed)

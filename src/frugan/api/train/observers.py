@@ -1,6 +1,5 @@
 """Who reads a training's events while it goes on: watches that warn, its losses, trackers of experiments."""
 
-import secrets
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +27,6 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
-from frugan.files import atomic_file
 from frugan.memory.cards import is_spilling
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
 from frugan.recipe.recipe import Recipe
@@ -173,41 +171,34 @@ def _variety_watch(run: TrainRun) -> VarietyWatch | None:
     return VarietyWatch(run.recipe, pictures)
 
 
-def collapse_watch(run: TrainRun) -> Callable[[Event], None]:
-    """Warns where losses, gradients or variety look like a collapse."""
-    signs = CollapseSigns()
+def watch(run: TrainRun, device: torch.device) -> LossHistory:
+    """Have a run's events read from here on: its losses are kept, and what looks wrong is told.
+
+    That is a collapse, by losses, gradients or variety; parameters that get no gradient, and fp16 that turns gradients
+    into zeros; and, once, at a checkpoint, a driver that moves a full card's memory to the host (Windows).
+
+    Returns:
+        The losses, with those so far, which grow.
+    """
+    losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
+    signs: tuple[CollapseSigns, GradientSigns] = CollapseSigns(), GradientSigns()
+    spilling = False
 
     def look(event: Event) -> None:
-        for line in signs.look(event):
-            run.warn(int(event["step"]), line)
-
-    return look
-
-
-def gradient_watch(run: TrainRun) -> Callable[[Event], None]:
-    """Warns of parameters that get no gradient, and of fp16 that turns gradients into zeros."""
-    signs = GradientSigns()
-
-    def look(event: Event) -> None:
-        for line in signs.look(event):
-            run.warn(int(event["step"]), line)
-
-    return look
-
-
-def spill_watch(run: TrainRun, device: torch.device) -> Callable[[Event], None]:
-    """Says once, at a checkpoint, that a driver moves a full card's memory to the host (Windows)."""
-    said: list[bool] = []
-
-    def look(event: Event) -> None:
-        if event["event"] == "checkpoint" and not said and is_spilling(device):
-            said.append(True)
+        nonlocal spilling
+        losses.add(event)
+        for each in signs:
+            for line in each.look(event):
+                run.warn(int(event["step"]), line)
+        if event["event"] == "checkpoint" and not spilling and is_spilling(device):
+            spilling = True
             run.choose(
                 "the card is full: this system's driver may be moving memory to the computer's own, which is many "
                 "times slower; close other programs, or resume with a smaller --memory"
             )
 
-    return look
+    run.log.subscribe(look)
+    return losses
 
 
 def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:
@@ -319,7 +310,9 @@ def _wandb(run: Path, project: str) -> Iterator[Follow]:
         import wandb  # noqa: PLC0415  (an extra of its own)
     except ImportError as error:
         raise BadInput(f"--wandb {project}: Weights & Biases is not installed: pip install wandb") from error
-    session = wandb.init(project=project, name=run.name, dir=str(run), id=_wandb_id(run), resume="allow")
+    session = wandb.init(
+        project=project, name=run.name, dir=str(run), id=RunFolder(run).called_at_wandb(), resume="allow"
+    )
 
     def follow(event: Event) -> None:
         if event.get("event") == "start":
@@ -333,18 +326,6 @@ def _wandb(run: Path, project: str) -> Iterator[Follow]:
         yield follow
     finally:
         session.finish()
-
-
-def _wandb_id(run: Path) -> str:
-    """What a run is called there, whenever it goes on: kept in its folder, as another folder may have its name."""
-    file = RunFolder(run).wandb_id
-    try:
-        return file.read_text("utf-8").strip()
-    except FileNotFoundError:
-        made = secrets.token_hex(8)
-        with atomic_file(file) as beside:
-            beside.write_text(made + "\n", "utf-8")
-        return made
 
 
 def _grids(run: Path, event: Mapping[str, Any]) -> list[Path]:

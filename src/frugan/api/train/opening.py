@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from frugan.api.devices import serving_build
-from frugan.api.plan.planner import planned_precision, shipped_predictions
+from frugan.api.plan.predictions import shipped_predictions
 from frugan.api.setup import training_of
 from frugan.api.train.run import TrainRun
 from frugan.engine import threads
@@ -82,7 +82,7 @@ def _card(
     fp32_gib = smallest_cards(fp32=True).get(name) or half_gib
     candidates: list[tuple[float, Card]] = []
     for card in _cards():
-        precision = planned_precision(recipe, card)
+        precision = card.precision(recipe.training.precision)
         least_gib = fp32_gib if precision.name == "fp32" else half_gib
         if (card.memory_bytes or 0) >= least_gib * GIB:
             candidates.append((card.seconds(predicted.work, precision) * steps, card))

@@ -1,29 +1,29 @@
 """The plan that a training has in force: gone on with, made by the planner, or made smaller when memory runs out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from frugan.api.devices import card_identity, host_bytes
-from frugan.api.plan.planner import Planner, shipped_predictions
+from frugan.api.devices import card_identity, host_bytes, told_when_full
+from frugan.api.plan.planner import Planner
 from frugan.api.plan.report import PlanReport
-from frugan.api.progress import Say
-from frugan.api.train.run import TrainingOptions
+from frugan.api.train.run import TrainRun
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.compiled_phases import compiles
+from frugan.engine.device import out_of_memory_noted, release_memory
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.place import Share, deal
-from frugan.engine.training import Training
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.calibration import choose_card
 from frugan.memory.cards import Budget, Card, free_bytes, room_bytes, spills
 from frugan.memory.plan_space import Wishes
-from frugan.recipe.recipe import Recipe
 from frugan.wording import parse_size, show_size, typed_size
+
+Loaded = TypeVar("Loaded")
 
 STEP_DOWN = 0.92
 """When memory runs out, the next plan is predicted to reserve at most this share of what the last one was."""
@@ -36,52 +36,52 @@ MOST_OF_HOST = 0.75
 
 @dataclass
 class TrainingPlanner:
-    """Chooses plans for a recipe on the device that trains it."""
+    """Chooses plans for a run on the device that trains it.
 
-    # recipe, name: what is trained; the name finds the predictions that ship
-    recipe: Recipe
-    name: str
-    options: TrainingOptions  # as asked
+    `Planner` finds plans for a card that need not be there; what stands here, only a training knows: the plan that it
+    goes on with, its ranks' shares, what is free at this moment, what ran out, and that on a processor without a budget
+    there is nothing to choose.
+    """
+
+    run: TrainRun  # what is trained, as it was asked for; is told of every choice
     # device, precision: where and how
     device: torch.device
     precision: Precision
-    say: Say  # is given a line for every choice
     asked_bytes: int | None = None  # budget that was asked for, now or when the run was begun; None: none was
-    ranks: int = 1  # that share the batch; plans are for the share of one
     common: Plan | None = None  # a plan that shares out the optimizers' state as all ranks must; None: this one decides
-    share: Share | None = None  # this rank's own share of the batch; None: that of the first, and all are alike
 
     @property
     def _own_share(self) -> Share:
         """Of the batch, that plans are for."""
-        return self._share(self.recipe.training.normalisation_batch or 1)
+        return self._share(self.run.recipe.training.normalisation_batch or 1)
 
     def _share(self, group: int) -> Share:
-        return self.share or deal(self.recipe.training.batch, group, self.ranks)[0]
+        """This rank's, or where all are alike that of the first."""
+        ranks, batch = self.run.ranks, self.run.recipe.training.batch
+        return deal(batch, group, ranks.size)[0] if ranks.proportions is None else ranks.share(batch, group)
 
-    def first(self, training: Training, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
+    def first(self, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
         """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
 
         Args:
-            training: the recipe's.
-            saved: the JSON state of the checkpoint that is resumed.
+            saved: the JSON state of the checkpoint that is resumed; None: nothing is gone on with.
 
         Raises:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
         """
-        options, group = self.options, training.group
-        if options.shard_optimizer and self.ranks == 1:
-            self.say("--shard-optimizer is ignored: this process trains alone")
+        options, training = self.run.options, self.run.training
+        if options.shard_optimizer and self.run.ranks.size == 1:
+            self.run.choose_here("--shard-optimizer is ignored: this process trains alone")
         if saved is not None and not options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
             if self._own_share.team is None:
-                check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
-            self.say("plan: the one that this run has used; --memory or --micro-batch makes a new one")
+                check_micro_batch(plan.micro_batch, training.batch, training.group)
+            self.run.choose_here("plan: the one that this run has used; --memory or --micro-batch makes a new one")
             self.cap(saved.get("memory_budget_bytes"))
             return plan, None
         if not self._on_card and options.memory is None and not options.savers:
-            return self._only_plan(training), None
-        self._check_micro_batch(self._own_share, group)
+            return self._only_plan(), None
+        self._check_micro_batch(self._own_share, training.group)
         return self._search()
 
     def _check_micro_batch(self, share: Share, group: int) -> None:
@@ -90,7 +90,7 @@ class TrainingPlanner:
         Raises:
             BadInput: it would, or ranks share normalisation groups.
         """
-        asked = self.options.micro_batch
+        asked = self.run.options.micro_batch
         if asked is None:
             return
         if share.team is not None:
@@ -99,48 +99,52 @@ class TrainingPlanner:
                 f"each takes its part of it in one forward, here {len(share.samples)}; leave out --micro-batch"
             )
         # what is asked for holds for all ranks: it may be as large as the largest share
-        check_micro_batch(asked, len(share.samples) if self.share is None else self.recipe.training.batch, group)
+        most = len(share.samples) if self.run.ranks.proportions is None else self.run.training.batch
+        check_micro_batch(asked, most, group)
 
-    def _only_plan(self, training: Training) -> Plan:
+    def _only_plan(self) -> Plan:
         """The plan on a CPU without a budget: there is one memory, and nothing has to be searched for."""
-        share, whole, group = self._share(training.group), self.recipe.training.batch, training.group
+        training, ranks = self.run.training, self.run.ranks.size
+        share, whole, group = self._share(training.group), training.batch, training.group
         self._check_micro_batch(share, group)
-        micro_batch, asked = len(share.samples), self.options.micro_batch
+        micro_batch, asked = len(share.samples), self.run.options.micro_batch
         if share.team is not None:
-            self.say(
+            self.run.choose_here(
                 f"micro-batch: {micro_batch} of a normalisation group of {share.group} that {len(share.team)} ranks "
-                f"share, of batch {whole} on {self.ranks}"
+                f"share, of batch {whole} on {ranks}"
             )
         else:
             batch = micro_batch
             micro_batch = min(asked or (group if group > 1 else batch), batch)
-            of = f"batch {batch}" if self.ranks == 1 else f"{batch} on a rank, of batch {whole} on {self.ranks}"
-            all_of_it = f"the {'batch' if self.ranks == 1 else 'share'}: nothing is normalised over samples"
+            of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
+            all_of_it = f"the {'batch' if ranks == 1 else 'share'}: nothing is normalised over samples"
             why = f"{'one normalisation group' if group > 1 else all_of_it}; override with --micro-batch"
             why = why if asked is None else "asked for"
-            self.say(f"micro-batch: {micro_batch} x {-(-batch // micro_batch)} = {of} ({why})")
-        shard = self.options.shard_optimizer if self.common is None else self.common.shard_optimizer
+            self.run.choose_here(f"micro-batch: {micro_batch} x {-(-batch // micro_batch)} = {of} ({why})")
+        shard = self.run.options.shard_optimizer if self.common is None else self.common.shard_optimizer
         return Plan(
             micro_batch,
             self.precision,
-            training.recomputable(training.build("meta")) if self.options.recompute else {},
-            ema_on_host=self.options.ema_on_host,
-            shard_optimizer=shard and self.ranks > 1,
+            training.recomputable(training.build("meta")) if self.run.options.recompute else {},
+            ema_on_host=self.run.options.ema_on_host,
+            shard_optimizer=shard and ranks > 1,
         )
 
     def _search(self) -> tuple[Plan, PlanReport]:
-        options = self.options
+        options = self.run.options
         if options.ema_on_host and not self._averages_can_move:
-            self.say("--ema-on-host is ignored: there is no EMA to move, or no card to move it from")
+            self.run.choose_here("--ema-on-host is ignored: there is no EMA to move, or no card to move it from")
         budget_bytes = None if options.memory is None else parse_size(options.memory)
         if budget_bytes is None and self._on_card:
             usable, _ = free_bytes(self.device)
             budget_bytes = usable + self._card.context_bytes
-            self.say(f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory")
-        with self.planner() as planner:
+            self.run.choose_here(
+                f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory"
+            )
+        with self.planner as planner:
             report = self._within_host_memory(planner, planner.report(budget_bytes), budget_bytes)
         for line in report.decisions:
-            self.say(line)
+            self.run.choose_here(line)
         rung = report.rung
         if not report.fits and budget_bytes is not None:
             change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
@@ -148,7 +152,7 @@ class TrainingPlanner:
                 f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
                 f"{typed_size(rung.peak_bytes)}{change}"
             )
-        self.say(
+        self.run.choose_here(
             f"plan: predicted peak {show_size(rung.peak_bytes)}, extra compute {rung.extra_compute:.0%}, "
             f"memory savings {', '.join(rung.savers) or 'none'}"
         )
@@ -167,9 +171,50 @@ class TrainingPlanner:
         there = f"{show_size(kept)} in the computer's memory, most of it pinned, and that has {show_size(has)}"
         if asked := ON_HOST & {*planner.wishes.use}:
             raise BadInput(f"{', '.join(sorted(asked))}: this plan would keep {there}; leave it out")
-        self.say(f"host memory: the plan would keep {there}: looking for one that keeps nothing there")
+        self.run.choose_here(f"host memory: the plan would keep {there}: looking for one that keeps nothing there")
         without = replace(planner.wishes, avoid={*planner.wishes.avoid, *ON_HOST})
         return planner.wishing(without).report(budget_bytes)
+
+    def own_plan(self, common: Plan, kept: Mapping[str, Any] | None) -> Plan:
+        """The plan for this rank's own share on its own card; where ranks share normalisation groups, be it in one
+        phase that sees few samples, all have one.
+
+        Args:
+            common: the first rank's.
+            kept: what this rank had when the run was left; None: there is none.
+
+        Raises:
+            BadInput: it does not fit there.
+        """
+        training, self.common = self.run.training, common
+        batch, group = training.batch, training.normalisation_batch or 1
+        if any(self.run.ranks.any_parts(phase.samples(batch), phase.group(group)) for phase in training.phases):
+            return common
+        return self.first(None)[0] if kept is None else Plan.from_json(kept, self.precision)
+
+    def load(self, load: Callable[[Plan], Loaded], plan: Plan) -> tuple[Loaded, Plan]:
+        """Load by a plan, and once more by a smaller one if memory runs out.
+
+        Args:
+            load: makes everything anew each time; what it had made when it failed goes.
+
+        Returns:
+            What was loaded, and the plan that it was loaded by.
+
+        Raises:
+            TrainingFailed: no plan is smaller, or memory ran out again.
+        """
+        with out_of_memory_noted() as messages:
+            loaded = load(plan)
+        if not messages:
+            return loaded, plan
+        release_memory(self.device)
+        # what stays on the card between steps goes from it
+        away = {"optimizer-on-host"} | ({"ema-on-host"} if self.run.recipe.kind.averaged() else set())
+        use = away - {*self.run.options.avoid} if self._on_card else set[str]()
+        plan = self._smaller(plan, "while networks and their state were loaded", messages[0], use=use)
+        with told_when_full(self.device, "the networks and their state were loaded by the smaller plan as well"):
+            return load(plan), plan
 
     def next(self, plan: Plan, phase: str, message: str) -> Plan:
         """A plan that takes less than one that ran out of memory.
@@ -177,28 +222,21 @@ class TrainingPlanner:
         Raises:
             TrainingFailed: there is none.
         """
-        reason = message.partition("\n")[0]
-        self.say(f"out of memory in phase {phase}: {reason}. Nothing was changed by it; looking for a smaller plan")
-        return self._smaller(plan, f"in phase {phase}", reason, use=set())
+        return self._smaller(plan, f"in phase {phase}", message, ". Nothing was changed by it")
 
-    def next_to_load(self, plan: Plan, message: str) -> Plan:
-        """A plan that keeps less on the card between steps than one whose networks and state did not find room.
+    def _smaller(self, plan: Plan, where: str, message: str, lost: str = "", use: Collection[str] = ()) -> Plan:
+        """The fastest plan that takes less, and no more than there is room for now.
 
         Raises:
             TrainingFailed: there is none.
         """
         reason = message.partition("\n")[0]
-        self.say(f"out of memory while networks and their state were loaded: {reason}; looking for a smaller plan")
-        away = {"optimizer-on-host"} | ({"ema-on-host"} if self.recipe.kind.averaged() else set())
-        use = away - {*self.options.avoid} if self._on_card else set[str]()
-        return self._smaller(plan, "while networks and their state were loaded", reason, use=use)
-
-    def _smaller(self, plan: Plan, where: str, reason: str, use: set[str]) -> Plan:
-        """The fastest plan that takes less, and no more than there is room for now."""
+        self.run.choose_here(f"out of memory {where}: {reason}{lost}; looking for a smaller plan")
         # what was asked for has proved too much, but for what all ranks do together
         asked, avoid = self._shared_out_as(plan)
         room = self._room_bytes()
-        with self.planner(Wishes(use=use | asked, avoid={*self.options.avoid, *avoid})) as planner:
+        wishes = Wishes(use={*use, *asked}, avoid={*self.run.options.avoid, *avoid})
+        with self.planner.wishing(wishes) as planner:
             choice, now = planner.smaller(plan, STEP_DOWN, room)
         if choice is None:
             free = "" if room is None else f", and there is room for {show_size(room)}"
@@ -206,7 +244,7 @@ class TrainingPlanner:
                 f"memory ran out {where} and no plan takes less{free} ({reason}). Close other programs that use the "
                 "card, or start a new run with a smaller recipe: `frugan plan` says which would fit"
             )
-        self.say(
+        self.run.choose_here(
             f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
             f"{show_size(choice.prediction.reserved_bytes)} instead of {show_size(now)}; the batch stays the same"
         )
@@ -214,7 +252,7 @@ class TrainingPlanner:
 
     def _shared_out_as(self, plan: Plan | None) -> tuple[set[str], set[str]]:
         """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
-        both = {"shard-optimizer"} if plan is not None and self.ranks > 1 else set[str]()
+        both = {"shard-optimizer"} if plan is not None and self.run.ranks.size > 1 else set[str]()
         return (both, set()) if plan is not None and plan.shard_optimizer else (set(), both)
 
     def _room_bytes(self) -> int | None:
@@ -230,7 +268,7 @@ class TrainingPlanner:
 
     @property
     def _averages_can_move(self) -> bool:
-        return self._on_card and bool(self.recipe.kind.averaged())
+        return self._on_card and bool(self.run.recipe.kind.averaged())
 
     @cached_property
     def _card(self) -> Card:
@@ -240,11 +278,11 @@ class TrainingPlanner:
     @property
     def _wishes(self) -> Wishes:
         """What is asked of plans: as the options have it, where it can be had here."""
-        options = self.options
+        options = self.run.options
         flags = {
             "recompute": options.recompute,
             "ema-on-host": options.ema_on_host and self._averages_can_move,
-            "shard-optimizer": options.shard_optimizer and self.ranks > 1,
+            "shard-optimizer": options.shard_optimizer and self.run.ranks.size > 1,
         }
         shared_out, whole = self._shared_out_as(self.common)
         # no more than this rank's share, which may be the smallest
@@ -252,43 +290,34 @@ class TrainingPlanner:
         asked = {*options.use, *(name for name, given in flags.items() if given), *shared_out}
         return Wishes(micro_batch, asked, {*options.avoid, *whole})
 
-    def planner(self, wishes: Wishes | None = None) -> Planner:
-        """What finds plans for this rank's share.
-
-        Args:
-            wishes: None: as the options have it.
-        """
+    @cached_property
+    def planner(self) -> Planner:
+        """What finds plans for this rank's share."""
+        # The recipe as it would be if every rank had this one's share; not compiled where there is no compiler: then
+        # steps run as they are written.
+        recipe, share, ranks = self.run.recipe, self._own_share, self.run.ranks.size
+        training, own = recipe.training, len(share.samples)
+        group = training.normalisation_batch if share.team is None else own
+        as_here = {"batch": own * ranks, "normalisation_batch": group}
+        changed = training.model_copy(update={**as_here, "compile": compiles(training.compile, self.device)})
         return Planner(
-            recipe=self._all_alike,
+            recipe=recipe.model_copy(update={"training": changed}),
             card=self._card,
             precision=self.precision,
             target="cuda" if self._on_card else "cpu",
-            wishes=wishes or self._wishes,
-            name=self.name,
-            gpus=self.ranks,
-            in_parts=self._own_share.team is not None,
-            shipped=shipped_predictions(self.name),
+            wishes=self._wishes,
+            name=self.run.name,
+            gpus=ranks,
+            in_parts=share.team is not None,
         )
-
-    @property
-    def _all_alike(self) -> Recipe:
-        """The recipe as it would be if every rank had this one's share, which is how plans are made.
-
-        Not compiled where there is no compiler: then steps run as they are written.
-        """
-        training, own = self.recipe.training, len(self._own_share.samples)
-        group = training.normalisation_batch if self._own_share.team is None else own
-        as_here = {"batch": own * self.ranks, "normalisation_batch": group}
-        changed = training.model_copy(update={**as_here, "compile": compiles(training.compile, self.device)})
-        return self.recipe.model_copy(update={"training": changed})
 
     def _goes_on(self, saved: Mapping[str, Any]) -> bool:
         """Whether the plan that a checkpoint was written by is one for this device and precision."""
         if "micro_batch" not in saved["plan"]:
             return False  # a converted model has no plan yet
         ranks, card = int(saved.get("ranks", 1)), saved.get("card")
-        if ranks != self.ranks:
-            why = f", because the batch is now shared by {self.ranks}, and was by {ranks}"
+        if ranks != self.run.ranks.size:
+            why = f", because the batch is now shared by {self.run.ranks.size}, and was by {ranks}"
         elif saved.get("device", self.device.type) != self.device.type:
             return False
         elif card != card_identity(self.device) and self._on_card:
@@ -301,7 +330,7 @@ class TrainingPlanner:
             why = f" for {self.precision.name}; it was for {saved['plan']['precision']}"
         else:
             return True
-        self.say(f"plan: made again{why}")
+        self.run.choose_here(f"plan: made again{why}")
         return False
 
     def cap(self, budget_bytes: int | None) -> None:
@@ -312,8 +341,10 @@ class TrainingPlanner:
         """
         self.asked_bytes = budget_bytes
         if not self._on_card:
-            if self.options.memory is not None:
-                self.say("a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it")
+            if self.run.options.memory is not None:
+                self.run.choose_here(
+                    "a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it"
+                )
             return
         card = self._card
         accelerator_of(self.device).limit(None)  # an earlier training may have left one
@@ -321,4 +352,4 @@ class TrainingPlanner:
             budget_bytes = free_bytes(self.device)[0] + card.context_bytes
         if budget_bytes is not None:
             Budget.on(card, min(budget_bytes, accelerator_of(self.device).total_bytes)).enforce(self.device)
-            self.say(f"cap: torch may take {show_size(budget_bytes - card.context_bytes)} on this card")
+            self.run.choose_here(f"cap: torch may take {show_size(budget_bytes - card.context_bytes)} on this card")

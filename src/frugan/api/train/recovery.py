@@ -11,6 +11,7 @@ import torch
 from frugan.api.networks import recipe_of
 from frugan.api.train.run import TrainRun
 from frugan.data.run_data import other_pictures, read_run_data
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.checkpoint import (
     DIVERGED,
     EMA_FILE,
@@ -22,11 +23,14 @@ from frugan.engine.checkpoint import (
     set_aside,
     set_aside_newer,
 )
-from frugan.engine.precision import Precision, wider_precision
+from frugan.engine.device import disable_reduced_precision, tf32_decision
+from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision, wider_precision
+from frugan.engine.run_folder import RunFolder
 from frugan.engine.step_log import Diverged, sound_checkpoints
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
+from frugan.recipe.loading import parse_recipe, read_run_recipe
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 
@@ -196,6 +200,59 @@ def _refuse_swapped(run: TrainRun, saved: Mapping[str, str]) -> None:
                 f"--data {a}=... and --data {b}=... are swapped: {a} is what the run was trained with as {b}, and "
                 "the other way round; swap them back, or choose another --out"
             )
+
+
+def refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
+    """Refuse to go on with a run of another recipe, before its pictures are opened.
+
+    Raises:
+        BadInput: a fixed field differs.
+    """
+    if run.exists:
+        changed_fields(parse_recipe(read_run_recipe(run.recipe), str(run.recipe)), recipe, run.path)
+
+
+def precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any], wanted: Precision | None) -> Precision:
+    """The precision that a run is begun or goes on in; torch does no less than it says from here on.
+
+    Args:
+        saved: the JSON state of the checkpoint that is resumed; empty: none is.
+        wanted: that a recovery has decided on; None: none has.
+    """
+    disable_reduced_precision()
+    if line := tf32_decision(accelerator_of(device).capability):
+        run.choose(line)
+    if wanted is not None:
+        return wanted
+    asked = run.recipe.training.precision
+    before: PrecisionName = saved["plan"]["precision"] if saved else "auto"
+    if asked == "auto" and before != "auto":
+        precision = continued_precision(before, device)
+        run.choose(f"precision: {precision.name} ({precision.reason})")
+    else:
+        precision = resolve_precision(asked, device)
+    if asked == before == "auto":
+        other = "" if precision.name == "fp32" else "; for full precision begin a run with training.precision=fp32"
+        run.choose(f"precision: {precision.name} ({precision.reason}{other})")
+    if precision.warning:
+        run.choose(f"precision {precision.name}: {precision.warning}")
+    return precision
+
+
+def precision_beside(run: TrainRun, device: torch.device, first: PrecisionName) -> Precision:
+    """The same on another rank than the first, which has chosen it.
+
+    Raises:
+        BadInput: this rank's card cannot.
+    """
+    disable_reduced_precision()
+    precision = resolve_precision(first, device)
+    if precision.name != first:
+        raise BadInput(
+            f"{run.ranks.name} cannot train in {first}, as the first rank does ({precision.warning}); give all of them "
+            f"training.precision={precision.name}"
+        )
+    return precision
 
 
 def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:

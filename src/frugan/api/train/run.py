@@ -2,20 +2,22 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from frugan.api.progress import Say
+from frugan.api.setup import training_of
 from frugan.api.train.init import Start
 from frugan.contract.data import RunData
 from frugan.data.run_data import class_names
-from frugan.engine.events import EventLog
+from frugan.engine.events import EventLog, NoEvents
 from frugan.engine.progress import Duration
 from frugan.engine.ranks.place import parse_shares
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.requests import Requests, StopRequest
 from frugan.engine.run_folder import RunFolder
-from frugan.errors import BadInput
+from frugan.engine.training import Training
 from frugan.memory.plan_space import Wishes
 from frugan.recipe.recipe import Recipe
 from frugan.wording import parse_size
@@ -63,13 +65,7 @@ class TrainingOptions:
         """
         if self.stop_after is None:
             return None
-        try:
-            after = Duration.parse(self.stop_after)
-        except ValueError as error:
-            raise BadInput(f"--stop-after {self.stop_after}: {error}") from error
-        if after.unit != "seconds":
-            raise BadInput(f"--stop-after {self.stop_after}: expected a time such as 23h or 90min")
-        return after.amount
+        return Duration.parse_seconds(self.stop_after, "--stop-after")
 
     @property
     def savers(self) -> bool:
@@ -104,17 +100,21 @@ class TrainRun:
     name: str
     sources: Mapping[str, Any]  # opened data by source name
     data: Mapping[str, RunData]  # what checkpoints keep of them
-    # folder, log: where things go
-    folder: RunFolder
-    log: EventLog
+    folder: RunFolder  # where things go
     options: TrainingOptions  # how it runs here
     say: Say  # is given a line for every automatic choice
+    log: EventLog = field(default_factory=NoEvents)  # where it is written what happens, and who reads it
     # stop, requests: what is asked for while training goes on
     stop: StopRequest = field(default_factory=StopRequest)
     requests: Requests = field(default_factory=Requests)
     start: Start | None = None  # weights that a new run starts from; None: first weights
     command: str | None = None  # that goes on with the run, for messages; None: there is none
     ranks: Ranks = field(default_factory=OneRank)  # the processes that train together
+
+    @cached_property
+    def training(self) -> Training:
+        """What the recipe trains."""
+        return training_of(self.recipe)
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from frugan.api.data import default_workers, feeding
+from frugan.api.data import feeding
 from frugan.api.sample.networks import write_grids
-from frugan.api.setup import training_of
 from frugan.api.train.observers import LossHistory, variety_measurement
 from frugan.api.train.run import TrainRun
-from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.checkpoint import BestCheckpoints
 from frugan.engine.compiled_phases import backward_of
 from frugan.engine.loop import Loop, RunningStage, Scoring, Stages
@@ -32,7 +30,7 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
         look: is given each stage on the first rank, before its first step.
         seed: that order of data and draws go by.
     """
-    measure_variety, trained = variety_measurement(run), training_of(run.recipe)
+    measure_variety = variety_measurement(run)
 
     @contextmanager
     def stage(loop: Loop) -> Iterator[RunningStage]:
@@ -41,19 +39,22 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
         for key, change in differences(run.recipe, recipe).items():
             if key != "stages":
                 run.choose(f"stage from step {step:,} on: {key} = {change.after}")
-        device, workers = loop.state.device, run.options.workers
-        if workers is None:
-            workers = default_workers(device, run.ranks.local_size)
-        own = accelerator_of(device)
+        device = loop.state.device
 
         def lost(source: str, picture: str, reason: str, count: int) -> None:
             reached = loop.state.step
             run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
             run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
 
-        said = run.choose_here
         with feeding(
-            run.sources, recipe, pinning=own if own.is_card else None, workers=workers, seed=seed, say=said, lost=lost
+            run.sources,
+            recipe,
+            device,
+            workers=run.options.workers,
+            ranks=run.ranks.local_size,
+            seed=seed,
+            say=run.choose_here,
+            lost=lost,
         ) as feed:
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
@@ -66,8 +67,8 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
                 recipe.training.compile, device, run.choose, lambda line: run.warn_here(loop.state.step, line)
             )
             made = RunningStage(
-                step=trained.step(
-                    feed, Streams(seed), stage=trained.stage_at(step), ranks=run.ranks, backward=backward
+                step=run.training.step(
+                    feed, Streams(seed), stage=run.training.stage_at(step), ranks=run.ranks, backward=backward
                 ),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),

@@ -3,8 +3,7 @@
 import torch
 
 from frugan import registry
-from frugan.engine.accelerator.base import Accelerator
-from frugan.engine.accelerator.processor import Processor
+from frugan.engine.accelerator.base import Accelerator, Processor
 
 WITHOUT_DATA = "meta"
 

@@ -357,6 +357,10 @@ class ShareChoice:
             say("shares: the run was on other cards or ranks, and its shares were for those")
         return cls()
 
+    def as_kept(self, saved: Mapping[str, Any]) -> bool:
+        """Whether the checkpoint of this JSON state was written with the same."""
+        return bool(list(self.samples or ()) == saved.get(SHARES, {}).get("samples", []))
+
     def led_by(self, plan: Plan) -> None:
         """Forget the plans where the first rank has made another one than it had: all others then do so too."""
         if self.plans and self.plans[0] != plan.as_json():

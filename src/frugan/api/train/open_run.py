@@ -1,0 +1,179 @@
+"""How a run is opened to train it: by the first rank, which alone has its folder, and by the others beside it."""
+
+import shlex
+import shutil
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
+from frugan.api.progress import Progress, Say, quiet
+from frugan.api.setup import refuse_full_disk, refuse_too_large
+from frugan.api.train.recovery import refuse_other_recipe
+from frugan.api.train.run import TrainingOptions, TrainRun
+from frugan.contract.data import RunData
+from frugan.engine.events import EventLog
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import Ranks
+from frugan.engine.requests import KEYS_HINT, SIGNALS, handled, listening, stop_on_signals
+from frugan.engine.run_folder import RunFolder, no_room
+from frugan.errors import BadInput
+from frugan.recipe.loading import load_recipe, parse_recipe, rule_followed, stages_overridden
+from frugan.recipe.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the first rank tells the others of a run, so that they need nothing of its folder."""
+
+    recipe: Mapping[str, Any]  # JSON values
+    # name, folder, data: as in `TrainRun`
+    name: str
+    folder: Path
+    data: Mapping[str, RunData]
+    known: Mapping[str, RunData]  # what the run was trained on last; empty: it is new
+
+
+@contextmanager
+def locked(run: TrainRun, known: Mapping[str, RunData]) -> Iterator[TrainRun]:
+    """The run as the first rank has it: locked, with its events and what may be asked for while it goes on.
+
+    Args:
+        known: what it was trained on last; empty: it is new.
+    """
+    folder, options, say = run.folder, run.options, run.say
+    is_new, goes_on = not folder.path.exists(), run.recipe.saving.when_full == "go-on"
+    try:
+        with (
+            folder.locked(say),
+            stop_on_signals(say) as stop,
+            listening(folder.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
+            EventLog(folder.events, no_room if goes_on else lambda _: False) as log,
+        ):
+            if keys and run.ranks.size == 1:  # torchrun keeps the console to itself
+                say(KEYS_HINT)
+            run.ranks.pass_on(stop)
+            run.ranks.broadcast(RunFacts(run.recipe.model_dump(mode="json"), run.name, folder.path, run.data, known))
+            for _ in _TURNS:
+                run.ranks.barrier()  # the others open their pictures
+            yield replace(run, log=log, stop=stop, requests=requests)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(folder.path)) from error  # a write does not say to where
+    except BadInput:
+        if is_new and not folder.exists:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+_TURNS = (True, False)
+"""Whether the first ranks of each machine open pictures now: what is prepared of them, is prepared once on each."""
+
+
+@contextmanager
+def taken_part_in(
+    data: Data, map_classes: Mapping[str, str] | None, options: TrainingOptions, ranks: Ranks, say: Say
+) -> Iterator[TrainRun]:
+    """The run as any rank but the first has it, which touches no run folder.
+
+    Raises:
+        BadInput: this rank has other pictures than the first one.
+    """
+    # signals that ask the first rank for something shall not end the others
+    with stop_on_signals(quiet) as stop, handled(SIGNALS, signal.SIG_IGN):
+        ranks.pass_on(stop)
+        nothing: Any = None
+        facts: RunFacts = ranks.broadcast(nothing)
+        recipe = parse_recipe(facts.recipe, "the first rank's recipe")
+        sources: Mapping[str, Any] = {}
+        for turn in _TURNS:
+            if turn == (Place.here().local_rank == 0):
+                sources = open_sources(recipe, data, quiet, None, facts.known, map_classes)
+            ranks.barrier()
+        for source, known in facts.data.items():
+            if sources[source].digest != known.digest:
+                raise BadInput(f"{ranks.name}: --data holds other pictures for {source!r} there than on the first rank")
+        yield TrainRun(
+            recipe=recipe,
+            name=facts.name,
+            sources=sources,
+            data=facts.data,
+            folder=RunFolder(facts.folder),
+            options=options,
+            say=lambda line: say(f"{ranks.name}: {line}"),
+            stop=stop,
+            ranks=ranks,
+        )
+
+
+def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
+    """Load a recipe, unless it is, and say what overriding its fields does besides."""
+    if not isinstance(recipe, str):
+        return recipe
+    loaded = load_recipe(recipe, overrides)
+    for line in (*stages_overridden(recipe, overrides), *rule_followed(recipe, overrides)):
+        say(line)
+    return loaded
+
+
+def refuse_early(loaded: Recipe, run: RunFolder) -> None:
+    """Refuse what can be refused before anything is read.
+
+    Raises:
+        BadInput: of the run's folder, its recipe, or the room for it.
+    """
+    run.refuse_other_files()
+    refuse_other_recipe(run, loaded)
+    refuse_too_large(loaded)
+    refuse_full_disk(loaded, run.path)
+
+
+def open_pictures(
+    loaded: Recipe,
+    run: RunFolder,
+    data: Data,
+    map_classes: Mapping[str, str] | None,
+    say: Say,
+    progress: Progress | None,
+    *,
+    by_name: bool,
+) -> tuple[Mapping[str, Any], dict[str, RunData], dict[str, RunData]]:
+    """Open the pictures, and find out what their classes are called in the run.
+
+    Args:
+        by_name: whether the recipe was asked for by its name or path: what would do better is said then.
+
+    Returns:
+        The opened sources, what the run is trained on from now on, and what it was trained on last.
+    """
+    known = last_run_data(run)
+    sources = open_sources(loaded, data, say, progress, known, map_classes)
+    if by_name and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+        for line in advice(loaded, sources):
+            say(line)
+    trained_on = run_data_of(loaded, sources, known, map_classes)
+    if map_classes is not None and not known:
+        say("--map-class is ignored: a new run takes its classes from its pictures")
+    for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
+        say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
+    return sources, trained_on, known
+
+
+def command_of(run: RunFolder, data: Data, options: TrainingOptions, ranks: Ranks) -> str | None:
+    """What goes on with a run, typed; None where its pictures are in no file."""
+    named = data if isinstance(data, Mapping) else {"": data}
+    started = ["torchrun", f"--nproc-per-node={ranks.local_size}", "-m"] if ranks.size > 1 else []
+    words = [*started, "frugan", "train", str(run.path)]
+    for name, path in named.items():
+        if not isinstance(path, str | Path):
+            return None
+        words += ["--data", f"{name}={path}" if name else str(path)]
+    if ranks.size == 1 and options.device != "auto":
+        words += ["--device", options.device]
+    if options.memory is not None:
+        words += ["--memory", options.memory]
+    return shlex.join(words)
