@@ -14,7 +14,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
-from frugan.data.colours import WHITE, Background, background, is_grey
+from frugan.data.decoding import WHITE, Background, background, is_grey
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.folder import visible_files
 from frugan.data.formats.source import Unreadable, is_picture_name

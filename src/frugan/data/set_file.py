@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from frugan.data.colours import WHITE
+from frugan.data.decoding import WHITE
 from frugan.errors import BadInput
 from frugan.wording import shown
 

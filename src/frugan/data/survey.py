@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.colours import GREY, WHITE, Background
-from frugan.data.decoding import TRANSPARENT
+from frugan.data.decoding import GREY, TRANSPARENT, WHITE, Background
 from frugan.data.formats.source import Classes, Source, Unreadable
 from frugan.data.set_file import SetFile
 from frugan.errors import BadInput

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.colours import WHITE, Background
-from frugan.data.decoding import MOST_PIXELS, read_picture, read_size
+from frugan.data.decoding import MOST_PIXELS, WHITE, Background, read_picture, read_size
 from frugan.data.formats.source import (
     MOST_JSON_BYTES,
     Classes,

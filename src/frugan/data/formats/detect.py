@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from frugan.data.colours import WHITE, Background
+from frugan.data.decoding import WHITE, Background
 from frugan.data.formats.archives import cifar_layout, open_cifar, open_hdf5, open_zip
 from frugan.data.formats.folder import open_folder
 from frugan.data.formats.shards import holds_shards, open_shards

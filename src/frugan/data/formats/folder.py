@@ -7,8 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from frugan.data.colours import WHITE, Background
-from frugan.data.decoding import read_picture, read_size
+from frugan.data.decoding import WHITE, Background, read_picture, read_size
 from frugan.data.formats.source import (
     MOST_JSON_BYTES,
     SUFFIXES,

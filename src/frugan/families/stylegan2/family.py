@@ -15,9 +15,8 @@ from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks, StyleGAN2Objective
-from frugan.families.stylegan2.discriminator import Discriminator
-from frugan.families.stylegan2.generator import Generator
 from frugan.families.stylegan2.grids import MOST_ROWS, sample
+from frugan.families.stylegan2.networks import Discriminator, Generator
 from frugan.families.stylegan2.phases import phases
 
 # The release's configuration "auto": what suits a resolution on one card.
