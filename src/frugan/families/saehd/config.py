@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from frugan.contract.settings import CHANGEABLE, restarts, setting
-from frugan.data.faces.needs import ColourTransfer, FaceTypeOption
+from frugan.data.faces.face import ColourTransfer, FaceTypeOption
 
 # The architecture string, such as "df-ud".
 

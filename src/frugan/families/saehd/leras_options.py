@@ -238,7 +238,7 @@ def check_agreement(trained: Trained, ours: OurSide, say: Say) -> None:
             continue
         if name in trained.trained_on and trained.trained_on[name] != faces.digest:
             say(f"{name}: these are not the faces that the model was last trained on")
-        _say_types(name, faces, FaceType.from_option(needs[name].face_type), say)
+        _say_types(name, faces, needs[name].samples.face_type, say)
         eyebrows |= {face.eyebrows_expand_mod for face in faces.faces}
     if len(eyebrows) > 1:
         modes = ", ".join(f"{value:g}" for value in sorted(eyebrows))
