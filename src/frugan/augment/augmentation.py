@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, Self, get_args
+from typing import Literal, Self, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -99,28 +99,6 @@ STATE = "augmentation"
 """Name of the controller's state among what phases carry."""
 
 
-class Pipeline(Protocol):
-    """Changes pictures as random numbers say."""
-
-    @property
-    def uniforms(self) -> int:
-        """How many uniform numbers it takes for each picture."""
-
-    @property
-    def normals(self) -> int:
-        """How many normal numbers it takes for each picture."""
-
-    @property
-    def noisy(self) -> bool:
-        """Whether it takes a normal number for every value of a picture."""
-
-    def __call__(
-        self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor, noise: Tensor | None = None
-    ) -> Tensor:
-        """Change pictures [N, C, H, W], fp32, by uniforms in [0, 1) [N, U], normals [N, M], a scalar probability, and
-        noise [N, C, H, W] where it is noisy."""
-
-
 @dataclass(frozen=True)
 class Augmentation:
     """What the discriminator sees instead of a picture.
@@ -129,7 +107,7 @@ class Augmentation:
     """
 
     settings: AugmentationSettings  # the recipe's
-    pipeline: Pipeline | None  # what changes pictures; None: nothing does
+    pipeline: Ada | DiffAugment | None  # what changes pictures; None: nothing does
 
     @classmethod
     def of(cls, settings: AugmentationSettings) -> "Augmentation":

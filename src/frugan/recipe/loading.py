@@ -111,6 +111,11 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     return recipe_with(_load_values(name), overrides, f"recipe {name}")
 
 
+def shipped_recipe(name: str) -> Recipe | None:
+    """A recipe that ships with frugan; None: there is none of that name."""
+    return load_recipe(name) if name in built_in() else None
+
+
 def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) -> Recipe:
     """Validate a recipe's values, which are changed in place, with `key.sub=value` overrides.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from frugan.contract.formats import Conversion, Converted, FileFormat, OurSide, Trained
 from frugan.contract.phase import Networks
-from frugan.errors import BadInput
+from frugan.errors import BadInput, optional_module
 from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.leras_options import check_agreement, open_faces
@@ -277,35 +277,6 @@ class SwapGraph:
 
 # The file: written, and run to compare it with the networks.
 
-CURE = "pip install 'frugan[export]'"
-
-
-def onnx() -> Any:
-    """Return the module `onnx`.
-
-    Raises:
-        BadInput: it is not installed.
-    """
-    try:
-        import onnx as found  # noqa: PLC0415  (optional extra)
-    except ImportError as error:
-        raise BadInput(f"writing a DFM needs onnx: {CURE}") from error
-    return found
-
-
-def onnxruntime() -> Any:
-    """Return the module `onnxruntime`.
-
-    Raises:
-        BadInput: it is not installed.
-    """
-    try:
-        import onnxruntime as found  # noqa: PLC0415  (optional extra)
-    except ImportError as error:
-        raise BadInput(f"checking a DFM needs onnxruntime: {CURE}") from error
-    return found
-
-
 TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
 """Largest difference of a colour or a mask, of a range of 1, in float32 and in half precision."""
 
@@ -331,7 +302,7 @@ def write_dfm(
         BadInput: onnx is missing, a weight is missing, misshapen or not finite, or the file would be too large.
         OSError: the disk is full or the path cannot be written.
     """
-    module = onnx()
+    module = optional_module("onnx", "writing a DFM needs onnx", "export")
     nodes = Nodes(module, weights, f"{config.archi} at {config.resolution} pixels", half=half)
     SwapGraph(nodes, config).build()
     _check_size(path, nodes.arrays)
@@ -355,7 +326,8 @@ def check_dfm(path: Path, pictures: Array) -> tuple[Array, Array, Array]:
     Raises:
         BadInput: onnxruntime is missing.
     """
-    session = onnxruntime().InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    runtime = optional_module("onnxruntime", "checking a DFM needs onnxruntime", "export")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     mask, face, face_mask = session.run(list(OUTPUTS), {INPUT: np.ascontiguousarray(pictures, np.float32)})
     return mask, face, face_mask
 
