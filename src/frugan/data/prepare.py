@@ -15,8 +15,7 @@ import PIL
 from numpy.typing import NDArray
 
 from frugan.data.decoding import WHITE, Background, background, is_grey
-from frugan.data.formats.detect import open_source
-from frugan.data.formats.folder import visible_files
+from frugan.data.formats.detect import open_source, visible_files
 from frugan.data.formats.source import Unreadable, is_picture_name
 from frugan.data.picture_set import label_bytes, open_prepared
 from frugan.data.set_file import (

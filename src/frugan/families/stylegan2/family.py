@@ -34,6 +34,16 @@ HALF_LIFE_BATCHES = 10_000 / 32
 RULE = "auto"
 
 
+def auto_batch(resolution: int) -> int:
+    """Pictures for each update."""
+    return max(1, min(PIXELS_AT_ONCE // resolution, MOST_BATCH))
+
+
+def auto_rate(resolution: int) -> float:
+    """Learning rate of both networks."""
+    return 0.002 if resolution >= 1024 else 0.0025
+
+
 BASES = (2048, 4096, 8192, 16384, 32768, 65536)
 """Values of channel_base tried; the published ones are 16384 and 32768."""
 
@@ -113,16 +123,15 @@ class StyleGAN2Family(Family):
         """The release's "auto"."""
         if rule != RULE:
             raise BadInput(f"rule {rule!r}: StyleGAN2 has one rule, {RULE}; or leave it out")
-        batch = batch or max(1, min(PIXELS_AT_ONCE // resolution, MOST_BATCH))
+        batch = batch or auto_batch(resolution)
         group = next(size for size in range(min(batch, LARGEST_GROUP), 0, -1) if batch % size == 0)
-        learning_rate = 0.002 if resolution >= 1024 else 0.0025
         return {
             "training.batch": batch,
             "training.normalisation_batch": group,
             "networks.channel_base": 32768 if resolution >= 512 else 16384,
             "objective.r1_gamma": round(GAMMA * resolution**2 / batch, 6),
-            "optimizers.D.learning_rate": learning_rate,
-            "optimizers.G.learning_rate": learning_rate,
+            "optimizers.D.learning_rate": auto_rate(resolution),
+            "optimizers.G.learning_rate": auto_rate(resolution),
             "ema.half_life_images": round(HALF_LIFE_BATCHES * batch),
         }
 
