@@ -15,7 +15,7 @@ from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, EvaluationSettings, Interval
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences
+from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put
 from frugan.wording import nearest
 
 MOST_BATCH = 1_000_000
@@ -291,10 +291,7 @@ class Recipe(BaseModel):
             *sections, last = key.split(".")
             if not sections or (sections[0] == "optimizers" and last == "kind"):
                 raise ValueError(f"stages: {key} cannot change while training goes on")
-            place = values
-            for section in sections:
-                place = place.setdefault(section, {})
-            place[last] = value
+            put(values, key, value)
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:

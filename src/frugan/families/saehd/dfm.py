@@ -1,6 +1,5 @@
 """DFM files: what DeepFaceLive swaps faces with. Source: the behaviour of DeepFaceLab's export."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.leras_options import check_agreement, open_faces
 from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code
-from frugan.files import atomic_file, refuse_existing
+from frugan.files import atomic_file, refuse_existing, write_flushed
 
 # SAEHD's networks as an ONNX graph: a destination's face in, the swapped face and two masks out.
 
@@ -307,10 +306,8 @@ def write_dfm(
     SwapGraph(nodes, config).build()
     _check_size(path, nodes.arrays)
     content = _model(module, nodes, config.resolution, note).SerializeToString()
-    with atomic_file(path) as beside, beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with atomic_file(path) as beside:
+        write_flushed(beside, content)
 
 
 def check_dfm(path: Path, pictures: Array) -> tuple[Array, Array, Array]:

@@ -6,7 +6,6 @@ torch's layout is the same permutation, for the last the transpose.
 Source: DeepFaceLab's behaviour.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from frugan.errors import BadInput
 from frugan.families.saehd.config import Archi, SAEHDNetworks
-from frugan.files import read_untrusted
+from frugan.files import read_untrusted, write_flushed
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import dump_pickle
 
@@ -427,7 +426,7 @@ def write_model(folder: Path, model: LerasModel, *, replace: bool = False) -> Pa
     try:
         for what, content in _contents(model):
             beside.append(folder / f"{file_name(model.name, what)}{TEMPORARY}")
-            _write(beside[-1], content)
+            write_flushed(beside[-1], content)
         backup = _move_away(folder, model.name)
         for path in beside:
             path.replace(path.with_name(path.name.removesuffix(TEMPORARY)))
@@ -451,13 +450,6 @@ def _contents(model: LerasModel) -> Iterator[tuple[str, bytes]]:
     yield DATA, dump_pickle(data)
     title = f"{model.name}{MARK.rstrip('_')}"
     yield SUMMARY, summary(title, model.iteration, model.options).encode("utf-8")
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _there(folder: Path, name: str) -> list[Path]:
