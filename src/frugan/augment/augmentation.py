@@ -6,13 +6,13 @@ from functools import partial
 from typing import Literal, Self, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
 from frugan.augment.ada import Ada
 from frugan.augment.diffaugment import DiffAugment
 from frugan.contract.phase import Carried, Draw, Draws, MicroBatch, PhaseState
-from frugan.contract.settings import CHANGEABLE, setting
+from frugan.contract.settings import CHANGEABLE, Settings, setting
 
 # What a recipe says about augmentation.
 
@@ -32,10 +32,8 @@ USUAL: dict[Method, tuple[str, ...]] = {
 """Those that are on if none are named: of ADA the ones that its authors train with."""
 
 
-class AugmentationSettings(BaseModel):
+class AugmentationSettings(Settings):
     """Augmentation that the discriminator sees, of real and generated pictures alike."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: Method | None = setting(
         None,

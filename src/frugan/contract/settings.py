@@ -49,13 +49,17 @@ def setting(default: Value, description: str, marks: dict[str, Any] | None = Non
     return field
 
 
+class Settings(BaseModel):
+    """A section of a recipe: no other fields than it says, and none that change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 # How pictures become training samples: the `data` section of a recipe.
 
 
-class DataSettings(BaseModel):
+class DataSettings(Settings):
     """How pictures become training samples."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     flip: bool = setting(False, "mirror half of the pictures", CHANGEABLE)
     resample: Literal["bilinear", "lanczos"] = setting(

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from frugan.contract.family import BufferRule
 from frugan.contract.layers import copy_where, flat
-from frugan.contract.settings import ADDED, CHANGEABLE, setting
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.host_memory import host_likes
 from frugan.engine.progress import Duration, Interval
@@ -145,14 +145,12 @@ def copy_accepted(targets: Sequence[Tensor], values: Sequence[Tensor], accepted:
 RAMP = Duration.parse("2k steps")
 
 
-class EmaSettings(BaseModel):
+class EmaSettings(Settings):
     """How the average follows the networks, once per step.
 
     Sources of the three schedules: constant, BigGAN's release; ramp, decay·(1-exp(-n/2000)) as ultralytics/yolov3 made
     it known; half-life in images, Karras et al. 2018 (arXiv 1710.10196).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     schedule: Literal["constant", "ramp", "half-life"] = setting(
         "constant", "how the decay of the averaged weights changes during training"

@@ -5,19 +5,17 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
 
 from frugan.contract.phase import Phase
-from frugan.contract.settings import ADDED, CHANGEABLE, setting
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.engine.optimizer import AdaBelief, Adam, Optimizer, RMSprop, make_state
 from frugan.engine.optimizer_shards import OptimizerShards, Shard
 
 
-class OptimizerSettings(BaseModel):
+class OptimizerSettings(Settings):
     """What every optimizer's settings have; those of one's own derive from it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str  # its name in recipes
     learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="learning rate at the start")

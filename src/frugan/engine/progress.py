@@ -5,10 +5,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, model_validator
+from pydantic import AfterValidator, GetCoreSchemaHandler, model_validator
 from pydantic_core import core_schema
 
-from frugan.contract.settings import CHANGEABLE, setting
+from frugan.contract.settings import CHANGEABLE, Settings, setting
 
 Unit = Literal["steps", "images", "seconds", "endless"]
 
@@ -151,10 +151,8 @@ class GridClock(Clock):
         self._drawn, self.took_seconds = seconds, took_seconds
 
 
-class EvaluationSettings(BaseModel):
+class EvaluationSettings(Settings):
     """Scores while training goes on; they disturb none of its random streams."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     every: Interval | None = setting(None, "time between scores taken during training; none: take none", CHANGEABLE)
     metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = setting(

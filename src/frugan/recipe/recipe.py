@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
-from frugan.contract.settings import CHANGEABLE, DataSettings, setting
+from frugan.contract.settings import CHANGEABLE, DataSettings, Settings, setting
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
@@ -25,20 +25,16 @@ MOST_ROLLBACKS = 100
 Trained = Literal["by us", "by its authors", "never"]
 
 
-class About(BaseModel):
+class About(Settings):
     """What a recipe is; has no effect on training."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     summary: str = setting("", "what the recipe is for, in one line", CHANGEABLE)
     source: str = setting("", "where the settings come from", CHANGEABLE)
     trained: Trained = setting("never", "who has trained it to its end", CHANGEABLE)
 
 
-class TrainingSettings(BaseModel):
+class TrainingSettings(Settings):
     """How long and with what batch."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     batch: int = Field(
         ge=1, le=MOST_BATCH, description="samples per optimizer update, over all devices and micro-batches"
@@ -84,10 +80,8 @@ class TrainingSettings(BaseModel):
         return self
 
 
-class SavingSettings(BaseModel):
+class SavingSettings(Settings):
     """When training writes what."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     checkpoint_every: Interval = setting(Duration.parse("1k steps"), "time between checkpoints", CHANGEABLE)
     keep_checkpoints: int = setting(2, "how many of the newest checkpoints to keep", CHANGEABLE, ge=1)
@@ -109,10 +103,8 @@ class SavingSettings(BaseModel):
     )
 
 
-class StageSettings(BaseModel):
+class StageSettings(Settings):
     """Fields that take other values from a point of training on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     at: Duration = Field(description="when the stage begins, in steps or images since the start of training")
     set: dict[str, Any] = Field(
@@ -130,10 +122,8 @@ STAGED = frozenset({"objective", "data", "optimizers"})
 """Sections that stages may set: what else changes is not read again while training goes on."""
 
 
-class Recipe(BaseModel):
+class Recipe(Settings):
     """What to train. `networks` and `objective` are the family's own types."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: str = Field(description="kind of model: biggan, saehd, stylegan2, or one of another package")
     rule: str = setting(

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from frugan.augment.augmentation import AugmentationSettings
 from frugan.contract.data import Channels
-from frugan.contract.settings import ADDED, CHANGEABLE, setting
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.nn.initialise import Initialisation
 
 # Channel tables of the published BigGAN networks, as multiples of the channel setting, and where pictures shrink.
@@ -115,10 +115,8 @@ MOST_CHANNELS = 4096
 MOST_LATENT = 65_536
 
 
-class BigGANNetworks(BaseModel):
+class BigGANNetworks(Settings):
     """Generator and discriminator of BigGAN, BigGAN-deep, SAGAN and SNGAN."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     architecture: Literal["biggan", "biggan-deep"] = setting(
         "biggan", "biggan: the blocks of the paper's section 3; biggan-deep: the deeper ones of its appendix B"
@@ -220,10 +218,8 @@ class BigGANNetworks(BaseModel):
                     )
 
 
-class BigGANObjective(BaseModel):
+class BigGANObjective(Settings):
     """Losses of BigGAN training."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     loss: Literal["hinge", "non-saturating", "relativistic"] = setting(
         "hinge", "GAN loss; relativistic: the discriminator compares a real and a generated picture of the same class"

@@ -10,9 +10,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from frugan.contract.settings import CHANGEABLE, restarts, setting
+from frugan.contract.settings import CHANGEABLE, Settings, restarts, setting
 from frugan.data.faces.face import ColourTransfer, FaceTypeOption
 
 # The architecture string, such as "df-ud".
@@ -139,10 +139,8 @@ PATCHES = (3, 640)
 """Least and most of gan_patch_size, in pixels."""
 
 
-class SAEHDNetworks(BaseModel):
+class SAEHDNetworks(Settings):
     """Encoder, bottleneck, decoders and the two discriminators."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     archi: str = setting(
         "liae-ud",
@@ -207,10 +205,8 @@ class SAEHDNetworks(BaseModel):
         return Archi.parse(self.archi)
 
 
-class SAEHDObjective(BaseModel):
+class SAEHDObjective(Settings):
     """Losses and sampling of SAEHD training; all may change in mid-run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     masked_training: bool = setting(True, "learn only what is inside the mask (wf and head)", CHANGEABLE)
     eyes_mouth_prio: bool = setting(False, "give eyes and mouth more weight, against a wandering gaze", CHANGEABLE)

@@ -2,11 +2,11 @@
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from frugan.augment.augmentation import AugmentationSettings
 from frugan.contract.data import Channels
-from frugan.contract.settings import ADDED, CHANGEABLE, setting
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 
 RESOLUTIONS = (8, 16, 32, 64, 128, 256, 512, 1024)
 MOST_CHANNELS = 4096
@@ -16,10 +16,8 @@ MOST_FEATURES = 65_536
 Architecture = Literal["skip", "orig", "resnet"]
 
 
-class StyleGAN2Networks(BaseModel):
+class StyleGAN2Networks(Settings):
     """Generator and discriminator of StyleGAN2."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     resolution: int = setting(256, "side of the square pictures; a power of two from 8 to 1024")
     channels: Channels = setting(3, "colour channels of the pictures: 3, or 1 for grey")
@@ -122,10 +120,8 @@ class StyleGAN2Networks(BaseModel):
         return 2 * len(self.sides)
 
 
-class StyleGAN2Objective(BaseModel):
+class StyleGAN2Objective(Settings):
     """Losses of StyleGAN2 training: of the game, and R1 and path length in phases of their own."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     loss: Literal["non-saturating", "relativistic"] = setting(
         "non-saturating",
