@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from frugan.contract.formats import WEIGHTS_SUFFIX, Conversion, FileFormat, Imported, OurSide, RecipeValues, Target
+from frugan.contract.formats import WEIGHTS_SUFFIX, Conversion, FileFormat, Imported, OurSide, RecipeValues
 from frugan.contract.name_table import Change, NameTable, Row
 from frugan.errors import BadInput
 from frugan.families.biggan.config import BOTTOM, GENERATOR, discriminator_channels_at
@@ -327,7 +327,7 @@ class BigGANHub(FileFormat):
 
     program = "a generator of TensorFlow Hub"
     reads = frozenset({"raw", "verify"})
-    makes: frozenset[Target] = frozenset({"file", "folder"})
+    makes = frozenset({"file", "folder"})
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:
         """Read a module: for a file the average (`raw`: the generator as it was trained); for a folder both."""

@@ -27,7 +27,6 @@ from frugan.contract.formats import (
     OurSide,
     RecipeValues,
     Say,
-    Target,
     Trained,
 )
 from frugan.contract.name_table import NameTable, Row
@@ -273,7 +272,7 @@ class BigGANPyTorch(FileFormat):
     program = "a checkpoint of BigGAN-PyTorch"
     reads = frozenset({"overrides", "name", "raw", "verify"})
     writes = frozenset({"replace"})
-    makes: frozenset[Target] = frozenset({"run", "file"})
+    makes = frozenset({"run", "file"})
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:
         """Read a checkpoint: for a run both networks; for a file the averaged generator (`raw`: as it was trained), and

@@ -17,7 +17,6 @@ from frugan.contract.formats import (
     OurSide,
     RecipeValues,
     Say,
-    Target,
     Trained,
 )
 from frugan.errors import BadInput
@@ -62,7 +61,7 @@ class Leras(FileFormat):
     program = "a model of DeepFaceLab's"
     reads = frozenset({"overrides", "name"})
     writes = frozenset({"name", "data", "replace"})
-    makes: frozenset[Target] = frozenset({"run"})
+    makes = frozenset({"run"})
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:
         """Read a model; see `frugan.from_leras`."""

@@ -23,7 +23,6 @@ from frugan.contract.formats import (
     Imported,
     OurSide,
     RecipeValues,
-    Target,
 )
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
@@ -309,7 +308,7 @@ class StyleGANPickle(FileFormat):
 
     program = "a snapshot of StyleGAN2"
     reads = frozenset[str]()
-    makes: frozenset[Target] = frozenset({"file", "folder"})
+    makes = frozenset({"file", "folder"})
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:
         """Read a snapshot; see `frugan.from_stylegan_pickle`."""
