@@ -98,6 +98,8 @@ FORMAT = "biggan-pytorch"
 STATE = "state_dict"
 OPTIMIZERS = ("G", "D")
 NETWORKS = ("G", "D", "G_ema")
+ALL_FILES = (*NETWORKS, *(f"{name}_optim" for name in OPTIMIZERS), STATE)
+"""That a set may have."""
 SLOTS = ("exp_avg", "exp_avg_sq")
 _PLAIN = (int, float, bool, str, type(None))
 
@@ -130,11 +132,6 @@ class ReleaseCheckpoint:
 def file_name(name: str, suffix: str) -> str:
     """Name of a file of a set."""
     return f"{name}_{suffix}.pth" if suffix else f"{name}.pth"
-
-
-def all_names() -> tuple[str, ...]:
-    """Of the files that a set may have."""
-    return (*NETWORKS, *(f"{name}_optim" for name in OPTIMIZERS), STATE)
 
 
 def suffixes(folder: Path) -> list[str]:
@@ -484,7 +481,7 @@ def _adam_files(tensors: Mapping[str, Tensor], files: Mapping[str, Any], recipe:
 
 
 def _write(folder: Path, files: Mapping[str, Any], *, replace: bool) -> None:
-    there = [name for name in (file_name(each, "") for each in all_names()) if (folder / name).exists()]
+    there = [name for name in (file_name(each, "") for each in ALL_FILES) if (folder / name).exists()]
     if there and not replace:
         raise BadInput(f"{folder / there[0]}: is there already; choose another folder, or add --replace")
     if folder.exists() and not folder.is_dir():
