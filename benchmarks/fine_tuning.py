@@ -24,8 +24,8 @@ import numpy as np
 
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
+from frugan.data.batches import random_order
 from frugan.data.picture_set import PictureSet, picture_digest
-from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe

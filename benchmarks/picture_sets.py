@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from frugan.data.batches import random_order
 from frugan.data.digits import digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
-from frugan.data.streams import random_order
 
 SHAPES = ("disc", "square", "triangle", "cross", "ring")
 SHAPES_PER_CLASS = 400

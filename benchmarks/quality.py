@@ -24,9 +24,9 @@ from frugan.api.networks import Weights, networks_from
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
+from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
-from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE
 from frugan.engine.weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated

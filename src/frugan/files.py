@@ -79,6 +79,14 @@ def atomic_file(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
+def write_flushed(path: Path, content: bytes) -> None:
+    """Write a file that outlives a power cut from then on."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def refuse_existing(path: Path, *, replace: bool) -> None:
     """Raise BadInput if something is at `path` and shall not be replaced."""
     if path.exists() and not replace:

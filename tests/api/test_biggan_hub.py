@@ -12,7 +12,8 @@ from api.biggan_conversions import from_biggan_tfhub
 from api.hub_modules import EMA, Module, draw, make_module
 from frugan.api.progress import quiet
 from frugan.errors import BadInput
-from frugan.families.biggan.hub import hub_networks, hub_table, means_of_sums
+from frugan.families.biggan.hub import SUMS, hub_networks, hub_table
+from frugan.families.biggan.release import means_of_sums
 from frugan.recipe.loading import load_recipe
 from frugan.tf_checkpoint import read_bundle
 from tf_checkpoint.test_bundle import GOLDEN
@@ -115,7 +116,7 @@ def test_statistics_are_divided_by_their_counter_where_it_is_above_zero() -> Non
     means = {}
     for counter in (0.0, 1.0, 8.0):
         given = make_module(counter=counter, averages=False).variables
-        means[counter] = means_of_sums({name: torch.from_numpy(array) for name, array in given.items()})
+        means[counter] = means_of_sums({name: torch.from_numpy(array) for name, array in given.items()}, "/", SUMS)
     for key, value in means[0.0].items():
         if not key.endswith("accumulation_counter"):
             torch.testing.assert_close(value, means[1.0][key], rtol=0, atol=0)

@@ -13,7 +13,7 @@ from frugan.contract.layers import Observer
 from frugan.engine.weights import Layout, make_callable, working_weights
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.family import BigGANFamily
-from frugan.families.biggan.generator import Generator
+from frugan.families.biggan.networks import Generator
 from frugan.memory.work import MacCounter, SavedActivations, TrafficCounter
 from frugan.nn.spectral_norm import SpectralNorm, stackable
 

@@ -1,6 +1,6 @@
 """The original BigGAN's HDF5 files, and its rule of preparation."""
 
-import builtins
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +92,6 @@ def test_cut_file(golden: Path, tmp_path: Path) -> None:
 
 
 def test_missing_h5py_names_the_extra(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name == "h5py":
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(BadInput, match=r"pip install 'frugan\[data\]'"):
         open_source(golden / "ILSVRC32_chunk20.hdf5")

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from frugan.data.colours import background
+from frugan.data.decoding import background
 from frugan.data.export import NvlabsZip, pack_pictures
 from frugan.data.formats.detect import open_source
 from frugan.data.picture_set import open_prepared

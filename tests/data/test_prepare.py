@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from frugan.data.colours import background
+from frugan.data.decoding import background
 from frugan.data.picture_set import open_prepared
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput

@@ -242,7 +242,7 @@ FAULTS = (
     ),
     Fault(
         "dense layers are imported as they lie",
-        "families/saehd/leras_names.py",
+        "families/saehd/leras_files.py",
         "return value.T if value.ndim == 2 else value",
         "return value",
         "families/test_leras_names.py parity/saehd/test_weights.py",

@@ -1,7 +1,7 @@
 """DFM files compute what the networks do, and what the original's do."""
 
-import builtins
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -212,19 +212,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
 def test_missing_packages_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name == missing:
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
     def use() -> None:
         if missing == "onnx":
             write_dfm(tmp_path / "x.dfm", config("df"), {}, half=False, note={})
         else:
             check_dfm(GOLDEN / "dfm" / "df-ud.dfm", pictures(1))
 
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(BadInput, match=rf"a DFM needs {missing}: pip install 'frugan\[export\]'"):
         use()

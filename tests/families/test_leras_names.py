@@ -12,8 +12,7 @@ import torch
 from frugan.errors import BadInput
 from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.family import SAEHDFamily
-from frugan.families.saehd.leras_files import read_model
-from frugan.families.saehd.leras_names import (
+from frugan.families.saehd.leras_files import (
     OPTIMIZER_FILES,
     UPDATES,
     faults,
@@ -21,6 +20,7 @@ from frugan.families.saehd.leras_names import (
     from_file,
     gan_misfit,
     misfits,
+    read_model,
     slot_keys,
     to_file,
     weight_keys,

@@ -79,14 +79,14 @@ def test_pretraining_sets_aside_what_the_original_does() -> None:
     assert not phases["autoencoder"].learning_rate_dropout
     sources = FAMILY.sources(_networks(), SAEHDObjective(pretrain=True, random_hsv_power=0.1, **every))
     for needs in sources.values():
-        assert (needs.random_warp, needs.random_flip, needs.uniform_yaw) == (False, True, True)
-        assert (needs.hsv_power, needs.colour_transfer, needs.colours_of) == (0.0, "none", None)
+        assert (needs.samples.random_warp, needs.samples.random_flip, needs.uniform_yaw) == (False, True, True)
+        assert (needs.samples.hsv_power, needs.samples.colour_transfer, needs.colours_of) == (0.0, "none", None)
 
 
 def test_colours_go_from_destination_to_source() -> None:
     sources = FAMILY.sources(_networks(), SAEHDObjective(ct_mode="lct", random_hsv_power=0.1))
-    assert (sources["src"].colour_transfer, sources["src"].colours_of, sources["src"].hsv_power) == ("lct", "dst", 0.1)
-    assert (sources["dst"].colour_transfer, sources["dst"].colours_of, sources["dst"].hsv_power) == ("none", None, 0.0)
+    colours = {name: (of.samples.colour_transfer, of.colours_of, of.samples.hsv_power) for name, of in sources.items()}
+    assert colours == {"src": ("lct", "dst", 0.1), "dst": ("none", None, 0.0)}
 
 
 @pytest.mark.parametrize("archi", ["df", "df-c", "df-t", "df-utdc", "liae", "liae-tc", "liae-udtc", "df-d"])

@@ -9,7 +9,7 @@ from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.weights import prepared
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.family import StyleGAN2Family
-from frugan.families.stylegan2.generator import noise_size
+from frugan.families.stylegan2.networks import noise_size
 from frugan.families.stylegan2.phases import phases
 from frugan.objectives import relativistic
 

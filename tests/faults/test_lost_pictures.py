@@ -13,9 +13,8 @@ from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.report import page_of
 from frugan.api.train.training import train
 from frugan.data.faces.batches import FaceBatches, FaceOrder
-from frugan.data.faces.face import FaceType
+from frugan.data.faces.face import FaceType, SampleSettings
 from frugan.data.faces.faceset import Faceset, open_faceset, pack_faceset
-from frugan.data.faces.sample import SampleSettings
 from frugan.data.faces.sample_processes import SampleProcesses
 from frugan.data.picture_set import refuse_many_lost
 from frugan.engine.events import Event

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from frugan.families.biggan.config import BigGANNetworks
-from frugan.families.biggan.discriminator import Discriminator
+from frugan.families.biggan.networks import Discriminator
 from parity.passes import eval_forward
 
 Architecture = Literal["biggan", "biggan-deep"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.families.biggan.generator import Generator
+from frugan.families.biggan.networks import Generator
 from frugan.nn.batch_norm import RunningStatisticsNorm
 from parity.golden import CASES, FOLDER, Case
 from parity.passes import eval_forward, train_forward

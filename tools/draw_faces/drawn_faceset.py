@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from frugan.data.faces.dfl_jpeg import write_face_jpeg
 from frugan.data.faces.face import Face, FaceType
 from frugan.data.faces.geometry import alignment_matrix, opencv, transform_points
+from tools.draw_faces.face_jpegs import write_face_jpeg
 from tools.draw_faces.frame import draw_frame
 from tools.draw_faces.moment import draw_moment
 from tools.draw_faces.people import PEOPLE

@@ -105,8 +105,8 @@ def refuse_too_large(recipe: Recipe) -> None:
     parameters = sum(parameter_counts(recipe).values())
     if parameters * FP32_BYTES > has:
         raise BadInput(
-            f"networks of {parameters:,} parameters take {show_size(parameters * FP32_BYTES, 1)} as they are built, and there "
-            f"are {show_size(has, 1)} of memory here; choose narrower ones (frugan plan says what fits)"
+            f"networks of {parameters:,} parameters take {show_size(parameters * FP32_BYTES, 1)} as they are built, "
+            f"and there are {show_size(has, 1)} of memory here; choose narrower ones (frugan plan says what fits)"
         )
 
 
@@ -126,8 +126,8 @@ def refuse_full_disk(recipe: Recipe, run: Path) -> None:
     free = shutil.disk_usage(there).free
     if free < needed:
         raise BadInput(
-            f"{run}: its disk has {show_size(free, 1)} free, and the first checkpoint takes at least {show_size(needed, 1)}; free some "
-            "room, or choose another --out"
+            f"{run}: its disk has {show_size(free, 1)} free, and the first checkpoint takes at least "
+            f"{show_size(needed, 1)}; free some room, or choose another --out"
         )
 
 

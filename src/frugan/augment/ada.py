@@ -314,6 +314,7 @@ class Ada:
     """
 
     operations: Sequence[str]  # which of "blit", "geometry", "colour", "filter", "noise" and "cutout"
+    # uniforms, normals: how many such numbers it takes for each picture
     uniforms: ClassVar[int] = sum(UNIFORMS)
     normals: ClassVar[int] = sum(NORMALS)
 

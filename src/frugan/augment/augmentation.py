@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, Self, get_args
+from typing import Literal, Self, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
 from frugan.augment.ada import Ada
 from frugan.augment.diffaugment import DiffAugment
 from frugan.contract.phase import Carried, Draw, Draws, MicroBatch, PhaseState
-from frugan.contract.settings import CHANGEABLE
+from frugan.contract.settings import CHANGEABLE, Settings, setting
 
 # What a recipe says about augmentation.
 
@@ -32,44 +32,28 @@ USUAL: dict[Method, tuple[str, ...]] = {
 """Those that are on if none are named: of ADA the ones that its authors train with."""
 
 
-class AugmentationSettings(BaseModel):
+class AugmentationSettings(Settings):
     """Augmentation that the discriminator sees, of real and generated pictures alike."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    method: Method | None = Field(
+    method: Method | None = setting(
         None,
-        json_schema_extra=CHANGEABLE,
-        description="diffaugment: a few strong operations, always on; ada: more operations, as often as needed; none: "
-        "off",
+        "diffaugment: a few strong operations, always on; ada: more operations, as often as needed; none: off",
+        CHANGEABLE,
     )
-    operations: tuple[DiffAugmentOperation | AdaOperation, ...] | None = Field(
-        None,
-        json_schema_extra=CHANGEABLE,
-        description="which operations to use; none: all of diffaugment's, or ada's blit, geometry and colour",
+    operations: tuple[DiffAugmentOperation | AdaOperation, ...] | None = setting(
+        None, "which operations to use; none: all of diffaugment's, or ada's blit, geometry and colour", CHANGEABLE
     )
-    probability: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        json_schema_extra=CHANGEABLE,
-        description="ada: probability of each operation at the start of training",
+    probability: float = setting(
+        0.0, "ada: probability of each operation at the start of training", CHANGEABLE, ge=0, le=1
     )
-    target: float | None = Field(
+    target: float | None = setting(
         0.6,
-        json_schema_extra=CHANGEABLE,
-        description="ada: the probability is adjusted until the mean sign of the discriminator's output on real "
+        "ada: the probability is adjusted until the mean sign of the discriminator's output on real "
         "pictures is this; none: the probability stays as it is",
+        CHANGEABLE,
     )
-    ramp_images: int = Field(
-        500_000,
-        ge=1,
-        json_schema_extra=CHANGEABLE,
-        description="ada: images that it takes to move the probability by 1",
-    )
-    interval: int = Field(
-        4, ge=1, json_schema_extra=CHANGEABLE, description="ada: updates between adjustments of the probability"
-    )
+    ramp_images: int = setting(500_000, "ada: images that it takes to move the probability by 1", CHANGEABLE, ge=1)
+    interval: int = setting(4, "ada: updates between adjustments of the probability", CHANGEABLE, ge=1)
 
     @model_validator(mode="after")
     def _operations_belong_to_the_method(self) -> Self:
@@ -113,28 +97,6 @@ STATE = "augmentation"
 """Name of the controller's state among what phases carry."""
 
 
-class Pipeline(Protocol):
-    """Changes pictures as random numbers say."""
-
-    @property
-    def uniforms(self) -> int:
-        """How many uniform numbers it takes for each picture."""
-
-    @property
-    def normals(self) -> int:
-        """How many normal numbers it takes for each picture."""
-
-    @property
-    def noisy(self) -> bool:
-        """Whether it takes a normal number for every value of a picture."""
-
-    def __call__(
-        self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor, noise: Tensor | None = None
-    ) -> Tensor:
-        """Change pictures [N, C, H, W], fp32, by uniforms in [0, 1) [N, U], normals [N, M], a scalar probability, and
-        noise [N, C, H, W] where it is noisy."""
-
-
 @dataclass(frozen=True)
 class Augmentation:
     """What the discriminator sees instead of a picture.
@@ -143,7 +105,7 @@ class Augmentation:
     """
 
     settings: AugmentationSettings  # the recipe's
-    pipeline: Pipeline | None  # what changes pictures; None: nothing does
+    pipeline: Ada | DiffAugment | None  # what changes pictures; None: nothing does
 
     @classmethod
     def of(cls, settings: AugmentationSettings) -> "Augmentation":

@@ -26,9 +26,10 @@ class DiffAugment:
     """The pipeline."""
 
     operations: Sequence[str]  # which of "colour", "translation" and "cutout"
+    # uniforms, normals: how many such numbers it takes for each picture
     uniforms: ClassVar[int] = 7
     normals: ClassVar[int] = 0
-    noisy: ClassVar[bool] = False
+    noisy: ClassVar[bool] = False  # whether it takes a normal number for every value of a picture
 
     def __call__(
         self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor, noise: Tensor | None = None

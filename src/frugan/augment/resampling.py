@@ -90,35 +90,22 @@ def resample(pictures: Tensor, inverse: Tensor) -> Tensor:
     Returns:
         [N, C, H, W], differentiable in the pictures any number of times.
     """
-    return cast(Tensor, _Resample.apply(pictures, inverse.to(pictures.dtype)))
+    return cast(Tensor, _Resample.apply(pictures, inverse.to(pictures.dtype), False))
 
 
 class _Resample(torch.autograd.Function):
-    """Pictures [N, C, H, W] -> moved ones [N, C, H, W]."""
+    """Pictures [N, C, H, W] -> moved ones; `back`, its adjoint: gradients of moved ones -> those of the pictures."""
 
     @staticmethod
-    def forward(ctx: Any, pictures: Tensor, inverse: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, inverse: Tensor, back: bool) -> Tensor:
         ctx.save_for_backward(inverse)
-        return _piecewise(_moved, pictures, inverse)
+        ctx.back = back
+        return _piecewise(_moved_back if back else _moved, x, inverse)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (inverse,) = ctx.saved_tensors
-        return cast(Tensor, _Adjoint.apply(gradients[0], inverse)), None
-
-
-class _Adjoint(torch.autograd.Function):
-    """Gradients of moved pictures [N, C, H, W] -> those of the pictures [N, C, H, W]."""
-
-    @staticmethod
-    def forward(ctx: Any, gradients: Tensor, inverse: Tensor) -> Tensor:
-        ctx.save_for_backward(inverse)
-        return _piecewise(_moved_back, gradients, inverse)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (inverse,) = ctx.saved_tensors
-        return cast(Tensor, _Resample.apply(gradients[0], inverse)), None
+        return cast(Tensor, _Resample.apply(gradients[0], inverse, not ctx.back)), None, None
 
 
 Piece = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

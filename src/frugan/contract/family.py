@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from frugan.contract.phase import Networks, Phase
+from frugan.contract.settings import Settings
 
 if TYPE_CHECKING:
     from frugan.contract.data import SourceSpec
@@ -83,10 +84,8 @@ Dimension = Literal["resolution", "width"]
 """Ways in which a family's networks may be made smaller or larger."""
 
 
-class NoObjective(BaseModel):
+class NoObjective(Settings):
     """A recipe's section `objective` where there is nothing to choose."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Family(ABC):

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from frugan.data.batches import random_order
 from frugan.data.picture_set import PictureSet, picture_digest
-from frugan.data.streams import random_order
 from frugan.data.survey import MOST_RESOLUTION
 from frugan.errors import BadInput
 

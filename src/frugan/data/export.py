@@ -20,7 +20,7 @@ from frugan.data.formats.detect import open_source
 from frugan.data.formats.shards import NAMES_FILE
 from frugan.data.formats.source import Classes
 from frugan.data.survey import FittedPictures, Fitting, Progress
-from frugan.errors import BadInput
+from frugan.errors import BadInput, optional_module
 from frugan.wording import first_names, shown
 
 # Pictures as NVlabs' programs read them: a zip of PNGs and a `dataset.json`.
@@ -53,10 +53,7 @@ class NvlabsZip:
 
     def lines(self, classes: Classes, resolution: int) -> Iterator[str]:
         """What the form leaves out, and what its programs refuse."""
-        names = classes.names
-        if classes.labelled and names != tuple(map(str, range(len(names)))):
-            named = first_names([f"{number} {name}" for number, name in enumerate(names)])
-            yield f"{LISTING} holds classes as numbers; their names have no place in it: {named}"
+        yield from _lost_names(classes, LISTING)
         if resolution & (resolution - 1):
             yield f"{resolution} is no power of two: NVlabs' programs refuse such pictures"
 
@@ -80,10 +77,7 @@ class Hdf5:
         Raises:
             BadInput: h5py is missing.
         """
-        try:
-            import h5py  # noqa: PLC0415  (optional extra)
-        except ImportError as error:
-            raise BadInput("an HDF5 file needs h5py: pip install 'frugan[data]'") from error
+        h5py = optional_module("h5py", "an HDF5 file needs h5py", "data")
         shape = (3, resolution, resolution)
         with h5py.File(out, "x") as file:
             imgs = file.create_dataset("imgs", (0, *shape), np.uint8, maxshape=(None, *shape), chunks=(CHUNK, *shape))
@@ -106,9 +100,14 @@ class Hdf5:
 
     def lines(self, classes: Classes, resolution: int) -> Iterator[str]:
         """What the form leaves out."""
-        if classes.labelled and classes.names != tuple(map(str, range(len(classes.names)))):
-            named = first_names([f"{number} {name}" for number, name in enumerate(classes.names)])
-            yield f"the file holds classes as numbers; their names have no place in it: {named}"
+        yield from _lost_names(classes, "the file")
+
+
+def _lost_names(classes: Classes, holder: str) -> Iterator[str]:
+    """A line where classes have names, of which a form keeps none."""
+    if classes.labelled and classes.names != tuple(map(str, range(len(classes.names)))):
+        named = first_names([f"{number} {name}" for number, name in enumerate(classes.names)])
+        yield f"{holder} holds classes as numbers; their names have no place in it: {named}"
 
 
 # Pictures as WebDataset shards: tar files of `000000000.png` and `000000000.cls`, and the names of the classes beside.

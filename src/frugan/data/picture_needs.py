@@ -18,7 +18,7 @@ from torch import Tensor
 from frugan.contract.data import Channels, SourceOptions, Workers
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
-from frugan.data.colours import background
+from frugan.data.decoding import background
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.source import Source, Unreadable, closed_on_failure
 from frugan.data.picture_set import PictureSet, open_prepared

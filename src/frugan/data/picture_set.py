@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.colours import is_grey, luma
+from frugan.data.decoding import is_grey, luma
 from frugan.data.set_file import (
     PICTURES_FILE,
     Blocks,

@@ -14,9 +14,8 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
-from frugan.data.colours import WHITE, Background, background, is_grey
-from frugan.data.formats.detect import open_source
-from frugan.data.formats.folder import visible_files
+from frugan.data.decoding import WHITE, Background, background, is_grey
+from frugan.data.formats.detect import open_source, visible_files
 from frugan.data.formats.source import Unreadable, is_picture_name
 from frugan.data.picture_set import label_bytes, open_prepared
 from frugan.data.set_file import (
@@ -237,7 +236,9 @@ def prepare(
             f"OUT {shown(str(out))} lies inside the source {shown(str(source))}; choose a folder outside of it."
         )
     with open_source(source, background) as opened:
-        fitted = FittedPictures(opened, fitting, _as_it_is, workers=workers, survey_progress=survey_progress)
+        fitted = FittedPictures(
+            opened, fitting, lambda picture: picture, workers=workers, survey_progress=survey_progress
+        )
         try:
             return _write(fitted, out, key, progress)
         except OSError as error:  # reading errors are Unreadable: this is the writing side
@@ -245,10 +246,6 @@ def prepare(
                 f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. Free some "
                 "room, or choose another place (OUT; FRUGAN_PREPARED for what train prepares)."
             ) from error
-
-
-def _as_it_is(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return picture
 
 
 def _already_there(out: Path, key: str) -> PreparationReport | None:

@@ -1,6 +1,5 @@
 """The `set.json` of a prepared set: everything but the pixels, with digests of these by blocks."""
 
-import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -12,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from frugan.data.colours import WHITE
+from frugan.data.decoding import WHITE
 from frugan.errors import BadInput
+from frugan.files import write_flushed
 from frugan.wording import GIB, MIB, shown
 
 BLOCK_BYTES = MIB
@@ -161,10 +161,7 @@ def prepared_again(folder: Path, about: SetFile) -> str:
 def write_set_file(folder: Path, about: SetFile) -> None:
     """Write `set.json` into `folder` and flush it to disk."""
     rest = about.model_dump_json(indent=1).encode().removeprefix(b"{")
-    with (folder / SET_FILE).open("xb") as file:
-        file.write(b'{\n "checksum": "%s",' % sha256(rest).hexdigest().encode() + rest)
-        file.flush()
-        os.fsync(file.fileno())
+    write_flushed(folder / SET_FILE, b'{\n "checksum": "%s",' % sha256(rest).hexdigest().encode() + rest)
 
 
 def read_set_file(folder: Path) -> SetFile:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.colours import GREY, WHITE, Background
-from frugan.data.decoding import TRANSPARENT
+from frugan.data.decoding import GREY, TRANSPARENT, WHITE, Background
 from frugan.data.formats.source import Classes, Source, Unreadable
 from frugan.data.set_file import SetFile
 from frugan.errors import BadInput
@@ -320,13 +319,6 @@ def transparency_lines(transparent: int, background: Background) -> tuple[str, .
 # The pictures themselves: read, fitted and encoded.
 
 
-@dataclass(frozen=True)
-class _Bad:
-    """A picture that could not be read, and why."""
-
-    reason: str
-
-
 class FittedPictures(Generic[T]):
     """Reads, fits and encodes the pictures of a source, and keeps count.
 
@@ -371,8 +363,8 @@ class FittedPictures(Generic[T]):
         source = self.source
         with closing(in_order(self._read, len(source), self._workers)) as results:
             for index, result in enumerate(results):
-                if isinstance(result, _Bad):
-                    self.bad[index] = result.reason
+                if isinstance(result, Unreadable):
+                    self.bad[index] = str(result)
                     refuse_bad(source, self.bad)
                 else:
                     self.good.append(index)
@@ -380,13 +372,13 @@ class FittedPictures(Generic[T]):
                 if progress is not None:
                     progress(index + 1, len(source))
 
-    def _read(self, index: int) -> T | _Bad:
+    def _read(self, index: int) -> T | Unreadable:
         if index in self._survey.bad:
-            return _Bad(self._survey.bad[index])
+            return Unreadable(self._survey.bad[index])
         try:
             picture = self.source.picture(index)
         except Unreadable as error:
-            return _Bad(str(error))
+            return error
         if picture.info.get(TRANSPARENT):
             self.transparent.append(index)  # by several threads at once: appending is one operation
         return self._encoded(self.fitting(picture))

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from frugan.contract.family import BufferRule
 from frugan.contract.layers import copy_where, flat
-from frugan.contract.settings import ADDED, CHANGEABLE
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.host_memory import host_likes
 from frugan.engine.progress import Duration, Interval
@@ -145,42 +145,31 @@ def copy_accepted(targets: Sequence[Tensor], values: Sequence[Tensor], accepted:
 RAMP = Duration.parse("2k steps")
 
 
-class EmaSettings(BaseModel):
+class EmaSettings(Settings):
     """How the average follows the networks, once per step.
 
     Sources of the three schedules: constant, BigGAN's release; ramp, decay·(1-exp(-n/2000)) as ultralytics/yolov3 made
     it known; half-life in images, Karras et al. 2018 (arXiv 1710.10196).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    schedule: Literal["constant", "ramp", "half-life"] = Field(
-        "constant", description="how the decay of the averaged weights changes during training"
+    schedule: Literal["constant", "ramp", "half-life"] = setting(
+        "constant", "how the decay of the averaged weights changes during training"
     )
-    decay: float = Field(
-        0.9999,
-        ge=0,
-        lt=1,
-        json_schema_extra=CHANGEABLE,
-        description="constant and ramp: the decay; averages over about 1 / (1 - decay) steps",
+    decay: float = setting(
+        0.9999, "constant and ramp: the decay; averages over about 1 / (1 - decay) steps", CHANGEABLE, ge=0, lt=1
     )
-    half_life_images: float | None = Field(
-        None, gt=0, json_schema_extra=CHANGEABLE, description="half-life: images after which a weight counts half"
+    half_life_images: float | None = setting(
+        None, "half-life: images after which a weight counts half", CHANGEABLE, gt=0
     )
-    ramp: Interval = Field(
-        RAMP,
-        json_schema_extra=CHANGEABLE | ADDED,
-        description="ramp: time until the decay has reached 63% of its value",
-    )
-    half_life_share: float | None = Field(
+    ramp: Interval = setting(RAMP, "ramp: time until the decay has reached 63% of its value", CHANGEABLE | ADDED)
+    half_life_share: float | None = setting(
         None,
+        "half-life: at most this share of the images seen so far; none: no such limit. StyleGAN2: 0.05",
+        CHANGEABLE | ADDED,
         gt=0,
-        json_schema_extra=CHANGEABLE | ADDED,
-        description="half-life: at most this share of the images seen so far; none: no such limit. StyleGAN2: 0.05",
     )
-    start: Duration = Field(
-        Duration.parse("0 steps"),
-        description="averaging begins after this time; until then the average is a copy of the weights",
+    start: Duration = setting(
+        Duration.parse("0 steps"), "averaging begins after this time; until then the average is a copy of the weights"
     )
 
     @model_validator(mode="after")

@@ -5,33 +5,25 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
 
 from frugan.contract.phase import Phase
-from frugan.contract.settings import ADDED, CHANGEABLE
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.engine.optimizer import AdaBelief, Adam, Optimizer, RMSprop, make_state
 from frugan.engine.optimizer_shards import OptimizerShards, Shard
 
 
-class OptimizerSettings(BaseModel):
+class OptimizerSettings(Settings):
     """What every optimizer's settings have; those of one's own derive from it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str  # its name in recipes
     learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="learning rate at the start")
-    final_learning_rate: float | None = Field(
-        None,
-        ge=0,
-        json_schema_extra=CHANGEABLE,
-        description="learning rate at the end of the duration, reached linearly; none: it stays the same",
+    final_learning_rate: float | None = setting(
+        None, "learning rate at the end of the duration, reached linearly; none: it stays the same", CHANGEABLE, ge=0
     )
-    clip_norm: float | None = Field(
-        None,
-        gt=0,
-        json_schema_extra=CHANGEABLE,
-        description="largest gradient norm: larger ones are scaled down to it; none: no clipping",
+    clip_norm: float | None = setting(
+        None, "largest gradient norm: larger ones are scaled down to it; none: no clipping", CHANGEABLE, gt=0
     )
 
     def rate_at(self, progress: float) -> float:
@@ -58,15 +50,15 @@ class OptimizerSettings(BaseModel):
 class AdamSettings(OptimizerSettings):
     """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
 
-    kind: Literal["adam"] = Field("adam", description="which optimizer")
-    beta1: float = Field(0.0, ge=0, lt=1, description="decay of the running mean of gradients")
-    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the running mean of squared gradients")
-    eps: float = Field(1e-8, gt=0, description="added to the denominator")
-    lazy_regularisation: bool = Field(
+    kind: Literal["adam"] = setting("adam", "which optimizer")
+    beta1: float = setting(0.0, "decay of the running mean of gradients", ge=0, lt=1)
+    beta2: float = setting(0.999, "decay of the running mean of squared gradients", ge=0, lt=1)
+    eps: float = setting(1e-8, "added to the denominator", gt=0)
+    lazy_regularisation: bool = setting(
         False,
-        json_schema_extra=ADDED,
-        description="adjust the learning rate and betas by k/(k + 1) when a regulariser shares this optimizer every k "
+        "adjust the learning rate and betas by k/(k + 1) when a regulariser shares this optimizer every k "
         "steps (StyleGAN2)",
+        ADDED,
     )
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
@@ -77,22 +69,20 @@ class AdamSettings(OptimizerSettings):
 class _PiecewiseSettings(OptimizerSettings):
     """What optimizers that work in pieces have in common."""
 
-    learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE, description="learning rate at the start")
-    eps: float = Field(1e-6, gt=0, description="added to the denominator")
-    dropout: float | None = Field(
+    learning_rate: float = setting(5e-5, "learning rate at the start", CHANGEABLE, gt=0)
+    eps: float = setting(1e-6, "added to the denominator", gt=0)
+    dropout: float | None = setting(
         None,
+        "learning-rate dropout: share of the weights that each update moves, at random; the original's: 0.3",
+        CHANGEABLE,
         gt=0,
         le=1,
-        json_schema_extra=CHANGEABLE,
-        description="learning-rate dropout: share of the weights that each update moves, at random; the original's: "
-        "0.3",
     )
-    period: int | None = Field(
+    period: int | None = setting(
         None,
+        "updates in which the rate goes from full to zero and back (cosine); the original's, with dropout: 500",
+        CHANGEABLE,
         ge=2,
-        json_schema_extra=CHANGEABLE,
-        description="updates in which the rate goes from full to zero and back (cosine); the original's, with "
-        "dropout: 500",
     )
 
     @property
@@ -109,8 +99,8 @@ class _PiecewiseSettings(OptimizerSettings):
 class RMSpropSettings(_PiecewiseSettings):
     """RMSprop as DeepFaceLab defines it."""
 
-    kind: Literal["rmsprop"] = Field("rmsprop", description="which optimizer")
-    decay: float = Field(0.9, ge=0, lt=1, description="decay of the running mean of squared gradients")
+    kind: Literal["rmsprop"] = setting("rmsprop", "which optimizer")
+    decay: float = setting(0.9, "decay of the running mean of squared gradients", ge=0, lt=1)
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""
@@ -120,10 +110,10 @@ class RMSpropSettings(_PiecewiseSettings):
 class AdaBeliefSettings(_PiecewiseSettings):
     """AdaBelief as DeepFaceLab defines it: no bias correction, eps outside the root only."""
 
-    kind: Literal["adabelief"] = Field("adabelief", description="which optimizer")
-    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the running mean of gradients")
-    beta2: float = Field(
-        0.999, ge=0, lt=1, description="decay of the running mean of the gradients' squared deviations from their mean"
+    kind: Literal["adabelief"] = setting("adabelief", "which optimizer")
+    beta1: float = setting(0.9, "decay of the running mean of gradients", ge=0, lt=1)
+    beta2: float = setting(
+        0.999, "decay of the running mean of the gradients' squared deviations from their mean", ge=0, lt=1
     )
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:

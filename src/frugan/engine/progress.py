@@ -5,10 +5,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic import AfterValidator, GetCoreSchemaHandler, model_validator
 from pydantic_core import core_schema
 
-from frugan.contract.settings import CHANGEABLE
+from frugan.contract.settings import CHANGEABLE, Settings, setting
 from frugan.errors import BadInput
 
 Unit = Literal["steps", "images", "seconds", "endless"]
@@ -173,47 +173,29 @@ class GridClock(Clock):
         self._drawn, self.took_seconds = seconds, took_seconds
 
 
-class EvaluationSettings(BaseModel):
+class EvaluationSettings(Settings):
     """Scores while training goes on; they disturb none of its random streams."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    every: Interval | None = Field(
-        None, json_schema_extra=CHANGEABLE, description="time between scores taken during training; none: take none"
+    every: Interval | None = setting(None, "time between scores taken during training; none: take none", CHANGEABLE)
+    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = setting(
+        ("fid",), "scores to take", CHANGEABLE, min_length=1
     )
-    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = Field(
-        ("fid",), min_length=1, json_schema_extra=CHANGEABLE, description="scores to take"
+    samples: int = setting(10_000, "pictures to generate for each score", CHANGEABLE, ge=10)
+    network: str = setting(
+        "inception", "feature network: inception, digits, a TorchScript file, or module:callable", CHANGEABLE
     )
-    samples: int = Field(10_000, ge=10, json_schema_extra=CHANGEABLE, description="pictures to generate for each score")
-    network: str = Field(
-        "inception",
-        json_schema_extra=CHANGEABLE,
-        description="feature network: inception, digits, a TorchScript file, or module:callable",
+    statistics: Literal["running", "standing", "batch"] = setting(
+        "running", "statistics that batch normalisation uses for scores", CHANGEABLE
     )
-    statistics: Literal["running", "standing", "batch"] = Field(
-        "running", json_schema_extra=CHANGEABLE, description="statistics that batch normalisation uses for scores"
+    standing_batches: int = setting(16, "batches to measure standing statistics over", CHANGEABLE, ge=1)
+    standing_size: int | None = setting(
+        None, "samples in each of these batches; none: training.normalisation_batch", CHANGEABLE, ge=1
     )
-    standing_batches: int = Field(
-        16, ge=1, json_schema_extra=CHANGEABLE, description="batches to measure standing statistics over"
+    truncation: float = setting(1.0, "standard deviation of the latents for scores", CHANGEABLE, gt=0, le=100)
+    best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid"] = setting(
+        "fid", "score that decides which checkpoints are best", CHANGEABLE
     )
-    standing_size: int | None = Field(
-        None,
-        ge=1,
-        json_schema_extra=CHANGEABLE,
-        description="samples in each of these batches; none: training.normalisation_batch",
-    )
-    truncation: float = Field(
-        1.0, gt=0, le=100, json_schema_extra=CHANGEABLE, description="standard deviation of the latents for scores"
-    )
-    best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid"] = Field(
-        "fid", json_schema_extra=CHANGEABLE, description="score that decides which checkpoints are best"
-    )
-    keep_best: int = Field(
-        2,
-        ge=0,
-        json_schema_extra=CHANGEABLE,
-        description="how many of the best checkpoints to keep, besides the newest",
-    )
+    keep_best: int = setting(2, "how many of the best checkpoints to keep, besides the newest", CHANGEABLE, ge=0)
 
     @model_validator(mode="after")
     def _measures_what_it_keeps_by(self) -> Self:

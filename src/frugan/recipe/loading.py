@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 from frugan.engine.progress import Duration
 from frugan.errors import BadInput
 from frugan.files import RUN_RECIPE, read_untrusted
-from frugan.recipe.overrides import apply_overrides, followed
+from frugan.recipe.overrides import apply_overrides, followed, put
 from frugan.recipe.recipe import Recipe, explain, known_keys
 from frugan.recipes import built_in, toml_of
 from frugan.wording import MIB, nearest
@@ -111,6 +111,11 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     return recipe_with(_load_values(name), overrides, f"recipe {name}")
 
 
+def shipped_recipe(name: str) -> Recipe | None:
+    """A recipe that ships with frugan; None: there is none of that name."""
+    return load_recipe(name) if name in built_in() else None
+
+
 def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) -> Recipe:
     """Validate a recipe's values, which are changed in place, with `key.sub=value` overrides.
 
@@ -121,11 +126,7 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
     apply_overrides(values, overrides, known)
     for key, value in followed(values, overrides).items():
-        *sections, last = key.split(".")
-        place = values
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
+        put(values, key, value)
     return parse_recipe(values, where)
 
 

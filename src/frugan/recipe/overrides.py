@@ -51,9 +51,15 @@ def _override(values: dict[str, Any], word: str, known: Sequence[str]) -> None:
     if sections[:1] == ["optimizers"] and last == "kind":
         _change_kind(values.setdefault("optimizers", {}), sections[-1], _value(text))
         return
+    put(values, key, _value(text))
+
+
+def put(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value of a dotted key; sections that are not there are made."""
+    *sections, last = key.split(".")
     for section in sections:
         values = values.setdefault(section, {})
-    values[last] = _value(text)
+    values[last] = value
 
 
 def _change_kind(optimizers: dict[str, Any], name: str, kind: Any) -> None:

@@ -4,18 +4,18 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
-from frugan.contract.settings import CHANGEABLE, DataSettings
+from frugan.contract.settings import CHANGEABLE, DataSettings, Settings, setting
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, EvaluationSettings, Interval
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences
+from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put
 from frugan.wording import nearest
 
 MOST_BATCH = 1_000_000
@@ -25,51 +25,46 @@ MOST_ROLLBACKS = 100
 Trained = Literal["by us", "by its authors", "never"]
 
 
-class About(BaseModel):
+class About(Settings):
     """What a recipe is; has no effect on training."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    summary: str = Field("", json_schema_extra=CHANGEABLE, description="what the recipe is for, in one line")
-    source: str = Field("", json_schema_extra=CHANGEABLE, description="where the settings come from")
-    trained: Trained = Field("never", json_schema_extra=CHANGEABLE, description="who has trained it to its end")
+    summary: str = setting("", "what the recipe is for, in one line", CHANGEABLE)
+    source: str = setting("", "where the settings come from", CHANGEABLE)
+    trained: Trained = setting("never", "who has trained it to its end", CHANGEABLE)
 
 
-class TrainingSettings(BaseModel):
+class TrainingSettings(Settings):
     """How long and with what batch."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     batch: int = Field(
         ge=1, le=MOST_BATCH, description="samples per optimizer update, over all devices and micro-batches"
     )
-    normalisation_batch: int | None = Field(
+    normalisation_batch: int | None = setting(
         None,
+        "samples that are normalised together (batch norm, minibatch standard deviation); none: no such layers",
         ge=1,
-        description="samples that are normalised together (batch norm, minibatch standard deviation); none: no such "
-        "layers",
     )
     duration: Interval = Field(
         json_schema_extra=CHANGEABLE,
         description="how long to train, such as 150k steps, 25M images or 6h; endless: until you stop it",
     )
-    seed: int = Field(0, ge=0, description="seed of all random numbers")
-    precision: PrecisionName = Field(
-        "auto", description="precision that the networks compute in; auto: the best that the device supports"
+    seed: int = setting(0, "seed of all random numbers", ge=0)
+    precision: PrecisionName = setting(
+        "auto", "precision that the networks compute in; auto: the best that the device supports"
     )
-    compile: bool = Field(
+    compile: bool = setting(
         False,
-        json_schema_extra=CHANGEABLE,
-        description="compile forward and backward passes with torch.compile: the same results up to rounding, after "
+        "compile forward and backward passes with torch.compile: the same results up to rounding, after "
         "minutes of compiling",
+        CHANGEABLE,
     )
-    rollbacks: int = Field(
+    rollbacks: int = setting(
         2,
+        "when updates keep giving NaN: how often the run goes back to its last good checkpoint, and on "
+        "with another order of the data, before it stops",
+        CHANGEABLE,
         ge=0,
         le=MOST_ROLLBACKS,
-        json_schema_extra=CHANGEABLE,
-        description="when updates keep giving NaN: how often the run goes back to its last good checkpoint, and on "
-        "with another order of the data, before it stops",
     )
 
     @field_validator("duration", mode="before")
@@ -85,44 +80,31 @@ class TrainingSettings(BaseModel):
         return self
 
 
-class SavingSettings(BaseModel):
+class SavingSettings(Settings):
     """When training writes what."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    checkpoint_every: Interval = Field(
-        Duration.parse("1k steps"), json_schema_extra=CHANGEABLE, description="time between checkpoints"
+    checkpoint_every: Interval = setting(Duration.parse("1k steps"), "time between checkpoints", CHANGEABLE)
+    keep_checkpoints: int = setting(2, "how many of the newest checkpoints to keep", CHANGEABLE, ge=1)
+    backup_every: Interval | None = setting(
+        None, "time between checkpoints that are kept for good; none: no such checkpoints", CHANGEABLE
     )
-    keep_checkpoints: int = Field(
-        2, ge=1, json_schema_extra=CHANGEABLE, description="how many of the newest checkpoints to keep"
-    )
-    backup_every: Interval | None = Field(
-        None,
-        json_schema_extra=CHANGEABLE,
-        description="time between checkpoints that are kept for good; none: no such checkpoints",
-    )
-    snapshot_every: Interval = Field(
+    snapshot_every: Interval = setting(
         Duration.parse("1k steps"),
-        json_schema_extra=CHANGEABLE,
-        description="time between sample grids; more are drawn after 1, 10, 100 ... steps, and if there was none for "
-        "long",
+        "time between sample grids; more are drawn after 1, 10, 100 ... steps, and if there was none for long",
+        CHANGEABLE,
     )
-    when_full: Literal["stop", "go-on"] = Field(
+    when_full: Literal["stop", "go-on"] = setting(
         "stop",
-        json_schema_extra=CHANGEABLE,
-        description="when the disk has no room for a checkpoint: stop, or go-on until it has (the last one must fit)",
+        "when the disk has no room for a checkpoint: stop, or go-on until it has (the last one must fit)",
+        CHANGEABLE,
     )
-    report_every: Interval = Field(
-        Duration.parse("100 steps"),
-        json_schema_extra=CHANGEABLE,
-        description="time between tables of gradients and singular values in the events",
+    report_every: Interval = setting(
+        Duration.parse("100 steps"), "time between tables of gradients and singular values in the events", CHANGEABLE
     )
 
 
-class StageSettings(BaseModel):
+class StageSettings(Settings):
     """Fields that take other values from a point of training on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     at: Duration = Field(description="when the stage begins, in steps or images since the start of training")
     set: dict[str, Any] = Field(
@@ -140,17 +122,14 @@ STAGED = frozenset({"objective", "data", "optimizers"})
 """Sections that stages may set: what else changes is not read again while training goes on."""
 
 
-class Recipe(BaseModel):
+class Recipe(Settings):
     """What to train. `networks` and `objective` are the family's own types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     family: str = Field(description="kind of model: biggan, saehd, stylegan2, or one of another package")
-    rule: str = Field(
+    rule: str = setting(
         "",
+        "rule that sets other fields when a command changes the resolution or the batch (stylegan2: auto); empty: none",
         max_length=40,
-        description="rule that sets other fields when a command changes the resolution or the batch (stylegan2: auto); "
-        "empty: none",
     )
     about: About = About(summary="", source="", trained="never")
     networks: SerializeAsAny[BaseModel]
@@ -302,10 +281,7 @@ class Recipe(BaseModel):
             *sections, last = key.split(".")
             if not sections or (sections[0] == "optimizers" and last == "kind"):
                 raise ValueError(f"stages: {key} cannot change while training goes on")
-            place = values
-            for section in sections:
-                place = place.setdefault(section, {})
-            place[last] = value
+            put(values, key, value)
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:

@@ -139,15 +139,7 @@ def _storage(raw: Any) -> Storage:
     """Stand for `_load_from_bytes`."""
     if type(raw) is not bytes:
         raise TypeError
-    magic, at = read_next(ObjectReader(raw, {}))
-    if type(magic) is not int or magic != MAGIC:
-        _refuse("does not begin as PyTorch's do")
-    protocol, at = read_next(ObjectReader(raw, {}, position=at))
-    if type(protocol) is not int or protocol != PROTOCOL:
-        _refuse(f"is of another version than {PROTOCOL}")
-    machine, at = read_next(ObjectReader(raw, {}, position=at))
-    if type(machine) is not dict or machine.get("little_endian") is not True:
-        _refuse("is of a machine with another order of bytes")
+    at = _head(raw, ObjectReader, "holds a tensor whose storage ", "PyTorch's")
     described, at = read_next(ObjectReader(raw, {}, constants=STORAGE_KINDS, persistent=described_storage, position=at))
     keys, at = read_next(ObjectReader(raw, {}, position=at))
     if type(described) is not DescribedStorage or type(keys) is not list or len(keys) != 1:
@@ -327,7 +319,7 @@ def _read_legacy(path: Path) -> Any:
     where = f"{path}:"
     raw = path.read_bytes()
     try:
-        at = _legacy_head(raw)
+        at = _head(raw, _Reader, "", "files of torch.save")
         described: dict[str, DescribedStorage] = {}
 
         def note(identity: Any) -> Any:
@@ -362,17 +354,23 @@ def _layer_in(identity: Any) -> Any:
     return None
 
 
-def _legacy_head(raw: bytes) -> int:
-    """Where the pickle of the contents begins, after those of magic number, version and machine."""
-    magic, at = read_next(_Reader(raw, {}))
+def _head(raw: bytes, reader: type[ObjectReader], what: str, alike: str) -> int:
+    """Where the pickle of the contents begins, after those of magic number, version and machine.
+
+    Args:
+        reader: for these three.
+        what: is refused otherwise, to begin a message with.
+        alike: what begins in this way.
+    """
+    magic, at = read_next(reader(raw, {}))
     if type(magic) is not int or magic != MAGIC:
-        raise BadInput(f"does not begin as files of torch.save do. {CURE}")
-    protocol, at = read_next(_Reader(raw, {}, position=at))
+        raise BadInput(f"{what}does not begin as {alike} do. {CURE}")
+    protocol, at = read_next(reader(raw, {}, position=at))
     if type(protocol) is not int or protocol != PROTOCOL:
-        raise BadInput(f"is of another version than {PROTOCOL}. {CURE}")
-    machine, at = read_next(_Reader(raw, {}, position=at))
+        raise BadInput(f"{what}is of another version than {PROTOCOL}. {CURE}")
+    machine, at = read_next(reader(raw, {}, position=at))
     if type(machine) is not dict or machine.get("little_endian") is not True:
-        raise BadInput(f"is of a machine with another order of bytes. {CURE}")
+        raise BadInput(f"{what}is of a machine with another order of bytes. {CURE}")
     return at
 
 

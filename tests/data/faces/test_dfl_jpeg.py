@@ -15,10 +15,11 @@ import pytest
 from PIL import Image
 
 from data.faces.golden_faces import GOLDEN, expected_faces
-from frugan.data.faces.dfl_jpeg import read_face_jpeg, write_face_jpeg
+from frugan.data.faces.dfl_jpeg import read_face_jpeg
 from frugan.data.faces.face import Face, FaceType, Polygon
 from frugan.errors import BadInput
 from frugan.safe_pickle.writer import dump_pickle
+from tools.draw_faces.face_jpegs import write_face_jpeg
 
 LANDMARKS = [[10.0 + i, 20.5 + i] for i in range(68)]
 

@@ -21,9 +21,9 @@ import torch
 from data.faces.golden_faces import GOLDEN
 from frugan.data.faces import sample_processes
 from frugan.data.faces.batches import FaceBatches, FaceOrder
-from frugan.data.faces.face import FaceType
+from frugan.data.faces.face import FaceType, SampleSettings
 from frugan.data.faces.faceset import open_faceset, pack_faceset
-from frugan.data.faces.sample import SampleSettings, make_sample
+from frugan.data.faces.sample import make_sample
 from frugan.data.faces.sample_processes import LEFT_TO_THE_TRAINER, SampleBlock, SampleProcesses
 from frugan.errors import BadInput, TrainingFailed
 
@@ -183,9 +183,8 @@ from pathlib import Path
 
 if __name__ == "__main__":
     from frugan.data.faces.batches import FaceBatches
-    from frugan.data.faces.face import FaceType
+    from frugan.data.faces.face import FaceType, SampleSettings
     from frugan.data.faces.faceset import open_faceset
-    from frugan.data.faces.sample import SampleSettings
     from frugan.data.faces.sample_processes import SampleProcesses
 
     settings = SampleSettings(64, FaceType.FULL, random_warp=True, random_flip=True)
@@ -228,9 +227,8 @@ class Watched(SampleMaker):
         return lost
 
 if __name__ == "__main__":
-    from frugan.data.faces.face import FaceType
+    from frugan.data.faces.face import FaceType, SampleSettings
     from frugan.data.faces.faceset import open_faceset
-    from frugan.data.faces.sample import SampleSettings
     from frugan.data.faces.sample_processes import SampleBlock
     from frugan.data.faces.sample_processes import SampleProcesses
 

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from data.faces.golden_faces import GOLDEN, expected_faces
-from frugan.data.faces.dfl_jpeg import write_face_jpeg
 from frugan.data.faces.face import Face, FaceType
 from frugan.data.faces.faceset import Faceset, open_faceset, pack_faceset
 from frugan.errors import BadInput
+from tools.draw_faces.face_jpegs import write_face_jpeg
 
 ALIGNED, PACKED = GOLDEN / "faceset" / "aligned", GOLDEN / "faceset" / "packed"
 LANDMARKS = np.stack([np.arange(68), np.arange(68)], 1).astype(np.float32)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from data.faces.golden_faces import GOLDEN, OPENCV_4, load_face, recorded
-from frugan.data.faces.face import FaceType
-from frugan.data.faces.sample import FaceSample, SampleSettings, make_sample
+from frugan.data.faces.face import FaceType, SampleSettings
+from frugan.data.faces.sample import FaceSample, make_sample
 from frugan.errors import BadInput
 
 CASES: list[dict[str, Any]] = json.loads((GOLDEN / "sample_proc" / "sample_processor.json").read_text())

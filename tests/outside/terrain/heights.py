@@ -12,7 +12,7 @@ from torch import Tensor
 
 from frugan.contract.data import SourceOptions, Workers
 from frugan.contract.settings import DataSettings
-from frugan.data.streams import random_order
+from frugan.data.batches import random_order
 from frugan.errors import BadInput
 
 FP32_BYTES = 4

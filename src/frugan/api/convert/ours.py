@@ -9,15 +9,10 @@ from torch import Tensor, nn
 from frugan.api.convert.written import write_whole
 from frugan.api.data import open_sources
 from frugan.api.networks import Weights, weights_of_family
-from frugan.api.progress import Say
 from frugan.api.sample.networks import provenance
 from frugan.api.setup import training_of
 from frugan.api.train.observers import LossHistory
-from frugan.contract.formats import (
-    Conversion,
-    RecipeValues,
-    Trained,
-)
+from frugan.contract.formats import Conversion, RecipeValues, Say, Trained
 from frugan.data.run_data import read_run_data
 from frugan.engine.checkpoint import (
     EMA_FILE,
@@ -35,9 +30,8 @@ from frugan.engine.events import Event, read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
-from frugan.recipe.loading import load_recipe, parse_recipe, recipe_with
+from frugan.recipe.loading import parse_recipe, recipe_with, shipped_recipe
 from frugan.recipe.recipe import Recipe
-from frugan.recipes import built_in
 
 
 class Ours:
@@ -55,7 +49,8 @@ class Ours:
 
     def shipped(self, name: str) -> RecipeValues | None:
         """See `OurSide`."""
-        return recipe_values(load_recipe(name)) if name in built_in() else None
+        recipe = shipped_recipe(name)
+        return None if recipe is None else recipe_values(recipe)
 
     def load(self, networks: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> None:
         """See `OurSide`."""

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.api.progress import Say
+from frugan.data.batches import random_order
 from frugan.data.digits import SPLIT_SEED, as_tensors, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
-from frugan.data.streams import random_order
 from frugan.engine.tensor_files import digest, read_tensors, write_tensors
 from frugan.errors import BadInput
 from frugan.files import Folders

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from frugan.api.train.run import TrainRun
 from frugan.contract.family import GridRequest
+from frugan.data.batches import random_order
 from frugan.data.picture_set import PictureSet
-from frugan.data.streams import random_order
 from frugan.engine.device import out_of_memory_noted
 from frugan.engine.events import Event, read_events
 from frugan.engine.plan import Plan

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from frugan.data.batches import random_order
+from frugan.data.faces.face import SampleSettings
 from frugan.data.faces.faceset import Faceset
-from frugan.data.faces.sample import SampleMaker, SampleSettings, Wanted
+from frugan.data.faces.sample import SampleMaker, Wanted
 from frugan.data.faces.sample_processes import SampleBlock, SampleProcesses
 from frugan.data.picture_set import refuse_many_lost
-from frugan.data.streams import random_order
 
 YAW_BINS = 128
 MOST_YAW = 1.2  # radians; faces turned further stand with those

@@ -1,4 +1,4 @@
-"""Aligned faces in JPEGs with DeepFaceLab's metadata in an APP15 segment: read, checked, written. Untrusted."""
+"""Aligned faces in JPEGs with DeepFaceLab's metadata in an APP15 segment: read and checked. Untrusted."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from frugan.data.faces.face import LANDMARKS, Face, FaceType, Polygon
 from frugan.errors import BadInput
 from frugan.safe_pickle.reader import load_pickle
-from frugan.safe_pickle.writer import dump_pickle
 
 # The segments that come before a JPEG's pixels.
 #
@@ -23,11 +22,10 @@ from frugan.safe_pickle.writer import dump_pickle
 # Source: ITU-T T.81, annex B.
 
 START, SCAN, END = 0xD8, 0xDA, 0xD9
-APP0, APP15 = 0xE0, 0xEF
+APP15 = 0xEF
 FRAMES = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended sequential, progressive: what decoders can read
 AFTER_START = 2  # where the first segment begins
 ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
-MOST_CONTENT = 65_533  # bytes; a length takes 2 bytes and counts itself
 
 
 class NotJpeg(Exception):
@@ -268,7 +266,7 @@ def _mask(value: Any, where: str) -> bytes | None:
     return encoded
 
 
-# A whole face, read and written.
+# A whole face.
 #
 # Source: DeepFaceLab's behaviour.
 
@@ -287,7 +285,7 @@ def read_face_jpeg(data: bytes, where: str) -> Face:
     """
     try:
         size = picture_size(data)
-        contents = [data[segment.content : segment.end] for segment in _metadata_segments(data)]
+        contents = [data[segment.content : segment.end] for segment in metadata_segments(data)]
     except NotJpeg as error:
         raise BadInput(f"{where} is {error}; expected an aligned JPEG by DeepFaceLab's extractor.") from error
     if not contents:
@@ -305,46 +303,8 @@ def read_face_jpeg(data: bytes, where: str) -> Face:
     )
 
 
-def write_face_jpeg(jpeg: bytes, face: Face) -> bytes:
-    """Return a JPEG with the face's metadata, in place of what it had.
-
-    Args:
-        jpeg: the picture.
-        face: what to say of it. Its person is not kept: that is the folder's name.
-
-    Raises:
-        BadInput: no JPEG, or more metadata than a segment holds, 65,533 bytes.
-    """
-    about: dict[str, Any] = {
-        "face_type": face.face_type.in_files,
-        "landmarks": face.landmarks.tolist(),
-        "source_filename": face.source_filename,
-        "source_rect": None if face.source_rect is None else face.source_rect.astype(int).tolist(),
-        "source_landmarks": None if face.source_landmarks is None else face.source_landmarks.tolist(),
-        "image_to_face_mat": face.image_to_face,
-        "eyebrows_expand_mod": face.eyebrows_expand_mod if face.eyebrows_expand_mod != 1 else None,
-        "seg_ie_polys": polygons_for_file(face) if face.polygons else None,
-        "xseg_mask": mask_for_file(face),
-    }
-    content = dump_pickle({key: value for key, value in about.items() if value is not None})
-    if len(content) > MOST_CONTENT:
-        raise BadInput(
-            f"{face.name}: its metadata takes {len(content):,} bytes, of which {len(face.xseg_mask or b''):,} are the "
-            f"mask; a JPEG holds {MOST_CONTENT:,}. Encode the mask as JPEG, or smaller."
-        )
-    try:
-        picture_size(jpeg)
-        end = max((segment.end for segment in segments(jpeg) if APP0 <= segment.marker <= APP15), default=AFTER_START)
-        old = list(_metadata_segments(jpeg))
-    except NotJpeg as error:
-        raise BadInput(f"{face.name} is {error}; expected the JPEG of an aligned face.") from error
-    head = jpeg[:end]
-    for segment in reversed(old):
-        head = head[: segment.start] + head[segment.end :]
-    return head + struct.pack(">BBH", 0xFF, APP15, len(content) + 2) + content + jpeg[end:]
-
-
-def _metadata_segments(data: bytes) -> Iterator[Segment]:
+def metadata_segments(data: bytes) -> Iterator[Segment]:
+    """Those that hold what DeepFaceLab says of the face."""
     for segment in segments(data):
         if segment.marker == APP15 and data.startswith(_PICKLE_START, segment.content):
             yield segment

@@ -1,13 +1,17 @@
-"""What is known of one aligned picture, without its pixels, and how much of the head it shows."""
+"""What is known of one aligned picture without its pixels, how much of the head it shows, and how samples are made."""
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frugan.errors import BadInput
 from frugan.wording import shown
+
+ColourTransfer = Literal["none", "rct", "lct", "mkl", "idt", "sot"]
+FaceTypeOption = Literal["h", "mf", "f", "wf", "head"]
 
 
 class FaceType(IntEnum):
@@ -118,3 +122,21 @@ class Face:
     # float32 [4]: left, top, right, bottom of the found face in the frame
     source_rect: NDArray[np.float32] | None = None
     image_to_face: NDArray[np.float64] | None = None  # float64 [2, 3]: the map from the frame to the aligned picture
+
+
+@dataclass(frozen=True)
+class SampleSettings:
+    """How samples are made."""
+
+    resolution: int  # R, their side in pixels
+    face_type: FaceType  # how much of the head they show
+    random_warp: bool  # bend the grid of the picture that the network sees, which it learns to undo
+    random_flip: bool  # mirror 4 samples in 10
+    hsv_power: float = 0.0  # how far hue, saturation and value of that picture are moved; 0 is not at all
+    colour_transfer: ColourTransfer = "none"  # how they get the colours of a reference picture
+    eyes_mouth: bool = True  # make that mask too
+
+    @property
+    def channels(self) -> dict[str, int]:
+        """Name of each tensor of a sample -> its channels."""
+        return {"warped": 3, "target": 3, "mask": 1} | ({"eyes_mouth": 1} if self.eyes_mouth else {})

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from frugan.data.faces.face import Face, FaceType
-from frugan.errors import BadInput
+from frugan.errors import BadInput, optional_module
 
 
 def opencv() -> Any:
@@ -16,11 +16,7 @@ def opencv() -> Any:
     Raises:
         BadInput: it is not installed.
     """
-    try:
-        import cv2  # noqa: PLC0415  (optional extra)
-    except ImportError as error:
-        raise BadInput("training on faces needs OpenCV: pip install 'frugan[face]'") from error
-    return cv2
+    return optional_module("cv2", "training on faces needs OpenCV", "face")
 
 
 # Where the points of a mean face lie.

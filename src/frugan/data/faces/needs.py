@@ -3,22 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from frugan.contract.data import SourceOptions, Workers
 from frugan.contract.settings import DataSettings
-from frugan.data.faces.face import FaceType
+from frugan.data.faces.face import SampleSettings
 from frugan.data.faces.faceset import SOURCES, Faceset, find_facesets, open_faceset
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.data.faces.batches import FaceBatches
 
-ColourTransfer = Literal["none", "rct", "lct", "mkl", "idt", "sot"]
-FaceTypeOption = Literal["h", "mf", "f", "wf", "head"]
 FP32_BYTES = 4
 
 
@@ -29,16 +27,15 @@ class FaceNeeds:
     "warped" and "target" [n, 3, R, R], "mask" and perhaps "eyes_mouth" [n, 1, R, R]; fp32 in [0, 1], BGR.
     """
 
-    resolution: int  # side of the square faces
-    face_type: FaceTypeOption  # how much of the head they show
-    random_warp: bool = True  # the warped picture is bent at random, which the network learns to undo
-    random_flip: bool = False  # mirror some of them
-    hsv_power: float = 0.0  # how far hue, saturation and value of the warped picture are moved
-    colour_transfer: ColourTransfer = "none"  # how colours are taken over from a face of `colours_of`
+    samples: SampleSettings  # how they are made of the faces
     colours_of: str | None = None  # the source that colours are taken from
     uniform_yaw: bool = False  # show every direction of view as often
-    eyes_mouth: bool = False  # whether the mask of eyes and mouth is wanted
     mixed_types: bool = False  # sources may be extracted as different face types
+
+    @property
+    def resolution(self) -> int:
+        """Side of the square faces in pixels."""
+        return self.samples.resolution
 
     @property
     def classes(self) -> None:
@@ -50,14 +47,9 @@ class FaceNeeds:
         return True
 
     @property
-    def channels(self) -> dict[str, int]:
-        """Name of each tensor of a sample -> its channels."""
-        return {"warped": 3, "target": 3, "mask": 1} | ({"eyes_mouth": 1} if self.eyes_mouth else {})
-
-    @property
     def sample_bytes(self) -> int:
         """Bytes of all tensors of a sample."""
-        return FP32_BYTES * sum(self.channels.values()) * self.resolution**2
+        return FP32_BYTES * sum(self.samples.channels.values()) * self.resolution**2
 
     def check_settings(self, settings: DataSettings) -> None:
         """Refuse settings for sets of pictures.
@@ -99,7 +91,7 @@ class FaceNeeds:
         """
         if not isinstance(source, Faceset):
             raise BadInput(f"{where}: expected a set of aligned faces, not {type(source).__name__}")
-        wanted = FaceType.from_option(self.face_type)
+        wanted = self.samples.face_type
         for face in source.faces:
             if face.face_type < wanted:
                 raise BadInput(
@@ -146,25 +138,15 @@ class FaceNeeds:
     ) -> "FaceBatches":
         """Samples, made by processes that all streams of a run share, if there are any."""
         from frugan.data.faces.batches import FaceBatches  # noqa: PLC0415  (a plan asks what samples are and makes none)
-        from frugan.data.faces.sample import SampleSettings  # noqa: PLC0415
         from frugan.data.faces.sample_processes import SampleProcesses  # noqa: PLC0415
 
-        samples = SampleSettings(
-            resolution=self.resolution,
-            face_type=FaceType.from_option(self.face_type),
-            random_warp=self.random_warp,
-            random_flip=self.random_flip,
-            hsv_power=self.hsv_power,
-            colour_transfer=self.colour_transfer,
-            eyes_mouth=self.eyes_mouth,
-        )
         references = sources[self.colours_of] if self.colours_of else None
         processes = None
         if workers is not None and workers.count > 0:
             processes = workers.shared(SampleProcesses, SampleProcesses.close)
         batches = FaceBatches(
             source,
-            samples,
+            self.samples,
             seed=seed,
             name=stream,
             uniform_yaw=self.uniform_yaw,
@@ -178,4 +160,4 @@ class FaceNeeds:
     def blank(self, count: int) -> dict[str, Tensor]:
         """Grey faces."""
         side = self.resolution
-        return {name: torch.full((count, c, side, side), 0.5) for name, c in self.channels.items()}
+        return {name: torch.full((count, c, side, side), 0.5) for name, c in self.samples.channels.items()}

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frugan.data.faces.colour_transfer import transfer_colour
-from frugan.data.faces.face import Face, FaceType
+from frugan.data.faces.face import Face, FaceType, SampleSettings
 from frugan.data.faces.faceset import Faceset
 from frugan.data.faces.geometry import alignment_matrix, eyes_mouth_mask, face_mask, opencv
 from frugan.errors import BadInput
@@ -117,20 +117,6 @@ def _limited_normal(count: int, random: np.random.RandomState) -> NDArray[np.flo
 # Source: DeepFaceLab's behaviour; the random numbers are drawn in the original's order.
 
 _LEAST_SIZE = 64  # smaller samples are made at this size, then made smaller
-
-
-@dataclass(frozen=True)
-class SampleSettings:
-    """How samples are made."""
-
-    resolution: int  # R, their side in pixels
-    face_type: FaceType  # how much of the head they show
-    random_warp: bool  # bend the grid of `FaceSample.warped`
-    random_flip: bool  # mirror 4 samples in 10
-    hsv_power: float = 0.0  # how far hue, saturation and value of `FaceSample.warped` are moved; 0 is not at all
-    # how they get the colours of a reference picture
-    colour_transfer: Literal["none", "rct", "lct", "mkl", "idt", "sot"] = "none"
-    eyes_mouth: bool = True  # make that mask too
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,14 +290,10 @@ class SampleMaker:
     settings: SampleSettings  # how samples are made
     references: Faceset | None  # faces that lend their colours, if the settings transfer them
 
-    def channels(self) -> dict[str, int]:
-        """Return the parts of a sample by name and how many channels each has."""
-        return {"warped": 3, "target": 3, "mask": 1} | ({"eyes_mouth": 1} if self.settings.eyes_mouth else {})
-
     def shapes(self, count: int) -> dict[str, tuple[int, int, int, int]]:
         """Return the shapes of the parts of `count` samples, [count, C, R, R]."""
         side = self.settings.resolution
-        return {name: (count, channels, side, side) for name, channels in self.channels().items()}
+        return {name: (count, channels, side, side) for name, channels in self.settings.channels.items()}
 
     def make(self, wanted: Wanted, into: Arrays, place: int) -> Lost:
         """Make one sample; a face that cannot be read any more gives way to the next that can.

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.colours import WHITE, Background
-from frugan.data.decoding import MOST_PIXELS, read_picture, read_size
+from frugan.data.decoding import MOST_PIXELS, WHITE, Background, read_picture, read_size
 from frugan.data.formats.source import (
     MOST_JSON_BYTES,
     Classes,
@@ -30,7 +29,7 @@ from frugan.data.formats.source import (
     numbered,
     translated,
 )
-from frugan.errors import BadInput
+from frugan.errors import BadInput, optional_module
 from frugan.wording import MIB, shown
 
 LISTING = "dataset.json"
@@ -147,11 +146,8 @@ def open_hdf5(path: Path) -> Source:
     Raises:
         BadInput: h5py is missing, or the file does not hold what BigGAN-PyTorch's `make_hdf5.py` writes.
     """
-    try:
-        import h5py  # noqa: PLC0415  (optional extra)
-    except ImportError as error:
-        raise BadInput(f"{shown(str(path))} is an HDF5 file, which needs h5py: pip install 'frugan[data]'") from error
     where = shown(str(path))
+    h5py = optional_module("h5py", f"{where} is an HDF5 file, which needs h5py", "data")
     with translated(DAMAGED, lambda e: BadInput(f"{where} cannot be opened as HDF5 ({e}). Copy or make it again.")):
         file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
     with (

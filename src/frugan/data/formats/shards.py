@@ -16,8 +16,7 @@ from threading import Lock
 import numpy as np
 from PIL import Image
 
-from frugan.data.colours import WHITE, Background
-from frugan.data.decoding import read_picture, read_size
+from frugan.data.decoding import WHITE, Background, read_picture, read_size
 from frugan.data.formats.source import SUFFIXES, Classes, Source, Unreadable, numbered, translated, unlabelled
 from frugan.errors import BadInput
 from frugan.wording import MIB, shown

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 
 from frugan.augment.augmentation import AugmentationSettings
 from frugan.contract.data import Channels
-from frugan.contract.settings import ADDED, CHANGEABLE
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.nn.initialise import Initialisation
 
 # Channel tables of the published BigGAN networks, as multiples of the channel setting, and where pictures shrink.
@@ -115,76 +115,56 @@ MOST_CHANNELS = 4096
 MOST_LATENT = 65_536
 
 
-class BigGANNetworks(BaseModel):
+class BigGANNetworks(Settings):
     """Generator and discriminator of BigGAN, BigGAN-deep, SAGAN and SNGAN."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    architecture: Literal["biggan", "biggan-deep"] = Field(
-        "biggan",
-        description="biggan: the blocks of the paper's section 3; biggan-deep: the deeper ones of its appendix B",
+    architecture: Literal["biggan", "biggan-deep"] = setting(
+        "biggan", "biggan: the blocks of the paper's section 3; biggan-deep: the deeper ones of its appendix B"
     )
-    resolution: int = Field(128, description="side of the square pictures; a power of two from 32 to 512")
-    channels: Channels = Field(
-        3, json_schema_extra=ADDED, description="colour channels of the pictures: 3, or 1 for grey"
+    resolution: int = setting(128, "side of the square pictures; a power of two from 32 to 512")
+    channels: Channels = setting(3, "colour channels of the pictures: 3, or 1 for grey", ADDED)
+    classes: int = setting(1000, "number of classes; 1: without classes", ge=1, le=1_000_000)
+    generator_channels: int = setting(96, "channel multiplier of the generator", ge=1, le=MOST_CHANNELS)
+    discriminator_channels: int = setting(96, "channel multiplier of the discriminator", ge=1, le=MOST_CHANNELS)
+    latent_size: int = setting(
+        120, "size of the latent z; with hierarchical_latent rounded down to whole chunks", ge=1, le=MOST_LATENT
     )
-    classes: int = Field(1000, ge=1, le=1_000_000, description="number of classes; 1: without classes")
-    generator_channels: int = Field(96, ge=1, le=MOST_CHANNELS, description="channel multiplier of the generator")
-    discriminator_channels: int = Field(
-        96, ge=1, le=MOST_CHANNELS, description="channel multiplier of the discriminator"
-    )
-    latent_size: int = Field(
-        120,
-        ge=1,
-        le=MOST_LATENT,
-        description="size of the latent z; with hierarchical_latent rounded down to whole chunks",
-    )
-    shared_embedding: int | None = Field(
+    shared_embedding: int | None = setting(
         128,
+        "size of a class embedding shared by all blocks; none: each normalisation layer has its own",
         ge=1,
         le=MOST_LATENT,
-        description="size of a class embedding shared by all blocks; none: each normalisation layer has its own",
     )
-    hierarchical_latent: bool = Field(
-        True, description="give each block a chunk of z of its own (needs shared_embedding)"
+    hierarchical_latent: bool = setting(True, "give each block a chunk of z of its own (needs shared_embedding)")
+    generator_attention: tuple[int, ...] = setting(
+        (64,), "resolutions (pixels) at which the generator has self-attention"
     )
-    generator_attention: tuple[int, ...] = Field(
-        (64,), description="resolutions (pixels) at which the generator has self-attention"
+    discriminator_attention: tuple[int, ...] = setting(
+        (64,), "resolutions (pixels) at which the discriminator has self-attention"
     )
-    discriminator_attention: tuple[int, ...] = Field(
-        (64,), description="resolutions (pixels) at which the discriminator has self-attention"
+    discriminator_wide: bool = setting(
+        True, "hidden layers of a discriminator block are as wide as its output; false: as its input"
     )
-    discriminator_wide: bool = Field(
-        True, description="hidden layers of a discriminator block are as wide as its output; false: as its input"
+    blocks_per_stage: int = setting(2, "discriminator blocks per stage; biggan-deep only", ge=1, le=64)
+    generator_initialisation: Initialisation = setting("orthogonal", "how the generator's weights are initialised")
+    discriminator_initialisation: Initialisation = setting(
+        "orthogonal", "how the discriminator's weights are initialised"
     )
-    blocks_per_stage: int = Field(2, ge=1, le=64, description="discriminator blocks per stage; biggan-deep only")
-    generator_initialisation: Initialisation = Field(
-        "orthogonal", description="how the generator's weights are initialised"
-    )
-    discriminator_initialisation: Initialisation = Field(
-        "orthogonal", description="how the discriminator's weights are initialised"
-    )
-    batch_norm_eps: float = Field(1e-5, gt=0, description="added to variances in batch normalisation")
-    output_norm_eps: float = Field(
-        1e-5, gt=0, json_schema_extra=ADDED, description="the same in the generator's output layer"
-    )
-    running_variance: Literal["unbiased", "biased"] = Field(
+    batch_norm_eps: float = setting(1e-5, "added to variances in batch normalisation", gt=0)
+    output_norm_eps: float = setting(1e-5, "the same in the generator's output layer", ADDED, gt=0)
+    running_variance: Literal["unbiased", "biased"] = setting(
         "unbiased",
-        json_schema_extra=ADDED,
-        description="how running statistics take a batch's variance: over n - 1 samples, or over n (the release's "
-        "mybn)",
+        "how running statistics take a batch's variance: over n - 1 samples, or over n (the release's mybn)",
+        ADDED,
     )
-    spectral_norm_eps: float = Field(1e-6, gt=0, description="smallest norm that a power iteration divides by")
-    power_iterations: int = Field(1, ge=1, le=100, description="power iterations of spectral norm per update")
-    singular_values: int = Field(1, ge=1, le=64, description="singular values that spectral norm tracks")
-    reference_attention_at_32: bool = Field(
-        False, description="repeat the release's mistake at 32 pixels: attention after every discriminator block of 16"
+    spectral_norm_eps: float = setting(1e-6, "smallest norm that a power iteration divides by", gt=0)
+    power_iterations: int = setting(1, "power iterations of spectral norm per update", ge=1, le=100)
+    singular_values: int = setting(1, "singular values that spectral norm tracks", ge=1, le=64)
+    reference_attention_at_32: bool = setting(
+        False, "repeat the release's mistake at 32 pixels: attention after every discriminator block of 16"
     )
-    frozen_discriminator_blocks: int = Field(
-        0,
-        ge=0,
-        json_schema_extra=ADDED,
-        description="fine-tuning: how many discriminator blocks, from the picture on, stay as they are (FreezeD)",
+    frozen_discriminator_blocks: int = setting(
+        0, "fine-tuning: how many discriminator blocks, from the picture on, stay as they are (FreezeD)", ADDED, ge=0
     )
 
     @model_validator(mode="after")
@@ -238,46 +218,28 @@ class BigGANNetworks(BaseModel):
                     )
 
 
-class BigGANObjective(BaseModel):
+class BigGANObjective(Settings):
     """Losses of BigGAN training."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    loss: Literal["hinge", "non-saturating", "relativistic"] = Field(
-        "hinge",
-        description="GAN loss; relativistic: the discriminator compares a real and a generated picture of the same "
-        "class",
+    loss: Literal["hinge", "non-saturating", "relativistic"] = setting(
+        "hinge", "GAN loss; relativistic: the discriminator compares a real and a generated picture of the same class"
     )
-    discriminator_steps: int = Field(
-        1, ge=1, le=1000, description="discriminator updates per generator update, each on new pictures"
+    discriminator_steps: int = setting(
+        1, "discriminator updates per generator update, each on new pictures", ge=1, le=1000
     )
-    r1_gamma: float = Field(
-        0.0,
-        ge=0,
-        json_schema_extra=CHANGEABLE | ADDED,
-        description="strength of the R1 penalty on the discriminator; 0: none",
+    r1_gamma: float = setting(0.0, "strength of the R1 penalty on the discriminator; 0: none", CHANGEABLE | ADDED, ge=0)
+    r1_every: int = setting(16, "steps from one R1 update to the next", CHANGEABLE | ADDED, ge=1)
+    augmentation: AugmentationSettings = setting(
+        AugmentationSettings(), "augmentation of what the discriminator sees", ADDED
     )
-    r1_every: int = Field(
-        16, ge=1, json_schema_extra=CHANGEABLE | ADDED, description="steps from one R1 update to the next"
-    )
-    augmentation: AugmentationSettings = Field(
-        AugmentationSettings(), json_schema_extra=ADDED, description="augmentation of what the discriminator sees"
-    )
-    generator_learns: bool = Field(
+    generator_learns: bool = setting(
         True,
-        json_schema_extra=CHANGEABLE | ADDED,
-        description="false: only the discriminator learns, to catch up with a trained generator, until a stage sets "
-        "it true",
+        "false: only the discriminator learns, to catch up with a trained generator, until a stage sets it true",
+        CHANGEABLE | ADDED,
     )
-    generator_orthogonality: float = Field(
-        0.0,
-        ge=0,
-        json_schema_extra=CHANGEABLE,
-        description="strength of orthogonal regularisation of the generator; paper: 1e-4",
+    generator_orthogonality: float = setting(
+        0.0, "strength of orthogonal regularisation of the generator; paper: 1e-4", CHANGEABLE, ge=0
     )
-    discriminator_orthogonality: float = Field(
-        0.0,
-        ge=0,
-        json_schema_extra=CHANGEABLE,
-        description="strength of orthogonal regularisation of the discriminator",
+    discriminator_orthogonality: float = setting(
+        0.0, "strength of orthogonal regularisation of the discriminator", CHANGEABLE, ge=0
     )

@@ -15,8 +15,7 @@ from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
 from frugan.families.biggan.config import GENERATOR, RESOLUTIONS, BigGANNetworks, BigGANObjective, discriminator_stages
-from frugan.families.biggan.discriminator import Discriminator
-from frugan.families.biggan.generator import DEEP_BLOCKS, Generator
+from frugan.families.biggan.networks import DEEP_BLOCKS, Discriminator, Generator
 from frugan.families.biggan.phases import phases
 from frugan.nn.initialise import initialise
 from frugan.nn.latents import arc, class_ends, line

@@ -15,18 +15,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from frugan.contract.formats import WEIGHTS_SUFFIX, Conversion, FileFormat, Imported, OurSide, RecipeValues, Target
+from frugan.contract.formats import WEIGHTS_SUFFIX, Conversion, FileFormat, Imported, OurSide, RecipeValues
 from frugan.contract.name_table import Change, NameTable, Row
 from frugan.errors import BadInput
 from frugan.families.biggan.config import BOTTOM, GENERATOR, discriminator_channels_at
 from frugan.families.biggan.family import BigGANFamily
+from frugan.families.biggan.release import COUNTER, means_of_sums
 from frugan.families.biggan.release_recipe import fine_tuning, next_lines
 from frugan.tf_checkpoint import Bundle, read_bundle
 
 AVERAGED = re.compile(r"(.+)/ema_[^/]+")
 LATENT = "Generator/G_Z/G_linear/w"
 """A name that every module has; what stands before it stands before all."""
-COUNTER = "accumulation_counter"
+SUMS = ("accumulated_mean", "accumulated_var")
 
 
 def without_prefix(name: str, prefix: str) -> str | None:
@@ -41,18 +42,6 @@ def prefix_of(names: Mapping[str, object]) -> str | None:
         if plain.endswith(LATENT):
             return plain.removesuffix(LATENT)
     return None
-
-
-def means_of_sums(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Accumulated means and variances divided by their counters, where these are above zero."""
-    means = dict(tensors)
-    for name, counter in tensors.items():
-        if name.endswith(f"/{COUNTER}") and float(counter) > 0:
-            path = name.removesuffix(COUNTER)
-            for statistic in ("accumulated_mean", "accumulated_var"):
-                if (of := f"{path}{statistic}") in means:
-                    means[of] = means[of] / float(counter)
-    return means
 
 
 @dataclass(frozen=True)
@@ -338,7 +327,7 @@ class BigGANHub(FileFormat):
 
     program = "a generator of TensorFlow Hub"
     reads = frozenset({"raw", "verify"})
-    makes: frozenset[Target] = frozenset({"file", "folder"})
+    makes = frozenset({"file", "folder"})
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:
         """Read a module: for a file the average (`raw`: the generator as it was trained); for a folder both."""
@@ -380,7 +369,7 @@ def _generator(
     """Tensors "G.parameter", all of which must be the recipe's."""
     published = BigGANFamily().build(recipe.networks, "meta")["G"]
     expected = {key: tuple(value.shape) for key, value in published.state_dict().items()}
-    read = hub_table(shape).to_ours(means_of_sums(module.read(averaged=averaged)), expected)
+    read = hub_table(shape).to_ours(means_of_sums(module.read(averaged=averaged), "/", SUMS), expected)
     if read.faults:
         shown = read.faults[:MOST_SHOWN] + (["…"] if len(read.faults) > MOST_SHOWN else [])
         raise BadInput(f"{module.index}: not the generator that it looks like:\n  " + "\n  ".join(shown))

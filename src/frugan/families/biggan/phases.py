@@ -16,8 +16,7 @@ from torch import Tensor
 from frugan.augment.augmentation import Augmentation
 from frugan.contract.phase import Draw, MicroBatch, Networks, Part, Phase, PhaseState, Terms
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
-from frugan.families.biggan.discriminator import Discriminator
-from frugan.families.biggan.generator import Generator, latent_size
+from frugan.families.biggan.networks import Discriminator, Generator, latent_size
 from frugan.objectives import ADVERSARIAL_LOSSES, AdversarialLoss, add_orthogonal_gradient, r1_penalty, relativistic
 
 

@@ -7,7 +7,7 @@ options); earlier and best ones beside them with a suffix: `G_copy0.pth`, `G_bes
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -27,7 +27,6 @@ from frugan.contract.formats import (
     OurSide,
     RecipeValues,
     Say,
-    Target,
     Trained,
 )
 from frugan.contract.name_table import NameTable, Row
@@ -41,7 +40,7 @@ from frugan.families.biggan.release_recipe import (
     release_recipe,
 )
 from frugan.safe_pickle.torch_files import Layer, read_torch_file
-from frugan.wording import first_lines
+from frugan.wording import first_lines, first_names
 
 _BUFFERS = re.compile(
     r"(?:.*\.)?(?:u\d+|sv\d+|stored_mean|stored_var|running_mean|running_var|accumulation_counter|num_batches_tracked)"
@@ -63,26 +62,26 @@ def release_table(*, own_batch_norm: bool) -> NameTable:
     return NameTable([*(deeper if own_batch_norm else []), Row("{path}", "{path}")], {"path": ".+"})
 
 
-def is_parameter(name: str) -> bool:
-    """Whether a tensor of a state dict is a parameter, and no buffer."""
-    return _BUFFERS.fullmatch(name) is None
-
-
 def parameter_order(names: Iterable[str]) -> list[str]:
-    """Parameters of a state dict, in order."""
-    return [name for name in names if is_parameter(name)]
+    """Parameters of a state dict, without its buffers, in order."""
+    return [name for name in names if _BUFFERS.fullmatch(name) is None]
 
 
-def averaged_statistics(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """State dict whose accumulated statistics are means: sums are divided by their counter where it is above zero."""
-    counters = {name.removesuffix(COUNTER): value for name, value in tensors.items() if name.endswith(f".{COUNTER}")}
-    averaged = dict(tensors)
-    for path, counter in counters.items():
-        count = float(counter)
-        for statistic in ("stored_mean", "stored_var"):
-            if count > 0 and (name := f"{path}{statistic}") in averaged:
-                averaged[name] = averaged[name] / count
-    return averaged
+def means_of_sums(tensors: Mapping[str, Tensor], between: str, statistics: Sequence[str]) -> dict[str, Tensor]:
+    """Statistics that were accumulated over batches, divided by the counter beside them where that is above zero.
+
+    Args:
+        between: a layer's name and those of its tensors.
+        statistics: names of the sums.
+    """
+    means = dict(tensors)
+    for name, counter in tensors.items():
+        if name.endswith(f"{between}{COUNTER}") and float(counter) > 0:
+            path = name.removesuffix(COUNTER)
+            for statistic in statistics:
+                if (of := f"{path}{statistic}") in means:
+                    means[of] = means[of] / float(counter)
+    return means
 
 
 FIRST_COUNTERS: Mapping[str, Any] = {
@@ -99,8 +98,9 @@ FORMAT = "biggan-pytorch"
 STATE = "state_dict"
 OPTIMIZERS = ("G", "D")
 NETWORKS = ("G", "D", "G_ema")
+ALL_FILES = (*NETWORKS, *(f"{name}_optim" for name in OPTIMIZERS), STATE)
+"""That a set may have."""
 SLOTS = ("exp_avg", "exp_avg_sq")
-COUNTERS = ("itr", "epoch", "save_num", "save_best_num", "best_IS", "best_FID")
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -132,11 +132,6 @@ class ReleaseCheckpoint:
 def file_name(name: str, suffix: str) -> str:
     """Name of a file of a set."""
     return f"{name}_{suffix}.pth" if suffix else f"{name}.pth"
-
-
-def all_names() -> tuple[str, ...]:
-    """Of the files that a set may have."""
-    return (*NETWORKS, *(f"{name}_optim" for name in OPTIMIZERS), STATE)
 
 
 def suffixes(folder: Path) -> list[str]:
@@ -174,7 +169,7 @@ def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) 
         if optimizers and name in networks and (path := folder / file_name(f"{name}_optim", suffix)).is_file()
     }
     options = {key: _plain(value) for key, value in state["config"].items() if type(value) is not Layer}
-    counters = {name: _plain(state[name]) for name in COUNTERS if name in state}
+    counters = {name: _plain(state[name]) for name in FIRST_COUNTERS if name in state}
     return ReleaseCheckpoint(folder, suffix, networks, states, options, counters)
 
 
@@ -229,7 +224,9 @@ def _adam(path: Path, network: Mapping[str, Tensor]) -> AdamState:
         count = len(indices) if type(indices) is list else "no"
         raise BadInput(f"{path}: is of {count} parameters; the network beside it has {len(order)}")
     if unknown := states.keys() - set(indices):
-        raise BadInput(f"{path}: has state of parameters that it does not list: {_few(unknown)}")
+        raise BadInput(
+            f"{path}: has state of parameters that it does not list: {first_names(sorted(map(str, unknown)))}"
+        )
     slots = {
         name: _slots(states[index], network[name], name, path)
         for index, name in zip(indices, order, strict=True)
@@ -266,18 +263,13 @@ def _slots(state: Any, parameter: Tensor, name: str, path: Path) -> dict[str, Te
     return slots
 
 
-def _few(values: Iterable[Any]) -> str:
-    listed = sorted(map(str, values))
-    return ", ".join(listed[:5]) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
-
-
 class BigGANPyTorch(FileFormat):
     """A checkpoint folder of the PyTorch release."""
 
     program = "a checkpoint of BigGAN-PyTorch"
     reads = frozenset({"overrides", "name", "raw", "verify"})
     writes = frozenset({"replace"})
-    makes: frozenset[Target] = frozenset({"run", "file"})
+    makes = frozenset({"run", "file"})
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:
         """Read a checkpoint: for a run both networks; for a file the averaged generator (`raw`: as it was trained), and
@@ -402,7 +394,7 @@ def _translated(checkpoint: ReleaseCheckpoint, name: str, recipe: RecipeValues, 
     network = BigGANFamily().build(recipe.networks, "meta")[own]
     expected = {key: tuple(value.shape) for key, value in network.state_dict().items()}
     table = release_table(own_batch_norm=checkpoint.options["mybn"] is True)
-    read = table.to_ours(averaged_statistics(checkpoint.networks[name]), expected)
+    read = table.to_ours(means_of_sums(checkpoint.networks[name], ".", ("stored_mean", "stored_var")), expected)
     if read.faults:
         raise BadInput(
             f"{checkpoint.file(name)}: not the network that its options stand for:\n  {first_lines(read.faults)}"
@@ -489,7 +481,7 @@ def _adam_files(tensors: Mapping[str, Tensor], files: Mapping[str, Any], recipe:
 
 
 def _write(folder: Path, files: Mapping[str, Any], *, replace: bool) -> None:
-    there = [name for name in (file_name(each, "") for each in all_names()) if (folder / name).exists()]
+    there = [name for name in (file_name(each, "") for each in ALL_FILES) if (folder / name).exists()]
     if there and not replace:
         raise BadInput(f"{folder / there[0]}: is there already; choose another folder, or add --replace")
     if folder.exists() and not folder.is_dir():

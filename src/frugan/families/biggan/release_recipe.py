@@ -6,7 +6,7 @@ matter only where training goes on: weights to draw pictures with can be had all
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -124,131 +124,6 @@ ACTIVATIONS = frozenset({"relu", "inplace_relu", "ir"})
 DEEP_GENERATOR_DEPTH = 2
 
 
-def network_values(options: Options) -> dict[str, Any]:
-    """Values of a recipe's `networks` section.
-
-    Raises:
-        BadInput: an option is missing, of another type, or asks for networks that are not built here.
-    """
-    _only(options, "norm_style", ("bn",), "instance, group, layer or no normalisation is not built here")
-    _only(options, "G_param", ("SN",), "a generator without spectral norm is not built here")
-    _only(options, "D_param", ("SN",), "a discriminator without spectral norm is not built here")
-    _only(options, "cross_replica", (False,), "its statistics are not those that its networks were trained with")
-    for name in ("G_nl", "D_nl"):
-        _only(options, name, tuple(sorted(ACTIVATIONS)), "other activations are not built here")
-    architecture = _word(options, "model", ARCHITECTURES)
-    deep = architecture == "biggan-deep"
-    resolution = _number(options, "resolution")
-    for one, other in (("num_G_SVs", "num_D_SVs"), ("num_G_SV_itrs", "num_D_SV_itrs")):
-        if _number(options, one) != _number(options, other):
-            raise BadInput(
-                f"{one} {options[one]}, {other} {options[other]}: both networks have the same number here, so these "
-                "cannot be carried over"
-            )
-    shared = _flag(options, "G_shared")
-    attention = {name: _attention(options, name, resolution, deep=deep) for name in ("G_attn", "D_attn")}
-    if deep and _number(options, "G_depth") != DEEP_GENERATOR_DEPTH:
-        raise BadInput(f"G_depth {options['G_depth']}: expected {DEEP_GENERATOR_DEPTH}, the depth of its tables")
-    return {
-        "architecture": architecture,
-        "resolution": resolution,
-        "classes": _number(options, "n_classes"),
-        "generator_channels": _number(options, "G_ch"),
-        "discriminator_channels": _number(options, "D_ch"),
-        "latent_size": _number(options, "dim_z"),
-        "shared_embedding": (_number(options, "shared_dim") or _number(options, "dim_z")) if shared else None,
-        "hierarchical_latent": _flag(options, "hier"),
-        "generator_attention": attention["G_attn"],
-        "discriminator_attention": attention["D_attn"],
-        "discriminator_wide": _flag(options, "D_wide"),
-        "blocks_per_stage": _number(options, "D_depth") if deep else 2,
-        "generator_initialisation": _word(options, "G_init", INITIALISATIONS),
-        "discriminator_initialisation": _word(options, "D_init", INITIALISATIONS),
-        "batch_norm_eps": _float(options, "BN_eps"),
-        "running_variance": "biased" if _flag(options, "mybn") else "unbiased",
-        "spectral_norm_eps": _float(options, "SN_eps"),
-        "power_iterations": _number(options, "num_G_SV_itrs"),
-        "singular_values": _number(options, "num_G_SVs"),
-        # its table for 32 pixels is wrong, and with it where attention stands
-        "reference_attention_at_32": bool(resolution == 32 and attention["D_attn"]),
-    }
-
-
-def training_values(options: Options) -> dict[str, Any]:
-    """Values of the sections that say how it is trained.
-
-    Raises:
-        BadInput: an option is missing, of another type, or asks for a training that is not done here.
-    """
-    _only(options, "which_train_fn", ("GAN",), "that program then trains nothing")
-    for name in ("G_fp16", "D_fp16", "G_mixed_precision", "D_mixed_precision"):
-        _only(options, name, (False,), "its half-precision weights and optimizer state are not read")
-    size, own_size = _number(options, "batch_size"), _number(options, "G_batch_size")
-    batch = size * _number(options, "num_D_accumulations")
-    generated = max(size, own_size) * _number(options, "num_G_accumulations")
-    if own_size > size:
-        raise BadInput(
-            f"G_batch_size {own_size}: the generator is updated on batches of another size than the discriminator's "
-            f"{size}, which no recipe field has"
-        )
-    if generated != batch:
-        raise BadInput(
-            f"num_G_accumulations {options['num_G_accumulations']}, num_D_accumulations "
-            f"{options['num_D_accumulations']}: the generator is updated on {generated:,} samples and the "
-            f"discriminator on {batch:,}, which no recipe field has"
-        )
-    return {
-        "objective": {
-            "loss": "hinge",
-            "discriminator_steps": _number(options, "num_D_steps"),
-            "generator_orthogonality": _float(options, "G_ortho"),
-            "discriminator_orthogonality": _float(options, "D_ortho"),
-        },
-        "data": {"flip": _flag(options, "augment") and not str(options.get("dataset", "")).endswith("_hdf5")},
-        "training": {
-            "batch": batch,
-            "normalisation_batch": size,
-            "duration": "endless",
-            "seed": _number(options, "seed"),
-        },
-        "optimizers": {name: _adam(options, name) for name in ("D", "G")},
-        "ema": {
-            "decay": _float(options, "ema_decay") if _flag(options, "ema") else 0.0,
-            "start": f"{_number(options, 'ema_start') if _flag(options, 'ema') else 0} steps",
-        },
-        "saving": {
-            "checkpoint_every": f"{max(1, _number(options, 'save_every'))} steps",
-            "snapshot_every": f"{max(1, _number(options, 'save_every'))} steps",
-            "keep_checkpoints": max(1, _number(options, "num_save_copies")),
-        },
-    }
-
-
-def _adam(options: Options, network: str) -> dict[str, Any]:
-    return {
-        "learning_rate": _float(options, f"{network}_lr"),
-        "beta1": _float(options, f"{network}_B1"),
-        "beta2": _float(options, f"{network}_B2"),
-        "eps": _float(options, "adam_eps"),
-    }
-
-
-def _attention(options: Options, name: str, resolution: int, *, deep: bool) -> list[int]:
-    """Sides with attention; what stands at none of a network's blocks is passed over, as that program does."""
-    text = _given(options, name)
-    if not isinstance(text, str) or not all(part.isdigit() and len(part) < 5 for part in text.split("_")):
-        raise BadInput(f"{name} {shown_value(text)}: expected sides such as 64 or 32_64, or 0")
-    try:
-        sides: Mapping[int, int]
-        if name == "G_attn":
-            sides = generator_channels_at(resolution)
-        else:
-            sides = discriminator_channels_at(resolution, deep=deep, reference_at_32=resolution == 32)
-    except KeyError:
-        return []  # the resolution is refused elsewhere, with words
-    return sorted({int(part) for part in text.split("_")} & set(sides))
-
-
 def _only(options: Options, name: str, allowed: tuple[Any, ...], why: str) -> None:
     value = _given(options, name)
     if not any(type(value) is type(each) and value == each for each in allowed):
@@ -290,6 +165,151 @@ def _given(options: Options, name: str) -> Any:
     return options[name]
 
 
+# Options whose values are those of a recipe's fields, in both directions.
+
+_Read = Callable[[Options, str], Any]
+NETWORK_FIELDS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
+    {
+        "resolution": ("resolution", _number),
+        "n_classes": ("classes", _number),
+        "G_ch": ("generator_channels", _number),
+        "D_ch": ("discriminator_channels", _number),
+        "D_wide": ("discriminator_wide", _flag),
+        "dim_z": ("latent_size", _number),
+        "hier": ("hierarchical_latent", _flag),
+        "BN_eps": ("batch_norm_eps", _float),
+        "SN_eps": ("spectral_norm_eps", _float),
+        "num_G_SVs": ("singular_values", _number),
+        "num_G_SV_itrs": ("power_iterations", _number),
+    }
+)
+OBJECTIVE_FIELDS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
+    {
+        "num_D_steps": ("discriminator_steps", _number),
+        "G_ortho": ("generator_orthogonality", _float),
+        "D_ortho": ("discriminator_orthogonality", _float),
+    }
+)
+ADAM_FIELDS: Mapping[str, str] = MappingProxyType({"lr": "learning_rate", "B1": "beta1", "B2": "beta2"})
+"""After "D_" and "G_"."""
+
+
+def _read(options: Options, table: Mapping[str, tuple[str, _Read]]) -> dict[str, Any]:
+    """Field -> its option's value."""
+    return {field: read(options, name) for name, (field, read) in table.items()}
+
+
+def _written(values: Mapping[str, Any], table: Mapping[str, tuple[str, _Read]]) -> dict[str, Any]:
+    """Option -> its field's value."""
+    return {name: values[field] for name, (field, _) in table.items()}
+
+
+def network_values(options: Options) -> dict[str, Any]:
+    """Values of a recipe's `networks` section.
+
+    Raises:
+        BadInput: an option is missing, of another type, or asks for networks that are not built here.
+    """
+    _only(options, "norm_style", ("bn",), "instance, group, layer or no normalisation is not built here")
+    _only(options, "G_param", ("SN",), "a generator without spectral norm is not built here")
+    _only(options, "D_param", ("SN",), "a discriminator without spectral norm is not built here")
+    _only(options, "cross_replica", (False,), "its statistics are not those that its networks were trained with")
+    for name in ("G_nl", "D_nl"):
+        _only(options, name, tuple(sorted(ACTIVATIONS)), "other activations are not built here")
+    architecture = _word(options, "model", ARCHITECTURES)
+    deep = architecture == "biggan-deep"
+    resolution = _number(options, "resolution")
+    for one, other in (("num_G_SVs", "num_D_SVs"), ("num_G_SV_itrs", "num_D_SV_itrs")):
+        if _number(options, one) != _number(options, other):
+            raise BadInput(
+                f"{one} {options[one]}, {other} {options[other]}: both networks have the same number here, so these "
+                "cannot be carried over"
+            )
+    shared = _flag(options, "G_shared")
+    attention = {name: _attention(options, name, resolution, deep=deep) for name in ("G_attn", "D_attn")}
+    if deep and _number(options, "G_depth") != DEEP_GENERATOR_DEPTH:
+        raise BadInput(f"G_depth {options['G_depth']}: expected {DEEP_GENERATOR_DEPTH}, the depth of its tables")
+    return {
+        **_read(options, NETWORK_FIELDS),
+        "architecture": architecture,
+        "shared_embedding": (_number(options, "shared_dim") or _number(options, "dim_z")) if shared else None,
+        "generator_attention": attention["G_attn"],
+        "discriminator_attention": attention["D_attn"],
+        "blocks_per_stage": _number(options, "D_depth") if deep else 2,
+        "generator_initialisation": _word(options, "G_init", INITIALISATIONS),
+        "discriminator_initialisation": _word(options, "D_init", INITIALISATIONS),
+        "running_variance": "biased" if _flag(options, "mybn") else "unbiased",
+        # its table for 32 pixels is wrong, and with it where attention stands
+        "reference_attention_at_32": bool(resolution == 32 and attention["D_attn"]),
+    }
+
+
+def training_values(options: Options) -> dict[str, Any]:
+    """Values of the sections that say how it is trained.
+
+    Raises:
+        BadInput: an option is missing, of another type, or asks for a training that is not done here.
+    """
+    _only(options, "which_train_fn", ("GAN",), "that program then trains nothing")
+    for name in ("G_fp16", "D_fp16", "G_mixed_precision", "D_mixed_precision"):
+        _only(options, name, (False,), "its half-precision weights and optimizer state are not read")
+    size, own_size = _number(options, "batch_size"), _number(options, "G_batch_size")
+    batch = size * _number(options, "num_D_accumulations")
+    generated = max(size, own_size) * _number(options, "num_G_accumulations")
+    if own_size > size:
+        raise BadInput(
+            f"G_batch_size {own_size}: the generator is updated on batches of another size than the discriminator's "
+            f"{size}, which no recipe field has"
+        )
+    if generated != batch:
+        raise BadInput(
+            f"num_G_accumulations {options['num_G_accumulations']}, num_D_accumulations "
+            f"{options['num_D_accumulations']}: the generator is updated on {generated:,} samples and the "
+            f"discriminator on {batch:,}, which no recipe field has"
+        )
+    return {
+        "objective": {"loss": "hinge", **_read(options, OBJECTIVE_FIELDS)},
+        "data": {"flip": _flag(options, "augment") and not str(options.get("dataset", "")).endswith("_hdf5")},
+        "training": {
+            "batch": batch,
+            "normalisation_batch": size,
+            "duration": "endless",
+            "seed": _number(options, "seed"),
+        },
+        "optimizers": {name: _adam(options, name) for name in ("D", "G")},
+        "ema": {
+            "decay": _float(options, "ema_decay") if _flag(options, "ema") else 0.0,
+            "start": f"{_number(options, 'ema_start') if _flag(options, 'ema') else 0} steps",
+        },
+        "saving": {
+            "checkpoint_every": f"{max(1, _number(options, 'save_every'))} steps",
+            "snapshot_every": f"{max(1, _number(options, 'save_every'))} steps",
+            "keep_checkpoints": max(1, _number(options, "num_save_copies")),
+        },
+    }
+
+
+def _adam(options: Options, network: str) -> dict[str, Any]:
+    rates = {field: _float(options, f"{network}_{name}") for name, field in ADAM_FIELDS.items()}
+    return {**rates, "eps": _float(options, "adam_eps")}
+
+
+def _attention(options: Options, name: str, resolution: int, *, deep: bool) -> list[int]:
+    """Sides with attention; what stands at none of a network's blocks is passed over, as that program does."""
+    text = _given(options, name)
+    if not isinstance(text, str) or not all(part.isdigit() and len(part) < 5 for part in text.split("_")):
+        raise BadInput(f"{name} {shown_value(text)}: expected sides such as 64 or 32_64, or 0")
+    try:
+        sides: Mapping[int, int]
+        if name == "G_attn":
+            sides = generator_channels_at(resolution)
+        else:
+            sides = discriminator_channels_at(resolution, deep=deep, reference_at_32=resolution == 32)
+    except KeyError:
+        return []  # the resolution is refused elsewhere, with words
+    return sorted({int(part) for part in text.split("_")} & set(sides))
+
+
 MOST_PIXELS = 256
 """Of its discriminators."""
 LAST_NORM_EPS = 1e-5
@@ -315,31 +335,19 @@ def options_of(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]])
     averaging = ema["decay"] > 0
     options = {
         "model": words["architecture"][networks["architecture"]],
-        "resolution": networks["resolution"],
-        "n_classes": networks["classes"],
-        "G_ch": networks["generator_channels"],
-        "D_ch": networks["discriminator_channels"],
+        **_written(networks, NETWORK_FIELDS),
+        **_written(objective, OBJECTIVE_FIELDS),
         "G_depth": DEEP_GENERATOR_DEPTH if deep else 1,
         "D_depth": networks["blocks_per_stage"] if deep else 1,
-        "D_wide": networks["discriminator_wide"],
         "G_shared": networks["shared_embedding"] is not None,
         "shared_dim": networks["shared_embedding"] or 0,
-        "dim_z": networks["latent_size"],
-        "hier": networks["hierarchical_latent"],
         "mybn": networks["running_variance"] == "biased",
         "G_attn": _sides(networks["generator_attention"]),
         "D_attn": _sides(networks["discriminator_attention"]),
         "G_init": words["initialisation"][networks["generator_initialisation"]],
         "D_init": words["initialisation"][networks["discriminator_initialisation"]],
-        "BN_eps": networks["batch_norm_eps"],
-        "SN_eps": networks["spectral_norm_eps"],
-        "num_G_SVs": networks["singular_values"],
         "num_D_SVs": networks["singular_values"],
-        "num_G_SV_itrs": networks["power_iterations"],
         "num_D_SV_itrs": networks["power_iterations"],
-        "num_D_steps": objective["discriminator_steps"],
-        "G_ortho": objective["generator_orthogonality"],
-        "D_ortho": objective["discriminator_orthogonality"],
         "seed": training["seed"],
         "batch_size": size,
         "num_G_accumulations": batch // size,
@@ -351,11 +359,7 @@ def options_of(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]])
     if averaging:
         options |= {"ema_decay": ema["decay"], "ema_start": ema["start"]}
     for name, settings in adam.items():
-        options |= {
-            f"{name}_lr": settings["learning_rate"],
-            f"{name}_B1": settings["beta1"],
-            f"{name}_B2": settings["beta2"],
-        }
+        options |= {f"{name}_{option}": settings[field] for option, field in ADAM_FIELDS.items()}
     return options, _without_counterpart(recipe, adam)
 
 

@@ -10,10 +10,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from frugan.contract.settings import CHANGEABLE, restarts
-from frugan.data.faces.needs import ColourTransfer, FaceTypeOption
+from frugan.contract.settings import CHANGEABLE, Settings, restarts, setting
+from frugan.data.faces.face import ColourTransfer, FaceTypeOption
 
 # The architecture string, such as "df-ud".
 
@@ -139,23 +139,21 @@ PATCHES = (3, 640)
 """Least and most of gan_patch_size, in pixels."""
 
 
-class SAEHDNetworks(BaseModel):
+class SAEHDNetworks(Settings):
     """Encoder, bottleneck, decoders and the two discriminators."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    archi: str = Field(
+    archi: str = setting(
         "liae-ud",
-        description="df or liae, then letters: u (codes of unit size), d (twice the resolution for the same memory), t "
+        "df or liae, then letters: u (codes of unit size), d (twice the resolution for the same memory), t "
         "(deeper), c (cosine activations)",
     )
-    resolution: int = Field(128, description="side of the faces; 64 to 640, a multiple of 16, of 32 with letters d, t")
-    face_type: FaceTypeOption = Field(
-        "f", description="how much of the head a face shows: h (half), mf, f (full), wf (whole face) or head"
+    resolution: int = setting(128, "side of the faces; 64 to 640, a multiple of 16, of 32 with letters d, t")
+    face_type: FaceTypeOption = setting(
+        "f", "how much of the head a face shows: h (half), mf, f (full), wf (whole face) or head"
     )
-    ae_dims: int = Field(256, ge=32, le=1024, description="width of the bottleneck")
-    e_dims: int = Field(64, ge=16, le=256, description="channels of the encoder")
-    d_dims: int = Field(64, ge=16, le=256, description="channels of the decoder")
+    ae_dims: int = setting(256, "width of the bottleneck", ge=32, le=1024)
+    e_dims: int = setting(64, "channels of the encoder", ge=16, le=256)
+    d_dims: int = setting(64, "channels of the decoder", ge=16, le=256)
     d_mask_dims: int = Field(ge=16, le=256, description="channels of the mask decoder; default: a third of d_dims")
     gan_patch_size: int = Field(
         ge=3,
@@ -163,13 +161,7 @@ class SAEHDNetworks(BaseModel):
         json_schema_extra=restarts("patch_discriminator"),
         description="patch size of the GAN's discriminator, in pixels; default: about an eighth of the resolution",
     )
-    gan_dims: int = Field(
-        16,
-        ge=4,
-        le=512,
-        json_schema_extra=restarts("patch_discriminator"),
-        description="channels of the patch discriminator",
-    )
+    gan_dims: int = setting(16, "channels of the patch discriminator", restarts("patch_discriminator"), ge=4, le=512)
 
     @model_validator(mode="before")
     @classmethod
@@ -213,76 +205,38 @@ class SAEHDNetworks(BaseModel):
         return Archi.parse(self.archi)
 
 
-class SAEHDObjective(BaseModel):
+class SAEHDObjective(Settings):
     """Losses and sampling of SAEHD training; all may change in mid-run."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    masked_training: bool = Field(
-        True, json_schema_extra=CHANGEABLE, description="learn only what is inside the mask (wf and head)"
+    masked_training: bool = setting(True, "learn only what is inside the mask (wf and head)", CHANGEABLE)
+    eyes_mouth_prio: bool = setting(False, "give eyes and mouth more weight, against a wandering gaze", CHANGEABLE)
+    uniform_yaw: bool = setting(
+        False, "show all head angles equally often (for sets with few profile faces)", CHANGEABLE
     )
-    eyes_mouth_prio: bool = Field(
-        False, json_schema_extra=CHANGEABLE, description="give eyes and mouth more weight, against a wandering gaze"
+    blur_out_mask: bool = setting(False, "blur just outside the mask", CHANGEABLE)
+    random_warp: bool = setting(True, "warp the input at random; switch off towards the end, for sharpness", CHANGEABLE)
+    random_src_flip: bool = setting(False, "mirror source faces at random", CHANGEABLE)
+    random_dst_flip: bool = setting(True, "mirror destination faces at random", CHANGEABLE)
+    random_hsv_power: float = setting(
+        0.0, "how much to vary the source's hue, saturation and value at random", CHANGEABLE, ge=0, le=0.3
     )
-    uniform_yaw: bool = Field(
-        False,
-        json_schema_extra=CHANGEABLE,
-        description="show all head angles equally often (for sets with few profile faces)",
+    ct_mode: ColourTransfer = setting("none", "give source faces the colours of destination faces", CHANGEABLE)
+    true_face_power: float = setting(
+        0.0, "df only: makes the swap look more like the source; try 0.01", CHANGEABLE, ge=0, le=1
     )
-    blur_out_mask: bool = Field(False, json_schema_extra=CHANGEABLE, description="blur just outside the mask")
-    random_warp: bool = Field(
-        True,
-        json_schema_extra=CHANGEABLE,
-        description="warp the input at random; switch off towards the end, for sharpness",
+    face_style_power: float = setting(
+        0.0, "how strongly to learn the colours of the destination's face; try 1", CHANGEABLE, ge=0, le=100
     )
-    random_src_flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror source faces at random")
-    random_dst_flip: bool = Field(True, json_schema_extra=CHANGEABLE, description="mirror destination faces at random")
-    random_hsv_power: float = Field(
-        0.0,
-        ge=0,
-        le=0.3,
-        json_schema_extra=CHANGEABLE,
-        description="how much to vary the source's hue, saturation and value at random",
+    bg_style_power: float = setting(
+        0.0, "how strongly to learn the colours around the destination's face; try 2", CHANGEABLE, ge=0, le=100
     )
-    ct_mode: ColourTransfer = Field(
-        "none", json_schema_extra=CHANGEABLE, description="give source faces the colours of destination faces"
+    gan_power: float = setting(
+        0.0, "strength of the GAN, for fine detail; only at the very end; try 0.1", CHANGEABLE, ge=0, le=5
     )
-    true_face_power: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        json_schema_extra=CHANGEABLE,
-        description="df only: makes the swap look more like the source; try 0.01",
+    mixed_face_types: bool = setting(
+        False, "allow source and destination of different face types; each face is cropped to the recipe's", CHANGEABLE
     )
-    face_style_power: float = Field(
-        0.0,
-        ge=0,
-        le=100,
-        json_schema_extra=CHANGEABLE,
-        description="how strongly to learn the colours of the destination's face; try 1",
-    )
-    bg_style_power: float = Field(
-        0.0,
-        ge=0,
-        le=100,
-        json_schema_extra=CHANGEABLE,
-        description="how strongly to learn the colours around the destination's face; try 2",
-    )
-    gan_power: float = Field(
-        0.0,
-        ge=0,
-        le=5,
-        json_schema_extra=CHANGEABLE,
-        description="strength of the GAN, for fine detail; only at the very end; try 0.1",
-    )
-    mixed_face_types: bool = Field(
-        False,
-        json_schema_extra=CHANGEABLE,
-        description="allow source and destination of different face types; each face is cropped to the recipe's",
-    )
-    pretrain: bool = Field(
-        False, description="teach the networks faces of many people first; continue in a new run with --init"
-    )
+    pretrain: bool = setting(False, "teach the networks faces of many people first; continue in a new run with --init")
 
     @field_validator("ct_mode", mode="before")
     @classmethod

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from frugan.contract.family import Dimension, Family, GridRequest
 from frugan.contract.phase import Networks, Phase
+from frugan.data.faces.face import FaceType, SampleSettings
 from frugan.data.faces.needs import FaceNeeds
 from frugan.families.saehd.config import (
     LEAST_RESOLUTION,
@@ -87,18 +88,17 @@ class SAEHDFamily(Family):
         how = objective.effective
 
         def needs(*, flip: bool, hsv_power: float, colours_of: str | None) -> FaceNeeds:
-            return FaceNeeds(
+            samples = SampleSettings(
                 resolution=networks.resolution,
-                face_type=networks.face_type,
+                face_type=FaceType.from_option(networks.face_type),
                 random_warp=how.random_warp,
                 random_flip=flip,
                 hsv_power=hsv_power,
                 colour_transfer=how.ct_mode if colours_of else "none",
-                colours_of=colours_of if how.ct_mode != "none" else None,
-                uniform_yaw=how.uniform_yaw,
                 eyes_mouth=how.eyes_mouth_prio,
-                mixed_types=how.mixed_face_types,
             )
+            lender = colours_of if how.ct_mode != "none" else None
+            return FaceNeeds(samples, lender, uniform_yaw=how.uniform_yaw, mixed_types=how.mixed_face_types)
 
         return {
             "src": needs(flip=how.random_src_flip, hsv_power=how.random_hsv_power, colours_of="dst"),

@@ -17,28 +17,39 @@ from frugan.contract.formats import (
     OurSide,
     RecipeValues,
     Say,
-    Target,
     Trained,
 )
 from frugan.errors import BadInput
-from frugan.families.saehd.face_agreement import check_agreement, open_faces
 from frugan.families.saehd.family import SAEHDFamily
-from frugan.families.saehd.leras_files import Arrays, LerasModel, check_free, model_name, read_model, write_model
-from frugan.families.saehd.leras_names import (
+from frugan.families.saehd.leras_files import (
     OPTIMIZER_FILES,
     SLOTS,
     UPDATES,
+    Arrays,
+    LerasModel,
+    check_free,
     faults,
     file_of,
     from_file,
     gan_misfit,
     key_of,
     misfits,
+    model_name,
+    read_model,
     slot_keys,
     to_file,
     weight_keys,
+    write_model,
 )
-from frugan.families.saehd.leras_options import AUTOENCODER, LEGACY, ORDER, exported_options, imported_recipe
+from frugan.families.saehd.leras_options import (
+    AUTOENCODER,
+    LEGACY,
+    ORDER,
+    check_agreement,
+    exported_options,
+    imported_recipe,
+    open_faces,
+)
 from frugan.wording import first_lines, storable
 
 FORMAT = "leras"
@@ -50,7 +61,7 @@ class Leras(FileFormat):
     program = "a model of DeepFaceLab's"
     reads = frozenset({"overrides", "name"})
     writes = frozenset({"name", "data", "replace"})
-    makes: frozenset[Target] = frozenset({"run"})
+    makes = frozenset({"run"})
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:
         """Read a model; see `frugan.from_leras`."""

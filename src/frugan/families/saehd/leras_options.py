@@ -1,4 +1,6 @@
-"""DeepFaceLab's SAEHD options and the values of a recipe. Source: DeepFaceLab's behaviour.
+"""DeepFaceLab's SAEHD options, the values of a recipe that they stand for, and whether faces agree with them.
+
+Source: DeepFaceLab's behaviour.
 
 Most options are fields of the networks or the objective under their own names; the others are listed here.
 """
@@ -7,9 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from frugan.contract.formats import RecipeValues
+from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trained
+from frugan.data.faces.face import FaceType
+from frugan.data.faces.faceset import Faceset
 from frugan.errors import BadInput
 from frugan.families.saehd.config import SAEHDObjective, stack_for, stacks
+from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.leras_files import DATA, file_name
 
 NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")
@@ -201,3 +206,54 @@ def without_counterpart(optimizer: Mapping[str, Any]) -> list[str]:
 
 def _drops(optimizer: Mapping[str, Any]) -> bool:
     return optimizer.get("dropout") not in (None, 1) or optimizer.get("period") is not None
+
+
+# The model that goes to another program, and whether faces agree with its options: what does not shows late.
+
+UNALIGNED = (FaceType.FULL_NO_ALIGN, FaceType.HEAD_NO_ALIGN, FaceType.MARK_ONLY)
+
+
+def open_faces(asked: Conversion, ours: OurSide) -> Trained:
+    """Open a run or one of its checkpoints.
+
+    Raises:
+        BadInput: it is none, damaged, or of another family.
+    """
+    trained, own = ours.checkpoint(), SAEHDFamily.name
+    if (family := trained.recipe.values["family"]) != own:
+        raise BadInput(f"{asked.source}: a {family} model; DeepFaceLab and DeepFaceLive take {own} only")
+    return trained
+
+
+def check_agreement(trained: Trained, ours: OurSide, say: Say) -> None:
+    """Refuse faces that the options do not fit, and say what looks like a mistake.
+
+    Raises:
+        BadInput: they cannot be read, or show less of the head than the options say.
+    """
+    needs = SAEHDFamily().sources(trained.recipe.networks, trained.recipe.objective)
+    eyebrows: set[float] = set()
+    for name, faces in ours.data(trained).items():
+        if not isinstance(faces, Faceset):
+            continue
+        if name in trained.trained_on and trained.trained_on[name] != faces.digest:
+            say(f"{name}: these are not the faces that the model was last trained on")
+        _say_types(name, faces, needs[name].samples.face_type, say)
+        eyebrows |= {face.eyebrows_expand_mod for face in faces.faces}
+    if len(eyebrows) > 1:
+        modes = ", ".join(f"{value:g}" for value in sorted(eyebrows))
+        say(
+            f"the faces were extracted with several eyebrow settings (eyebrows_expand_mod {modes}): masks of one reach "
+            "higher than those of the other, and merged foreheads show it; extract both sides with the same setting"
+        )
+
+
+def _say_types(name: str, faces: Faceset, wanted: FaceType, say: Say) -> None:
+    total = len(faces.faces)
+    if loose := sum(face.face_type in UNALIGNED for face in faces.faces):
+        say(f"{name}: {loose:,} of {total:,} faces were extracted without turning them upright; the model expects it")
+    other = {face.face_type for face in faces.faces} - {wanted, *UNALIGNED}
+    if other:
+        count = sum(face.face_type in other for face in faces.faces)
+        words = ", ".join(kind.in_files for kind in sorted(other))
+        say(f"{name}: {count:,} of {total:,} faces are {words}; the model sees them cut to {wanted.in_files}")

@@ -2,11 +2,11 @@
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 
 from frugan.augment.augmentation import AugmentationSettings
 from frugan.contract.data import Channels
-from frugan.contract.settings import ADDED, CHANGEABLE
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 
 RESOLUTIONS = (8, 16, 32, 64, 128, 256, 512, 1024)
 MOST_CHANNELS = 4096
@@ -16,68 +16,54 @@ MOST_FEATURES = 65_536
 Architecture = Literal["skip", "orig", "resnet"]
 
 
-class StyleGAN2Networks(BaseModel):
+class StyleGAN2Networks(Settings):
     """Generator and discriminator of StyleGAN2."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    resolution: int = Field(256, description="side of the square pictures; a power of two from 8 to 1024")
-    channels: Channels = Field(3, description="colour channels of the pictures: 3, or 1 for grey")
-    classes: int | None = Field(
-        None, ge=2, le=1_000_000, description="number of classes; none: without classes, labels are not read"
+    resolution: int = setting(256, "side of the square pictures; a power of two from 8 to 1024")
+    channels: Channels = setting(3, "colour channels of the pictures: 3, or 1 for grey")
+    classes: int | None = setting(
+        None, "number of classes; none: without classes, labels are not read", ge=2, le=1_000_000
     )
-    latent_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of the latent z")
-    style_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of the style w")
-    mapping_layers: int = Field(
-        8, ge=1, le=64, description="layers of the mapping network, from z to w; with few pictures 2 are enough"
+    latent_size: int = setting(512, "size of the latent z", ge=1, le=MOST_FEATURES)
+    style_size: int = setting(512, "size of the style w", ge=1, le=MOST_FEATURES)
+    mapping_layers: int = setting(
+        8, "layers of the mapping network, from z to w; with few pictures 2 are enough", ge=1, le=64
     )
-    mapping_rate: float = Field(
+    mapping_rate: float = setting(
         0.01,
+        "learning rate of both networks' mapping layers, as a share of the others'; short runs need more",
+        ADDED,
         gt=0,
         le=1,
-        json_schema_extra=ADDED,
-        description="learning rate of both networks' mapping layers, as a share of the others'; short runs need more",
     )
-    class_layers: int = Field(
+    class_layers: int = setting(
         8,
+        "layers in the discriminator's mapping of a class; with fewer it tells classes apart from the start",
+        ADDED,
         ge=1,
         le=64,
-        json_schema_extra=ADDED,
-        description="layers in the discriminator's mapping of a class; with fewer it tells classes apart from the "
-        "start",
     )
-    channel_base: int = Field(
-        32768, ge=8, le=MOST_CHANNELS * 1024, description="a block of R pixels has at most this divided by R channels"
+    channel_base: int = setting(
+        32768, "a block of R pixels has at most this divided by R channels", ge=8, le=MOST_CHANNELS * 1024
     )
-    channel_max: int = Field(512, ge=1, le=MOST_CHANNELS, description="most channels of any block")
-    generator_architecture: Architecture = Field(
-        "skip",
-        description="generator: skip, each block adds to the picture; resnet, blocks have shortcuts; orig, neither",
+    channel_max: int = setting(512, "most channels of any block", ge=1, le=MOST_CHANNELS)
+    generator_architecture: Architecture = setting(
+        "skip", "generator: skip, each block adds to the picture; resnet, blocks have shortcuts; orig, neither"
     )
-    discriminator_architecture: Architecture = Field(
-        "resnet",
-        description="discriminator: skip, each block also sees the picture; resnet, blocks have shortcuts; orig, "
-        "neither",
+    discriminator_architecture: Architecture = setting(
+        "resnet", "discriminator: skip, each block also sees the picture; resnet, blocks have shortcuts; orig, neither"
     )
-    minibatch_std_channels: int = Field(
-        1, ge=0, le=64, description="channels of minibatch standard deviation that the discriminator sees; 0: none"
+    minibatch_std_channels: int = setting(
+        1, "channels of minibatch standard deviation that the discriminator sees; 0: none", ge=0, le=64
     )
-    frozen_discriminator_layers: int = Field(
-        0,
-        ge=0,
-        json_schema_extra=ADDED,
-        description="fine-tuning: how many discriminator layers, from the picture on, stay as they are (FreezeD)",
+    frozen_discriminator_layers: int = setting(
+        0, "fine-tuning: how many discriminator layers, from the picture on, stay as they are (FreezeD)", ADDED, ge=0
     )
-    half_resolutions: int = Field(
-        4,
-        ge=0,
-        le=8,
-        description="in half precision: how many of the highest resolutions compute in it; the rest compute in fp32",
+    half_resolutions: int = setting(
+        4, "in half precision: how many of the highest resolutions compute in it; the rest compute in fp32", ge=0, le=8
     )
-    convolution_clamp: float | None = Field(
-        256.0,
-        gt=0,
-        description="outputs of convolutions are clamped to this, which keeps fp16 in range; none: no limit",
+    convolution_clamp: float | None = setting(
+        256.0, "outputs of convolutions are clamped to this, which keeps fp16 in range; none: no limit", gt=0
     )
 
     @model_validator(mode="after")
@@ -134,39 +120,24 @@ class StyleGAN2Networks(BaseModel):
         return 2 * len(self.sides)
 
 
-class StyleGAN2Objective(BaseModel):
+class StyleGAN2Objective(Settings):
     """Losses of StyleGAN2 training: of the game, and R1 and path length in phases of their own."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    loss: Literal["non-saturating", "relativistic"] = Field(
+    loss: Literal["non-saturating", "relativistic"] = setting(
         "non-saturating",
-        json_schema_extra=ADDED,
-        description="GAN loss; relativistic: the discriminator compares a real and a generated picture of the same "
-        "class",
+        "GAN loss; relativistic: the discriminator compares a real and a generated picture of the same class",
+        ADDED,
     )
 
-    r1_gamma: float = Field(
-        10.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of the R1 penalty on the discriminator; 0: none"
+    r1_gamma: float = setting(10.0, "strength of the R1 penalty on the discriminator; 0: none", CHANGEABLE, ge=0)
+    r1_every: int = setting(16, "steps from one R1 update to the next", ge=1)
+    path_length_weight: float = setting(2.0, "strength of path length regularisation; 0: none", CHANGEABLE, ge=0)
+    path_length_every: int = setting(4, "steps from one path length update to the next", ge=1)
+    path_length_decay: float = setting(
+        0.01, "how far each update moves the running mean of path lengths (0 to 1)", gt=0, le=1
     )
-    r1_every: int = Field(16, ge=1, description="steps from one R1 update to the next")
-    path_length_weight: float = Field(
-        2.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of path length regularisation; 0: none"
+    path_length_fraction: float = setting(0.5, "share of the batch that path length regularisation uses", gt=0, le=1)
+    style_mixing: float = setting(
+        0.9, "share of the generated pictures that mix the styles of two latents", CHANGEABLE, ge=0, le=1
     )
-    path_length_every: int = Field(4, ge=1, description="steps from one path length update to the next")
-    path_length_decay: float = Field(
-        0.01, gt=0, le=1, description="how far each update moves the running mean of path lengths (0 to 1)"
-    )
-    path_length_fraction: float = Field(
-        0.5, gt=0, le=1, description="share of the batch that path length regularisation uses"
-    )
-    style_mixing: float = Field(
-        0.9,
-        ge=0,
-        le=1,
-        json_schema_extra=CHANGEABLE,
-        description="share of the generated pictures that mix the styles of two latents",
-    )
-    augmentation: AugmentationSettings = Field(
-        AugmentationSettings(), description="augmentation of what the discriminator sees"
-    )
+    augmentation: AugmentationSettings = setting(AugmentationSettings(), "augmentation of what the discriminator sees")

@@ -15,9 +15,8 @@ from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks, StyleGAN2Objective
-from frugan.families.stylegan2.discriminator import Discriminator
-from frugan.families.stylegan2.generator import Generator
 from frugan.families.stylegan2.grids import MOST_ROWS, sample
+from frugan.families.stylegan2.networks import Discriminator, Generator
 from frugan.families.stylegan2.phases import phases
 
 # The release's configuration "auto": what suits a resolution on one card.
@@ -33,6 +32,16 @@ GAMMA = 0.0002
 """Strength of R1 for a pixel and a batch of 1."""
 HALF_LIFE_BATCHES = 10_000 / 32
 RULE = "auto"
+
+
+def auto_batch(resolution: int) -> int:
+    """Pictures for each update."""
+    return max(1, min(PIXELS_AT_ONCE // resolution, MOST_BATCH))
+
+
+def auto_rate(resolution: int) -> float:
+    """Learning rate of both networks."""
+    return 0.002 if resolution >= 1024 else 0.0025
 
 
 BASES = (2048, 4096, 8192, 16384, 32768, 65536)
@@ -114,16 +123,15 @@ class StyleGAN2Family(Family):
         """The release's "auto"."""
         if rule != RULE:
             raise BadInput(f"rule {rule!r}: StyleGAN2 has one rule, {RULE}; or leave it out")
-        batch = batch or max(1, min(PIXELS_AT_ONCE // resolution, MOST_BATCH))
+        batch = batch or auto_batch(resolution)
         group = next(size for size in range(min(batch, LARGEST_GROUP), 0, -1) if batch % size == 0)
-        learning_rate = 0.002 if resolution >= 1024 else 0.0025
         return {
             "training.batch": batch,
             "training.normalisation_batch": group,
             "networks.channel_base": 32768 if resolution >= 512 else 16384,
             "objective.r1_gamma": round(GAMMA * resolution**2 / batch, 6),
-            "optimizers.D.learning_rate": learning_rate,
-            "optimizers.G.learning_rate": learning_rate,
+            "optimizers.D.learning_rate": auto_rate(resolution),
+            "optimizers.G.learning_rate": auto_rate(resolution),
             "ema.half_life_images": round(HALF_LIFE_BATCHES * batch),
         }
 

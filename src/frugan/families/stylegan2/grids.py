@@ -11,7 +11,7 @@ from frugan.contract.family import GridRequest, StyleMixing
 from frugan.contract.phase import Networks
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
-from frugan.families.stylegan2.generator import Generator, Noise, noise_size
+from frugan.families.stylegan2.networks import Generator, Noise, noise_size
 from frugan.nn.latents import arc, class_ends, line
 
 # Latents by number, as NVlabs' programs count them.

@@ -17,7 +17,7 @@ from torch import Tensor
 from frugan.augment.augmentation import Augmentation
 from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
-from frugan.families.stylegan2.generator import Generator, noise_size
+from frugan.families.stylegan2.networks import Generator, noise_size
 from frugan.objectives import (
     non_saturating_fake,
     non_saturating_generator,

@@ -23,11 +23,10 @@ from frugan.contract.formats import (
     Imported,
     OurSide,
     RecipeValues,
-    Target,
 )
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
-from frugan.families.stylegan2.family import StyleGAN2Family
+from frugan.families.stylegan2.family import GAMMA, HALF_LIFE_BATCHES, StyleGAN2Family, auto_batch, auto_rate
 from frugan.files import refuse_existing
 from frugan.safe_pickle.reader import CURE, ObjectReader, read_whole
 from frugan.safe_pickle.torch_files import Tensors
@@ -309,7 +308,7 @@ class StyleGANPickle(FileFormat):
 
     program = "a snapshot of StyleGAN2"
     reads = frozenset[str]()
-    makes: frozenset[Target] = frozenset({"file", "folder"})
+    makes = frozenset({"file", "folder"})
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:
         """Read a snapshot; see `frugan.from_stylegan_pickle`."""
@@ -401,9 +400,9 @@ def _fine_tuning(resolution: int, group: int | None) -> dict[str, Any]:
     """
     group = group or GROUP
     whole = 2 * group  # path lengths are of half a batch, which must be whole groups
-    batch = -(-min(max(4096 // resolution, 1), 32) // whole) * whole
+    batch = -(-auto_batch(resolution) // whole) * whole
     adam = {
-        "learning_rate": 0.002 if resolution >= 1024 else 0.0025,
+        "learning_rate": auto_rate(resolution),
         "beta1": 0.0,
         "beta2": 0.99,
         "eps": 1e-8,
@@ -415,11 +414,11 @@ def _fine_tuning(resolution: int, group: int | None) -> dict[str, Any]:
         "ramp_images": 100_000,
     }
     return {
-        "objective": {"r1_gamma": 0.0002 * resolution**2 / batch, "augmentation": augmentation},
+        "objective": {"r1_gamma": GAMMA * resolution**2 / batch, "augmentation": augmentation},
         "data": {"flip": True},
         "training": {"batch": batch, "normalisation_batch": group, "duration": "1M images"},
         "optimizers": {"D": adam, "G": adam},
-        "ema": {"schedule": "half-life", "half_life_images": batch * 10_000 / 32},
+        "ema": {"schedule": "half-life", "half_life_images": batch * HALF_LIFE_BATCHES},
         "saving": {"checkpoint_every": "20k images", "snapshot_every": "20k images", "report_every": "4k images"},
     }
 

@@ -1,0 +1,358 @@
+"""Networks of BigGAN, SAGAN, SNGAN and BigGAN-deep: layers, residual blocks, the generator and the discriminator.
+
+Source: Brock et al. 2018 (arXiv 1809.11096), appendix B; order of operations and parameter names of the release.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from frugan.families.biggan.config import BOTTOM, GENERATOR, BigGANNetworks, discriminator_stages, stage_resolutions
+from frugan.nn.attention import SelfAttention
+from frugan.nn.batch_norm import BatchNorm, ConditionalBatchNorm, gains_and_biases
+from frugan.nn.initialise import Embedding
+from frugan.nn.linear_maps import mean_pool2d, plus_doubled, upsampled_conv2d
+from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear
+
+# Spectrally normalised layers as one network's config wants them.
+
+
+class ClassTable(Embedding):
+    """A row of values per class; takes class numbers [B], or mixtures of classes [B, classes] for interpolation."""
+
+    def forward(self, classes: Tensor) -> Tensor:
+        """[B] integers, or [B, classes] weights -> [B, features]."""
+        if classes.is_floating_point():
+            return classes.to(self.weight.dtype) @ self.weight
+        return F.embedding(classes, self.weight)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Makes the layers of a network, all with the same spectral-norm and batch-norm settings."""
+
+    config: BigGANNetworks
+
+    def _norm(self) -> dict[str, int | float]:
+        config = self.config
+        return {
+            "iterations": config.power_iterations,
+            "singular_values": config.singular_values,
+            "eps": config.spectral_norm_eps,
+        }
+
+    def convolution(self, inputs: int, outputs: int, kernel: int = 3, *, bias: bool = True) -> nn.Module:
+        """Convolution that keeps height and width."""
+        return SNConv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias, **self._norm())  # type: ignore[arg-type]
+
+    def linear(self, inputs: int, outputs: int, *, bias: bool = True) -> nn.Module:
+        """Linear layer."""
+        return SNLinear(inputs, outputs, bias=bias, **self._norm())  # type: ignore[arg-type]
+
+    def embedding(self, classes: int, features: int) -> nn.Module:
+        """Embedding table, spectrally normalised (the discriminator's)."""
+        return SNEmbedding(classes, features, **self._norm())  # type: ignore[arg-type]
+
+    def attention(self, channels: int) -> nn.Module:
+        """Self-attention."""
+        return SelfAttention(channels, lambda a, b: self.convolution(a, b, 1, bias=False))
+
+    def conditional_norm(self, channels: int, condition_size: int | None) -> ConditionalBatchNorm:
+        """Class-conditional batch norm; `condition_size` None: plain tables indexed by class, without spectral norm."""
+        if condition_size is None:
+            gain: nn.Module = ClassTable(self.config.classes, channels)
+            bias: nn.Module = ClassTable(self.config.classes, channels)
+        else:
+            gain = self.linear(condition_size, channels, bias=False)
+            bias = self.linear(condition_size, channels, bias=False)
+        return ConditionalBatchNorm(channels, gain, bias, eps=self.config.batch_norm_eps, biased=self.biased)
+
+    @property
+    def biased(self) -> bool:
+        """Whether running variances are over n samples, and not n - 1."""
+        return self.config.running_variance == "biased"
+
+
+# Residual blocks of BigGAN, SAGAN and SNGAN.
+#
+# Source: Brock et al. 2018 (arXiv 1809.11096), appendix B; order of operations and parameter names of the release.
+
+
+def upsample(x: Tensor) -> Tensor:
+    """Nearest-neighbour doubling: [B, C, H, W] -> [B, C, 2H, 2W]."""
+    return F.interpolate(x, scale_factor=2)
+
+
+class GeneratorBlock(nn.Module):
+    """Doubles the resolution; both normalisations see the condition."""
+
+    def __init__(self, layers: Layers, inputs: int, outputs: int, condition_size: int | None) -> None:
+        super().__init__()
+        self.conv1 = layers.convolution(inputs, outputs)
+        self.conv2 = layers.convolution(outputs, outputs)
+        self.conv_sc = layers.convolution(inputs, outputs, 1)
+        self.bn1 = layers.conditional_norm(inputs, condition_size)
+        self.bn2 = layers.conditional_norm(outputs, condition_size)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """[B, in, H, W], condition [B, ...] -> [B, out, 2H, 2W]."""
+        first, second = gains_and_biases((self.bn1, self.bn2), condition)
+        h = F.relu(self.bn1.modulate(x, *first))
+        h = upsampled_conv2d(h, cast(Tensor, self.conv1.weight), cast(Tensor, self.conv1.bias))  # [B, out, 2H, 2W]
+        h = self.conv2(F.relu(self.bn2.modulate(h, *second)))
+        # A 1x1 convolution and nearest upsampling commute exactly; this order costs a quarter.
+        return plus_doubled(h, self.conv_sc(x))
+
+
+class DiscriminatorBlock(nn.Module):
+    """Halves the resolution if `downsample`. The first block takes pictures: it has no leading ReLU and pools first."""
+
+    def __init__(self, layers: Layers, inputs: int, outputs: int, *, wide: bool, first: bool, downsample: bool) -> None:
+        super().__init__()
+        hidden = outputs if wide else inputs
+        self.first, self.downsample = first, downsample
+        self.conv1 = layers.convolution(inputs, hidden)
+        self.conv2 = layers.convolution(hidden, outputs)
+        self.conv_sc = layers.convolution(inputs, outputs, 1) if inputs != outputs or downsample else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
+        h = self.conv2(F.relu(self.conv1(x if self.first else F.relu(x))))
+        if not self.downsample:
+            return torch.add(h, self.conv_sc(x))
+        # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
+        return torch.add(mean_pool2d(h), self.conv_sc(mean_pool2d(x)))
+
+
+# Residual bottleneck blocks of BigGAN-deep.
+#
+# Source: Brock et al. 2018 (arXiv 1809.11096), appendix B, figure 16; parameter names of the release.
+
+
+class DeepGeneratorBlock(nn.Module):
+    """Bottleneck of a quarter of the input's channels; the skip drops the channels that go, and has no convolution."""
+
+    def __init__(self, layers: Layers, inputs: int, outputs: int, condition_size: int | None, *, up: bool) -> None:
+        super().__init__()
+        hidden = inputs // 4
+        self.outputs, self.up = outputs, up
+        self.conv1 = layers.convolution(inputs, hidden, 1)
+        self.conv2 = layers.convolution(hidden, hidden)
+        self.conv3 = layers.convolution(hidden, hidden)
+        self.conv4 = layers.convolution(hidden, outputs, 1)
+        self.bn1 = layers.conditional_norm(inputs, condition_size)
+        self.bn2 = layers.conditional_norm(hidden, condition_size)
+        self.bn3 = layers.conditional_norm(hidden, condition_size)
+        self.bn4 = layers.conditional_norm(hidden, condition_size)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """[B, in, H, W], condition [B, K] -> [B, out, H, W], or [B, out, 2H, 2W] if `up`."""
+        gains = gains_and_biases((self.bn1, self.bn2, self.bn3, self.bn4), condition)
+        h = self.conv1(F.relu(self.bn1.modulate(x, *gains[0])))  # [B, hidden, H, W]
+        h = F.relu(self.bn2.modulate(h, *gains[1]))
+        skip = x[:, : self.outputs]
+        if self.up:
+            h, skip = upsample(h), upsample(skip)
+        h = self.conv2(h)
+        h = self.conv3(F.relu(self.bn3.modulate(h, *gains[2])))
+        h = self.conv4(F.relu(self.bn4.modulate(h, *gains[3])))
+        return torch.add(h, skip)
+
+
+class DeepDiscriminatorBlock(nn.Module):
+    """Bottleneck of a quarter of the output's channels; channels that the skip lacks come from a 1x1 convolution."""
+
+    def __init__(self, layers: Layers, inputs: int, outputs: int, *, downsample: bool) -> None:
+        super().__init__()
+        hidden = outputs // 4
+        self.downsample = downsample
+        self.conv1 = layers.convolution(inputs, hidden, 1)
+        self.conv2 = layers.convolution(hidden, hidden)
+        self.conv3 = layers.convolution(hidden, hidden)
+        self.conv4 = layers.convolution(hidden, outputs, 1)
+        self.conv_sc = layers.convolution(inputs, outputs - inputs, 1) if inputs != outputs else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
+        h = self.conv1(F.relu(x))
+        h = self.conv2(F.relu(h))
+        h = F.relu(self.conv3(F.relu(h)))
+        if self.downsample:
+            h, x = mean_pool2d(h), mean_pool2d(x)
+        skip = x if self.conv_sc is None else torch.cat([x, self.conv_sc(x)], 1)
+        return torch.add(self.conv4(h), skip)
+
+
+# The generator: a latent and a class to a picture.
+
+DEEP_BLOCKS = 2
+"""Blocks per stage of BigGAN-deep's generator; the release's tables fit no other number."""
+
+
+def latent_size(config: BigGANNetworks) -> int:
+    """Length of z that the generator takes: the config's, rounded down to whole chunks where z is split."""
+    if config.architecture == "biggan-deep" or not config.hierarchical_latent:
+        return config.latent_size
+    slots = len(GENERATOR[config.resolution]) + 1
+    if config.latent_size < slots:
+        raise ValueError(f"latent_size {config.latent_size}: {config.resolution} pixels split it in {slots} chunks")
+    return config.latent_size // slots * slots
+
+
+class Generator(nn.Module):
+    """BigGAN's generator; `forward(z, embed(classes))`, so that interpolation can act on embeddings."""
+
+    def __init__(self, config: BigGANNetworks) -> None:
+        super().__init__()
+        layers = Layers(config)
+        stages = GENERATOR[config.resolution]
+        self.deep = config.architecture == "biggan-deep"
+        self.classes = config.classes
+        self.latent_size = latent_size(config)
+        self.hierarchical = config.hierarchical_latent and not self.deep
+        self.chunk = self.latent_size // (len(stages) + 1) if self.hierarchical else self.latent_size
+        embedding = config.shared_embedding
+        if embedding is not None:
+            self.shared: nn.Module = Embedding(config.classes, embedding)
+        else:
+            self.shared = nn.Identity()
+        first = self.chunk + (embedding or 0) if self.deep else self.chunk
+        condition = self._condition_size(embedding)
+        channels = config.generator_channels
+        self.bottom = stages[0][0] * channels
+        self.linear = layers.linear(first, self.bottom * BOTTOM**2)
+        self.blocks = nn.ModuleList()
+        side = BOTTOM
+        for a, b in stages:
+            side *= 2
+            inputs, outputs = a * channels, b * channels
+            if self.deep:
+                self.blocks.extend(
+                    nn.ModuleList([DeepGeneratorBlock(layers, inputs, inputs, condition, up=False)])
+                    for _ in range(DEEP_BLOCKS - 1)
+                )
+                stage = nn.ModuleList([DeepGeneratorBlock(layers, inputs, outputs, condition, up=True)])
+            else:
+                stage = nn.ModuleList([GeneratorBlock(layers, inputs, outputs, condition)])
+            if side in config.generator_attention:
+                stage.append(layers.attention(outputs))
+            self.blocks.append(stage)
+        last_norm = BatchNorm(outputs, config.output_norm_eps, biased=layers.biased)
+        self.output_layer = nn.Sequential(last_norm, nn.ReLU(), layers.convolution(outputs, config.channels))
+
+    def _condition_size(self, embedding: int | None) -> int | None:
+        if embedding is None:
+            return None
+        return embedding + self.chunk if self.hierarchical or self.deep else embedding
+
+    def embed(self, classes: Tensor) -> Tensor:
+        """Class numbers [B] -> what `forward` takes as condition: [B, K], or [B] without a shared embedding."""
+        return cast(Tensor, self.shared(classes))
+
+    def mixable(self, classes: Tensor) -> Tensor:
+        """Class numbers [B] -> conditions that may be mixed: embeddings [B, K], or else one-hot [B, classes]."""
+        if isinstance(self.shared, nn.Identity):
+            return F.one_hot(classes, self.classes).float()
+        return self.embed(classes)
+
+    def forward(self, z: Tensor, condition: Tensor) -> Tensor:
+        """Generate pictures.
+
+        Args:
+            z: latents [B, latent_size], any floating dtype.
+            condition: `embed(classes)`, or a mixture of rows of `mixable(classes)`.
+
+        Returns:
+            Pictures [B, C, R, R] in [-1, 1], fp32; C = `channels` of the config.
+        """
+        z = z.to(cast(Tensor, self.linear.weight).dtype)
+        if condition.is_floating_point():
+            condition = condition.to(z.dtype)
+        if self.deep:
+            z = torch.cat([condition, z], dim=1)
+            h, conditions = self.linear(z), [z] * len(self.blocks)
+        elif self.hierarchical:
+            h = self.linear(z[:, : self.chunk])
+            chunks = z[:, self.chunk :].unflatten(1, (len(self.blocks), self.chunk)).transpose(0, 1)
+            repeated = condition.expand(len(self.blocks), -1, -1)
+            conditions = list(torch.cat([repeated, chunks], dim=2).unbind())  # [B, K + chunk] each
+        else:
+            h, conditions = self.linear(z), [condition] * len(self.blocks)
+        h = h.view(-1, self.bottom, BOTTOM, BOTTOM)  # [B, C, 4, 4]
+        for stage, stage_condition in zip(self.blocks, conditions, strict=True):
+            block, *attention = cast(nn.ModuleList, stage)
+            h = block(h, stage_condition)
+            for layer in attention:
+                h = layer(h)
+        return torch.tanh(self.output_layer(h).float())
+
+
+# The discriminator: how real is this picture of this class.
+
+
+class Discriminator(nn.Module):
+    """BigGAN's projection discriminator (Miyato and Koyama 2018, arXiv 1802.05637)."""
+
+    def __init__(self, config: BigGANNetworks) -> None:
+        super().__init__()
+        layers = Layers(config)
+        channels = config.discriminator_channels
+        deep = config.architecture == "biggan-deep"
+        stages = discriminator_stages(config.resolution, deep=deep)
+        sides = stage_resolutions(config.resolution, stages, reference_at_32=config.reference_attention_at_32)
+        if deep:
+            self.input_conv: nn.Module = layers.convolution(config.channels, (stages[0].inputs or 1) * channels)
+        else:
+            self.input_conv = nn.Identity()
+        self.blocks = nn.ModuleList()
+        for i, (stage, side) in enumerate(zip(stages, sides, strict=True)):
+            inputs = config.channels if stage.inputs is None else stage.inputs * channels
+            outputs = stage.outputs * channels
+            blocks = nn.ModuleList()
+            if deep:
+                blocks.append(DeepDiscriminatorBlock(layers, inputs, outputs, downsample=stage.downsample))
+                blocks.extend(
+                    DeepDiscriminatorBlock(layers, outputs, outputs, downsample=False)
+                    for _ in range(config.blocks_per_stage - 1)
+                )
+            else:
+                wide = config.discriminator_wide
+                blocks.append(
+                    DiscriminatorBlock(layers, inputs, outputs, wide=wide, first=i == 0, downsample=stage.downsample)
+                )
+            if side in config.discriminator_attention:
+                blocks.append(layers.attention(outputs))
+            self.blocks.append(blocks)
+        if config.frozen_discriminator_blocks:
+            self.input_conv.requires_grad_(False)
+        for block in self.blocks[: config.frozen_discriminator_blocks]:
+            block.requires_grad_(False)
+        self.linear = layers.linear(outputs, 1)
+        self.linear.fp32_parameters = ("weight", "bias")  # type: ignore[assignment]
+        self.embed = layers.embedding(config.classes, outputs)
+        self.embed.fp32_parameters = ("weight",)  # type: ignore[assignment]
+
+    def forward(self, pictures: Tensor, classes: Tensor, *, differentiable_twice: bool = False) -> Tensor:
+        """Judge pictures.
+
+        Args:
+            pictures: [B, C, R, R] in [-1, 1], C = `channels` of the config, any floating dtype.
+            classes: class numbers [B].
+            differentiable_twice: for a penalty on a gradient; costs more memory where there is attention.
+
+        Returns:
+            Outputs [B, 1], fp32; larger is more real.
+        """
+        h = self.input_conv(pictures.to(next(self.blocks.parameters()).dtype))
+        for stage in self.blocks:
+            for block in cast(nn.ModuleList, stage):
+                h = block(h, differentiable_twice) if isinstance(block, SelfAttention) else block(h)
+        weight, bias = cast(Tensor, self.linear.weight), cast(Tensor, self.linear.bias)
+        # A sum over all positions leaves the range of half precision; the head is small, so it runs in fp32.
+        features = torch.sum(F.relu(h), dim=(2, 3), dtype=weight.dtype)  # [B, C]
+        # The plain output and the projection on the class are one product: features·(weight + embedding) + bias.
+        directions = torch.add(self.embed(classes), weight)[:, :, None]  # [B, C, 1]
+        return torch.baddbmm(bias.view(1, 1, 1), features[:, None], directions).flatten(1)  # [B, 1]
