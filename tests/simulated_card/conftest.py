@@ -11,8 +11,6 @@ import torch
 SIMULATED = Path(__file__).parent / "installed"
 GENERATOR = torch.Generator
 
-pytest_plugins = ["cli.calling"]
-
 
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:

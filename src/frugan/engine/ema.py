@@ -222,19 +222,24 @@ class Ema:
         self.on_host = on_host
         self._sources = {name: networks[name] for name in rules}
         self.networks = {name: _copied(network) for name, network in self._sources.items()}
-        self._landings: dict[str, dict[str, Tensor]] = {}
-        """Network -> host memory into which its weights come over; "" is the verdict."""
+        self.landings: dict[str, dict[str, Tensor]] = {}
+        """Network -> host memory beside a card into which its weights come over; "" is the verdict."""
         self._copied = {name: _copied_buffers(network, rules[name]) for name, network in self._sources.items()}
         if on_host:
-            for network in self.networks.values():
-                _to(network, torch.device("cpu"))
+            self.move(on_host=True)
 
     def move(self, *, on_host: bool) -> None:
         """Take the averages to host memory, or back beside their networks."""
         self.on_host = on_host
-        self._landings.clear()
+        self.landings.clear()
         for name, network in self.networks.items():
-            _to(network, torch.device("cpu") if on_host else next(self._sources[name].parameters()).device)
+            source = self._sources[name]
+            device = next(source.parameters()).device
+            _to(network, torch.device("cpu") if on_host else device)
+            if on_host and device.type != "cpu":
+                values = {"": torch.empty((), dtype=torch.bool, device=device), **source.state_dict()}
+                made = host_likes(list(values.values()), "what the average takes over")
+                self.landings[name] = dict(zip(values, made, strict=True))
 
     @torch.no_grad()
     def update(self, step: int, batch: int, moved: Mapping[str, Tensor]) -> None:
@@ -266,10 +271,7 @@ class Ema:
         """Copy to host memory, all copies under way together; this is the one place where a step waits for the card."""
         if accepted.device.type == "cpu":
             return accepted, values
-        if name not in self._landings:
-            made = host_likes([accepted, *values.values()], "what the average takes over")
-            self._landings[name] = dict(zip(("", *values), made, strict=True))
-        landing = self._landings[name]
+        landing = self.landings[name]
         for key, value in {"": accepted, **values}.items():
             landing[key].copy_(value, non_blocking=True)
         accelerator_of(accepted.device).queued_so_far().synchronize()

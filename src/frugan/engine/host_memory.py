@@ -212,7 +212,8 @@ class HostCopies:
         free = self._free.setdefault(size_bytes, [])
         like = torch.empty(size_bytes, dtype=torch.uint8, device="meta")
         block = free.pop() if free else self._pinned(like, tensor.device)
-        there = block[: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+        dense = torch.empty_like(tensor, device="meta").stride()  # a slice of a larger tensor has gaps
+        there = block[: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, dense)
         weakref.finalize(there, free.append, block)
         return there
 

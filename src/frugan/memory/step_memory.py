@@ -282,8 +282,9 @@ def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, 
     tensors: dict[Category, list[Tensor]] = {
         "parameters": [t for network in state.networks.values() for t in (*network.parameters(), *network.buffers())]
     }
-    if not (as_card and plan.optimizer_on_host):
-        tensors["optimizer"] = _slots(state)
+    on_host = _statistics(state) if as_card and plan.optimizer_on_host else []
+    kept = {id(statistic) for statistic in on_host}
+    tensors["optimizer"] = [each for each in (*_slots(state), *_numbers(state)) if id(each) not in kept]
     if not (as_card and plan.ema_on_host):
         tensors["averages"] = _averages(state)
     return tensors
@@ -291,7 +292,9 @@ def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, 
 
 def _on_host(state: TrainingState, plan: Plan) -> list[Tensor]:
     """What a plan keeps in host memory."""
-    return [*(_statistics(state) if plan.optimizer_on_host else ()), *(_averages(state) if plan.ema_on_host else ())]
+    landings = [tensor for landing in state.ema.landings.values() for tensor in landing.values()]
+    averages = [*_averages(state), *landings] if plan.ema_on_host else []
+    return [*(_statistics(state) if plan.optimizer_on_host else ()), *averages]
 
 
 def _kept_on_host_bytes(state: TrainingState, plan: Plan) -> int:
@@ -303,7 +306,7 @@ def _kept_on_host_bytes(state: TrainingState, plan: Plan) -> int:
             kept += sum(sizes) + pinned_bytes(sizes)  # the average, and where the network's own weights come over to
     if plan.optimizer_on_host:
         for optimizer in state.optimizers.values():
-            kept += pinned_bytes([v.nbytes for slots in optimizer.state.values() for v in slots.values() if v.ndim])
+            kept += pinned_bytes([slots[name].nbytes for slots in optimizer.state.values() for name in optimizer.slots])
     return kept
 
 
@@ -322,7 +325,7 @@ def _statistics_bytes(state: TrainingState, phase: Phase, network: nn.Module) ->
     """Of what a phase's optimizer keeps of a network on the host."""
     optimizer = state.optimizers[phase.optimizer]
     kept = (optimizer.kept_for(parameter) for parameter in network.parameters() if parameter.requires_grad)
-    return sum(v.nbytes for slots in kept for v in slots.values() if v.ndim)
+    return sum(slots[name].nbytes for slots in kept for name in optimizer.slots)
 
 
 def _gathered_bytes(state: TrainingState, phase: Phase) -> int:
@@ -344,9 +347,21 @@ def _slots(state: TrainingState) -> list[Tensor]:
     return [value for each in slots for value in each.values() if isinstance(value, Tensor)]
 
 
+def _numbers(state: TrainingState) -> list[Tensor]:
+    """Counts and scales, each a block of its own: of a small training they are one of some hundred."""
+    scales = (number for scale in state.loss_scales.values() for number in (scale.scale, scale.good))
+    counts = (count for optimizer in state.optimizers.values() for count in optimizer.counts.values())
+    return [*scales, *counts, *state.skipped.values(), *state.carried.values()]
+
+
 def _statistics(state: TrainingState) -> list[Tensor]:
     """Slots that may lie on the host: all but counters."""
-    return [value for value in _slots(state) if value.ndim]
+    return [
+        slots[name]
+        for optimizer in state.optimizers.values()
+        for slots in optimizer.state.values()
+        for name in optimizer.slots
+    ]
 
 
 def _gradients(state: TrainingState) -> list[Tensor]:

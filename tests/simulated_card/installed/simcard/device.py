@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import (
@@ -361,9 +362,23 @@ class _Module(_DummyBackendModule):
         return [torch.bfloat16, torch.float16]
 
 
+def _attention(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Torch's attention, which on cards is a fused one wherever it can be; here it is the processor's."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
+        fits = isinstance(query, CardTensor) and not rest and {*options} <= {"scale"} and query.ndim == 4
+        if not fits or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
+            return plain(query, key, value, *rest, **options)
+        attended: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, **options)[0]
+        return attended
+
+    return attention
+
+
 def _register() -> Any:
     _setup_privateuseone_for_python_backend(KIND, _Module(), _DummyPrivateUse1Hook(), Guard())
     torch.Generator = Generator  # type: ignore[misc,assignment]
+    F.scaled_dot_product_attention = _attention(F.scaled_dot_product_attention)
     library = torch.library.Library("aten", "IMPL")
 
     def kernel(op: Any) -> Callable[..., Any]:
