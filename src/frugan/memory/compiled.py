@@ -30,6 +30,7 @@ from frugan.engine.compiled_phases import PhaseInputs, PhaseWork, Results, refus
 from frugan.engine.plan import Plan
 from frugan.engine.update import forward_and_backward
 from frugan.memory.dataless import META, Dataless
+from frugan.memory.shapes import prefers_channels_last
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import FILLS, WorkCounter, tensors_in, written_in_place
 
@@ -63,6 +64,8 @@ _GATHERS = frozenset(
         aten.avg_pool2d_backward,
         aten.constant_pad_nd,
         aten.index_select,
+        aten._unsafe_index,
+        aten.flip,
         aten.embedding,
     }
 )
@@ -71,6 +74,40 @@ _SHAPE_ALONE = {aten.avg_pool2d_backward: 1}
 """Place of an operand of which nothing but the shape is looked at."""
 _DECOMPOSED = (aten.native_batch_norm, aten.native_batch_norm_backward)
 """Torch's compiler takes these apart before it makes kernels, into statistics and what is pointwise."""
+
+
+# For a card it takes convolutions apart as well. The library is called without a bias, which is pointwise, and whose
+# gradient is a sum; and an operand that lies in another order than the others is copied, once for each call. (The
+# written step copies it too, inside of the library, where no plan sees it.)
+
+
+def _order_of(operands: Sequence[Tensor]) -> torch.memory_format:
+    """In which a convolution reads and writes: channels-last if its pictures or its weight are."""
+    return torch.channels_last if any(map(prefers_channels_last, operands[-2:])) else torch.contiguous_format
+
+
+def _in_one_order(operands: Sequence[Tensor]) -> bool:
+    order = _order_of(operands)
+    return all(operand.is_contiguous(memory_format=order) for operand in operands)
+
+
+def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Tensor:
+    order = _order_of((x, weight))
+    x, weight = (operand.contiguous(memory_format=order) for operand in (x, weight))
+    made: Tensor = aten.convolution(x, weight, None, *geometry)
+    return made if bias is None else made + bias.view(-1, 1, 1)
+
+
+def _convolution_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, _: object, *rest: Any
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    *geometry, (to_x, to_weight, to_bias) = rest
+    order = _order_of((x, weight))
+    ordered = [operand.contiguous(memory_format=order) for operand in (gradient, x, weight)]
+    made: tuple[Tensor | None, ...] = (None, None)
+    if to_x or to_weight:
+        made = aten.convolution_backward(*ordered, None, *geometry, [to_x, to_weight, False])
+    return made[0], made[1], gradient.sum((0, 2, 3)) if to_bias else None
 
 
 class OperationKind(Enum):
@@ -175,9 +212,7 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and note it."""
         kwargs = kwargs or {}
-        if func not in self._parts:
-            self._parts[func] = func.decompose if func._can_decompose() else None
-        if (parts := self._parts[func]) is not None:
+        if (parts := self._parts_of(func, args)) is not None:
             with self:
                 return parts(*args, **kwargs)
         written = written_in_place(func, (args, kwargs)) if func._schema.is_mutable else []
@@ -192,6 +227,16 @@ class _Recorder(TorchDispatchMode):
         kind = _kind(func, [*written, *new])
         self.graph.operations.append(Operation(func, kind, reads, made, known.cost, self._place()))
         return out
+
+    def _parts_of(self, func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+        """What an operation is made of, where it is made of others."""
+        if func is aten.convolution.default:
+            return _convolution if args[2] is not None or not _in_one_order(args[:2]) else None
+        if func is aten.convolution_backward.default:
+            return _convolution_backward if args[10][2] or not _in_one_order(args[:3]) else None
+        if func not in self._parts:
+            self._parts[func] = func.decompose if func._can_decompose() else None
+        return self._parts[func]
 
     def _reads(self, func: Any, operands: Sequence[Tensor], written: Sequence[Tensor]) -> dict[int, int]:
         """Number of each value that an operation reads -> bytes of it."""
@@ -302,6 +347,22 @@ def peak_bytes(graph: JointGraph, kernels: Sequence[Kernel]) -> int:
     return most
 
 
+def kept_bytes(graph: JointGraph, kernels: Sequence[Kernel]) -> int:
+    """Of what a forward stores and a backward reads last."""
+    last = last_readers(kernels)
+    return sum(
+        graph.values[number].size_bytes
+        for kernel in kernels
+        for number in kernel.makes
+        if _is_for_backward(graph, kernels, number, last[number])
+    )
+
+
+def _is_for_backward(graph: JointGraph, kernels: Sequence[Kernel], number: int, last: int) -> bool:
+    """Whether a value is made in a forward, and read last, by kernel number `last`, in a backward."""
+    return graph.values[number].forward and not graph.values[kernels[last].makes[0]].forward
+
+
 def _expression(operation: Operation, inside: dict[int, _Expression]) -> _Expression:
     """What is read for an operation once all that is not stored is made within it."""
     reads: dict[int, int] = {}
@@ -352,7 +413,7 @@ class _Recorded:
             tracker.place = kernel.place
             for number in kernel.makes:
                 held[number] = self._storage(number)
-                if self._is_for_backward(number, last[number]):
+                if _is_for_backward(self.graph, self.kernels, number, last[number]):
                     tracker.mark("saved activations", [held[number]])
             tracker.count((kernel.bytes_moved, kernel.macs, kernel.fp32_macs))
             for number in (*kernel.makes, *kernel.reads):
@@ -384,11 +445,6 @@ class _Recorded:
 
     def _storage(self, number: int) -> Tensor:
         return torch.empty(self.graph.values[number].size_bytes, dtype=torch.uint8, device=META)
-
-    def _is_for_backward(self, number: int, last: int) -> bool:
-        """Whether a value is made in a forward and read last in a backward."""
-        values = self.graph.values
-        return values[number].forward and not values[self.kernels[last].makes[0]].forward
 
 
 @dataclass
