@@ -1,0 +1,294 @@
+"""What torch's compiler writes for a described card, and what Triton makes of it. See described_card.py."""
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch._dynamo import lookup_backend
+from torch._guards import TracingContext, tracing
+from torch._inductor import config, graph, ir, memory, scheduler
+from torch._inductor.virtualized import V
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.node import map_aggregate
+from torch.utils._ordered_set import OrderedSet
+
+from described_card import CARD
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState
+from frugan.engine.compiled_phases import INDUCTOR, PhaseGraph, PhaseInputs
+from frugan.engine.plan import Plan
+
+BACKWARD = "backward"
+"""Notes of an operation that autograd's engine asked for it."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A buffer that holds what another one holds, in another order."""
+
+    size_bytes: int  # of the buffer
+    shape: tuple[int, ...]
+    source_strides: tuple[int, ...]  # of what is copied
+    strides: tuple[int, ...]  # of the copy
+    own_kernel: bool  # nothing else is done in its kernel
+    backward: bool  # made in a backward
+    operations: tuple[str, ...]  # that it was written for
+    readers: tuple[str, ...]  # of the copy
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is written for one phase's work on a micro-batch."""
+
+    source: str  # the program
+    operations: int  # of the traced graph, views included
+    triton_launches: int  # of Triton kernels
+    library_calls: Mapping[str, int]  # name -> how often it is called
+    bytes_moved: int  # by all of them
+    peak_bytes: int  # most that lives at once of what is stored
+    kept_bytes: int  # stored in a forward and read last in a backward
+    copies: tuple[Copy, ...] = ()  # between layouts
+    kept: tuple[tuple[int, str], ...] = ()  # bytes and operations of each buffer that is kept, the largest first
+
+
+def traced(
+    phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
+) -> tuple[PhaseGraph, list[Tensor]]:
+    """A phase's graph with everything on the card, and stand-ins of its inputs.
+
+    It is traced on tensors without data, which go a card's way wherever the step does.
+    """
+    create = PythonKeyTracer.create_node
+
+    def noted(self: PythonKeyTracer, *args: Any, **kwargs: Any) -> Node:
+        node = create(self, *args, **kwargs)
+        node.meta["custom"] = {BACKWARD: torch._C._current_autograd_node() is not None}
+        return node
+
+    with patch.object(PythonKeyTracer, "create_node", noted):
+        made = PhaseGraph.trace(phase, networks, micro, own, factor, plan)
+    for node in made.module.graph.nodes:
+        node.args = map_aggregate(node.args, _on_card)
+        node.kwargs = map_aggregate(node.kwargs, _on_card)
+    made.module.recompile()
+    given = PhaseInputs.of(phase, networks, micro, own).tensors
+    return made, [given[name] for name in made.inputs]
+
+
+def _on_card(argument: Any) -> Any:
+    return CARD if isinstance(argument, torch.device) else argument
+
+
+def written(module: GraphModule, given: Sequence[Tensor]) -> Program:
+    """The program of a graph for the card.
+
+    Raises:
+        RuntimeError: the compiler wrote none, or several.
+    """
+    programs: list[Program] = []
+    operations = sum(node.op == "call_function" for node in module.graph.nodes)
+
+    def keep(self: graph.GraphLowering, code: Any) -> Any:
+        programs.append(_read(self, code.value, operations))
+        return _NotLoaded()
+
+    fake = FakeTensorMode(shape_env=ShapeEnv())
+    with fake:
+        examples: list[Tensor] = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=CARD) for t in given]
+    with (
+        patch.object(graph.GraphLowering, "_compile_to_module_lines", keep),
+        # nothing is measured: what torch would choose by running it (wider matrices) stays as it is
+        config.patch(compile_threads=1, force_disable_caches=True, shape_padding=False),
+        torch.no_grad(),
+        tracing(TracingContext(fake)),
+    ):
+        lookup_backend(INDUCTOR)(module, examples)
+    if len(programs) != 1:
+        raise RuntimeError(f"torch's compiler wrote {len(programs)} programs for one graph; expected 1")
+    return programs[0]
+
+
+class _NotLoaded:
+    """Stands for the program's module."""
+
+    __file__ = "described"
+
+    def call(self, *_: object) -> None:
+        raise RuntimeError("a program for a described card cannot run")
+
+
+def _read(lowered: graph.GraphLowering, source: str, operations: int) -> Program:
+    made = lowered.scheduler
+    body = source[source.index("def call(") :]
+    kept = _kept(made)
+    return Program(
+        source=source,
+        operations=operations,
+        triton_launches=len(re.findall(r"\btriton_\w+\.run\(", body)),
+        library_calls=Counter(re.findall(r"\b(?:extern_kernels\.|torch\.ops\.\w+\.)(\w+)(?:\.\w+)?\(", body)),
+        bytes_moved=int(V.graph.count_bytes()[0]),
+        peak_bytes=_peak_bytes(made),
+        kept_bytes=sum(size for size, _ in kept),
+        copies=tuple(_copies(made)),
+        kept=tuple(sorted(kept, reverse=True)),
+    )
+
+
+def _peak_bytes(made: scheduler.Scheduler) -> int:
+    inputs, outputs = OrderedSet(V.graph.graph_inputs), OrderedSet(V.graph.get_output_names())
+    memory.assign_memory_planning_info_for_scheduler_buffers(made.nodes, made.name_to_buf)
+    freeable = memory.get_freeable_input_buf(made.nodes, inputs)
+    memory.assign_memory_planning_info_for_scheduler_nodes(
+        made.nodes, made.name_to_fused_node, made.name_to_buf, freeable
+    )
+    return int(memory.estimate_peak_memory(made.nodes, freeable, outputs)[0])
+
+
+def _stored(made: scheduler.Scheduler) -> list[tuple[int, scheduler.BaseSchedulerNode, scheduler.SchedulerBuffer]]:
+    """Place of its kernel, node and buffer of all that has memory of its own."""
+    return [
+        (at, node, buffer)
+        for at, fused in enumerate(made.nodes)
+        for node in fused.get_nodes()
+        for buffer in node.get_outputs()
+        if buffer.get_name() not in V.graph.removed_buffers
+        and isinstance(buffer.node, ir.Buffer)
+        and not isinstance(buffer.node.get_output_spec(), ir.MultiOutputLayout | ir.NoneLayout)
+    ]
+
+
+def _size_bytes(buffer: ir.Buffer) -> int:
+    return int(V.graph.sizevars.optimization_hint(buffer.get_numel())) * buffer.get_dtype().itemsize
+
+
+def _is_backward(buffer: Any) -> bool:
+    return any(node.meta.get("custom", {}).get(BACKWARD, False) for node in buffer.get_origins())
+
+
+def _kept(made: scheduler.Scheduler) -> list[tuple[int, str]]:
+    """Bytes and operations of each buffer that a forward stores and a backward reads last."""
+    places = {node.get_name(): at for at, fused in enumerate(made.nodes) for node in fused.get_nodes()}
+    results = set(V.graph.get_output_names())
+    kept: list[tuple[int, str]] = []
+    for _, _, buffer in _stored(made):
+        readers: list[Any] = [use.node for use in buffer.users if use.get_name() in places and not use.is_weak]
+        if buffer.get_name() in results or not readers or _is_backward(buffer.node):
+            continue
+        last = max(readers, key=lambda node: places[node.get_name()])
+        if _is_backward(last.node):
+            kept.append((_size_bytes(buffer.node), ", ".join(_operations(buffer.node))))
+    return kept
+
+
+def _operations(buffer: Any) -> tuple[str, ...]:
+    return tuple(sorted({str(node.target).removeprefix("aten.") for node in buffer.get_origins()}))
+
+
+_MOVES = {"load", "store", "output", "get_index", "to_dtype"}
+"""Of a loop that makes no new numbers."""
+
+
+def _copies(made: scheduler.Scheduler) -> list[Copy]:
+    copies: list[Copy] = []
+    for at, node, buffer in _stored(made):
+        if not isinstance(node, scheduler.SchedulerNode) or not {*node._body.op_counts} <= _MOVES:
+            continue
+        (read,), (write,) = node._body.get_read_exprs(), node._body.get_write_exprs()
+        (dependency,) = node.read_writes.reads
+        if read == write or dependency.get_numel() != buffer.node.get_numel():
+            continue
+        source: Any = V.graph.try_get_buffer(dependency.name)
+        layout, before = buffer.node.get_layout(), source.get_layout()
+        copies.append(
+            Copy(
+                size_bytes=_size_bytes(buffer.node),
+                shape=tuple(map(int, layout.size)),
+                source_strides=tuple(map(int, before.stride)),
+                strides=tuple(map(int, layout.stride)),
+                own_kernel=len(made.nodes[at].get_nodes()) == 1,
+                backward=_is_backward(buffer.node),
+                operations=_operations(buffer.node),
+                readers=tuple(sorted({_reader(use.node) for use in buffer.users})),
+            )
+        )
+    return copies
+
+
+def _reader(node: Any) -> str:
+    inner = getattr(node, "node", None)
+    if isinstance(inner, ir.ExternKernel):
+        return str(getattr(inner, "python_kernel_name", None) or type(inner).__name__)
+    return "a result" if inner is None else "Triton"
+
+
+# Machine code.
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """Machine code of one Triton kernel, made in the first of the ways among which torch would choose by timing."""
+
+    registers: int = 0  # of a thread
+    shared_bytes: int = 0  # of a block
+    spilt_bytes: int = 0  # that a thread stores and loads because registers do not suffice
+    error: str | None = None  # why there is none
+
+
+@dataclass
+class Assembler:
+    """Makes machine code of the Triton kernels of programs, once of those that are alike."""
+
+    target: str  # as ptxas calls the card
+    _known: dict[str, KernelCode] = field(default_factory=dict)
+
+    def kernels(self, source: str) -> dict[str, KernelCode]:
+        """Name -> machine code of each kernel of a program."""
+        made: dict[str, KernelCode] = {}
+        for name, text in re.findall(r"async_compile\.triton\('(\w+)', '''(.*?)''', device_str='cuda'\)", source, re.S):
+            key = text.replace(name, "triton_")
+            if key not in self._known:
+                self._known[key] = self._made(name, text)
+            made[name] = self._known[key]
+        return made
+
+    def _made(self, name: str, text: str) -> KernelCode:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, f"{name}.py")
+            path.write_text(text, "utf-8")
+            space: dict[str, Any] = {"__file__": str(path), "__name__": name}
+            try:
+                exec(compile(text, str(path), "exec"), space)
+                tuner = space[name]
+                kernel = tuner._precompile_config(tuner.configs[0]).kernel
+                said = self._assembled(kernel.asm["ptx"], Path(folder))
+            except Exception as error:  # noqa: BLE001  (a compiler fails in many ways, each of which is counted)
+                return KernelCode(error=f"{type(error).__name__}: {error}"[:300])
+        registers = re.search(r"Used (\d+) registers", said)
+        if registers is None:
+            return KernelCode(error=f"ptxas named no registers: {said[:200]}")
+        spilt = sum(map(int, re.findall(r"(\d+) bytes spill", said)))
+        return KernelCode(int(registers[1]), int(kernel.metadata.shared), spilt)
+
+    def _assembled(self, ptx: str, folder: Path) -> str:
+        """What ptxas says of a kernel."""
+        from triton.backends import nvidia  # noqa: PLC0415  (an extra)
+
+        ptxas = next(path for path in sorted(Path(nvidia.__file__).parent.rglob("ptxas*")) if path.is_file())
+        file = folder / "kernel.ptx"
+        file.write_text(ptx, "utf-8")
+        architecture = f"{self.target}a" if self.target == "sm_90" else self.target
+        words = [str(ptxas), "-v", f"--gpu-name={architecture}", str(file), "-o", str(folder / "kernel.cubin")]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"ptxas: {done.stderr[:200]}")
+        return done.stderr
