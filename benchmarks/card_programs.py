@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch._dynamo import lookup_backend
 from torch._guards import TracingContext, tracing
-from torch._inductor import config, graph, ir, memory, scheduler
+from torch._inductor import config, graph, ir, scheduler
 from torch._inductor.virtualized import V
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
-from torch.utils._ordered_set import OrderedSet
 
+from compiled_counts import scheduled_peak_bytes
 from described_card import CARD
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState
 from frugan.engine.compiled_phases import INDUCTOR, PhaseGraph, PhaseInputs
@@ -137,21 +137,11 @@ def _read(lowered: graph.GraphLowering, source: str, operations: int) -> Program
         triton_launches=len(re.findall(r"\btriton_\w+\.run\(", body)),
         library_calls=Counter(re.findall(r"\b(?:extern_kernels\.|torch\.ops\.\w+\.)(\w+)(?:\.\w+)?\(", body)),
         bytes_moved=int(V.graph.count_bytes()[0]),
-        peak_bytes=_peak_bytes(made),
+        peak_bytes=scheduled_peak_bytes(made),
         kept_bytes=sum(size for size, _ in kept),
         copies=tuple(_copies(made)),
         kept=tuple(sorted(kept, reverse=True)),
     )
-
-
-def _peak_bytes(made: scheduler.Scheduler) -> int:
-    inputs, outputs = OrderedSet(V.graph.graph_inputs), OrderedSet(V.graph.get_output_names())
-    memory.assign_memory_planning_info_for_scheduler_buffers(made.nodes, made.name_to_buf)
-    freeable = memory.get_freeable_input_buf(made.nodes, inputs)
-    memory.assign_memory_planning_info_for_scheduler_nodes(
-        made.nodes, made.name_to_fused_node, made.name_to_buf, freeable
-    )
-    return int(memory.estimate_peak_memory(made.nodes, freeable, outputs)[0])
 
 
 def _stored(made: scheduler.Scheduler) -> list[tuple[int, scheduler.BaseSchedulerNode, scheduler.SchedulerBuffer]]:

@@ -15,9 +15,10 @@ them; that is left out. `benchmarks/compiled_peaks.py` holds this to torch's own
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -86,11 +87,6 @@ def _order_of(operands: Sequence[Tensor]) -> torch.memory_format:
     return torch.channels_last if any(map(prefers_channels_last, operands[-2:])) else torch.contiguous_format
 
 
-def _in_one_order(operands: Sequence[Tensor]) -> bool:
-    order = _order_of(operands)
-    return all(operand.is_contiguous(memory_format=order) for operand in operands)
-
-
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Tensor:
     order = _order_of((x, weight))
     x, weight = (operand.contiguous(memory_format=order) for operand in (x, weight))
@@ -108,6 +104,19 @@ def _convolution_backward(
     if to_x or to_weight:
         made = aten.convolution_backward(*ordered, None, *geometry, [to_x, to_weight, False])
     return made[0], made[1], gradient.sum((0, 2, 3)) if to_bias else None
+
+
+_OF_CONVOLUTIONS: Mapping[Any, Callable[..., Any]] = MappingProxyType(
+    {aten.convolution.default: _convolution, aten.convolution_backward.default: _convolution_backward}
+)
+
+
+def _is_one_call(func: Any, args: Sequence[Any]) -> bool:
+    """Whether nothing is left to be taken apart."""
+    forward = func is aten.convolution.default
+    operands, has_bias = (args[:2], args[2] is not None) if forward else (args[:3], args[10][2])
+    order = _order_of(operands)
+    return not has_bias and all(operand.is_contiguous(memory_format=order) for operand in operands)
 
 
 class OperationKind(Enum):
@@ -230,10 +239,8 @@ class _Recorder(TorchDispatchMode):
 
     def _parts_of(self, func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
         """What an operation is made of, where it is made of others."""
-        if func is aten.convolution.default:
-            return _convolution if args[2] is not None or not _in_one_order(args[:2]) else None
-        if func is aten.convolution_backward.default:
-            return _convolution_backward if args[10][2] or not _in_one_order(args[:3]) else None
+        if func in _OF_CONVOLUTIONS:
+            return None if _is_one_call(func, args) else _OF_CONVOLUTIONS[func]
         if func not in self._parts:
             self._parts[func] = func.decompose if func._can_decompose() else None
         return self._parts[func]
