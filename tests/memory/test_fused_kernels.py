@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.memory.compiled import JointGraph, Kernel, OperationKind, kernels_of, peak_bytes, record
+from frugan.memory.compiled import MOST_READ_TWICE, JointGraph, Kernel, OperationKind, kernels_of, peak_bytes, record
 from frugan.memory.dataless import META, Dataless
 
 SIDE = 8
@@ -59,7 +59,7 @@ def test_much_that_goes_into_several_readers_is_stored_once() -> None:
             total = xs[0] + xs[1]
             for x in xs[2:]:
                 total = total + x
-            return [total * 2, total * 3]
+            return [(total * 2).sum(), (total * 3).sum()]
 
     few, many = (kernels_of(recorded(work, *[(SIDE, SIDE)] * count)) for count in (4, 5))
     assert len(stored(few)) == 2
@@ -149,3 +149,21 @@ def test_an_operand_in_another_order_is_copied_for_each_convolution_that_reads_i
     assert names(graph) == ["clone", "convolution", "clone", "convolution"]
     assert [kernel.bytes_moved for kernel in kernels] == [2 * one, 2 * one + weight] * 2
     assert peak_bytes(graph, kernels) == 3 * one  # a copy, and both results
+
+
+def test_what_is_pointwise_is_done_by_the_kernel_that_makes_what_it_reads() -> None:
+    """A sum of many and two functions of it are one kernel, and the sum, which nobody else reads, is not stored."""
+
+    def work(*xs: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            total = xs[0]
+            for x in xs[1:]:
+                total = total + x
+            return [F.silu(total), F.relu(total)]
+
+    many = 2 * MOST_READ_TWICE
+    graph = recorded(work, *[(SIDE, SIDE)] * many)
+    (kernel,) = kernels_of(graph)
+    assert len(kernel.makes) == 2
+    assert kernel.bytes_moved == (many + 2) * ONE
+    assert peak_bytes(graph, [kernel]) == 2 * ONE

@@ -16,7 +16,7 @@ them; that is left out. `benchmarks/compiled_peaks.py` holds this to torch's own
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -133,6 +133,7 @@ class Value:
     """What one operation made, or a graph was given."""
 
     size_bytes: int  # of its storage
+    elements: int  # numbers in it
     forward: bool = True  # it was not made in a backward
 
 
@@ -215,7 +216,8 @@ class _Recorder(TorchDispatchMode):
         storage, values = tensor.untyped_storage(), self.graph.values
         self._storages.append(storage)
         self._numbers[storage._cdata] = len(values)
-        values.append(Value(storage.nbytes(), torch._C._current_autograd_node() is None))
+        forward = torch._C._current_autograd_node() is None
+        values.append(Value(storage.nbytes(), storage.nbytes() // tensor.element_size(), forward))
         return len(values) - 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -301,6 +303,7 @@ class Kernel:
     fp32_macs: int
     bytes_moved: int  # by it
     place: str  # where the last of its operations was asked for
+    pointwise: bool  # each number is made of numbers at its place, or of a few at others
 
 
 @dataclass(frozen=True)
@@ -331,7 +334,49 @@ def kernels_of(graph: JointGraph) -> list[Kernel]:
                 inside[number] = expression
                 continue
         kernels.append(_kernel(operation, expression, graph))
-    return kernels
+    return _joined(kernels, graph)
+
+
+def _joined(kernels: Sequence[Kernel], graph: JointGraph) -> list[Kernel]:
+    """Have what is pointwise done by the kernel that makes what it reads, where nothing that it needs comes later."""
+    joined: list[Kernel] = []
+    maker: dict[int, int] = {}
+    for kernel in kernels:
+        at = max((maker[number] for number in kernel.reads if number in maker), default=None)
+        if at is not None and _can_join(joined[at], kernel, graph):
+            joined[at] = _both(joined[at], kernel)
+        else:
+            at = len(joined)
+            joined.append(kernel)
+        maker |= dict.fromkeys(kernel.makes, at)
+    read = {number for kernel in joined for number in kernel.reads} | {*graph.results}
+    return [_without(kernel, {*kernel.makes} - read, graph) for kernel in joined]
+
+
+def _can_join(first: Kernel, second: Kernel, graph: JointGraph) -> bool:
+    one, other = graph.values[first.makes[0]], graph.values[second.makes[0]]
+    return first.pointwise and second.pointwise and (one.elements, one.forward) == (other.elements, other.forward)
+
+
+def _both(first: Kernel, second: Kernel) -> Kernel:
+    """One kernel for two; what the second reads of the first, or as it does, is read no more."""
+    here = {*first.makes, *first.reads}
+    spared = sum(size_bytes for number, size_bytes in second.reads.items() if number in here)
+    return replace(
+        first,
+        makes=(*first.makes, *second.makes),
+        reads={**first.reads, **{n: b for n, b in second.reads.items() if n not in here}},
+        bytes_moved=first.bytes_moved + second.bytes_moved - spared,
+    )
+
+
+def _without(kernel: Kernel, numbers: set[int], graph: JointGraph) -> Kernel:
+    """The same kernel, which does not store what is read by nobody else."""
+    if not kernel.pointwise or not numbers:
+        return kernel
+    written = sum(graph.values[number].size_bytes for number in numbers)
+    makes = tuple(number for number in kernel.makes if number not in numbers)
+    return replace(kernel, makes=makes, bytes_moved=kernel.bytes_moved - written)
 
 
 def last_readers(kernels: Sequence[Kernel]) -> dict[int, int]:
@@ -399,7 +444,8 @@ def _kernel(operation: Operation, expression: _Expression, graph: JointGraph) ->
     if operation.kind is not OperationKind.OWN:
         written = sum(graph.values[number].size_bytes for number in operation.makes)
         moved = sum(expression.reads.values()) + written
-    return Kernel(operation.makes, expression.reads, macs, fp32_macs, moved, operation.place)
+    pointwise = operation.kind in (OperationKind.POINTWISE, OperationKind.GATHER)
+    return Kernel(operation.makes, expression.reads, macs, fp32_macs, moved, operation.place, pointwise)
 
 
 @dataclass(frozen=True)
