@@ -67,10 +67,14 @@ def spread_leaky_relu(x: Tensor, slope: float) -> Tensor:
     Returns:
         [B, C, 2·H, 2·W].
     """
-    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
-        # a graph is traced: its compiler joins them by itself, and cannot follow a result written into a view
+    if _is_traced():  # a compiler joins them by itself, and cannot follow a result written into a view
         return depth_to_space(F.leaky_relu(x, slope))
     return cast(Tensor, _SpreadLeakyReLU.apply(x, slope))
+
+
+def _is_traced() -> bool:
+    """Whether operations become a graph, to be compiled."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 class _SpreadLeakyReLU(torch.autograd.Function):
@@ -407,6 +411,9 @@ def _cropped(x: Tensor, skip: Tensor) -> Tensor:
     """Cut an unpadded transposed convolution to the size of `skip`: half of what is over at the start, rounded down."""
     over = x.shape[-1] - skip.shape[-1]
     start = over // 2
+    if _is_traced():  # its gradient keeps the order of pictures in memory, where a slice's would be copied to it
+        tall, wide = (whole - start - side for whole, side in zip(x.shape[2:], skip.shape[2:], strict=True))
+        return F.pad(x, (-start, -wide, -start, -tall))
     return x[..., start : start + skip.shape[-2], start : start + skip.shape[-1]]
 
 
