@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,7 +23,6 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 
-from compiled_counts import scheduled_peak_bytes
 from described_card import CARD
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState
 from frugan.engine.compiled_phases import INDUCTOR, PhaseGraph, PhaseInputs
@@ -130,22 +130,76 @@ class _NotLoaded:
 def _read(lowered: graph.GraphLowering, source: str, operations: int) -> Program:
     made = lowered.scheduler
     body = source[source.index("def call(") :]
-    kept = _kept(made)
+    lives = _lives(made)
+    kept = [life for life in lives if life.forward and life.ends_backward]
     return Program(
         source=source,
         operations=operations,
         triton_launches=len(re.findall(r"\btriton_\w+\.run\(", body)),
         library_calls=Counter(re.findall(r"\b(?:extern_kernels\.|torch\.ops\.\w+\.)(\w+)(?:\.\w+)?\(", body)),
         bytes_moved=int(V.graph.count_bytes()[0]),
-        peak_bytes=scheduled_peak_bytes(made),
-        kept_bytes=sum(size for size, _ in kept),
+        peak_bytes=_most_alive(lives),
+        kept_bytes=sum(life.size_bytes for life in kept),
         copies=tuple(_copies(made)),
-        kept=tuple(sorted(kept, reverse=True)),
+        kept=tuple(sorted(((life.size_bytes, ", ".join(life.operations)) for life in kept), reverse=True)),
     )
 
 
-def _stored(made: scheduler.Scheduler) -> list[tuple[int, scheduler.BaseSchedulerNode, scheduler.SchedulerBuffer]]:
-    """Place of its kernel, node and buffer of all that has memory of its own."""
+@dataclass
+class _Life:
+    """Of what has memory of its own, by the numbers of kernels."""
+
+    size_bytes: int
+    begins: int
+    ends: int
+    forward: bool  # made in a forward
+    ends_backward: bool  # read last in a backward
+    operations: tuple[str, ...]  # that it was written for
+
+
+def _lives(made: scheduler.Scheduler) -> list[_Life]:
+    """What is made as a part of a larger buffer belongs to that one."""
+    places = {node.get_name(): at for at, fused in enumerate(made.nodes) for node in fused.get_nodes()}
+    results = set(V.graph.get_output_names())
+    lives: dict[str, _Life] = {}
+    parts: list[tuple[str, _Life]] = []
+    for at, _, buffer in _buffers(made):
+        inner: Any = buffer.node
+        readers: list[Any] = [use.node for use in buffer.users if use.get_name() in places and not use.is_weak]
+        last = max(readers, key=lambda node: places[node.get_name()], default=None)
+        is_result = buffer.get_name() in results
+        life = _Life(
+            size_bytes=_size_bytes(inner),
+            begins=at,
+            ends=len(made.nodes) if is_result else at if last is None else places[last.get_name()],
+            forward=not _is_backward(inner),
+            ends_backward=not is_result and last is not None and _is_backward(last.node),
+            operations=_operations(inner),
+        )
+        if isinstance(inner.get_layout(), ir.NonOwningLayout):
+            parts.append((inner.get_layout().view.get_name(), life))
+        else:
+            lives[buffer.get_name()] = life
+    for name, part in parts:
+        whole = lives[name]
+        whole.begins = min(whole.begins, part.begins)
+        if part.ends > whole.ends:
+            whole.ends, whole.ends_backward = part.ends, part.ends_backward
+    return list(lives.values())
+
+
+def _most_alive(lives: Sequence[_Life]) -> int:
+    """Bytes."""
+    moments = Counter[int]()
+    for life in lives:
+        moments[life.begins] += life.size_bytes
+        moments[life.ends + 1] -= life.size_bytes
+    return max(accumulate(moments[at] for at in sorted(moments)), default=0)
+
+
+def _buffers(made: scheduler.Scheduler) -> list[tuple[int, scheduler.BaseSchedulerNode, scheduler.SchedulerBuffer]]:
+    """Number of its kernel, node and buffer of all that is in memory."""
+    left_out = (ir.MultiOutputLayout, ir.NoneLayout, ir.MutationLayoutSHOULDREMOVE)
     return [
         (at, node, buffer)
         for at, fused in enumerate(made.nodes)
@@ -153,7 +207,7 @@ def _stored(made: scheduler.Scheduler) -> list[tuple[int, scheduler.BaseSchedule
         for buffer in node.get_outputs()
         if buffer.get_name() not in V.graph.removed_buffers
         and isinstance(buffer.node, ir.Buffer)
-        and not isinstance(buffer.node.get_output_spec(), ir.MultiOutputLayout | ir.NoneLayout)
+        and not isinstance(buffer.node.get_output_spec(), left_out)
     ]
 
 
@@ -163,21 +217,6 @@ def _size_bytes(buffer: ir.Buffer) -> int:
 
 def _is_backward(buffer: Any) -> bool:
     return any(node.meta.get("custom", {}).get(BACKWARD, False) for node in buffer.get_origins())
-
-
-def _kept(made: scheduler.Scheduler) -> list[tuple[int, str]]:
-    """Bytes and operations of each buffer that a forward stores and a backward reads last."""
-    places = {node.get_name(): at for at, fused in enumerate(made.nodes) for node in fused.get_nodes()}
-    results = set(V.graph.get_output_names())
-    kept: list[tuple[int, str]] = []
-    for _, _, buffer in _stored(made):
-        readers: list[Any] = [use.node for use in buffer.users if use.get_name() in places and not use.is_weak]
-        if buffer.get_name() in results or not readers or _is_backward(buffer.node):
-            continue
-        last = max(readers, key=lambda node: places[node.get_name()])
-        if _is_backward(last.node):
-            kept.append((_size_bytes(buffer.node), ", ".join(_operations(buffer.node))))
-    return kept
 
 
 def _operations(buffer: Any) -> tuple[str, ...]:
@@ -190,7 +229,7 @@ _MOVES = {"load", "store", "output", "get_index", "to_dtype"}
 
 def _copies(made: scheduler.Scheduler) -> list[Copy]:
     copies: list[Copy] = []
-    for at, node, buffer in _stored(made):
+    for at, node, buffer in _buffers(made):
         if not isinstance(node, scheduler.SchedulerNode) or not {*node._body.op_counts} <= _MOVES:
             continue
         (read,), (write,) = node._body.get_read_exprs(), node._body.get_write_exprs()
@@ -199,6 +238,8 @@ def _copies(made: scheduler.Scheduler) -> list[Copy]:
             continue
         source: Any = V.graph.try_get_buffer(dependency.name)
         layout, before = buffer.node.get_layout(), source.get_layout()
+        if isinstance(layout, ir.NonOwningLayout):  # a part of what is joined
+            continue
         copies.append(
             Copy(
                 size_bytes=_size_bytes(buffer.node),

@@ -53,7 +53,7 @@ def grouped(graph: GraphModule, given: Sequence[Tensor]) -> Grouped:
 
     def spy(self: scheduler.Scheduler) -> None:
         nodes = [node for node in self.nodes if _is_a_kernel(node)]
-        groups.append(Grouped(operations, len(nodes), V.graph.count_bytes()[0], scheduled_peak_bytes(self)))
+        groups.append(Grouped(operations, len(nodes), V.graph.count_bytes()[0], _peak_bytes(self)))
         raise _Grouped
 
     with (
@@ -70,8 +70,7 @@ def grouped(graph: GraphModule, given: Sequence[Tensor]) -> Grouped:
     return groups[0]
 
 
-def scheduled_peak_bytes(made: scheduler.Scheduler) -> int:
-    """Most that lives at once of what kernels store, by torch's own estimate."""
+def _peak_bytes(made: scheduler.Scheduler) -> int:
     inputs, outputs = OrderedSet(V.graph.graph_inputs), OrderedSet(V.graph.get_output_names())
     memory.assign_memory_planning_info_for_scheduler_buffers(made.nodes, made.name_to_buf)
     freeable = memory.get_freeable_input_buf(made.nodes, inputs)
