@@ -53,6 +53,7 @@ _POINTWISE_TOO = frozenset(
         aten.scalar_tensor,
         aten.arange,
         aten.leaky_relu_backward,
+        aten.hardtanh_backward,
     }
 )
 """Besides those that torch marks so: each number of a result is made of the numbers at its place, or of none."""
@@ -71,6 +72,8 @@ _GATHERS = frozenset(
     }
 )
 """Each number of a result is made of a few numbers at other places."""
+_READ_SEVERAL_TIMES = frozenset({aten.leaky_relu.default, aten.leaky_relu_.default})
+"""Torch's compiler makes them of comparisons and products of their operand in fp32."""
 _SHAPE_ALONE = {aten.avg_pool2d_backward: 1}
 """Place of an operand of which nothing but the shape is looked at."""
 _DECOMPOSED = (aten.native_batch_norm, aten.native_batch_norm_backward)
@@ -331,10 +334,30 @@ def kernels_of(graph: JointGraph) -> list[Kernel]:
         if operation.kind in (OperationKind.POINTWISE, OperationKind.GATHER):
             (number,) = operation.makes
             if number not in results and _is_inside(expression, readers[number]):
-                inside[number] = expression
-                continue
+                if not _is_stored_precisely(expression, readers[number]):
+                    inside[number] = expression
+                    continue
+                value = graph.values[number]
+                graph.values[number] = replace(value, size_bytes=max(value.size_bytes, 4 * value.elements))
         kernels.append(_kernel(operation, expression, graph))
-    return _joined(kernels, graph)
+    return _forward_first(_joined(kernels, graph), graph)
+
+
+def _forward_first(kernels: Sequence[Kernel], graph: JointGraph) -> list[Kernel]:
+    """Forwards of all parts come before the first backward, as torch puts them, whatever order they were asked for in.
+
+    A gradient that a forward is made of, as a penalty is, counts as forward.
+    """
+    wanted: set[int] = set()
+    early: list[Kernel] = []
+    late: list[Kernel] = []
+    for kernel in reversed(kernels):
+        if graph.values[kernel.makes[0]].forward or not wanted.isdisjoint(kernel.makes):
+            wanted.update(kernel.reads)
+            early.append(kernel)
+        else:
+            late.append(kernel)
+    return [*early[::-1], *late[::-1]]
 
 
 def _joined(kernels: Sequence[Kernel], graph: JointGraph) -> list[Kernel]:
@@ -355,7 +378,7 @@ def _joined(kernels: Sequence[Kernel], graph: JointGraph) -> list[Kernel]:
 
 def _can_join(first: Kernel, second: Kernel, graph: JointGraph) -> bool:
     one, other = graph.values[first.makes[0]], graph.values[second.makes[0]]
-    return first.pointwise and second.pointwise and (one.elements, one.forward) == (other.elements, other.forward)
+    return first.pointwise and second.pointwise and one.elements == other.elements
 
 
 def _both(first: Kernel, second: Kernel) -> Kernel:
@@ -437,6 +460,11 @@ def _is_inside(expression: _Expression, readers: Iterable[Operation]) -> bool:
     return len(readers) < 2 or (
         len(expression.reads) <= MOST_READ_TWICE and expression.operations <= MOST_OPERATIONS_TWICE
     )
+
+
+def _is_stored_precisely(expression: _Expression, readers: Iterable[Operation]) -> bool:
+    """Whether a value is stored in fp32, before it is rounded, because one function of it reads it several times."""
+    return len(expression.reads) > MOST_READ_TWICE and any(reader.func in _READ_SEVERAL_TIMES for reader in readers)
 
 
 def _kernel(operation: Operation, expression: _Expression, graph: JointGraph) -> Kernel:
