@@ -312,13 +312,13 @@ class Assembler:
 
     def _assembled(self, ptx: str, folder: Path) -> str:
         """What ptxas says of a kernel."""
-        from triton.backends import nvidia  # noqa: PLC0415  (an extra)
+        from triton.backends.nvidia.compiler import get_ptxas  # noqa: PLC0415  (an extra)
 
-        ptxas = next(path for path in sorted(Path(nvidia.__file__).parent.rglob("ptxas*")) if path.is_file())
+        ptxas = get_ptxas(int(self.target.removeprefix("sm_"))).path
         file = folder / "kernel.ptx"
         file.write_text(ptx, "utf-8")
         architecture = f"{self.target}a" if self.target == "sm_90" else self.target
-        words = [str(ptxas), "-v", f"--gpu-name={architecture}", str(file), "-o", str(folder / "kernel.cubin")]
+        words = [ptxas, "-v", f"--gpu-name={architecture}", str(file), "-o", str(folder / "kernel.cubin")]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"ptxas: {done.stderr[:200]}")

@@ -183,8 +183,9 @@ def in_its_own_process(recipe: str, target: str) -> dict[str, Any]:
 def add_plans(recipe: str, targets: dict[str, Any]) -> None:
     """Put what a plan says beside what was compiled."""
     for target, found in targets.items():
-        for phase, figures in planned(recipe, target).items():
-            found["phases"][phase]["plan"] = figures
+        figures = planned(recipe, target)
+        for phase, described in found["phases"].items():
+            described["plan"] = figures[phase]
 
 
 def main() -> None:
