@@ -76,7 +76,7 @@ def started(kernels: list[Kernel]) -> int:
 
 def compared(case: Case) -> dict[str, Any]:
     """Phase -> kernels by each way."""
-    with patch.object(compiled, "_DECOMPOSED", ()):
+    with patch.object(compiled, "_DECOMPOSED", ()), patch.object(compiled, "_OF_CONVOLUTIONS", {}):
         graphs = graphs_of(case)
         written = {phase: sum(each.cost[0] > 0 for each in graph.needed()) for phase, graph in graphs.items()}
     results: dict[str, Any] = {}

@@ -8,15 +8,22 @@ before kernels are made, and takes a minute for a thousand operations, which is 
 import json
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch._dynamo import lookup_backend
+from torch._inductor import config, ir, memory, scheduler
+from torch._inductor.virtualized import V
+from torch.fx import GraphModule
+from torch.utils._ordered_set import OrderedSet
 
-from compiled_counts import grouped
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine.compiled_phases import PhaseGraph, PhaseWork
+from frugan.engine.compiled_phases import INDUCTOR, PhaseGraph, PhaseWork
 from frugan.engine.plan import Plan
 from frugan.engine.update import forward_and_backward
 from frugan.memory.compiled import kernels_of, peak_bytes, record
@@ -36,6 +43,59 @@ CASES: dict[str, tuple[str, int, tuple[str, ...]]] = {
     ),
 }
 """Recipe, micro-batch, overrides; in bf16."""
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """One phase's work on a micro-batch."""
+
+    operations: int  # of the graph, views included
+    kernels: int  # that they were grouped into
+    bytes_moved: int  # by all of them
+    peak_bytes: int  # most that lives at once of what they store, by torch's estimate
+
+
+class _Grouped(Exception):
+    """The rest, making kernels, is not needed."""
+
+
+def grouped(graph: GraphModule, given: Sequence[Tensor]) -> Grouped:
+    """What torch's compiler makes of a graph."""
+    groups: list[Grouped] = []
+    operations = sum(node.op == "call_function" for node in graph.graph.nodes)
+
+    def spy(self: scheduler.Scheduler) -> None:
+        nodes = [node for node in self.nodes if _is_a_kernel(node)]
+        groups.append(Grouped(operations, len(nodes), V.graph.count_bytes()[0], _peak_bytes(self)))
+        raise _Grouped
+
+    with (
+        patch.object(scheduler.Scheduler, "codegen", spy),
+        config.patch(force_disable_caches=True),
+        torch.backends.mkldnn.flags(enabled=False),  # or convolutions take in what follows them, as on no card
+        torch.no_grad(),
+    ):
+        try:
+            lookup_backend(INDUCTOR)(graph, list(given))
+        except Exception:
+            if not groups:
+                raise
+    return groups[0]
+
+
+def _peak_bytes(made: scheduler.Scheduler) -> int:
+    inputs, outputs = OrderedSet(V.graph.graph_inputs), OrderedSet(V.graph.get_output_names())
+    memory.assign_memory_planning_info_for_scheduler_buffers(made.nodes, made.name_to_buf)
+    freeable = memory.get_freeable_input_buf(made.nodes, inputs)
+    memory.assign_memory_planning_info_for_scheduler_nodes(
+        made.nodes, made.name_to_fused_node, made.name_to_buf, freeable
+    )
+    return int(memory.estimate_peak_memory(made.nodes, freeable, outputs)[0])
+
+
+def _is_a_kernel(node: scheduler.BaseSchedulerNode) -> bool:
+    """Whether something is started for it; not for one of several results, nor for what needs no work."""
+    return not isinstance(node, scheduler.NopKernelSchedulerNode) and not isinstance(node.node, ir.MultiOutput)
 
 
 def compared(recipe: str, micro_batch: int, overrides: tuple[str, ...], *, recompute: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from frugan.doctor.machine import (
 from frugan.wording import GIB, MIB
 
 ROOT = Path(__file__).parents[2]
-FOR_WORK = ("dev", "docs")  # for those who work on frugan
+FOR_WORK = ("dev", "docs", "kernels")  # for those who work on frugan
 
 
 @pytest.mark.parametrize(

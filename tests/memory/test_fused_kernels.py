@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.memory.compiled import JointGraph, Kernel, OperationKind, kernels_of, peak_bytes, record
+from frugan.memory.compiled import MOST_READ_TWICE, JointGraph, Kernel, OperationKind, kernels_of, peak_bytes, record
 from frugan.memory.dataless import META, Dataless
 
 SIDE = 8
@@ -59,7 +59,7 @@ def test_much_that_goes_into_several_readers_is_stored_once() -> None:
             total = xs[0] + xs[1]
             for x in xs[2:]:
                 total = total + x
-            return [total * 2, total * 3]
+            return [(total * 2).sum(), (total * 3).sum()]
 
     few, many = (kernels_of(recorded(work, *[(SIDE, SIDE)] * count)) for count in (4, 5))
     assert len(stored(few)) == 2
@@ -119,3 +119,51 @@ def test_batch_norm_is_taken_apart() -> None:
     large = {makers[n] for n in made if graph.values[n].size_bytes == one}
     assert {"convolution", "relu", "convolution_backward"} <= large
     assert not large & {"sub", "threshold_backward"}
+
+
+def test_a_convolutions_bias_is_added_by_what_reads_it_and_its_gradient_is_a_sum() -> None:
+    def work(x: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
+        F.relu(F.conv2d(x, w, b)).sum().backward()
+        assert b.grad is not None
+        return [b.grad]
+
+    graph = recorded(work, (2, 4, SIDE, SIDE), (4, 4, 1, 1), (4,))
+    first, second, *_ = graph.needed()
+    assert (first.func, second.func) == (torch.ops.aten.convolution.default, torch.ops.aten.add.Tensor)
+    assert len(first.reads) == 2
+    assert graph.needed()[-1].kind == OperationKind.REDUCTION
+    assert "convolution_backward" not in names(graph)  # nobody asks for another gradient
+    assert kernels_of(graph)[0].makes == first.makes
+
+
+def test_an_operand_in_another_order_is_copied_for_each_convolution_that_reads_it() -> None:
+    one, weight = 2 * 4 * SIDE * SIDE * 4, 4 * 4 * 4
+
+    def work(x: Tensor, w: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            w = w.flatten(1)[:, None, None].permute(0, 3, 1, 2)  # channels-last
+            return [F.conv2d(x, w), F.conv2d(x, w)]
+
+    graph = recorded(work, (2, 4, SIDE, SIDE), (4, 4, 1, 1))
+    kernels = kernels_of(graph)
+    assert names(graph) == ["clone", "convolution", "clone", "convolution"]
+    assert [kernel.bytes_moved for kernel in kernels] == [2 * one, 2 * one + weight] * 2
+    assert peak_bytes(graph, kernels) == 3 * one  # a copy, and both results
+
+
+def test_what_is_pointwise_is_done_by_the_kernel_that_makes_what_it_reads() -> None:
+    """A sum of many and two functions of it are one kernel, and the sum, which nobody else reads, is not stored."""
+
+    def work(*xs: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            total = xs[0]
+            for x in xs[1:]:
+                total = total + x
+            return [F.silu(total), F.relu(total)]
+
+    many = 2 * MOST_READ_TWICE
+    graph = recorded(work, *[(SIDE, SIDE)] * many)
+    (kernel,) = kernels_of(graph)
+    assert len(kernel.makes) == 2
+    assert kernel.bytes_moved == (many + 2) * ONE
+    assert peak_bytes(graph, [kernel]) == 2 * ONE

@@ -15,9 +15,10 @@ them; that is left out. `benchmarks/compiled_peaks.py` holds this to torch's own
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from frugan.engine.compiled_phases import PhaseInputs, PhaseWork, Results, refus
 from frugan.engine.plan import Plan
 from frugan.engine.update import forward_and_backward
 from frugan.memory.dataless import META, Dataless
+from frugan.memory.shapes import prefers_channels_last
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import FILLS, WorkCounter, tensors_in, written_in_place
 
@@ -51,6 +53,7 @@ _POINTWISE_TOO = frozenset(
         aten.scalar_tensor,
         aten.arange,
         aten.leaky_relu_backward,
+        aten.hardtanh_backward,
     }
 )
 """Besides those that torch marks so: each number of a result is made of the numbers at its place, or of none."""
@@ -63,14 +66,60 @@ _GATHERS = frozenset(
         aten.avg_pool2d_backward,
         aten.constant_pad_nd,
         aten.index_select,
+        aten._unsafe_index,
+        aten.flip,
         aten.embedding,
     }
 )
 """Each number of a result is made of a few numbers at other places."""
+_READ_SEVERAL_TIMES = frozenset({aten.leaky_relu.default, aten.leaky_relu_.default})
+"""Torch's compiler makes them of comparisons and products of their operand in fp32."""
 _SHAPE_ALONE = {aten.avg_pool2d_backward: 1}
 """Place of an operand of which nothing but the shape is looked at."""
 _DECOMPOSED = (aten.native_batch_norm, aten.native_batch_norm_backward)
 """Torch's compiler takes these apart before it makes kernels, into statistics and what is pointwise."""
+
+
+# For a card it takes convolutions apart as well. The library is called without a bias, which is pointwise, and whose
+# gradient is a sum; and an operand that lies in another order than the others is copied, once for each call. (The
+# written step copies it too, inside of the library, where no plan sees it.)
+
+
+def _order_of(operands: Sequence[Tensor]) -> torch.memory_format:
+    """In which a convolution reads and writes: channels-last if its pictures or its weight are."""
+    return torch.channels_last if any(map(prefers_channels_last, operands[-2:])) else torch.contiguous_format
+
+
+def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Tensor:
+    order = _order_of((x, weight))
+    x, weight = (operand.contiguous(memory_format=order) for operand in (x, weight))
+    made: Tensor = aten.convolution(x, weight, None, *geometry)
+    return made if bias is None else made + bias.view(-1, 1, 1)
+
+
+def _convolution_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, _: object, *rest: Any
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    *geometry, (to_x, to_weight, to_bias) = rest
+    order = _order_of((x, weight))
+    ordered = [operand.contiguous(memory_format=order) for operand in (gradient, x, weight)]
+    made: tuple[Tensor | None, ...] = (None, None)
+    if to_x or to_weight:
+        made = aten.convolution_backward(*ordered, None, *geometry, [to_x, to_weight, False])
+    return made[0], made[1], gradient.sum((0, 2, 3)) if to_bias else None
+
+
+_OF_CONVOLUTIONS: Mapping[Any, Callable[..., Any]] = MappingProxyType(
+    {aten.convolution.default: _convolution, aten.convolution_backward.default: _convolution_backward}
+)
+
+
+def _is_one_call(func: Any, args: Sequence[Any]) -> bool:
+    """Whether nothing is left to be taken apart."""
+    forward = func is aten.convolution.default
+    operands, has_bias = (args[:2], args[2] is not None) if forward else (args[:3], args[10][2])
+    order = _order_of(operands)
+    return not has_bias and all(operand.is_contiguous(memory_format=order) for operand in operands)
 
 
 class OperationKind(Enum):
@@ -87,6 +136,7 @@ class Value:
     """What one operation made, or a graph was given."""
 
     size_bytes: int  # of its storage
+    elements: int  # numbers in it
     forward: bool = True  # it was not made in a backward
 
 
@@ -169,15 +219,14 @@ class _Recorder(TorchDispatchMode):
         storage, values = tensor.untyped_storage(), self.graph.values
         self._storages.append(storage)
         self._numbers[storage._cdata] = len(values)
-        values.append(Value(storage.nbytes(), torch._C._current_autograd_node() is None))
+        forward = torch._C._current_autograd_node() is None
+        values.append(Value(storage.nbytes(), storage.nbytes() // tensor.element_size(), forward))
         return len(values) - 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and note it."""
         kwargs = kwargs or {}
-        if func not in self._parts:
-            self._parts[func] = func.decompose if func._can_decompose() else None
-        if (parts := self._parts[func]) is not None:
+        if (parts := self._parts_of(func, args)) is not None:
             with self:
                 return parts(*args, **kwargs)
         written = written_in_place(func, (args, kwargs)) if func._schema.is_mutable else []
@@ -192,6 +241,14 @@ class _Recorder(TorchDispatchMode):
         kind = _kind(func, [*written, *new])
         self.graph.operations.append(Operation(func, kind, reads, made, known.cost, self._place()))
         return out
+
+    def _parts_of(self, func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+        """What an operation is made of, where it is made of others."""
+        if func in _OF_CONVOLUTIONS:
+            return None if _is_one_call(func, args) else _OF_CONVOLUTIONS[func]
+        if func not in self._parts:
+            self._parts[func] = func.decompose if func._can_decompose() else None
+        return self._parts[func]
 
     def _reads(self, func: Any, operands: Sequence[Tensor], written: Sequence[Tensor]) -> dict[int, int]:
         """Number of each value that an operation reads -> bytes of it."""
@@ -249,6 +306,7 @@ class Kernel:
     fp32_macs: int
     bytes_moved: int  # by it
     place: str  # where the last of its operations was asked for
+    pointwise: bool  # each number is made of numbers at its place, or of a few at others
 
 
 @dataclass(frozen=True)
@@ -276,10 +334,72 @@ def kernels_of(graph: JointGraph) -> list[Kernel]:
         if operation.kind in (OperationKind.POINTWISE, OperationKind.GATHER):
             (number,) = operation.makes
             if number not in results and _is_inside(expression, readers[number]):
-                inside[number] = expression
-                continue
+                if not _is_stored_precisely(expression, readers[number]):
+                    inside[number] = expression
+                    continue
+                value = graph.values[number]
+                graph.values[number] = replace(value, size_bytes=max(value.size_bytes, 4 * value.elements))
         kernels.append(_kernel(operation, expression, graph))
-    return kernels
+    return _forward_first(_joined(kernels, graph), graph)
+
+
+def _forward_first(kernels: Sequence[Kernel], graph: JointGraph) -> list[Kernel]:
+    """Forwards of all parts come before the first backward, as torch puts them, whatever order they were asked for in.
+
+    A gradient that a forward is made of, as a penalty is, counts as forward.
+    """
+    wanted: set[int] = set()
+    early: list[Kernel] = []
+    late: list[Kernel] = []
+    for kernel in reversed(kernels):
+        if graph.values[kernel.makes[0]].forward or not wanted.isdisjoint(kernel.makes):
+            wanted.update(kernel.reads)
+            early.append(kernel)
+        else:
+            late.append(kernel)
+    return [*early[::-1], *late[::-1]]
+
+
+def _joined(kernels: Sequence[Kernel], graph: JointGraph) -> list[Kernel]:
+    """Have what is pointwise done by the kernel that makes what it reads, where nothing that it needs comes later."""
+    joined: list[Kernel] = []
+    maker: dict[int, int] = {}
+    for kernel in kernels:
+        at = max((maker[number] for number in kernel.reads if number in maker), default=None)
+        if at is not None and _can_join(joined[at], kernel, graph):
+            joined[at] = _both(joined[at], kernel)
+        else:
+            at = len(joined)
+            joined.append(kernel)
+        maker |= dict.fromkeys(kernel.makes, at)
+    read = {number for kernel in joined for number in kernel.reads} | {*graph.results}
+    return [_without(kernel, {*kernel.makes} - read, graph) for kernel in joined]
+
+
+def _can_join(first: Kernel, second: Kernel, graph: JointGraph) -> bool:
+    one, other = graph.values[first.makes[0]], graph.values[second.makes[0]]
+    return first.pointwise and second.pointwise and one.elements == other.elements
+
+
+def _both(first: Kernel, second: Kernel) -> Kernel:
+    """One kernel for two; what the second reads of the first, or as it does, is read no more."""
+    here = {*first.makes, *first.reads}
+    spared = sum(size_bytes for number, size_bytes in second.reads.items() if number in here)
+    return replace(
+        first,
+        makes=(*first.makes, *second.makes),
+        reads={**first.reads, **{n: b for n, b in second.reads.items() if n not in here}},
+        bytes_moved=first.bytes_moved + second.bytes_moved - spared,
+    )
+
+
+def _without(kernel: Kernel, numbers: set[int], graph: JointGraph) -> Kernel:
+    """The same kernel, which does not store what is read by nobody else."""
+    if not kernel.pointwise or not numbers:
+        return kernel
+    written = sum(graph.values[number].size_bytes for number in numbers)
+    makes = tuple(number for number in kernel.makes if number not in numbers)
+    return replace(kernel, makes=makes, bytes_moved=kernel.bytes_moved - written)
 
 
 def last_readers(kernels: Sequence[Kernel]) -> dict[int, int]:
@@ -300,6 +420,22 @@ def peak_bytes(graph: JointGraph, kernels: Sequence[Kernel]) -> int:
         live -= sum(graph.values[number].size_bytes for number in gone)
         held -= gone
     return most
+
+
+def kept_bytes(graph: JointGraph, kernels: Sequence[Kernel]) -> int:
+    """Of what a forward stores and a backward reads last."""
+    last = last_readers(kernels)
+    return sum(
+        graph.values[number].size_bytes
+        for kernel in kernels
+        for number in kernel.makes
+        if _is_for_backward(graph, kernels, number, last[number])
+    )
+
+
+def _is_for_backward(graph: JointGraph, kernels: Sequence[Kernel], number: int, last: int) -> bool:
+    """Whether a value is made in a forward, and read last, by kernel number `last`, in a backward."""
+    return graph.values[number].forward and not graph.values[kernels[last].makes[0]].forward
 
 
 def _expression(operation: Operation, inside: dict[int, _Expression]) -> _Expression:
@@ -326,12 +462,18 @@ def _is_inside(expression: _Expression, readers: Iterable[Operation]) -> bool:
     )
 
 
+def _is_stored_precisely(expression: _Expression, readers: Iterable[Operation]) -> bool:
+    """Whether a value is stored in fp32, before it is rounded, because one function of it reads it several times."""
+    return len(expression.reads) > MOST_READ_TWICE and any(reader.func in _READ_SEVERAL_TIMES for reader in readers)
+
+
 def _kernel(operation: Operation, expression: _Expression, graph: JointGraph) -> Kernel:
     moved, macs, fp32_macs = operation.cost
     if operation.kind is not OperationKind.OWN:
         written = sum(graph.values[number].size_bytes for number in operation.makes)
         moved = sum(expression.reads.values()) + written
-    return Kernel(operation.makes, expression.reads, macs, fp32_macs, moved, operation.place)
+    pointwise = operation.kind in (OperationKind.POINTWISE, OperationKind.GATHER)
+    return Kernel(operation.makes, expression.reads, macs, fp32_macs, moved, operation.place, pointwise)
 
 
 @dataclass(frozen=True)
@@ -352,7 +494,7 @@ class _Recorded:
             tracker.place = kernel.place
             for number in kernel.makes:
                 held[number] = self._storage(number)
-                if self._is_for_backward(number, last[number]):
+                if _is_for_backward(self.graph, self.kernels, number, last[number]):
                     tracker.mark("saved activations", [held[number]])
             tracker.count((kernel.bytes_moved, kernel.macs, kernel.fp32_macs))
             for number in (*kernel.makes, *kernel.reads):
@@ -384,11 +526,6 @@ class _Recorded:
 
     def _storage(self, number: int) -> Tensor:
         return torch.empty(self.graph.values[number].size_bytes, dtype=torch.uint8, device=META)
-
-    def _is_for_backward(self, number: int, last: int) -> bool:
-        """Whether a value is made in a forward and read last in a backward."""
-        values = self.graph.values
-        return values[number].forward and not values[self.kernels[last].makes[0]].forward
 
 
 @dataclass

@@ -134,7 +134,16 @@ def plus_doubled(x: Tensor, small: Tensor) -> Tensor:
 
 
 def plus_doubled_in_one_pass(x: Tensor, small: Tensor) -> Tensor:
-    """The same as a card adds it, without a gradient."""
+    """The same as a card adds it, without a gradient.
+
+    Dimensions stand in the order of memory: a compiler may lay out a result in the order of its dimensions, and would
+    copy pictures back to channels-last for the next convolution.
+    """
+    if x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+        last, small_last = x.permute(0, 2, 3, 1), small.permute(0, 2, 3, 1)
+        samples, height, width, channels = small_last.shape
+        twos = last.view(samples, height, 2, width, 2, channels)
+        return torch.add(twos, small_last[:, :, None, :, None]).view(last.shape).permute(0, 3, 1, 2)
     samples, channels, height, width = small.shape
     twos = x.view(samples, channels, height, 2, width, 2)
     return torch.add(twos, small[:, :, :, None, :, None]).view(x.shape)

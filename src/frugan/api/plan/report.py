@@ -21,7 +21,7 @@ from frugan.wording import GIB, duration, show_size, typed_size
 
 COMPILED = (
     "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "
-    "tensors without data), fused by a model of torch's compiler; that itself took from 10 % less to 40 % more for "
+    "tensors without data), fused by a model of torch's compiler; that itself took from 30 % less to 34 % more for "
     "phases of recipes that ship (docs/compile.md): leave a margin"
 )
 """What a plan says of a compiled run."""

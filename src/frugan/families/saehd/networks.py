@@ -67,10 +67,14 @@ def spread_leaky_relu(x: Tensor, slope: float) -> Tensor:
     Returns:
         [B, C, 2·H, 2·W].
     """
-    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
-        # a graph is traced: its compiler joins them by itself, and cannot follow a result written into a view
-        return depth_to_space(F.leaky_relu(x, slope))
+    if _is_traced():  # a compiler joins them by itself, and cannot follow a result written into a view
+        return cast(Tensor, _TracedSpreadLeakyReLU.apply(x, slope))
     return cast(Tensor, _SpreadLeakyReLU.apply(x, slope))
+
+
+def _is_traced() -> bool:
+    """Whether operations become a graph, to be compiled."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 class _SpreadLeakyReLU(torch.autograd.Function):
@@ -95,6 +99,33 @@ class _SpreadLeakyReLU(torch.autograd.Function):
             _places(gradients[0]), _places(made), ctx.slope, True, grad_input=_spread(to_x)
         )
         return to_x, None
+
+
+class _TracedSpreadLeakyReLU(torch.autograd.Function):
+    """The same of operations that give what they make."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
+        made = depth_to_space(F.leaky_relu(x, slope))
+        ctx.save_for_backward(made)
+        ctx.slope = slope
+        return made
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (made,) = ctx.saved_tensors
+        return _space_to_depth(torch.ops.aten.leaky_relu_backward(gradients[0], made, ctx.slope, True)), None
+
+
+def _space_to_depth(x: Tensor) -> Tensor:
+    """The inverse of `depth_to_space` by 2: [B, C, 2·H, 2·W] -> [B, 4·C, H, W], in x's memory format."""
+    size, channels, height, width = x.shape
+    if x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+        rows = x.permute(0, 2, 3, 1).reshape(size, height // 2, 2, width // 2, 2 * channels)
+        gathered = rows.transpose(2, 3).reshape(size, height // 2, width // 2, 4 * channels)
+        return gathered.permute(0, 3, 1, 2)
+    return _places(x).permute(0, 3, 5, 1, 2, 4).reshape(size, 4 * channels, height // 2, width // 2)
 
 
 def pixel_norm(x: Tensor) -> Tensor:
@@ -407,6 +438,9 @@ def _cropped(x: Tensor, skip: Tensor) -> Tensor:
     """Cut an unpadded transposed convolution to the size of `skip`: half of what is over at the start, rounded down."""
     over = x.shape[-1] - skip.shape[-1]
     start = over // 2
+    if _is_traced():  # its gradient keeps the order of pictures in memory, where a slice's would be copied to it
+        tall, wide = (whole - start - side for whole, side in zip(x.shape[2:], skip.shape[2:], strict=True))
+        return F.pad(x, (-start, -wide, -start, -tall))
     return x[..., start : start + skip.shape[-2], start : start + skip.shape[-1]]
 
 
