@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-SIMULATED = Path(__file__).parent / "installed"
-GENERATOR = torch.Generator
+from api.small_grids import small_grids
+from cli.calling import frugan
+
+__all__ = ["frugan", "small_grids"]
+
+INSTALLED = Path(__file__).parent / "installed"
 
 
 @pytest.fixture
@@ -18,8 +22,10 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     Torch knows the device from the first test on to the end of the process.
     """
-    monkeypatch.syspath_prepend(str(SIMULATED))
+    torchs = torch.Generator
+    monkeypatch.syspath_prepend(str(INSTALLED))
     device = importlib.import_module("simcard.device")
+    torch.Generator = torchs  # type: ignore[misc]  # whose place the first import takes for good
     monkeypatch.setattr(torch, "Generator", device.Generator)
 
     def begin(**environment: object) -> Any:

@@ -24,7 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"precision": BF16},
     "saving": {"recompute": True, "offload": True, "ema_on_host": True, "optimizer_on_host": True},
 }
-SHORT = {"made-up": 7, "biggan": 211}
+SHORT = {"made-up": 41, "biggan": 401}
 LONG = {"made-up": 1, "biggan": 17, "stylegan2": 23, "saehd": 17}
 """Family -> every how manieth allocation is refused, in a step of its own."""
 
