@@ -1,12 +1,14 @@
 """The full self-test's record: written as things are found, gone on with, and never silent about what was not tried."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from doctor.made_up_card import MadeUpCard
@@ -39,13 +41,13 @@ def piece(attempt: Callable[[float], Finding | list[Finding]], name: str = "firs
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(full.torch, "__version__", TORCH)
+    monkeypatch.setattr(torch, "__version__", TORCH)
     return tmp_path / "record.json"
 
 
 def call(file: Path, *given: Piece, seconds: float = 100.0) -> dict[str, Any]:
     """A call with these pieces, and the record that it leaves."""
-    hour = Hour("card", Kept.of(file, "card", TORCH), [], full.time.perf_counter() + seconds)
+    hour = Hour("card", Kept.of(file, "card", TORCH), [], time.perf_counter() + seconds)
     for each in given:
         hour.settle(each, MadeUpCard())
     values: dict[str, Any] = json.loads(file.read_text("utf-8"))

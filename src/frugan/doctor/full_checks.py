@@ -17,15 +17,14 @@ from frugan.doctor.cards import CardTools
 from frugan.doctor.checks import EXACT_ON_CARDS, largest_difference, waiting_refused
 from frugan.doctor.finding import Finding, judged, left_out, out_of_time
 from frugan.doctor.real_size import begin_as_predicted
-from frugan.doctor.trial import FP32, Trial, Way, begin, plan_by
-from frugan.engine.accelerator.base import Accelerator
+from frugan.doctor.trial import FP32, PinnedPictures, Trial, Way, begin, plan_by
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.compiled_phases import CompiledPhases, missing_compiler
 from frugan.engine.host_memory import host_like
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName
 from frugan.engine.training import Training
-from frugan.engine.update import PictureFeed, Probe
+from frugan.engine.update import Probe
 from frugan.errors import TrainingFailed
 from frugan.files import Folders
 from frugan.memory.calibration import measure_latency
@@ -91,18 +90,6 @@ COMPILED_APART = 1e-3
 COPIED_BYTES = 256 * MIB
 
 
-@dataclass(frozen=True)
-class PinnedPictures:
-    """Pictures in memory that a card copies from by itself, as those of a training are."""
-
-    feed: PictureFeed
-    card: Accelerator
-
-    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        """As the engine asks for them."""
-        return {name: self.card.pin(each) for name, each in self.feed.take(source, stream, position, count).items()}
-
-
 class OperationCounter(WorkCounter):
     """Counts operations as those of a step without data are counted; what makes no memory is told by its kind."""
 
@@ -122,7 +109,7 @@ def launches_and_waits(sized: Sized, card: CardTools, figures: Card, left_second
     needed_seconds = 2 * (2 + period) * figures.seconds(work, FP32)
     if needed_seconds > left_seconds:
         return [out_of_time(check, sized.recipe, needed_seconds, left_seconds) for check in (WAITS, LAUNCHES)]
-    pinned = PinnedPictures(BlankPictures(subject.stages[0].sources), card.card)
+    pinned = PinnedPictures(BlankPictures(subject.stages[0].sources), device)
     trial = begin_as_predicted(subject, by, device, pictures=pinned)
     _steps(trial, 2)
     card.wait()
