@@ -80,6 +80,11 @@ def test_a_piece_that_breaks_has_failed_and_the_others_go_on(file: Path) -> None
     assert values["outcomes"][0]["line"] == "RuntimeError: CUDA error"
 
 
+def test_the_record_names_nobody(file: Path) -> None:
+    values = call(file, piece(Tried(RuntimeError(f"no such file: {Path.home() / 'kernels'}"))))
+    assert values["outcomes"][0]["line"].endswith("no such file: ~/kernels")
+
+
 def test_a_piece_that_ends_the_process_is_tried_once_more_and_then_left_alone(file: Path) -> None:
     def ends(left_seconds: float) -> Finding:
         """Look at what a process that ends here would leave."""

@@ -141,7 +141,8 @@ class Hour:
         values = record(self.device, self.findings, kept.all, seconds)
         pieces = [piece for piece, found in kept.outcomes.items() for _ in found]
         outcomes = [{**each, "piece": piece} for each, piece in zip(values["outcomes"], pieces, strict=True)]
-        return {**values, "outcomes": outcomes, "full": {"torch": str(torch.__version__), "begun": kept.begun}}
+        own = {"torch": str(torch.__version__), "begun": kept.begun}
+        return _nameless({**values, "outcomes": outcomes, "full": own})
 
     def write(self) -> None:
         """Write it whole, or not at all."""
@@ -175,6 +176,13 @@ class Hour:
         self.write()
         for each in found:
             self.tell(each)
+
+
+def _nameless(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the home folder's name, which stands in what compilers and other processes say of their files."""
+    text, home = (json.dumps(each, ensure_ascii=False) for each in (values, str(Path.home())))
+    nameless: dict[str, Any] = json.loads(text.replace(home[1:-1], "~")) if len(home) > len('"/"') else values
+    return nameless
 
 
 def run_full_self_test(
