@@ -68,6 +68,7 @@ def test_what_there_is_no_time_for_is_told_and_tried_again(file: Path) -> None:
     tried = Tried()
     values = call(file, piece(tried), piece(lambda left: out_of_time("check", "large", 1e6, left), "large"), seconds=-1)
     assert not tried.left
+    assert [each["line"] for each in values["outcomes"]] == ["the time was over before it"] * 2
     assert [each["verdict"] for each in values["outcomes"]] == ["not checked"] * 2
     values = call(file, piece(tried), piece(lambda left: out_of_time("check", "large", 1e6, left), "large"))
     assert [each["verdict"] for each in values["outcomes"]] == ["passed", "not checked"]
@@ -121,6 +122,7 @@ def test_a_person_may_stop_it_at_any_time(file: Path) -> None:
     [
         ("{", "expected a record of"),
         ('{"format": 1, "outcomes": []}', "no record of a full self-test"),
+        ('{"format": 1, "device": "card", "full": {"torch": "2.13.0"}}', "damaged"),
         ('{"format": 1, "device": "another", "full": {"torch": "2.13.0"}}', "is of another with torch 2.13.0"),
     ],
 )

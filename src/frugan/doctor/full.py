@@ -74,6 +74,7 @@ class Kept:
     file: Path
     outcomes: dict[str, list[Finding]] = field(default_factory=dict)  # by piece
     begun: dict[str, int] = field(default_factory=dict)  # piece -> calls that began it and did not come back from it
+    took: dict[str, float] = field(default_factory=dict)  # piece -> seconds
     seconds: float = 0.0  # of earlier calls
 
     @classmethod
@@ -94,17 +95,21 @@ class Kept:
             return BadInput(f"{file}: {why}; expected a record of frugan doctor --selftest --full. Name another file")
 
         values = read_json(file, other)
-        if values.get("format") != FORMAT or "full" not in values:
+        if values.get("format") != FORMAT or not isinstance(values.get("full"), dict):
             raise other("no record of a full self-test")
-        if (values["device"], values["full"]["torch"]) != (device, version):
+        if (there := (values.get("device"), values["full"].get("torch"))) != (device, version):
             raise BadInput(
-                f"{file}: is of {values['device']} with torch {values['full']['torch']}, and this is {device} with "
-                f"torch {version}: name another file"
+                f"{file}: is of {there[0]} with torch {there[1]}, and this is {device} with torch {version}: name "
+                "another file"
             )
-        kept = cls(file, begun=dict(values["full"]["begun"]), seconds=float(values["seconds"]))
-        for each in values["outcomes"]:
-            found = Finding(each["check"], each["verdict"], each["line"], None, each["figures"], each["subject"])
-            kept.outcomes.setdefault(each["piece"], []).append(found)
+        try:
+            own = values["full"]
+            kept = cls(file, begun=dict(own["begun"]), took=dict(own["seconds"]), seconds=float(values["seconds"]))
+            for each in values["outcomes"]:
+                found = Finding(each["check"], each["verdict"], each["line"], None, each["figures"], each["subject"])
+                kept.outcomes.setdefault(each["piece"], []).append(found)
+        except (LookupError, TypeError, ValueError) as error:
+            raise other(f"damaged ({type(error).__name__}: {error})") from error
         return kept
 
     def settled(self, piece: Piece) -> bool:
@@ -141,7 +146,7 @@ class Hour:
         values = record(self.device, self.findings, kept.all, seconds)
         pieces = [piece for piece, found in kept.outcomes.items() for _ in found]
         outcomes = [{**each, "piece": piece} for each, piece in zip(values["outcomes"], pieces, strict=True)]
-        own = {"torch": str(torch.__version__), "begun": kept.begun}
+        own = {"torch": str(torch.__version__), "begun": kept.begun, "seconds": kept.took}
         return _nameless({**values, "outcomes": outcomes, "full": own})
 
     def write(self) -> None:
@@ -158,16 +163,18 @@ class Hour:
             line = f"the process ended in it {TRIES} times"
             self._found(piece, [judged(piece.check, piece.subject, line, passed=False)])
         elif (left := self.left_seconds) <= 0:
-            self._found(piece, [out_of_time(piece.check, piece.subject, 0.0, left)])
+            self._found(piece, [out_of_time(piece.check, piece.subject, None, left)])
         else:
             kept.begun[piece.name] = kept.begun.get(piece.name, 0) + 1
             self.write()
+            began = time.perf_counter()
             try:
                 found = made(piece.check, piece.subject, partial(piece.attempt, left), card.device)
             except BaseException:  # it was ended from outside, and did not end the process itself
                 kept.begun.pop(piece.name)
                 self.write()
                 raise
+            kept.took[piece.name] = round(time.perf_counter() - began, 1)
             self._found(piece, found)
 
     def _found(self, piece: Piece, found: list[Finding]) -> None:

@@ -139,6 +139,7 @@ def launches_and_waits(sized: Sized, card: CardTools, figures: Card, left_second
         passed=abs(off) <= MISCOUNTED,
         predicted_operations=work.operations,
         measured_operations=measured,
+        predicted_kernels=work.operations,
         measured_kernels=kernels,
         off=off,
         limit=MISCOUNTED,

@@ -115,8 +115,11 @@ def scores(card: CardTools, left_seconds: float) -> list[Finding]:
     seconds: dict[str, float] = {}
     with TemporaryDirectory(prefix="frugan-doctor-", ignore_cleanup_errors=True) as folder:
         out = Path(folder) / "run"
-        options = TrainingOptions(device=str(card.device))
-        train(RECIPE, {"images": digits_set(32)}, out, overrides=OVERRIDES, options=options)
+        options, before = TrainingOptions(device=str(card.device)), card.card.limit_bytes
+        try:
+            train(RECIPE, {"images": digits_set(32)}, out, overrides=OVERRIDES, options=options)
+        finally:
+            card.card.limit(before)  # a training holds a card to its budget, and leaves it so
         for device in (str(card.device), "cpu"):
             asked = EvaluationOptions(("fid", "kid"), SCORED_PICTURES, "digits", device=device)
             began = time.perf_counter()
