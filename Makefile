@@ -19,13 +19,17 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# two processes of one thread each: the tests are many and small; a file's tests stay together, as they share runs
+# two processes of one thread each: the tests are many and small; a file's tests stay together, as they share runs. The
+# simulated card has processes of its own: torch takes a new device only before the first backward pass of a process
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 unit: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(PYTEST)
+	$(PYTEST) tests/simulated_card
 
 # everything, also what takes minutes: not needed for a change, but before a release
 test-long: lint types
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'long or not long' --hypothesis-profile long
+	$(PYTEST) -m 'long or not long' --hypothesis-profile long
+	$(PYTEST) -m 'long or not long' --dist load tests/simulated_card
 
 # puts one fault after the other into a copy of the code: tests that are never seen to fail prove nothing
 faults: install

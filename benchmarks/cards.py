@@ -1,19 +1,19 @@
-"""Puts the table of all self-tests on cards into docs/memory.md.
+"""Puts the tables of all self-tests on cards into docs/memory.md: what held, and each figure beside its prediction.
 
     python benchmarks/cards.py
 
-Reads benchmarks/results/cards/*.json, which `frugan doctor --selftest` writes.
+Reads benchmarks/results/cards/*.json, which `frugan doctor --selftest` writes, with `--full` or without.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from frugan.doctor.real_size import PREDICTED, TIME
 from frugan.doctor.selftest import FORMAT
 from frugan.errors import BadInput
-from frugan.wording import GIB
+from frugan.wording import GIB, duration, show_size
 
 RESULTS = Path(__file__).parent / "results" / "cards"
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
@@ -65,6 +65,50 @@ def table_of(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+MEASURED = ("taken_", "measured_")
+"""What a figure's name begins with beside the same name after "predicted_"."""
+
+
+def figures_of(records: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table of all that was measured and had been predicted; empty: nothing was."""
+    rows = [
+        f"| {_card(values)} | {each['check']} | {each['subject']} | {name.replace('_', ' ')} | "
+        f"{_shown(name, predicted)} | {_shown(name, measured)} | {_off(predicted, measured)} |"
+        for values in records
+        for each in values["outcomes"]
+        for name, predicted, measured in _pairs(each["figures"])
+    ]
+    head = ["| card | check | on | figure | predicted | measured | off |", "|---|---|---|---|---|---|---|"]
+    return "\n".join([*head, *rows]) if rows else ""
+
+
+def _pairs(figures: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
+    """Name, prediction and measurement of each figure that has both."""
+    for key, predicted in figures.items():
+        name = key.removeprefix("predicted_")
+        found = [figures[begin + name] for begin in MEASURED if figures.get(begin + name) is not None]
+        if name != key and found:
+            yield name, float(predicted), float(found[0])
+
+
+def _shown(name: str, value: float) -> str:
+    """With its unit, which the end of its name says."""
+    if name.endswith("bytes_per_s"):
+        return f"{value / 1e9:.1f} GB/s"
+    if name.endswith("bytes"):
+        return show_size(value)
+    return duration(value) if name.endswith("seconds") else f"{value:,.4g}"
+
+
+def _off(predicted: float, measured: float) -> str:
+    return f"{predicted / measured - 1:+.0%}" if measured else "-"
+
+
+def page_of(records: Sequence[Mapping[str, Any]]) -> str:
+    """Both tables."""
+    return "\n\n".join(table for table in (table_of(records), figures_of(records)) if table)
+
+
 def with_table(page: str, table: str) -> str:
     """A page with the table between its two marks.
 
@@ -99,7 +143,7 @@ def _worst(outcomes: Sequence[Mapping[str, Any]], check: str, figure: str) -> st
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(with_table(PAGE.read_text("utf-8"), table_of(read_records(RESULTS))), "utf-8")
+    PAGE.write_text(with_table(PAGE.read_text("utf-8"), page_of(read_records(RESULTS))), "utf-8")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"api", "recipe", "data", "ema_hook", "engine"},
     "__main__": {"cli"},
     "cli": {"api", "doctor", "contract", "recipe", "recipes", "data", "report"},
-    "doctor": {"api", "recipe", "families", "engine", "memory", "data", "contract"},
+    "doctor": {"api", "recipe", "families", "engine", "memory", "data", "metrics", "contract"},
     "api": {
         "recipe",
         "recipes",

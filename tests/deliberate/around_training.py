@@ -141,6 +141,20 @@ FAULTS = (
         "doctor/test_selftest.py -k waits",
     ),
     Fault(
+        "the full self-test tries again what was settled",
+        "doctor/full.py",
+        "if kept.settled(piece):",
+        "if False:",
+        "doctor/test_full.py -k second_call",
+    ),
+    Fault(
+        "the full self-test keeps silent about what there is no time for",
+        "doctor/full.py",
+        "self._found(piece, [out_of_time(piece.check, piece.subject, None, left)])",
+        "return",
+        "doctor/test_full.py -k no_time",
+    ),
+    Fault(
         "an average in one's own loop follows a step that a scaler skips",
         "ema_hook.py",
         "(found_inf == 0)",

@@ -54,8 +54,26 @@ def test_without_records_it_says_so() -> None:
 
 def test_the_page_has_the_table_of_the_folder() -> None:
     page = (ROOT / "docs" / "memory.md").read_text("utf-8")
-    table = cards.table_of(cards.read_records(ROOT / "benchmarks" / "results" / "cards"))
+    table = cards.page_of(cards.read_records(ROOT / "benchmarks" / "results" / "cards"))
     assert cards.with_table(page, table) == page, "run python benchmarks/cards.py"
+
+
+def test_every_measured_figure_stands_beside_its_prediction() -> None:
+    outcomes = [
+        judged("copies", "pinned", "…", passed=True, predicted_bytes_per_s=1e10, measured_bytes_per_s=2e10, off=-0.5),
+        judged("memory", "small", "…", passed=True, predicted_live_bytes=GIB, taken_live_bytes=2 * GIB, limit=0.1),
+        judged("waits", "small", "…", passed=True, predicted_waits=0, measured_waits=0),
+        judged("launches", "small", "…", passed=True, predicted_kernels=5, measured_kernels=None),
+    ]
+    made = [record("NVIDIA GeForce RTX 3060", FINDINGS, outcomes, 61.0)]
+    rows = cards.figures_of(made).splitlines()
+    assert rows[2:] == [
+        "| NVIDIA GeForce RTX 3060, 12 GiB | copies | pinned | bytes per s | 10.0 GB/s | 20.0 GB/s | -50% |",
+        "| NVIDIA GeForce RTX 3060, 12 GiB | memory | small | live bytes | 1.00 GiB | 2.00 GiB | -50% |",
+        "| NVIDIA GeForce RTX 3060, 12 GiB | waits | small | waits | 0 | 0 | - |",
+    ]
+    assert cards.page_of(made) == f"{cards.table_of(made)}\n\n{cards.figures_of(made)}"
+    assert cards.page_of([]) == cards.NONE_YET
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
 from frugan.engine.accelerator.base import Accelerator
 from frugan.engine.accelerator.choice import accelerator_of
@@ -207,3 +208,14 @@ def _trained(device: torch.device) -> list[Tensor]:
 def test_a_training_with_a_second_derivative_is_a_processors(card: Accelerator) -> None:
     for own, processors in zip(_trained(card.device), _trained(torch.device("cpu")), strict=True):
         assert torch.equal(own, processors)
+
+
+def test_what_a_selective_recomputation_refuses_within_a_backward_is_told(card: Accelerator) -> None:
+    def kept_products() -> Any:
+        return checkpoint.create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
+
+    x = torch.ones(3, 3, device=card.device, requires_grad=True)
+    made = checkpoint.checkpoint(lambda x: (x @ x).sin(), x, use_reentrant=False, context_fn=kept_products)
+    made.sum().backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="selective activation checkpoint"):
+        made.sum().backward()

@@ -19,6 +19,9 @@ from frugan.files import atomic_file
 from frugan.wording import count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from frugan.doctor.finding import Finding
 
 MARKS = {
@@ -36,6 +39,13 @@ def doctor(
     selftest: Annotated[
         bool, typer.Option("--selftest", help="test on this device what frugan promises, in about two minutes")
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="with --selftest: all that a card can show, worst first; again with the same record goes on"
+        ),
+    ] = False,
+    minutes: Annotated[float | None, typer.Option(help="with --full: that it may take; default: 8")] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="file for the self-test's record, to attach to an issue; default: named after the device"),
@@ -49,11 +59,17 @@ def doctor(
     Example: frugan doctor
 
     On a card that frugan has not seen: frugan doctor --selftest
+
+    On one that is lent to you for an hour: frugan doctor --selftest --full
     """
     from frugan.doctor.finding import Finding, training_is_possible
 
     if record is not None and not selftest:
         raise BadInput(f"--record {record}: only goes with --selftest")
+    if full and not selftest:
+        raise BadInput("--full: only goes with --selftest")
+    if minutes is not None and not full:
+        raise BadInput(f"--minutes {minutes:g}: only goes with --full")
     try:
         import torch  # noqa: F401
     except (ImportError, OSError) as error:
@@ -61,7 +77,7 @@ def doctor(
         findings = [Finding("versions", "impossible", f"torch cannot be loaded: {error}", cure)]
     else:
         if selftest:
-            _selftest(device, out, record, as_json=as_json)
+            _selftest(device, out, record, minutes, full=full, as_json=as_json)
             return
         from frugan.doctor.machine import examine
 
@@ -75,8 +91,11 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bool) -> None:
+def _selftest(
+    device: str, out: Path | None, record: Path | None, minutes: float | None, *, full: bool, as_json: bool
+) -> None:
     from frugan.doctor.finding import training_is_possible
+    from frugan.doctor.full import MINUTES, run_full_self_test
     from frugan.doctor.selftest import run_self_test
 
     err = Console(stderr=True, highlight=False)
@@ -85,8 +104,14 @@ def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bo
         text = f"{outcome.state}: {outcome.name} ({outcome.subject})"
         err.print(text, markup=False, soft_wrap=True, style="bold red" if outcome.state == "failed" else "dim")
 
-    result = run_self_test(device, out, say=say, tell=tell)
-    file = record or Path(f"selftest-{re.sub('[^a-z0-9]+', '-', result.device.lower())}.json")
+    def file_of(name: str) -> Path:
+        return record or Path(f"selftest-{'full-' if full else ''}{re.sub('[^a-z0-9]+', '-', name.lower())}.json")
+
+    if full:
+        result = run_full_self_test(device, out, file_of, MINUTES if minutes is None else minutes, say=say, tell=tell)
+    else:
+        result = run_self_test(device, out, say=say, tell=tell)
+    file = file_of(result.device)
     possible = training_is_possible(result.findings)
     if as_json:
         print_json(result.record)
@@ -95,11 +120,16 @@ def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bo
         _print_outcomes(result.outcomes)
         said = "everything that was checked is as it should be" if result.passed else "see what failed above"
         print(f"\nSelf-test on {result.device}, {result.record['seconds']:.0f} s: {said}.")
-    with nullcontext(file) if file.exists() and not file.is_file() else atomic_file(file) as place:  # a pipe stays one
-        place.write_text(json.dumps(result.record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if not full:  # that one is written as things are found
+        _write(result.record, file)
     say(f"{file} has all of it; please attach it when you report something")
     if not (result.passed and possible):
         raise typer.Exit(FAILED)
+
+
+def _write(record: "Mapping[str, Any]", file: Path) -> None:
+    with nullcontext(file) if file.exists() and not file.is_file() else atomic_file(file) as place:  # a pipe stays one
+        place.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _print_outcomes(outcomes: "list[Finding]") -> None:

@@ -348,7 +348,8 @@ def memory_finding(device: torch.device, driver: Driver, system: str | None = No
     except RuntimeError as error:
         reason, cure = _trouble(error)
         return finding("card memory", f"{device} does not work: {reason}", cure)
-    physical = in_our_order(driver)[device.index or 0]
+    # the driver's cards are CUDA's; another kind is not among them
+    physical = in_our_order(driver)[device.index or 0] if device.type == Cuda.kind else None
     others = physical.used_bytes if physical is not None else None
     line = f"{show_size(whole)} in all, {show_size(free)} free, {show_size(max(0, usable))} of it to plan with"
     cures = []
@@ -375,21 +376,28 @@ def memory_finding(device: torch.device, driver: Driver, system: str | None = No
     )
 
 
-def calibration_finding(device: torch.device, folder: Path) -> Finding:
+CALIBRATE = "frugan plan RECIPE --calibrate"
+"""What measures a card anew."""
+
+
+def calibration_finding(device: torch.device, folder: Path, *, measures: bool = True) -> Finding:
     """What the planner counts for CUDA itself and its libraries; measured now if it never was.
 
     Args:
         folder: where measurements are kept.
+        measures: whether there is time for it.
     """
     card = load_calibration(accelerator_of(device).name, folder)
     when = "measured before"
+    if card is None and not measures:
+        return finding("planner", "not measured, for want of time: the planner guesses", CALIBRATE)
     if card is None:
         try:
             card = calibrate(device)
         except RuntimeError as error:
             reason, cure = _trouble(error)
             line = f"not measured ({reason}): the planner guesses"
-            return finding("planner", line, f"{cure}; then: frugan plan RECIPE --calibrate")
+            return finding("planner", line, f"{cure}; then: {CALIBRATE}")
         when = "measured now"
         try:
             save_calibration(card, folder)
@@ -403,9 +411,7 @@ def calibration_finding(device: torch.device, folder: Path) -> Finding:
     return finding(
         "planner",
         line,
-        "other programs took memory while it was measured: close them, then frugan plan RECIPE --calibrate"
-        if doubtful
-        else None,
+        f"other programs took memory while it was measured: close them, then {CALIBRATE}" if doubtful else None,
         context_bytes=card.context_bytes,
         workspace_bytes=card.workspace_bytes,
         macs_per_s=dict(card.macs_per_s),

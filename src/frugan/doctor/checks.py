@@ -13,7 +13,17 @@ from torch import Tensor
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.doctor.cards import CardTools
 from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out
-from frugan.doctor.trial import FP32, Way, begin, half_precisions
+from frugan.doctor.trial import (
+    FP32,
+    STREAMS_SEED,
+    HostDraws,
+    MadePictures,
+    PinnedPictures,
+    Trial,
+    Way,
+    begin,
+    half_precisions,
+)
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -69,19 +79,14 @@ LEAST_FIRST_STEPS = 2
 
 def waits_on_a_card(subject: Training, card: CardTools, precision: Precision = FP32) -> Finding:
     """A step on a card in which torch refuses whatever waits."""
-    trial = begin(subject, Way(card.device, precision))
+    pictures = PinnedPictures(MadePictures(subject.stages[0].sources), card.device)
+    trial = begin(subject, Way(card.device, precision), feeds=(pictures, HostDraws(STREAMS_SEED)))
     for step in range(MOST_FIRST_STEPS):
         trial.run()
         if step + 1 >= LEAST_FIRST_STEPS and all(scale.found for scale in trial.state.loss_scales.values()):
             break
     card.wait()
-    refusal = None
-    try:
-        with card.refusing_to_wait():
-            readout = Readout.start(trial.state.step, trial.run(), {})
-        readout.read()
-    except RuntimeError as error:
-        refusal = f"{first_line(error)} ({_where(error)})"
+    refusal = waiting_refused(card, trial)
     return judged(
         WAITS,
         subject.family,
@@ -90,6 +95,20 @@ def waits_on_a_card(subject: Training, card: CardTools, precision: Precision = F
         found=[refusal] if refusal else [],
         beside="a card",
     )
+
+
+def waiting_refused(card: CardTools, trial: Trial, steps: int = 1) -> str | None:
+    """What torch says, and where, of steps in which it refuses whatever waits; None: nothing does."""
+    readouts = []
+    try:
+        with card.refusing_to_wait():
+            for _ in range(steps):
+                readouts.append(Readout.start(trial.state.step, trial.run(), {}))  # noqa: PERF401  (torn off midway)
+        for readout in readouts:
+            readout.read()
+    except RuntimeError as error:
+        return f"{first_line(error)} ({_where(error)})"
+    return None
 
 
 def _where(error: RuntimeError) -> str:

@@ -51,6 +51,19 @@ def left_out(check: str, subject: str, why: str) -> Finding:
     return Finding(check, "not checked", why, subject=subject)
 
 
+def out_of_time(check: str, subject: str, needed_seconds: float | None, left_seconds: float) -> Finding:
+    """Of a check that there is no time for now; another call makes it.
+
+    Args:
+        needed_seconds: None: the time is over.
+    """
+    line, values = "the time was over before it", {"left_seconds": round(left_seconds, 1)}
+    if needed_seconds is not None:
+        line = f"takes about {needed_seconds:.0f} s, and {max(0.0, left_seconds):.0f} s are left"
+        values["needed_seconds"] = round(needed_seconds, 1)
+    return Finding(check, "not checked", line, None, values, subject)
+
+
 Check = Callable[[], Finding | list[Finding]]
 """A check of the self-test, to be made."""
 

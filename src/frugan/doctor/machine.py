@@ -283,6 +283,7 @@ def examine(
     *,
     driver: Driver | None = None,
     environment: Mapping[str, str] = os.environ,
+    measures: bool = True,
     say: Say = quiet,
 ) -> list[Finding]:
     """Look at this machine.
@@ -292,6 +293,7 @@ def examine(
         runs: folder that runs will be written to; None: the usual one.
         driver: what the driver says; None: it is asked.
         environment: variables.
+        measures: whether there is time to measure a card that was never measured.
         say: is told what takes long.
 
     Returns:
@@ -308,8 +310,9 @@ def examine(
         memory = memory_finding(chosen, asked)
         findings.append(memory)
         if memory.values:  # else it does not work, or has no room
-            say("measuring what CUDA and its libraries take, in about ten seconds the first time")
-            findings.append(calibration_finding(chosen, folders.cache))
+            if measures:
+                say("measuring what CUDA and its libraries take, in about ten seconds the first time")
+            findings.append(calibration_finding(chosen, folders.cache, measures=measures))
     cards = Cuda.count()
     return [
         *findings,

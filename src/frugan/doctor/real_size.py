@@ -1,5 +1,6 @@
 """A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,15 +11,16 @@ import torch
 
 from frugan.api.setup import training_of
 from frugan.doctor.cards import CardTools, MeasuredMemory
-from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out
-from frugan.doctor.trial import STREAMS_SEED, Trial, Way, begin, plan_by
+from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out, out_of_time
+from frugan.doctor.trial import STREAMS_SEED, CountedCopies, Trial, Way, plan_by
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
 from frugan.engine.streams import Streams
 from frugan.engine.training import Training
-from frugan.engine.update import Probe
+from frugan.engine.update import Backward, PictureFeed, forward_and_backward
 from frugan.errors import TrainingFailed
 from frugan.memory.cards import TIME_ERROR, Card
+from frugan.memory.plan_space import SaverName
 from frugan.memory.prediction import BlankPictures, Prediction, predict
 from frugan.recipe.loading import load_recipe
 from frugan.wording import first_line, show_size
@@ -69,21 +71,35 @@ def real_size_checks(family: str, card: CardTools | None, figures: Card | None) 
         yield check, family, partial(left_out, check, family, why)
 
 
-def real_size_on_a_card(subject: Training, card: CardTools, figures: Card, precision: Precision) -> list[Finding]:
+def real_size_on_a_card(
+    subject: Training,
+    card: CardTools,
+    figures: Card,
+    precision: Precision,
+    *,
+    saver: SaverName | None = None,
+    left_seconds: float = math.inf,
+) -> list[Finding]:
     """A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into.
 
     Args:
         figures: what is known of the card.
+        saver: beside the smaller micro-batch; None: none.
+        left_seconds: time that there is.
     """
-    way = Way(card.device, precision, micro_batch=subject.micro_batch)
+    way = Way(card.device, precision, saver=saver, micro_batch=subject.micro_batch)
     plan = plan_by(subject, subject.build("meta"), way)
     predicted = predict(subject, plan, "cuda", subject.stages[0])
-    expected = predicted.reserved_bytes + figures.workspace_bytes
+    expected, checks = predicted.reserved_bytes + figures.workspace_bytes, (PREDICTED, TIME, RUNS_OUT)
     if expected > card.room_bytes():
         why = f"takes {show_size(expected)}, and there is room for {show_size(card.room_bytes())}"
-        return [left_out(check, subject.name, why) for check in (PREDICTED, TIME, RUNS_OUT)]
+        return [left_out(check, subject.name, why) for check in checks]
+    steps = 2 * MEASURED_STEPS + CAPPED_STEPS + _period(subject)  # of those under the cap some are repeated
+    needed_seconds = steps * figures.seconds(predicted.work, precision)
+    if needed_seconds > left_seconds:
+        return [out_of_time(check, subject.name, needed_seconds, left_seconds) for check in checks]
     with card.watched() as taken:
-        trial = _begin(subject, way)
+        trial = begin_as_predicted(subject, plan, card.device)
         for _ in range(MEASURED_STEPS):
             trial.step.run(trial.state, plan, count_zeros=True)
     outcomes = [judge_memory(subject.name, predicted, taken, figures)]
@@ -100,13 +116,27 @@ def real_size_on_a_card(subject: Training, card: CardTools, figures: Card, preci
     return outcomes
 
 
-def _begin(subject: Training, way: Way) -> Trial:
-    """As it was predicted: by blank pictures, random inputs of the card's own, and steps that are not repeated."""
-    feeds = BlankPictures(subject.stages[0].sources), Streams(STREAMS_SEED)
-    trial = begin(subject, way, Probe(), feeds)
-    for scale in trial.state.loss_scales.values():
+def begin_as_predicted(
+    subject: Training,
+    plan: Plan,
+    device: torch.device,
+    *,
+    backward: Backward = forward_and_backward,
+    pictures: PictureFeed | None = None,
+) -> Trial:
+    """A training as it was predicted: random inputs of the card's own, and steps that are not repeated.
+
+    Args:
+        backward: of one micro-batch: as written, or compiled.
+        pictures: None: blank ones.
+    """
+    networks = {name: network.to(device) for name, network in subject.make().items()}
+    blank = BlankPictures(subject.stages[0].sources)
+    step = subject.step(pictures or blank, Streams(STREAMS_SEED), backward=backward)
+    state = subject.state(plan, device, networks=networks)
+    for scale in state.loss_scales.values():
         scale.found = True
-    return trial
+    return Trial(state, step, plan, CountedCopies())
 
 
 def judge_memory(name: str, predicted: Prediction, taken: MeasuredMemory, figures: Card) -> Finding:
@@ -156,9 +186,14 @@ def judge_time(name: str, predicted_seconds: float, measured_seconds: float) -> 
     )
 
 
+def _period(subject: Training) -> int:
+    """Steps after which phases come round again, and no fewer than are worth timing."""
+    return max(MEASURED_STEPS, *(phase.every for phase in subject.stages[0].phases))
+
+
 def _time(subject: Training, trial: Trial, card: CardTools) -> float | None:
     """Seconds of an average step, over as many as there are between two updates of the rarest phase; None: too many."""
-    period = max(MEASURED_STEPS, *(phase.every for phase in subject.stages[0].phases))
+    period = _period(subject)
     card.wait()
     began = time.perf_counter()
     for _ in range(period):

@@ -112,14 +112,14 @@ def self_test(
     outcomes: list[Finding] = []
     for name, family in families.items():
         for label, check in family_checks(tiny_subject(family), device, card):
-            outcomes += _made(label, name, check, device, tell)
+            outcomes += made(label, name, check, device, tell)
     for name in families:
         for label, recipe, check in real_size_checks(name, card, figures):
-            outcomes += _made(label, recipe, check, device, tell)
+            outcomes += made(label, recipe, check, device, tell)
     return outcomes
 
 
-def _made(label: str, subject: str, check: Check, device: torch.device, tell: Tell) -> list[Finding]:
+def made(label: str, subject: str, check: Check, device: torch.device, tell: Tell = quiet) -> list[Finding]:
     """Make a check; one that breaks has failed."""
     began = time.perf_counter()
     try:

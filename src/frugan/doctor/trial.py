@@ -43,6 +43,19 @@ class MadePictures:
         return {name: _filled(blank[0], need, random) for name, blank in need.blank(1).items()}
 
 
+@dataclass(frozen=True)
+class PinnedPictures:
+    """Pictures in memory that a card copies from by itself, as those of a training are."""
+
+    feed: PictureFeed
+    device: torch.device  # the card
+
+    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
+        """As the engine asks for them."""
+        own = accelerator_of(self.device)
+        return {name: own.pin(each) for name, each in self.feed.take(source, stream, position, count).items()}
+
+
 def _filled(blank: Tensor, need: SourceSpec, random: torch.Generator) -> Tensor:
     if blank.dtype == torch.uint8:
         return torch.randint(256, blank.shape, generator=random, dtype=torch.uint8)

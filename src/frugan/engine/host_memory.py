@@ -212,8 +212,9 @@ class HostCopies:
         free = self._free.setdefault(size_bytes, [])
         like = torch.empty(size_bytes, dtype=torch.uint8, device="meta")
         block = free.pop() if free else self._pinned(like, tensor.device)
-        dense = torch.empty_like(tensor, device="meta").stride()  # a slice of a larger tensor has gaps
-        there = block[: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, dense)
+        # a part of a larger tensor, such as noise images drawn at once, has that one's strides, and only its own bytes
+        stride = torch.empty_like(tensor, device="meta").stride()
+        there = block[: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, stride)
         weakref.finalize(there, free.append, block)
         return there
 

@@ -116,7 +116,7 @@ def calibrate(device: torch.device) -> Card:
         bytes_per_s=bytes_per_s,
         host_bytes_per_s=_host_bytes_per_s(device) if own.is_card else bytes_per_s,
         seconds_per_kernel=per_kernel,
-        seconds_per_operation=_seconds_per_operation(device),
+        seconds_per_operation=seconds_per_operation(device),
         context_bytes=_context_bytes(device) if own.is_card else 0,
         workspace_bytes=workspace_bytes,
         source="measured",
@@ -157,7 +157,7 @@ def _file(name: str, folder: Path) -> Path:
     return folder / f"calibration-{''.join(c if c.isalnum() else '-' for c in name.lower())}.json"
 
 
-def _seconds_per_operation(device: torch.device) -> float:
+def seconds_per_operation(device: torch.device) -> float:
     """Of a step so small that it is all waiting for the host: forward, backward and all that Python does for them."""
     layers = [module for _ in range(32) for module in (nn.Conv2d(8, 8, 3, padding=1), nn.LeakyReLU())]
     network, x = nn.Sequential(*layers).to(device), torch.zeros(1, 8, 8, 8, device=device)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import checkpoint
 from torch.utils.backend_registration import _DummyDeviceGuard
 
 
@@ -39,6 +40,10 @@ class Backward:
                 self.failure = error
             raise
 
+    def kept(self, dispatch: Callable[..., Any]) -> Callable[..., Any]:
+        """A mode's way to do operations, whose errors are kept."""
+        return lambda *args, **kwargs: self.keeping(lambda: dispatch(*args, **kwargs))
+
     def watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Torch's way into the engine, which tells what failed inside."""
 
@@ -63,4 +68,7 @@ def watch_backward() -> Backward:
     backward = Backward()
     run = backward.watched(torch.autograd.graph._engine_run_backward)
     torch.autograd.graph._engine_run_backward = torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
+    # what a selective recomputation refuses, it refuses before an operation comes to the card
+    for mode in (checkpoint._CachingTorchDispatchMode, checkpoint._CachedTorchDispatchMode):
+        mode.__torch_dispatch__ = backward.kept(mode.__torch_dispatch__)  # type: ignore[method-assign]
     return backward

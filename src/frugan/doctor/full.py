@@ -1,0 +1,317 @@
+"""The full self-test: all that a first card can settle in some minutes, worst first, with a record that goes on."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from frugan.api.devices import use_device
+from frugan.api.progress import Say, quiet
+from frugan.doctor.cards import CardTools, ask_driver, tools_of
+from frugan.doctor.checks import SAME_STEP, family_checks
+from frugan.doctor.finding import Check, Finding, judged, out_of_time
+from frugan.doctor.full_checks import (
+    COUNTED,
+    EIGHT,
+    LARGE_HELD,
+    SMALL_HELD,
+    Sized,
+    compiled_and_as_graphs,
+    copies,
+    held_under_a_limit,
+    launches_and_waits,
+    same_weights_after_running_out,
+)
+from frugan.doctor.machine import examine
+from frugan.doctor.real_size import real_size_on_a_card
+from frugan.doctor.selftest import FORMAT, SelfTest, Tell, made, record
+from frugan.doctor.trial import FP32, half_precisions, tiny_subject
+from frugan.doctor.whole_runs import features, scores, two_ranks
+from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.device import disable_reduced_precision
+from frugan.engine.precision import DTYPES, resolve_precision
+from frugan.errors import BadInput
+from frugan.families import families
+from frugan.files import Folders, atomic_file, read_json
+from frugan.memory.calibration import choose_card, load_calibration, measure_latency, seconds_per_operation
+from frugan.memory.cards import Card
+
+MINUTES = 8.0
+"""That it takes at most, but for the piece that is under way."""
+CALIBRATION_MACS = 2.5e12
+"""Of `calibrate`, in each precision: mostly three products of matrices of 8192 rows."""
+MOST_OF_IT = 0.25
+"""Share of the time that measuring a card may take."""
+LOOKED_AT = {"side": 256, "most": 4096}
+LONG_ENOUGH_SECONDS = 2e-3
+TRIES = 2
+"""Times that a piece may end the process before it is left alone."""
+NUMBERS = (SAME_STEP, "fp32 against float64", "fp16 against fp32", "bf16 against fp32")
+
+Try = Callable[[float], Finding | list[Finding]]
+"""Is given the seconds that are left."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is tried and recorded at once."""
+
+    name: str  # tells it from the others: a second call leaves out what a first one has settled
+    check: str  # its first one's name, if it breaks
+    subject: str
+    attempt: Try
+
+
+@dataclass
+class Kept:
+    """What a record has of earlier calls, and of this one so far."""
+
+    file: Path
+    outcomes: dict[str, list[Finding]] = field(default_factory=dict)  # by piece
+    begun: dict[str, int] = field(default_factory=dict)  # piece -> calls that began it and did not come back from it
+    took: dict[str, float] = field(default_factory=dict)  # piece -> seconds
+    seconds: float = 0.0  # of earlier calls
+
+    @classmethod
+    def of(cls, file: Path, device: str, version: str) -> "Kept":
+        """What a file has of a device; nothing where there is no such file.
+
+        Args:
+            device: its name.
+            version: torch's.
+
+        Raises:
+            BadInput: the file is another one, or of another device or torch.
+        """
+        if not file.exists():
+            return cls(file)
+
+        def other(why: str) -> BadInput:
+            return BadInput(f"{file}: {why}; expected a record of frugan doctor --selftest --full. Name another file")
+
+        values = read_json(file, other)
+        if values.get("format") != FORMAT or not isinstance(values.get("full"), dict):
+            raise other("no record of a full self-test")
+        if (there := (values.get("device"), values["full"].get("torch"))) != (device, version):
+            raise BadInput(
+                f"{file}: is of {there[0]} with torch {there[1]}, and this is {device} with torch {version}: name "
+                "another file"
+            )
+        try:
+            own = values["full"]
+            kept = cls(file, begun=dict(own["begun"]), took=dict(own["seconds"]), seconds=float(values["seconds"]))
+            for each in values["outcomes"]:
+                found = Finding(each["check"], each["verdict"], each["line"], None, each["figures"], each["subject"])
+                kept.outcomes.setdefault(each["piece"], []).append(found)
+        except (LookupError, TypeError, ValueError) as error:
+            raise other(f"damaged ({type(error).__name__}: {error})") from error
+        return kept
+
+    def settled(self, piece: Piece) -> bool:
+        """Whether nothing of a piece is left to be tried."""
+        found = self.outcomes.get(piece.name)
+        return found is not None and not any("left_seconds" in each.values for each in found)
+
+    @property
+    def all(self) -> list[Finding]:
+        """Every outcome."""
+        return [each for found in self.outcomes.values() for each in found]
+
+
+@dataclass
+class Hour:
+    """A card lent for a while, and what there is to write about it."""
+
+    device: str  # its name
+    kept: Kept
+    findings: list[Finding]  # about the machine
+    end: float  # of the time, by the clock of `time.perf_counter`
+    tell: Tell = quiet
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def left_seconds(self) -> float:
+        """Until the time is over."""
+        return self.end - time.perf_counter()
+
+    def record(self) -> dict[str, Any]:
+        """What is written: that of a self-test, and what a second call needs."""
+        kept = self.kept
+        seconds = kept.seconds + time.perf_counter() - self.began
+        values = record(self.device, self.findings, kept.all, seconds)
+        pieces = [piece for piece, found in kept.outcomes.items() for _ in found]
+        outcomes = [{**each, "piece": piece} for each, piece in zip(values["outcomes"], pieces, strict=True)]
+        own = {"torch": str(torch.__version__), "begun": kept.begun, "seconds": kept.took}
+        return _nameless({**values, "outcomes": outcomes, "full": own})
+
+    def write(self) -> None:
+        """Write it whole, or not at all."""
+        with atomic_file(self.kept.file) as beside:
+            beside.write_text(json.dumps(self.record(), indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+    def settle(self, piece: Piece, card: CardTools) -> None:
+        """Try a piece, unless that is done, or there is no time for it, or it ends the process every time."""
+        kept = self.kept
+        if kept.settled(piece):
+            return
+        if kept.begun.get(piece.name, 0) >= TRIES:
+            line = f"the process ended in it {TRIES} times"
+            self._found(piece, [judged(piece.check, piece.subject, line, passed=False)])
+        elif (left := self.left_seconds) <= 0:
+            self._found(piece, [out_of_time(piece.check, piece.subject, None, left)])
+        else:
+            kept.begun[piece.name] = kept.begun.get(piece.name, 0) + 1
+            self.write()
+            began = time.perf_counter()
+            try:
+                found = made(piece.check, piece.subject, partial(piece.attempt, left), card.device)
+            except BaseException:  # it was ended from outside, and did not end the process itself
+                kept.begun.pop(piece.name)
+                self.write()
+                raise
+            kept.took[piece.name] = round(time.perf_counter() - began, 1)
+            self._found(piece, found)
+
+    def _found(self, piece: Piece, found: list[Finding]) -> None:
+        self.kept.begun.pop(piece.name, None)
+        self.kept.outcomes[piece.name] = found
+        self.write()
+        for each in found:
+            self.tell(each)
+
+
+def _nameless(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the home folder's name, which stands in what compilers and other processes say of their files."""
+    text, home = (json.dumps(each, ensure_ascii=False) for each in (values, str(Path.home())))
+    nameless: dict[str, Any] = json.loads(text.replace(home[1:-1], "~")) if len(home) > len('"/"') else values
+    return nameless
+
+
+def run_full_self_test(
+    device: str,
+    runs: Path | None,
+    file: Callable[[str], Path],
+    minutes: float = MINUTES,
+    *,
+    say: Say = quiet,
+    tell: Tell = quiet,
+) -> SelfTest:
+    """Try on a card all that only a card can show, worst first, and write each thing down as it is found.
+
+    Args:
+        device: auto, cuda or cuda:N.
+        runs: folder that runs will be written to; None: the usual one.
+        file: of the record, by the device's name; one that is there is gone on with.
+        minutes: that it may take.
+        say: is told what takes long.
+        tell: is given each outcome as it is found.
+
+    Raises:
+        BadInput: no such device, or no card; the file is another one.
+    """
+    if not (minutes > 0):
+        raise BadInput(f"--minutes {minutes}: expected more than 0, such as {MINUTES:.0f}")
+    end = time.perf_counter() + 60 * minutes
+    driver = ask_driver()  # before CUDA is set up, and takes memory itself
+    chosen, _ = use_device(device)
+    card = tools_of(chosen)
+    if card is None:
+        raise BadInput(
+            f"--full: tries what only a card can show, and this is {chosen}; --selftest alone tries the rest"
+        )
+    name = accelerator_of(chosen).name
+    kept = Kept.of(file(name), name, str(torch.__version__))
+    disable_reduced_precision()
+    figures = load_calibration(name, Folders.from_environment().cache)
+    if figures is None:
+        say("looking how fast the card is")
+        figures = at_a_look(card)
+    measures = CALIBRATION_MACS * sum(1 / each for each in figures.macs_per_s.values()) < 60 * minutes * MOST_OF_IT
+    findings = examine(device, runs, driver=driver, measures=measures, say=say)
+    figures = load_calibration(name, Folders.from_environment().cache) or figures
+    hour = Hour(name, kept, findings, end, tell)
+    for piece in pieces(card, figures):
+        hour.settle(piece, card)
+        if not _answers(card):
+            say(f"{chosen} answers this process no more; the same command goes on where this one stopped")
+            break
+    hour.write()
+    return SelfTest(name, findings, kept.all, hour.record())
+
+
+def _answers(card: CardTools) -> bool:
+    """Whether a card still does what it is given: after some faults it serves a process no more."""
+    try:
+        torch.zeros(1, device=card.device).add_(1)
+        card.wait()
+    except RuntimeError:
+        return False
+    return True
+
+
+def at_a_look(card: CardTools) -> Card:
+    """What a card that was never measured reaches, from a second's work: enough to see what there is time for."""
+    device = card.device
+    reached = {each.name: _macs_per_s(each.dtype, device) for each in (FP32, *half_precisions(device))}
+    of_all = {name: min(reached.values()) for name in DTYPES} | reached
+    operation_seconds = seconds_per_operation(device)
+    return replace(choose_card(None, device), macs_per_s=of_all, seconds_per_operation=operation_seconds)
+
+
+def _macs_per_s(dtype: torch.dtype, device: torch.device) -> float:
+    """By products of matrices that double until one takes long enough to be timed."""
+    side = LOOKED_AT["side"]
+    while True:
+        a = torch.full((side, side), 0.5, dtype=dtype, device=device)
+        seconds = measure_latency(partial(torch.mm, a, a), device, budget_seconds=0.1)
+        if seconds > LONG_ENOUGH_SECONDS or side >= LOOKED_AT["most"]:
+            return side**3 / seconds
+        side *= 2
+
+
+def pieces(card: CardTools, figures: Card) -> Iterator[Piece]:
+    """What is tried, in this order.
+
+    Args:
+        figures: what is known of the card.
+    """
+    numbers, others = list[Piece](), list[Piece]()
+    for name, family in families().items():
+        for number, (label, check) in enumerate(family_checks(tiny_subject(family), card.device, card)):
+            piece = Piece(f"{name}: {label or number}", label, name, _whenever(check))
+            (numbers if label in NUMBERS else others).append(piece)
+    yield from numbers
+    yield from (_recipe(sized, card, figures) for sized in EIGHT)
+    for sized in COUNTED:
+        counted = partial(launches_and_waits, sized, card, figures)
+        yield Piece(f"launches {sized.recipe}", "launches and waits", sized.recipe, counted)
+    for sized, large in ((LARGE_HELD, True), (SMALL_HELD, False)):
+        held = partial(held_under_a_limit, sized, card, figures, large=large)
+        yield Piece(f"held {sized.recipe}", "held under a limit", sized.recipe, held)
+    yield Piece("runs out", "out of memory under a limit", "biggan", partial(same_weights_after_running_out, card))
+    yield Piece("compiled", "compiled, and as graphs", "biggan", partial(compiled_and_as_graphs, card, figures))
+    yield Piece("ranks", "two ranks train as one", "biggan", partial(two_ranks, card))
+    yield Piece("scores", "scores as on the processor", "biggan", partial(scores, card))
+    yield Piece("features", "features of pictures", "Inception", partial(features, card, figures))
+    yield Piece("copies", "copies to and from the host", "the card", partial(copies, card, figures))
+    yield from others
+
+
+def _whenever(check: Check) -> Try:
+    """A check so small that there is always time for it."""
+    return lambda _: check()
+
+
+def _recipe(sized: Sized, card: CardTools, figures: Card) -> Piece:
+    def attempt(left_seconds: float) -> list[Finding]:
+        precision = resolve_precision(sized.precision, card.device)
+        return real_size_on_a_card(
+            sized.training, card, figures, precision, saver=sized.saver, left_seconds=left_seconds
+        )
+
+    return Piece(f"recipe {sized.recipe}", "recipe of ordinary size", sized.recipe, attempt)
