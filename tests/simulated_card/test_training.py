@@ -98,3 +98,25 @@ def test_a_step_lets_the_host_wait_for_nothing(family: Family, saving: str, card
             Readout.start(rig.state.step, results, {})
     expected = {"event"} if settings.get("ema_on_host") else set()
     assert set(waits) == expected
+
+
+@pytest.mark.parametrize("saving", ["on the host", "offload"])
+def test_a_second_card_trains_alone(saving: str, cards: Cards, limit: Limit) -> None:
+    """Torch's current card stays the first."""
+    limit("bytes sent to the host", 1)
+    settings: Any = SAVINGS[saving]
+    _, first = trained(MadeUpFamily(), CARD, 1, **settings)
+    memories = cards(SIMCARD_COUNT=2).memory
+    _, second = trained(MadeUpFamily(), torch.device("simcard", 1), 1, **settings)
+    assert memories[0].allocations == 0
+    assert_same(second, first)
+
+
+def test_a_steps_numbers_are_read_when_they_are_there(cards: Cards) -> None:
+    seen = []
+    for device in (CPU, CARD):
+        rig, _ = trained(MadeUpFamily(), device, 1)
+        readout = Readout.start(1, rig.step.run(rig.state, rig.plan), {})
+        rig.step.run(rig.state, rig.plan)  # the host is a step ahead
+        seen.append(readout.read())
+    assert seen[0] == seen[1]

@@ -19,6 +19,7 @@ from frugan.doctor.finding import Finding, judged, left_out, out_of_time
 from frugan.doctor.real_size import begin_as_predicted
 from frugan.doctor.trial import FP32, PinnedPictures, Trial, Way, begin, plan_by
 from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.compiled_phases import CompiledPhases, missing_compiler
 from frugan.engine.host_memory import host_like
 from frugan.engine.plan import Plan
@@ -149,11 +150,12 @@ def launches_and_waits(sized: Sized, card: CardTools, figures: Card, left_second
 
 def _kernels(trial: Trial, steps: int) -> float | None:
     """Kernels that a card runs in a step; None: torch's profiler does not see them."""
-    if ProfilerActivity.CUDA not in supported_activities() or trial.state.device.type != "cuda":
+    own = accelerator_of(trial.state.device)
+    if ProfilerActivity.CUDA not in supported_activities() or own.kind != Cuda.kind:
         return None
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         _steps(trial, steps)
-        accelerator_of(trial.state.device).synchronize()
+        own.synchronize()
     kernels = sum(event.device_type.name == "CUDA" for event in seen.events() or ())
     return float(kernels) / steps
 

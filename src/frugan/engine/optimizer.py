@@ -202,7 +202,7 @@ class Adam(Optimizer, torch.optim.Adam):
             self._step_parameter_by_parameter()
         else:
             self.step()
-        self.found_inf = None  # no update leaves more behind than another
+        del self.found_inf  # no update leaves more behind than another
 
     def _step_parameter_by_parameter(self) -> None:
         """One step whose statistics lie in host memory: each comes over, moves and goes back.

@@ -135,6 +135,10 @@ class CardTensor(Tensor):
         found: CardTensor = memo[id(self)]
         return found
 
+    def tolist(self) -> Any:
+        """As torch's, which has none for classes of Python's: the host waits."""
+        return self.cpu().tolist()
+
     @property
     def data(self) -> Tensor:
         """As torch's."""

@@ -1,0 +1,175 @@
+"""Faults that show on a card alone, where work is queued, memory is its own and the host does not wait."""
+
+from deliberate.fault import Fault
+
+BITS = "simulated_card/test_training.py -k 'as_a_processor'"
+WAITS = "simulated_card/test_training.py -k 'wait_for_nothing'"
+MEMORY = "simulated_card/test_out_of_memory.py -k 'made-up'"
+PEAKS = "simulated_card/test_peaks.py -k 'byte'"
+SECOND = "simulated_card/test_training.py -k 'second_card'"
+
+FAULTS = (
+    # what is waited for, and what is not
+    Fault(
+        "averages do not wait for weights on their way to the host",
+        "engine/ema.py",
+        "        accelerator_of(accepted.device).queued_so_far().synchronize()\n",
+        "",
+        BITS,
+    ),
+    Fault(
+        "a step's numbers are read while they are on their way",
+        "engine/step_log.py",
+        "        self.arrived.synchronize()\n",
+        "",
+        "simulated_card/test_training.py -k 'numbers'",
+    ),
+    Fault(
+        "a step's numbers are noted as there before they are copied",
+        "engine/step_log.py",
+        "        if device.is_card:\n"
+        '            packed = host_like(packed, "a step\'s numbers").copy_(packed, non_blocking=True)\n'
+        "        return cls(step, results, tuple(numbers), packed, device.queued_so_far())",
+        "        there = device.queued_so_far()\n"
+        "        if device.is_card:\n"
+        '            packed = host_like(packed, "a step\'s numbers").copy_(packed, non_blocking=True)\n'
+        "        return cls(step, results, tuple(numbers), packed, there)",
+        "simulated_card/test_training.py -k 'numbers'",
+    ),
+    Fault(
+        "host memory of offload is used again while it is needed",
+        "engine/host_memory.py",
+        "        weakref.finalize(there, free.append, block)\n",
+        "        free.append(block)\n",
+        BITS,
+    ),
+    # where the host waits
+    Fault(
+        "the host looks at the verdict of each update",
+        "engine/update.py",
+        "state.skipped[result.phase] += ~result.accepted",
+        "state.skipped[result.phase] += int(not result.accepted)",
+        WAITS,
+    ),
+    Fault(
+        "the host waits for each loss scale that is found already",
+        "engine/update.py",
+        "    if scale.found:\n        return False\n    scale.found = bool(result.accepted)",
+        "    scale.found = bool(result.accepted)",
+        WAITS,
+    ),
+    Fault(
+        "pictures and draws are copied while the host waits",
+        "engine/update.py",
+        "tensor[here].to(device, non_blocking=True)",
+        "tensor[here].to(device)",
+        WAITS,
+    ),
+    Fault(
+        "a step's numbers come over into pageable memory",
+        "engine/step_log.py",
+        'host_like(packed, "a step\'s numbers").copy_',
+        'torch.empty_like(packed, device="cpu").copy_',
+        WAITS,
+    ),
+    Fault(
+        "shares of micro-batches are copied while the host waits",
+        "engine/step_log.py",
+        ".to(values.device, non_blocking=True)",
+        ".to(values.device)",
+        WAITS,
+    ),
+    Fault(
+        "statistics go back to the host while it waits",
+        "engine/optimizer.py",
+        "host[slot].copy_(self.state[parameter][slot], non_blocking=True)",
+        "host[slot].copy_(self.state[parameter][slot])",
+        WAITS,
+    ),
+    Fault(
+        "statistics come from the host while it waits",
+        "engine/host_memory.py",
+        "device=parameter.device, pin_memory=False).copy_(kept, non_blocking=True)",
+        "device=parameter.device, pin_memory=False).copy_(kept)",
+        WAITS,
+    ),
+    Fault(
+        "what was offloaded comes back while the host waits",
+        "engine/host_memory.py",
+        "device=device, pin_memory=False).copy_(there, non_blocking=True)",
+        "device=device, pin_memory=False).copy_(there)",
+        WAITS,
+    ),
+    # where things lie
+    Fault(
+        "statistics come over to the first card",
+        "engine/host_memory.py",
+        "torch.empty_like(kept, device=parameter.device,",
+        "torch.empty_like(kept, device=parameter.device.type,",
+        SECOND,
+    ),
+    Fault(
+        "what was offloaded comes back to the first card",
+        "engine/host_memory.py",
+        "return kept if device is None else self.bring(kept, device)",
+        "return kept if device is None else self.bring(kept, torch.device(device.type))",
+        SECOND,
+    ),
+    Fault(
+        "averages stay on the card",
+        "engine/ema.py",
+        '_to(network, torch.device("cpu") if on_host else device)',
+        "_to(network, device)",
+        BITS,
+    ),
+    Fault(
+        "a part of a larger tensor is offloaded in that one's strides",
+        "engine/host_memory.py",
+        'stride = torch.empty_like(tensor, device="meta").stride()',
+        "stride = tensor.stride()",
+        "simulated_card/test_host_memory.py",
+    ),
+    # memory
+    Fault(
+        "host memory that averages come over into counts on the card",
+        "memory/step_memory.py",
+        "averages = [*_averages(state), *landings] if",
+        "averages = [*_averages(state)] if",
+        PEAKS,
+    ),
+    Fault(
+        "counts and scales do not count",
+        "memory/step_memory.py",
+        "(*_slots(state), *_numbers(state))",
+        "_slots(state)",
+        PEAKS,
+    ),
+    Fault(
+        "an update leaves its verdict in the optimizer",
+        "engine/optimizer.py",
+        "        del self.found_inf  # no update leaves more behind than another\n",
+        "",
+        PEAKS,
+    ),
+    Fault(
+        "statistics of the host stay on the card after an update",
+        "engine/optimizer.py",
+        "            self.state[parameter] = host\n",
+        "",
+        PEAKS,
+    ),
+    Fault(
+        "gradients of an update that found no memory count in its repetition",
+        "engine/step.py",
+        "            parameter.grad = None\n",
+        "            pass\n",
+        MEMORY,
+    ),
+    Fault(
+        "memory that runs out ends an update that could be repeated",
+        "engine/update.py",
+        "            if next_plan is None or not ran_out_of_memory(error):",
+        "            if next_plan is None or ran_out_of_memory(error):",
+        MEMORY,
+    ),
+)

@@ -1,0 +1,98 @@
+"""Runs by the commands on a simulated card: begun, gone on with, moved between devices, looked at and converted."""
+
+import shlex
+import tomllib
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.pictures import write_pictures
+from cli.calling import Frugan
+from frugan.contract import cpu_ways
+from frugan.data.faces.drawn_faces import write_drawn_faces
+from limits import Limit
+
+Cards = Callable[..., Any]
+SHARED = tomllib.loads((Path(__file__).parents[2] / "tools" / "recorded_commands.toml").read_text("utf-8"))["shared"]
+"""Recipes made tiny, by family."""
+SAVING = "--ema-on-host --use optimizer-on-host --use recompute --use offload"
+families = pytest.mark.parametrize(
+    "family", ["biggan", *(pytest.param(name, marks=pytest.mark.long) for name in ("stylegan2", "saehd"))]
+)
+
+
+@pytest.fixture
+def words(tmp_path: Path, limit: Limit, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """The words of a family's tiny training, in fp32; where processors have ways of their own, they go the card's."""
+    monkeypatch.setattr(cpu_ways, "taken_for", lambda x: False)
+    limit("bytes sent to the host", 1)
+
+    def of(family: str) -> list[str]:
+        if family == "saehd":
+            data, micro_batch = write_drawn_faces(tmp_path / "faces", 4), 1
+        else:
+            data, micro_batch = write_pictures(tmp_path / "pictures", classes=("a", "b", "c"), each=4, side=32), 4
+        more = f"training.precision=fp32 ema.decay=0.5 --data {data} --micro-batch {micro_batch}"
+        return [*shlex.split(SHARED[family]), *more.split()]
+
+    return of
+
+
+def trained(frugan: Frugan, out: Path, words: list[str], *more: str, steps: int = 4) -> dict[str, str]:
+    """Train, and what the checkpoint holds: file of tensors -> digest."""
+    result = frugan("train", *words, *more, f"training.duration={steps} steps", "--out", str(out))
+    assert result.returncode == 0, result.stderr
+    files = (out / "checkpoints" / f"step-{steps:09}").glob("*.safetensors")
+    return {file.name: sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@families
+def test_a_run_is_the_same_on_a_processor_and_whenever_copies_are_done(
+    family: str, words: Callable[[str], list[str]], frugan: Frugan, cards: Cards, tmp_path: Path
+) -> None:
+    recipe = words(family)
+    on_processor = trained(frugan, tmp_path / "cpu", recipe, "--device", "cpu")
+    assert {"networks.safetensors", "optimizers.safetensors"} <= on_processor.keys()
+    for schedule in ("latest", "earliest"):
+        cards(SIMCARD_SCHEDULE=schedule)
+        out = tmp_path / schedule
+        assert trained(frugan, out, recipe, "--device", "simcard:0", *SAVING.split()) == on_processor
+
+
+@families
+def test_a_run_is_gone_on_with_on_another_device(
+    family: str, words: Callable[[str], list[str]], frugan: Frugan, cards: Cards, tmp_path: Path
+) -> None:
+    """Random state, pictures and optimizers come over; so does a plan, as far as it is one for the device."""
+    recipe = words(family)
+    ends = []
+    for first, then in (("cpu", "cpu"), ("simcard:0", "simcard:0"), ("simcard:0", "cpu"), ("cpu", "simcard:0")):
+        out = tmp_path / f"{first[:3]}-{then[:3]}"
+        trained(frugan, out, recipe, "--device", first, steps=2)
+        cards()
+        ends.append(trained(frugan, out, recipe, "--device", then))
+    assert all(end == ends[0] for end in ends)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["biggan", "stylegan2", "saehd"])
+def test_a_run_of_a_card_is_looked_at_there(
+    family: str, words: Callable[[str], list[str]], frugan: Frugan, cards: Cards, tmp_path: Path
+) -> None:
+    """Within a limit, which nothing on the way passes."""
+    recipe, run, memory = words(family), str(tmp_path / "run"), cards().memory[0]
+    limit_bytes = 1200 * 2**20
+    trained(frugan, Path(run), recipe, "--device", "simcard:0", "--memory", f"{limit_bytes >> 20}MiB")
+    data = ["--data", str(tmp_path / "faces")] if family == "saehd" else []
+    for command in (
+        ["sample", run, "--out", str(tmp_path / "samples"), "--device", "simcard:0", *data],
+        ["report", run],
+        ["info", run, "--no-latency"],
+    ):
+        result = frugan(*command)
+        assert result.returncode == 0, result.stderr
+    assert memory.allocator.peak_reserved_bytes < limit_bytes
+    assert (tmp_path / "samples").is_dir()
