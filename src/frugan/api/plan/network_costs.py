@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frugan.api.devices import use_device
+from frugan.api.devices import told_when_full, use_device
 from frugan.api.networks import Weights
 from frugan.api.setup import training_of
 from frugan.contract.data import SourceSpec
@@ -280,7 +280,8 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
     where, _ = use_device(device)
     precision = resolve_precision(recipe.training.precision, where)
     layout = Plan(1, precision).layout(where)
-    peaks = measure_peaks(where, precision.dtype)
+    with told_when_full(where, "the device's peaks were measured"):
+        peaks = measure_peaks(where, precision.dtype)
     group = recipe.training.normalisation_batch or 1
     costs: dict[str, NetworkInfo] = {}
     built = recipe.kind.build(recipe.networks, "meta")
@@ -288,9 +289,10 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
         cost: NetworkCost = network_cost(built[name], run, group, layout=layout)
         seconds = None
         if latency:
-            network = _filled(built[name], where)
-            with torch.no_grad(), prepared(network, layout):
-                seconds = measure_latency(lambda run=run, network=network: run(network, 1), where)  # type: ignore[misc]
+            with told_when_full(where, f"{name} was timed"), torch.no_grad():
+                network = _filled(built[name], where)
+                with prepared(network, layout):
+                    seconds = measure_latency(lambda run=run, network=network: run(network, 1), where)  # type: ignore[misc]
         each = cost.per_sample
         costs[name] = NetworkInfo(
             parameters=cost.parameters,
