@@ -11,9 +11,9 @@ import torch
 from typer.testing import CliRunner
 
 from frugan.cli.application import application
+from frugan.doctor.card_memory import COPIES
 from frugan.doctor.cards import CardTools, Driver, memory_finding
 from frugan.doctor.full import at_a_look, pieces
-from frugan.doctor.full_checks import COPIES
 from frugan.doctor.real_size import TIME
 
 Cards = Callable[..., Any]

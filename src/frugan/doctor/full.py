@@ -12,23 +12,19 @@ import torch
 
 from frugan.api.devices import use_device
 from frugan.api.progress import Say, quiet
+from frugan.doctor.card_memory import (
+    LARGE_HELD,
+    SMALL_HELD,
+    copies,
+    held_under_a_limit,
+    same_weights_after_running_out,
+)
 from frugan.doctor.cards import CardTools, ask_driver, tools_of
 from frugan.doctor.checks import SAME_STEP, family_checks
 from frugan.doctor.finding import Check, Finding, judged, out_of_time
-from frugan.doctor.full_checks import (
-    COUNTED,
-    EIGHT,
-    LARGE_HELD,
-    SMALL_HELD,
-    Sized,
-    compiled_and_as_graphs,
-    copies,
-    held_under_a_limit,
-    launches_and_waits,
-    same_weights_after_running_out,
-)
+from frugan.doctor.full_checks import compiled_and_as_graphs, launches_and_waits
 from frugan.doctor.machine import examine
-from frugan.doctor.real_size import real_size_on_a_card
+from frugan.doctor.real_size import COUNTED, EIGHT, Sized, real_size_on_a_card
 from frugan.doctor.selftest import FORMAT, SelfTest, Tell, made, record
 from frugan.doctor.trial import FP32, half_precisions, tiny_subject
 from frugan.doctor.whole_runs import features, scores, two_ranks

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ from frugan.doctor.cards import CardTools, MeasuredMemory
 from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out, out_of_time
 from frugan.doctor.trial import STREAMS_SEED, CountedCopies, Trial, Way, plan_by
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision, resolve_precision
+from frugan.engine.precision import Precision, PrecisionName, resolve_precision
 from frugan.engine.streams import Streams
 from frugan.engine.training import Training
 from frugan.engine.update import Backward, PictureFeed, forward_and_backward
@@ -33,6 +33,37 @@ MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Family -> built-in recipe, and fields by which its batch is more than one micro-batch."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A built-in recipe at a size that a card trains in seconds."""
+
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    precision: PrecisionName = "fp32"
+    saver: SaverName | None = None  # beside the smaller micro-batch
+
+    @property
+    def training(self) -> Training:
+        """From its first step on, as steps are written."""
+        made = training_of(load_recipe(self.recipe, self.overrides))
+        return replace(made, name=self.recipe, compiled=False, make_grids=None)
+
+
+EIGHT = (
+    Sized("biggan-imagenet-128", ("training.batch=64",), "auto", "recompute"),
+    Sized("stylegan2-ffhq-256", ("training.batch=16",), "auto"),
+    Sized("saehd-df-ud-256", (), "auto"),
+    Sized("biggan-deep-imagenet-128", ("training.batch=64",), "auto", "keep-products"),
+    Sized("stylegan2-cifar10"),
+    Sized("biggan-cifar10-32", ("training.batch=100",)),
+    Sized("saehd-demo-64", (), "fp32", "optimizer-on-host"),
+    Sized("biggan-digits-32", ("training.batch=48",)),
+)
+"""The largest first; of every family one that a slow card trains too."""
+COUNTED = (Sized("biggan-digits-32"), Sized("stylegan2-digits-32"), Sized("saehd-demo-64"))
+"""In which a host has most to start beside what a card has to do."""
 
 
 def measured_training(family: str) -> Training:

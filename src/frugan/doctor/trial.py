@@ -204,3 +204,9 @@ def plain_dense(networks: Networks) -> dict[str, tuple[str, ...]]:
         for name, network in networks.items()
     }
     return {name: layers for name, layers in layers_of.items() if layers}
+
+
+def run_steps(trial: Trial, count: int) -> None:
+    """Train so many steps further."""
+    for _ in range(count):
+        trial.run()
