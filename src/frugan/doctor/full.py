@@ -102,21 +102,21 @@ class Kept:
             own = values["full"]
             kept = cls(file, begun=dict(own["begun"]), took=dict(own["seconds"]), seconds=float(values["seconds"]))
             for each in values["outcomes"]:
-                found = Finding(each["check"], each["verdict"], each["line"], None, each["figures"], each["subject"])
-                kept.outcomes.setdefault(each["piece"], []).append(found)
+                outcome = Finding(each["check"], each["verdict"], each["line"], None, each["figures"], each["subject"])
+                kept.outcomes.setdefault(each["piece"], []).append(outcome)
         except (LookupError, TypeError, ValueError) as error:
             raise other(f"damaged ({type(error).__name__}: {error})") from error
         return kept
 
     def settled(self, piece: Piece) -> bool:
         """Whether nothing of a piece is left to be tried."""
-        found = self.outcomes.get(piece.name)
-        return found is not None and not any("left_seconds" in each.values for each in found)
+        outcomes = self.outcomes.get(piece.name)
+        return outcomes is not None and not any("left_seconds" in each.values for each in outcomes)
 
     @property
     def all(self) -> list[Finding]:
         """Every outcome."""
-        return [each for found in self.outcomes.values() for each in found]
+        return [each for outcomes in self.outcomes.values() for each in outcomes]
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Hour:
         kept = self.kept
         seconds = kept.seconds + time.perf_counter() - self.began
         values = record(self.device, self.findings, kept.all, seconds)
-        pieces = [piece for piece, found in kept.outcomes.items() for _ in found]
+        pieces = [piece for piece, outcomes in kept.outcomes.items() for _ in outcomes]
         outcomes = [{**each, "piece": piece} for each, piece in zip(values["outcomes"], pieces, strict=True)]
         own = {"torch": str(torch.__version__), "begun": kept.begun, "seconds": kept.took}
         return _nameless({**values, "outcomes": outcomes, "full": own})
@@ -157,27 +157,27 @@ class Hour:
             return
         if kept.begun.get(piece.name, 0) >= TRIES:
             line = f"the process ended in it {TRIES} times"
-            self._found(piece, [judged(piece.check, piece.subject, line, passed=False)])
+            self._settled(piece, [judged(piece.check, piece.subject, line, passed=False)])
         elif (left := self.left_seconds) <= 0:
-            self._found(piece, [out_of_time(piece.check, piece.subject, None, left)])
+            self._settled(piece, [out_of_time(piece.check, piece.subject, None, left)])
         else:
             kept.begun[piece.name] = kept.begun.get(piece.name, 0) + 1
             self.write()
             began = time.perf_counter()
             try:
-                found = made(piece.check, piece.subject, partial(piece.attempt, left), card.device)
+                outcomes = made(piece.check, piece.subject, partial(piece.attempt, left), card.device)
             except BaseException:  # it was ended from outside, and did not end the process itself
                 kept.begun.pop(piece.name)
                 self.write()
                 raise
             kept.took[piece.name] = round(time.perf_counter() - began, 1)
-            self._found(piece, found)
+            self._settled(piece, outcomes)
 
-    def _found(self, piece: Piece, found: list[Finding]) -> None:
+    def _settled(self, piece: Piece, outcomes: list[Finding]) -> None:
         self.kept.begun.pop(piece.name, None)
-        self.kept.outcomes[piece.name] = found
+        self.kept.outcomes[piece.name] = outcomes
         self.write()
-        for each in found:
+        for each in outcomes:
             self.tell(each)
 
 

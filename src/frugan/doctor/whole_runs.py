@@ -66,10 +66,10 @@ def two_ranks(card: CardTools, left_seconds: float) -> list[Finding]:
         return [out_of_time(RANKS, RECIPE, 2 * RUN_SECONDS, left_seconds)]
     with _picture_folder() as folder:
         first = {ranks: _first_step(folder, ranks, own.kind) for ranks in (1, 2)}
-    said = [f"{ranks} of them ended with: {found}" for ranks, found in first.items() if isinstance(found, str)]
+    said = [f"{ranks} of them ended with: {ended}" for ranks, ended in first.items() if isinstance(ended, str)]
     if said:
         return [judged(RANKS, RECIPE, "; ".join(said), passed=False)]
-    one, two = (_figures(found) for found in first.values() if not isinstance(found, str))
+    one, two = (_figures(ended) for ended in first.values() if not isinstance(ended, str))
     apart = {name: abs(value - two[name]) / max(abs(value), 1e-6) for name, value in one.items()}
     where = max(apart, key=lambda name: apart[name])
     line = f"losses and gradient norms of the first step within {apart[where]:.1e} ({where})"
@@ -111,7 +111,7 @@ def scores(card: CardTools, left_seconds: float) -> list[Finding]:
     """Pictures of a run that this card has trained, scored by the digits' network, against the processor's scores."""
     if left_seconds < RUN_SECONDS:
         return [out_of_time(SCORES, RECIPE, RUN_SECONDS, left_seconds)]
-    found: dict[str, Mapping[str, float]] = {}
+    by_device: dict[str, Mapping[str, float]] = {}
     seconds: dict[str, float] = {}
     with TemporaryDirectory(prefix="frugan-doctor-", ignore_cleanup_errors=True) as folder:
         out = Path(folder) / "run"
@@ -123,9 +123,9 @@ def scores(card: CardTools, left_seconds: float) -> list[Finding]:
         for device in (str(card.device), "cpu"):
             asked = EvaluationOptions(("fid", "kid"), SCORED_PICTURES, "digits", device=device)
             began = time.perf_counter()
-            found[device] = evaluate(out, "digits", asked, say=lambda _: None).scores
+            by_device[device] = evaluate(out, "digits", asked, say=lambda _: None).scores
             seconds[device] = time.perf_counter() - began
-    here, there = found.values()
+    here, there = by_device.values()
     apart = abs(here["fid"] - there["fid"]) / max(abs(there["fid"]), 1e-6)
     return [
         judged(
@@ -157,8 +157,8 @@ def features(card: CardTools, figures: Card, left_seconds: float) -> list[Findin
         needed = LEAST_PICTURES * macs / figures.macs_per_s["fp32"] / SHARE
         return [out_of_time(FEATURES, "Inception", needed, left_seconds)]
     network.to(card.device)
-    found = network(pictures[:COMPARED].to(card.device))["2048"].cpu()
-    apart = float((found - expected).abs().max() / expected.abs().max())
+    of_card = network(pictures[:COMPARED].to(card.device))["2048"].cpu()
+    apart = float((of_card - expected).abs().max() / expected.abs().max())
     card.wait()
     began = time.perf_counter()
     for part in pictures[:count].split(32):

@@ -225,8 +225,8 @@ class RunFolder:
     def grids(self) -> list[tuple[int, str, Path]]:
         """Step, kind and file of every grid, oldest first."""
         named = [(GRID_NAME.fullmatch(path.name), path) for path in self.samples.glob("step-*.png")]
-        found = [(int(match[1]), match[2], path) for match, path in named if match is not None]
-        return sorted(found, key=lambda grid: (grid[0], grid[2].name))
+        grids = [(int(match[1]), match[2], path) for match, path in named if match is not None]
+        return sorted(grids, key=lambda grid: (grid[0], grid[2].name))
 
     def newest_grid(self, kind: str) -> Path:
         """The last grid of a kind; a training that was stopped may not have drawn its end."""

@@ -30,9 +30,9 @@
     const rough = (high - low) / count || 1;
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
-    const found = [];
-    for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(value);
-    return found;
+    const values = [];
+    for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) values.push(value);
+    return values;
   };
 
   class Chart {
@@ -149,8 +149,8 @@
 
   /** Sheets of one kind of one run, with a slider over the steps. */
   const sheets = (pictures, run) => {
-    const found = [...new Set(pictures.map((picture) => picture.kind))];
-    const kinds = [...found.filter((kind) => kind === "samples"), ...found.filter((kind) => kind !== "samples")];
+    const shown = [...new Set(pictures.map((picture) => picture.kind))];
+    const kinds = [...shown.filter((kind) => kind === "samples"), ...shown.filter((kind) => kind !== "samples")];
     const image = make("img", { alt: "samples" });
     const slider = make("input", { type: "range", min: 0, step: 1 });
     slider.setAttribute("aria-label", "step");
@@ -225,8 +225,8 @@
     /** Ends of the scale: of norms those of the map, of shares nothing and all. */
     range(map) {
       if (this.kind === "zeros") return [0, 1];
-      const found = map.norms.flat().filter((value) => typeof value === "number");
-      return found.length ? [Math.min(...found), Math.max(...found)] : [0, 0];
+      const values = map.norms.flat().filter((value) => typeof value === "number");
+      return values.length ? [Math.min(...values), Math.max(...values)] : [0, 0];
     }
 
     draw() {
@@ -288,14 +288,14 @@
       const bar = make("i", { className: "scale-bar" });
       bar.style.background = `linear-gradient(to right, ${scales[this.kind].map((stop) => (
         stop.startsWith("--") ? `var(${stop})` : stop)).join(", ")})`;
-      const found = [make("span", {}, `${ends[0]} `, bar, ends[1])];
+      const parts = [make("span", {}, `${ends[0]} `, bar, ends[1])];
       if (this.kind === "norms" && map.norms.flat().includes("zero")) {
         const mark = make("i");
         mark.style.background = dead;
-        found.push(make("span", {}, mark, "exactly zero"));
+        parts.push(make("span", {}, mark, "exactly zero"));
       }
-      if (map[this.kind].flat().includes(null)) found.push(make("span", {}, "blank: no gradient"));
-      return found;
+      if (map[this.kind].flat().includes(null)) parts.push(make("span", {}, "blank: no gradient"));
+      return parts;
     }
   }
 

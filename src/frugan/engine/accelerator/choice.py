@@ -23,8 +23,8 @@ def accelerator_class(kind: str) -> type[Accelerator]:
     Raises:
         BadInput: nothing does.
     """
-    found: type[Accelerator] = registry.loaded(registry.ACCELERATORS, kind)[0]
-    return found
+    answering: type[Accelerator] = registry.loaded(registry.ACCELERATORS, kind)[0]
+    return answering
 
 
 def kinds_of_cards() -> list[str]:
