@@ -98,3 +98,28 @@ def test_a_run_of_a_card_is_looked_at_there(
     assert "memory ran out while the device's peaks were measured" in too_little.stderr
     assert memory.allocator.peak_reserved_bytes < limit_bytes
     assert (tmp_path / "samples").is_dir()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["biggan", "stylegan2", "saehd"])
+def test_a_run_that_runs_out_of_memory_anywhere_repeats_or_says_so(
+    family: str, words: Callable[[str], list[str]], frugan: Frugan, cards: Cards, tmp_path: Path
+) -> None:
+    """Set-up, steps, grids and checkpoints: a run ends with the same weights, or in a sentence."""
+    recipe = [*words(family), "saving.snapshot_every=2 steps", "--device", "simcard:0"]
+    memory = cards().memory[0]
+    undisturbed = trained(frugan, tmp_path / "free", recipe)
+    numbers = [1 + each * memory.allocations // 12 for each in range(12)]
+    told = []
+    for number in numbers:
+        cards(SIMCARD_REFUSE=number)
+        out = tmp_path / str(number)
+        result = frugan("train", *recipe, "training.duration=4 steps", "--out", str(out))
+        if result.returncode:
+            assert result.returncode == 1, result.stderr
+            assert "memory ran out" in result.stderr
+            assert "Traceback" not in result.stderr
+            told.append(number)
+            cards()
+        assert trained(frugan, out, recipe) == undisturbed  # gone on with, or as it is
+    assert len(told) < len(numbers) / 2
