@@ -41,9 +41,7 @@ def doctor(
     ] = False,
     full: Annotated[
         bool,
-        typer.Option(
-            "--full", help="with --selftest: all that a card can show, worst first; again with the same record goes on"
-        ),
+        typer.Option("--full", help="with --selftest: all that a card can show; again with the same record goes on"),
     ] = False,
     minutes: Annotated[float | None, typer.Option(help="with --full: that it may take; default: 8")] = None,
     record: Annotated[

@@ -1,4 +1,4 @@
-"""The full self-test: all that a first card can settle in some minutes, worst first, with a record that goes on."""
+"""The full self-test: all that a first card can settle in minutes, most important first; a second call goes on."""
 
 import json
 import time
@@ -166,7 +166,7 @@ class Hour:
             began = time.perf_counter()
             try:
                 outcomes = made(piece.check, piece.subject, partial(piece.attempt, left), card.device)
-            except BaseException:  # it was ended from outside, and did not end the process itself
+            except (KeyboardInterrupt, SystemExit):  # ended from outside: it did not end the process itself
                 kept.begun.pop(piece.name)
                 self.write()
                 raise
@@ -197,7 +197,7 @@ def run_full_self_test(
     say: Say = quiet,
     tell: Tell = quiet,
 ) -> SelfTest:
-    """Try on a card all that only a card can show, worst first, and write each thing down as it is found.
+    """Try on a card all that only a card can show, most important first, and write each thing down as it is found.
 
     Args:
         device: auto, cuda or cuda:N.

@@ -48,6 +48,8 @@ class Backward:
         """Torch's way into the engine, which tells what failed inside."""
 
         def run_backward(*args: Any, **kwargs: Any) -> Any:
+            if not self.depth:
+                self.failure = None  # of a pass that went on without what had failed
             self.depth += 1
             try:
                 return run(*args, **kwargs)

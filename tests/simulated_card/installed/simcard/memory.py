@@ -45,7 +45,8 @@ class CardMemory:
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a processor's tensor lies in memory that was taken from this card."""
-        return tensor.untyped_storage()._cdata in self._blocks
+        block = self._blocks.get(tensor.untyped_storage()._cdata)
+        return block is not None and block[2]() is not None
 
     @property
     def queue(self) -> str:

@@ -49,7 +49,9 @@ class Order:
 
     def event(self, queue: str) -> Clock:
         """What is done when an event behind a queue's work is reached."""
-        return {**self.known[queue], **self.host, queue: self.numbers[queue]}
+        done = {**self.known[queue]}
+        later(done, self.host)
+        return done | {queue: self.numbers[queue]}
 
     def begins(self, queue: str) -> int:
         """Give a queue an operation; its number."""
