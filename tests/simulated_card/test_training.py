@@ -1,6 +1,7 @@
 """Steps on a simulated card: the same bits whenever its copies are done, and the processor's, whatever a plan saves."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from contract.rig import BF16, FP16, OPTIMIZERS, Rig, assert_same
 from contract.test_families import Augmented
 from frugan.contract import cpu_ways
 from frugan.contract.family import Family
+from frugan.doctor.trial import PinnedPictures
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.step_log import Readout
 from frugan.families import families
@@ -40,11 +42,17 @@ def trained(family: Family, device: torch.device, steps: int = STEPS, **settings
     return rig, {name: value.cpu() for name, value in rig.tensors().items()}
 
 
+def allows(family: Family, saving: str) -> bool:
+    """Torch refuses to keep products where blocks work in place."""
+    return saving != "products" or family.name in ("made-up", "biggan")
+
+
 def combinations() -> list[Any]:
     return [
         pytest.param(family, saving, marks=[] if (family.name, saving) in SHORT else pytest.mark.long)
         for family in FAMILIES
         for saving in SAVINGS
+        if allows(family, saving)
     ]
 
 
@@ -81,9 +89,14 @@ def test_schedules_agree_in_half_precision(
 
 
 @pytest.mark.parametrize(
-    "family", [pytest.param(each, marks=[] if each.name == "made-up" else pytest.mark.long) for each in FAMILIES]
+    ("family", "saving"),
+    [
+        pytest.param(each, saving, marks=[] if each.name == "made-up" else pytest.mark.long)
+        for each in FAMILIES
+        for saving in SAVINGS
+        if allows(each, saving)
+    ],
 )
-@pytest.mark.parametrize("saving", [*SAVINGS])
 def test_a_step_lets_the_host_wait_for_nothing(family: Family, saving: str, cards: Cards, limit: Limit) -> None:
     """Two steps, so that phases that are due every second one are seen; the numbers of one are read while the next is
     queued."""
@@ -91,12 +104,13 @@ def test_a_step_lets_the_host_wait_for_nothing(family: Family, saving: str, card
     settings: Any = SAVINGS[saving]
     waits = cards().clock.waits
     rig, _ = trained(family, CARD, 2, **settings)
+    rig.step = replace(rig.step, pictures=PinnedPictures(rig.step.pictures, CARD))  # as the loader has them
     waits.clear()
     with accelerator_of(CARD).refusing_to_wait():
         for _ in range(2):
             results = rig.step.run(rig.state, rig.plan)
             Readout.start(rig.state.step, results, {})
-    expected = {"event"} if settings.get("ema_on_host") else set()
+    expected = {"event"} if settings.get("ema_on_host") and rig.state.ema.networks else set()
     assert set(waits) == expected
 
 
