@@ -3,7 +3,7 @@
     python benchmarks/quality.py RECIPE SET [key.sub=value ...] [--seeds 0-4] [--split validation|test]
         [--archive FILE.tgz] [--pictures N] [--every "400 steps"] [--name NAME] [--out RESULT.json]
 
-SET is digits, inked, shapes, icons or handwritten (benchmarks/picture_sets.py). With `--split validation`, for
+SET is digits, inked, shapes, icons or handwritten (benchmarks/picture_sets/known.py). With `--split validation`, for
 choosing, a fifth of what may be learnt from is left out, another fifth for each seed; `--split test` trains on all of
 it and measures on pictures that no choice may be made on. `--every` measures along the way. Results are added to a
 file that is there already.

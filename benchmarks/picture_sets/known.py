@@ -43,7 +43,7 @@ def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureS
     if name == "shapes":
         named = _shapes()
     elif archive is None:
-        raise SystemExit(f"{name}: expected --archive FILE.tgz, see the head of benchmarks/picture_sets.py")
+        raise SystemExit(f"{name}: expected --archive FILE.tgz, see the head of benchmarks/picture_sets/known.py")
     else:
         named = {"icons": _icons, "handwritten": _handwritten}[name](archive)
     whole = _as_set(named, resolution)

@@ -1,0 +1,75 @@
+"""The pictures that quality is measured on are drawn the same each time, as people's folders have them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+
+def _names() -> list[str]:
+    return sorted(
+        [
+            "creatures",
+            "tiles",
+            "glyphs",
+            "flags",
+            "arms",
+            "badges",
+            "plants",
+            "textures",
+            "landscapes",
+            "stamps",
+            "maps",
+            "charts",
+            "mosaics",
+        ]
+    )
+
+
+def test_no_kind_is_left_out() -> None:
+    from picture_sets.kinds import KINDS  # noqa: PLC0415  (a program's part)
+
+    assert sorted(KINDS) == _names()
+    assert sum(kind.set_aside for kind in KINDS.values()) == 3
+
+
+@pytest.mark.parametrize("name", _names())
+def test_a_picture_depends_on_seed_and_number_alone(name: str) -> None:
+    from picture_sets.kinds import KINDS  # noqa: PLC0415
+
+    few, more = (list(KINDS[name].drawn(3, count, 32)) for count in (2, 4))
+    for one, other in zip(few, more, strict=False):
+        assert one.factors == other.factors
+        assert np.array_equal(np.asarray(one.picture), np.asarray(other.picture))
+    assert all(drawn.picture.height == 32 for drawn in more)
+    assert len({drawn.picture.tobytes() for drawn in more}) == 4
+    assert next(KINDS[name].drawn(4, 1, 32)).picture.tobytes() != few[0].picture.tobytes()
+
+
+def test_a_messy_folder_has_what_people_have(tmp_path: Path) -> None:
+    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415
+
+    from picture_sets.kinds import KINDS, write_pictures  # noqa: PLC0415
+
+    out = tmp_path / "badges"
+    write_pictures(KINDS["badges"], out, seed=0, count=40, side=32, messy=True)
+    listed = [json.loads(line) for line in (tmp_path / "badges-factors.jsonl").read_text("utf-8").splitlines()]
+    assert len(listed) == 40
+    assert all((out / entry["file"]).parent.name == entry["class"] for entry in listed)
+    files = sorted(out.rglob("*.png"))
+    broken = 0
+    for path in files:
+        try:
+            Image.open(path).load()
+        except (UnidentifiedImageError, OSError):
+            broken += 1
+    assert broken == 1
+    assert len(files) == 40 + 1 + 1  # a copy, and a broken one
