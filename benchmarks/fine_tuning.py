@@ -8,8 +8,9 @@ A model is trained on the classes of the first set. Then, for each seed, two run
 of the second: one from nothing, and one from the first model's weights in a share of the steps (--share), over which
 its learning rate falls as the other's does over all. Both are measured along the way, on pictures that neither has
 seen. SET is one of benchmarks/picture_sets/known.py; CLASSES are names, as in handwritten:3,5,6,8,9. With `copy` each
-class begins as that of the same name. --tuned sets a field of the second run alone: in a fifth of the steps the average has
-to be over a fifth as many. With --keep, runs stay in a folder, and those that are finished there are not trained again.
+class begins as that of the same name. --tuned sets a field of the second run alone: in a fifth of the steps the average
+has to be over a fifth as many. With --keep, runs stay in a folder, and those that are finished there are not trained
+again.
 """
 
 import argparse
