@@ -304,7 +304,7 @@ class TrainingPlanner:
             recipe=recipe.model_copy(update={"training": changed}),
             card=self._card,
             precision=self.precision,
-            target="cuda" if self._on_card else "cpu",
+            target="card" if self._on_card else "cpu",
             wishes=self._wishes,
             name=self.run.name,
             gpus=ranks,
