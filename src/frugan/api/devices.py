@@ -250,8 +250,9 @@ def device_of_rank(asked: str, place: Place) -> torch.device:
     there = accelerator_class(kind).count()
     index = 0 if there == 1 else place.local_rank
     if index >= there:
+        cards = count(there, f"{kind.upper()} card")
         raise BadInput(
-            f"rank {place.rank}: this machine has {place.local_size} ranks and {count(there, f'{kind.upper()} card')}; start it with "
+            f"rank {place.rank}: this machine has {place.local_size} ranks and {cards}; start it with "
             f"--nproc-per-node={there}, or train on processors: --device cpu"
         )
     device, _ = choose_device(f"{kind}:{index}")

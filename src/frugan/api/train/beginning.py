@@ -88,6 +88,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
         plan=plan,
         stages=stages_of(run, losses, opening.look, seed_after(training.seed, start.decision.rollbacks)),
         next_plan=start.planner.next,
+        plan_as_written=start.planner.as_written,
         duration=training.duration,
         batch=training.batch,
         keep=recipe.saving.keep_checkpoints,

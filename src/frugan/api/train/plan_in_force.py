@@ -224,6 +224,33 @@ class TrainingPlanner:
         """
         return self._smaller(plan, f"in phase {phase}", message, ". Nothing was changed by it")
 
+    def as_written(self, plan: Plan, phase: str, reason: str) -> Plan:
+        """The plan to go on by once a phase cannot be compiled, for phases as they are written: from now on all are.
+
+        The one in force, if it fits as well; else the fastest that does, or where none is predicted to, the smallest.
+        """
+        if not self.planner.recipe.training.compile:
+            return plan  # it was made for them
+        recipe = self.planner.recipe
+        training = recipe.training.model_copy(update={"compile": False})
+        self.planner = replace(self.planner, recipe=recipe.model_copy(update={"training": training}), known=None)
+        plan, room = replace(plan, cuda_graphs=False), self._room_bytes()
+        if room is None:
+            return plan
+        asked, avoid = self._shared_out_as(plan)
+        wishes = Wishes(use=asked, avoid={*self.run.options.avoid, *avoid})
+        with self.planner.wishing(wishes) as planner:
+            needed = planner.search.run(plan).prediction.reserved_bytes
+            if needed <= room:
+                return plan
+            choice = planner.search.within(room) or planner.search.least()
+        self.run.choose_here(
+            f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
+            f"{show_size(choice.prediction.reserved_bytes)}: with phase {phase} as it is written the one before would "
+            f"take {show_size(needed)}, and there is room for {show_size(room)}; the batch stays the same"
+        )
+        return choice.plan
+
     def _smaller(self, plan: Plan, where: str, message: str, lost: str = "", use: Collection[str] = ()) -> Plan:
         """The fastest plan that takes less, and no more than there is room for now.
 
@@ -257,10 +284,11 @@ class TrainingPlanner:
 
     def _room_bytes(self) -> int | None:
         """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
+        budget = None if self.asked_bytes is None else Budget.on(self._card, self.asked_bytes).step_bytes
         if not self._on_card:
-            return None
+            return budget
         room = room_bytes(self.device) - self._card.workspace_bytes
-        return room if self.asked_bytes is None else min(room, Budget.on(self._card, self.asked_bytes).step_bytes)
+        return room if budget is None else min(room, budget)
 
     @property
     def _on_card(self) -> bool:
