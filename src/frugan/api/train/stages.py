@@ -105,7 +105,7 @@ def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | N
     scores = TrainingScores(run, recipe, state.device)
     best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
     if run.is_first:
-        _ = scores.scorer.metrics
+        scores.check()
         for path in best.forget_after(state.step):
             run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
     return Scoring(Clock(settings.every, recipe.training.batch, seconds), scores.take, best)
