@@ -166,6 +166,27 @@ def test_phases_that_cannot_be_compiled_get_a_plan_for_what_they_take_as_written
     assert planner.as_written(before, "G", "the same") == replace(before, cuda_graphs=False)  # there is room for it
 
 
+def test_a_context_that_grows_takes_no_more_than_the_budget(
+    card: Pretended, planned: Planned, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the gigabyte that is taken at first, other programs have all but what the card's figure counts."""
+    shares: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share))
+    planner = planned()
+    planner.hold_to_budget()
+    planner.cap(6 * GIB)
+    planner.hold_to_budget()
+    assert shares == pytest.approx([1.0, (6 * GIB - 450 * MIB) / card.total_memory])
+    room = planner._room_bytes()
+    card.free -= 250 * MIB
+    planner.hold_to_budget()
+    planner.hold_to_budget()  # nothing was added since
+    assert shares[2:] == pytest.approx([(6 * GIB - 700 * MIB) / card.total_memory])
+    assert "CUDA's context has grown to 700 MiB, from the 450 MiB" in said[-1]
+    assert planner._room_bytes() == (room or 0) - 250 * MIB
+    assert planner.planner.card.context_bytes == 700 * MIB
+
+
 def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(planned: Planned, said: list[str]) -> None:
     tried: list[Plan] = []
 

@@ -78,6 +78,17 @@ class RunningStage:
     scoring: Scoring | None = None
     # is called when steps take many times (so many) as long as they did; None: nothing could be done
     look_again: Callable[[float], None] | None = None
+    # is called once, when the first step that all phases were due in is over, with what was drawn or written after it:
+    # by then libraries have loaded what they load; None: nothing waits for that
+    after_full_step: Callable[[], None] | None = None
+    _full: bool = False  # whether such a step was run
+
+    def begins(self, step: int) -> None:
+        """A step begins; its number counts from 0."""
+        if self._full and self.after_full_step is not None:
+            self.after_full_step()
+            self.after_full_step = None
+        self._full = self._full or all(phase.due(step) for phase in self.step.phases)
 
 
 Stages = Callable[["Loop"], AbstractContextManager[RunningStage]]
@@ -135,6 +146,7 @@ class Loop:
             while (comes := self._what_comes(stage, stop)) not in (Comes.OVER, Comes.STOP):
                 if comes is Comes.STEP:
                     # One step, queued on the device; what the last one did is read meanwhile.
+                    stage.begins(self.state.step)
                     began = time.perf_counter()
                     stop.doing = f"step {self.state.step + 1:,}"
                     reported = self._is_first and self._is_reported(stage)

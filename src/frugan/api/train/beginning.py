@@ -86,7 +86,13 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     return Loop(
         state=state,
         plan=plan,
-        stages=stages_of(run, losses, opening.look, seed_after(training.seed, start.decision.rollbacks)),
+        stages=stages_of(
+            run,
+            losses,
+            opening.look,
+            seed_after(training.seed, start.decision.rollbacks),
+            start.planner.hold_to_budget,
+        ),
         next_plan=start.planner.next,
         plan_as_written=start.planner.as_written,
         duration=training.duration,

@@ -19,7 +19,7 @@ from frugan.engine.precision import Precision
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.calibration import choose_card
-from frugan.memory.cards import Budget, Card, free_bytes, room_bytes, spills
+from frugan.memory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
 from frugan.memory.plan_space import Wishes
 from frugan.wording import parse_size, show_size, typed_size
 
@@ -49,6 +49,8 @@ class TrainingPlanner:
     precision: Precision
     asked_bytes: int | None = None  # budget that was asked for, now or when the run was begun; None: none was
     common: Plan | None = None  # a plan that shares out the optimizers' state as all ranks must; None: this one decides
+    # budget that is kept to, and what other programs are taken to have had by then; None: there is no cap
+    _held: tuple[int, int] | None = None
 
     @property
     def _own_share(self) -> Share:
@@ -376,8 +378,35 @@ class TrainingPlanner:
             return
         card = self._card
         accelerator_of(self.device).limit(None)  # an earlier training may have left one
-        if budget_bytes is None and spills():  # there a full card spills, and crawls
-            budget_bytes = free_bytes(self.device)[0] + card.context_bytes
-        if budget_bytes is not None:
-            Budget.on(card, min(budget_bytes, accelerator_of(self.device).total_bytes)).enforce(self.device)
-            self.run.choose_here(f"cap: torch may take {show_size(budget_bytes - card.context_bytes)} on this card")
+        if budget_bytes is None and not spills():
+            return
+        usable, total = free_bytes(self.device)  # with CUDA's libraries loaded, which the card's figure counts
+        if budget_bytes is None:  # there a full card spills, and crawls
+            budget_bytes = usable + card.context_bytes
+        self._held = min(budget_bytes, total), max(0, outside_bytes(self.device) - card.context_bytes)
+        Budget.on(card, self._held[0]).enforce(self.device)
+        self.run.choose_here(f"cap: torch may take {show_size(self._held[0] - card.context_bytes)} on this card")
+
+    def hold_to_budget(self) -> None:
+        """Lower the cap where CUDA's context has come to take more than the card's figure: the budget is for all of it.
+
+        Kernels are loaded when they are first used, so it grows until each phase has run. What was taken outside torch's
+        allocator when the cap was set, beyond that figure, is taken to be other programs'; what was added since is not.
+        """
+        if self._held is None:
+            return
+        budget_bytes, others_bytes = self._held
+        card, own = self._card, accelerator_of(self.device)
+        context_bytes = outside_bytes(self.device) - others_bytes
+        if context_bytes <= card.context_bytes:
+            return
+        self._card = replace(card, context_bytes=context_bytes)
+        self.planner = replace(self.planner, card=self._card, known=self.planner.store)
+        Budget.on(self._card, budget_bytes).enforce(self.device)
+        most = budget_bytes - context_bytes
+        self.run.choose_here(
+            f"cap: torch may take {show_size(most)} on this card from here on: CUDA's context has grown to "
+            f"{show_size(context_bytes)}, from the {show_size(card.context_bytes)} that were planned with"
+        )
+        if own.reserved_bytes > most:
+            release_memory(self.device)
