@@ -11,12 +11,12 @@ import torch
 from api.pictures import write_recipe
 from api.planners import training_planner
 from frugan.api.devices import card_identity, told_when_full
-from frugan.api.train import plan_in_force
+from frugan.api.train import beginning, plan_in_force
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.ranks.ranks import OneRank
+from frugan.engine.ranks.ranks import OneRank, ShareChoice
 from frugan.engine.training import Training
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.prediction import Prediction
@@ -271,6 +271,31 @@ def test_ranks_that_share_groups_have_one_plan(card: Pretended, tmp_path: Path) 
     for ranks, alike in ((OneRank(3, 4, (3, 1, 1, 1)), False), (OneRank(3, 8, (1,) * 8), True)):
         planner = training_planner(recipe, TrainingOptions(), CUDA, BF16, print, ranks=ranks)
         assert (planner.own_plan(common, None) is common) is alike
+
+
+def test_another_rank_than_the_first_loads_by_a_smaller_plan_too(
+    planned: Planned, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Plan] = []
+    refused = 1
+
+    def state(_: Training, plan: Plan, *__: Any) -> str:
+        loaded.append(plan)
+        if len(loaded) <= refused:
+            raise torch.OutOfMemoryError(FULL)
+        return "state"
+
+    monkeypatch.setattr(Training, "state", state)
+    run = planned(ranks=OneRank(1, 2), device="cuda:0").run
+    decision = beginning._Decision(ShareChoice(), Plan(256, BF16).as_json(), None, 0)
+    start = beginning._follow(run, decision)
+    assert [start.state, start.plan] == ["state", loaded[1]]
+    assert loaded[1].optimizer_on_host > loaded[0].optimizer_on_host
+    assert any("out of memory while networks and their state were loaded" in line for line in said)
+    loaded.clear()
+    refused = 2
+    with pytest.raises(TrainingFailed, match="memory ran out while"):
+        beginning._follow(run, decision)
 
 
 @pytest.mark.parametrize(("has", "kept"), [(16 * GIB, 10 * GIB), (8 * GIB, 0), (None, 10 * GIB)])

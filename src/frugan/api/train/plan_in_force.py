@@ -390,8 +390,9 @@ class TrainingPlanner:
     def hold_to_budget(self) -> None:
         """Lower the cap where CUDA's context has come to take more than the card's figure: the budget is for all of it.
 
-        Kernels are loaded when they are first used, so it grows until each phase has run. What was taken outside torch's
-        allocator when the cap was set, beyond that figure, is taken to be other programs'; what was added since is not.
+        Kernels are loaded when they are first used, so it grows until each phase has run. What was taken outside
+        torch's allocator when the cap was set, beyond that figure, is held to be other programs'; what was added since
+        is not.
         """
         if self._held is None:
             return

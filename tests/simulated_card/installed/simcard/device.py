@@ -190,8 +190,7 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
         CARDS.blocking(name, index)
     if not op.is_view:
         CARDS.launches[name] += 1
-        if name != "aten::_local_scalar_dense":  # a copy, which no kernel does
-            CARDS.memory[index].load(name)
+        CARDS.memory[index].load(name)
         if CARDS.clock.order.watches:
             CARDS.begins(index, name, [x.raw for x in ours], _written(op, args, kwargs))
     raw_args, raw_kwargs = tree_map(raw, (args, kwargs))

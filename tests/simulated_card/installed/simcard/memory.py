@@ -13,6 +13,8 @@ from simcard.order import Race
 
 CONTEXT_BYTES = 300 * 2**20
 """What is gone of a card as soon as a program uses it."""
+COPY = "aten::_local_scalar_dense"
+"""No kernel does it."""
 OWN_WORDS = "simulated card out of memory"
 
 
@@ -57,7 +59,7 @@ class CardMemory:
 
     def load(self, kernel: str) -> None:
         """Load what an operation is done by, when it is first done."""
-        if self.kernel_bytes and kernel not in self._kernels:
+        if self.kernel_bytes and kernel not in self._kernels and kernel != COPY:
             self._kernels.add(kernel)
             self.limit(self.limit_bytes)
 
