@@ -21,6 +21,7 @@ from frugan.api.train.opening import advice, slow_average
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
+from frugan.engine import threads
 from frugan.engine.events import read_events
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -247,7 +248,7 @@ def test_a_phase_that_cannot_be_compiled_is_timed_by_the_plan_made_for_it(monkey
     loop: Any = SimpleNamespace(state=state, plan="compiled", written_plan=written_plan)
     stage: Any = SimpleNamespace(step=None)
     run: Any = None
-    monkeypatch.setattr(opening.threads, "rehearse", rehearse)
+    monkeypatch.setattr(threads, "rehearse", rehearse)
     assert opening.Opening(run, {}, {})._timer(loop, stage)() == 1.5
     assert tried == ["compiled", "as written"]
     assert followed == ["as written"]

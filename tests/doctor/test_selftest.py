@@ -1,6 +1,7 @@
 """The self-test on a processor, and on a card that is none; and that each deliberate fault is reported by it."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -194,7 +195,7 @@ def test_steps_are_timed_by_the_card_and_not_by_what_the_host_has_queued(
         def card(self) -> Accelerator:
             return Slow(self.device)
 
-    monkeypatch.setattr(real_size.time, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
     trial = begin(tiny, Way(CPU))
     assert real_size._time(tiny, trial, SlowCard()) is None
     monkeypatch.setattr(real_size, "MOST_SECONDS", 1e9)
