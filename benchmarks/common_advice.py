@@ -124,7 +124,7 @@ def memory_savings() -> list[dict[str, Any]]:
         }
         if name not in NO_KEPT_PRODUCTS:
             plans["half, keep-products"] = Plan(micro_batch, HALF, blocks, keep_products=True)
-        predictions = {saving: predict(training, plan, "cuda", training.stages[0]) for saving, plan in plans.items()}
+        predictions = {saving: predict(training, plan, "card", training.stages[0]) for saving, plan in plans.items()}
         plain = predictions["half"]
         for saving, each in predictions.items():
             rows.append(

@@ -41,7 +41,7 @@ def graphs_of(case: Case) -> dict[str, JointGraph]:
 
     with patch.object(compiled, "kernels_of", keep):
         plan = Plan(micro_batch, resolve_precision(case.precision, torch.device("cpu")))
-        predict(training.with_batch(micro_batch), plan, "cuda", training.distinct_stages[-1], rough=True)
+        predict(training.with_batch(micro_batch), plan, "card", training.distinct_stages[-1], rough=True)
     return graphs
 
 

@@ -78,7 +78,7 @@ def measured(
     for number, point in enumerate(points):
         planner = planner_of(recipe_name, [*overrides, *point.overrides], PlanOptions())
         training = planner.training
-        memory = step_memory(training, ways[str(number)][2], "cuda", training.stages[0])
+        memory = step_memory(training, ways[str(number)][2], "card", training.stages[0])
         row = {
             "x": point.x,
             "micro_batch": point.micro_batch,

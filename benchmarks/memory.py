@@ -98,7 +98,7 @@ def one(configuration: Configuration) -> dict[str, Any]:
         optimizer_on_host="optimizer-on-host" in savers,
     )
     on_card = device.type == "cuda"
-    predicted = predict(replace(training, make_grids=None), plan, "cuda" if on_card else "cpu", stage)
+    predicted = predict(replace(training, make_grids=None), plan, "card" if on_card else "cpu", stage)
     state = training.state(plan, device, networks=networks)
     for scale in state.loss_scales.values():
         scale.found = True

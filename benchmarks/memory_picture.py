@@ -74,7 +74,7 @@ def main() -> None:
     training = training_of(load_recipe(RECIPE))
     figure, axes = plt.subplots(1, 2, figsize=(12, 4.2), sharey=True)
     for axis, (title, plan) in zip(axes, plans(training, resolve_precision("bf16", HOST)).items(), strict=True):
-        memory = step_memory(training, plan, "cuda", training.stages[0], rough=False)
+        memory = step_memory(training, plan, "card", training.stages[0], rough=False)
         at, sizes, begins = series(memory)
         axis.stackplot(at, *sizes.values(), labels=list(sizes), colors=list(COLOURS.values()), linewidth=0)
         axis.axhline(memory.peak.size_bytes / GIB, color="black", linewidth=0.8, linestyle=":")

@@ -99,7 +99,7 @@ def run(training: Training) -> dict[str, Any]:
     described = replace(training_of(training.recipe), make_grids=None)
     blocks = described.recomputable(described.build("meta")) if training.recompute else {}
     plan = Plan(training.micro_batch, training.precision, blocks)
-    prediction = predict(described, plan, "cuda", described.stages[0])
+    prediction = predict(described, plan, "card", described.stages[0])
     return {
         "allocated_bytes": prediction.live_bytes,
         "reserved_bytes": prediction.reserved_bytes,

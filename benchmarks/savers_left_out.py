@@ -37,7 +37,7 @@ def compared(name: str) -> dict[str, Any]:
     plain, thrifty = (search.run(plan) for plan in plans.values())
     given = thrifty.prediction.categories.get("saved activations", 0)
     stage = estimates.heaviest_stage
-    trace = step_memory(space.training, plans["all"], "cuda", stage).trace
+    trace = step_memory(space.training, plans["all"], "card", stage).trace
     traced = min(2, space.training.batch // smallest)
     kept = sum(
         size

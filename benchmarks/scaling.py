@@ -60,7 +60,7 @@ FP32 = Precision("fp32", torch.float32, "benchmark")
 def compute_seconds(recipe: Recipe, share: int, card: str) -> float:
     """Of a step on one card's share."""
     training = training_of(recipe).with_batch(share)
-    work = predict(training, Plan(share, BF16), "cuda", training.stages[0], rough=True).work
+    work = predict(training, Plan(share, BF16), "card", training.stages[0], rough=True).work
     return named_card(card).seconds(work, BF16)
 
 

@@ -11,13 +11,15 @@ import torch
 from api.pictures import write_recipe
 from api.planners import training_planner
 from frugan.api.devices import card_identity, told_when_full
-from frugan.api.train import plan_in_force
+from frugan.api.train import beginning, plan_in_force
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.ranks.ranks import OneRank
+from frugan.engine.ranks.ranks import OneRank, ShareChoice
+from frugan.engine.training import Training
 from frugan.errors import BadInput, TrainingFailed
+from frugan.memory.prediction import Prediction
 from frugan.recipe.loading import load_recipe
 from frugan.wording import GIB, MIB
 from memory.formula import PredictionsBy, predicted_by_formula
@@ -64,9 +66,15 @@ def card(monkeypatch: pytest.MonkeyPatch, predictions_by: PredictionsBy, tmp_pat
 def planned(card: Pretended, tmp_path: Path, said: list[str]) -> Planned:
     """A planner of a batch of 512 in groups of 8, by training options."""
     recipe_file = write_recipe(tmp_path)
-    recipe = load_recipe(recipe_file, ["training.batch=512", "training.normalisation_batch=8"])
-    return lambda ranks=None, **options: training_planner(
-        recipe, TrainingOptions(**options), CUDA, BF16, said.append, name=recipe_file, ranks=ranks
+    words = ["training.batch=512", "training.normalisation_batch=8"]
+    return lambda ranks=None, overrides=(), **options: training_planner(
+        load_recipe(recipe_file, [*words, *overrides]),
+        TrainingOptions(**options),
+        CUDA,
+        BF16,
+        said.append,
+        name=recipe_file,
+        ranks=ranks,
     )
 
 
@@ -131,6 +139,52 @@ def test_a_budget_holds_for_the_next_plan_too(planned: Planned) -> None:
     planner.asked_bytes = 1000 * MIB
     plan = planner.next(Plan(512, BF16), "G", FULL)
     assert planner.planner.search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
+
+
+def test_phases_that_cannot_be_compiled_get_a_plan_for_what_they_take_as_written(
+    card: Pretended, planned: Planned, said: list[str], predictions_by: PredictionsBy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predicted(training: Training, *given: Any, **options: Any) -> Prediction:
+        made = predicted_by_formula(training, *given, **options)
+        return made if training.compiled else replace(made, reserved_bytes=2 * made.reserved_bytes)
+
+    def reserved(planner: TrainingPlanner, plan: Plan) -> int:
+        return planner.planner.search.run(plan).prediction.reserved_bytes
+
+    monkeypatch.setattr(plan_in_force, "compiles", lambda asked, _: asked)
+    predictions_by(predicted)
+    planner, before = planned(overrides=["training.compile=true"]), Plan(512, BF16, cuda_graphs=True)
+    card.free = reserved(planner, before) + 400 * MIB  # with workspaces
+    plan = planner.as_written(before, "G", "compiling failed (no compiler)")
+    assert plan.micro_batch < 512
+    assert reserved(planner, plan) <= card.free - 320 * MIB < reserved(planner, Plan(512, BF16))
+    assert "with phase G as it is written the one before would take" in said[-1]
+    assert planner.as_written(before, "D", "the same") == before  # it was made for that
+
+    card.free = 2 * card.free
+    planner = planned(overrides=["training.compile=true"])
+    assert planner.as_written(before, "G", "the same") == replace(before, cuda_graphs=False)  # there is room for it
+
+
+def test_a_context_that_grows_takes_no_more_than_the_budget(
+    card: Pretended, planned: Planned, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the gigabyte that is taken at first, other programs have all but what the card's figure counts."""
+    shares: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share))
+    planner = planned()
+    planner.hold_to_budget()
+    planner.cap(6 * GIB)
+    planner.hold_to_budget()
+    assert shares == pytest.approx([1.0, (6 * GIB - 450 * MIB) / card.total_memory])
+    room = planner._room_bytes()
+    card.free -= 250 * MIB
+    planner.hold_to_budget()
+    planner.hold_to_budget()  # nothing was added since
+    assert shares[2:] == pytest.approx([(6 * GIB - 700 * MIB) / card.total_memory])
+    assert "CUDA's context has grown to 700 MiB, from the 450 MiB" in said[-1]
+    assert planner._room_bytes() == (room or 0) - 250 * MIB
+    assert planner.planner.card.context_bytes == 700 * MIB
 
 
 def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(planned: Planned, said: list[str]) -> None:
@@ -217,6 +271,31 @@ def test_ranks_that_share_groups_have_one_plan(card: Pretended, tmp_path: Path) 
     for ranks, alike in ((OneRank(3, 4, (3, 1, 1, 1)), False), (OneRank(3, 8, (1,) * 8), True)):
         planner = training_planner(recipe, TrainingOptions(), CUDA, BF16, print, ranks=ranks)
         assert (planner.own_plan(common, None) is common) is alike
+
+
+def test_another_rank_than_the_first_loads_by_a_smaller_plan_too(
+    planned: Planned, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Plan] = []
+    refused = 1
+
+    def state(_: Training, plan: Plan, *__: Any) -> str:
+        loaded.append(plan)
+        if len(loaded) <= refused:
+            raise torch.OutOfMemoryError(FULL)
+        return "state"
+
+    monkeypatch.setattr(Training, "state", state)
+    run = planned(ranks=OneRank(1, 2), device="cuda:0").run
+    decision = beginning._Decision(ShareChoice(), Plan(256, BF16).as_json(), None, 0)
+    start = beginning._follow(run, decision)
+    assert [start.state, start.plan] == ["state", loaded[1]]
+    assert loaded[1].optimizer_on_host > loaded[0].optimizer_on_host
+    assert any("out of memory while networks and their state were loaded" in line for line in said)
+    loaded.clear()
+    refused = 2
+    with pytest.raises(TrainingFailed, match="memory ran out while"):
+        beginning._follow(run, decision)
 
 
 @pytest.mark.parametrize(("has", "kept"), [(16 * GIB, 10 * GIB), (8 * GIB, 0), (None, 10 * GIB)])

@@ -143,14 +143,14 @@ FAULTS = (
     Fault(
         "the full self-test tries again what was settled",
         "doctor/full.py",
-        "if kept.settled(piece):",
+        "if saved.settled(piece):",
         "if False:",
         "doctor/test_full.py -k second_call",
     ),
     Fault(
         "the full self-test keeps silent about what there is no time for",
         "doctor/full.py",
-        "self._found(piece, [out_of_time(piece.check, piece.subject, None, left)])",
+        "self._settled(piece, [out_of_time(piece.check, piece.subject, None, left)])",
         "return",
         "doctor/test_full.py -k no_time",
     ),

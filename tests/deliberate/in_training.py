@@ -70,8 +70,8 @@ FAULTS = (
     Fault(
         "a repeated phase does not follow the smaller plan",
         "engine/update.py",
-        "plan = next_plan(plan, update.phase.name, message)",
-        "next_plan(plan, update.phase.name, message)",
+        "plan = ask(plan, update.phase.name, message)",
+        "ask(plan, update.phase.name, message)",
         "memory/test_out_of_memory.py -k repeated_as_if",
     ),
     Fault(

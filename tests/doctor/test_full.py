@@ -3,7 +3,8 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,18 @@ from typer.testing import CliRunner
 
 from doctor.made_up_card import MadeUpCard
 from frugan.cli.application import application
-from frugan.doctor import full
+from frugan.doctor import full, full_checks, selftest
+from frugan.doctor.card_memory import SMALL_HELD, planned
+from frugan.doctor.cards import Driver
 from frugan.doctor.finding import Finding, judged, out_of_time
-from frugan.doctor.full import Hour, Kept, Piece, at_a_look, pieces, run_full_self_test
+from frugan.doctor.full import Piece, SavedRecord, Session, origin_of, pieces, quick_figures, run_full_self_test
+from frugan.engine.compiled_phases import CompiledPhases
+from frugan.engine.plan import Plan
 from frugan.errors import BadInput
+from frugan.memory.cards import named_card
+from frugan.wording import GIB
 
-TORCH = "2.13.0"
+ORIGIN = {"card": "card", "torch": "2.13.0", "frugan": "1.0"}
 
 
 @dataclass
@@ -40,16 +47,15 @@ def piece(attempt: Callable[[float], Finding | list[Finding]], name: str = "firs
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(torch, "__version__", TORCH)
+def file(tmp_path: Path) -> Path:
     return tmp_path / "record.json"
 
 
 def call(file: Path, *given: Piece, seconds: float = 100.0) -> dict[str, Any]:
     """A call with these pieces, and the record that it leaves."""
-    hour = Hour("card", Kept.of(file, "card", TORCH), [], time.perf_counter() + seconds)
+    session = Session("card", SavedRecord.of(file, ORIGIN), [], time.perf_counter() + seconds)
     for each in given:
-        hour.settle(each, MadeUpCard())
+        session.settle(each, MadeUpCard())
     values: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return values
 
@@ -79,6 +85,27 @@ def test_a_piece_that_breaks_has_failed_and_the_others_go_on(file: Path) -> None
     values = call(file, piece(Tried(RuntimeError("CUDA error\nand more"))), piece(Tried(), "second"))
     assert [each["verdict"] for each in values["outcomes"]] == ["failed", "passed"]
     assert values["outcomes"][0]["line"] == "RuntimeError: CUDA error"
+
+
+def test_a_card_that_fails_for_good_loses_no_outcome(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some faults every later call to the card raises, that which gives memory back among them."""
+
+    def gone(_: torch.device) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nand more")
+
+    on_a_card = MadeUpCard(torch.device("cuda", 0))
+    monkeypatch.setattr(selftest, "release_memory", lambda _: None)
+    session = Session("card", SavedRecord.of(file, ORIGIN), [], time.perf_counter() + 100)
+    session.settle(piece(Tried()), on_a_card)
+    monkeypatch.setattr(selftest, "release_memory", gone)
+    session.settle(piece(Tried(), "second"), on_a_card)
+    outcomes = json.loads(file.read_text("utf-8"))["outcomes"]
+    assert [(each["piece"], each["verdict"]) for each in outcomes] == [
+        ("first", "passed"),
+        ("second", "passed"),
+        ("second", "failed"),
+    ]
+    assert outcomes[-1]["line"].endswith("answers no more: CUDA error: an illegal memory access was encountered")
 
 
 def test_the_record_names_nobody(file: Path) -> None:
@@ -122,25 +149,70 @@ def test_a_person_may_stop_it_at_any_time(file: Path) -> None:
     [
         ("{", "expected a record of"),
         ('{"format": 1, "outcomes": []}', "no record of a full self-test"),
-        ('{"format": 1, "device": "card", "full": {"torch": "2.13.0"}}', "damaged"),
-        ('{"format": 1, "device": "another", "full": {"torch": "2.13.0"}}', "is of another with torch 2.13.0"),
+        (json.dumps({"format": 1, "full": {"origin": ORIGIN}}), "damaged"),
+        ('{"format": 1, "device": "card", "full": {"torch": "2.13.0"}}', "is of card None, now card; torch None"),
+        (json.dumps({"format": 1, "full": {"origin": ORIGIN | {"card": "other"}}}), "is of card other, now card. What"),
+        (json.dumps({"format": 1, "full": {"origin": ORIGIN | {"frugan": "0.9"}}}), "is of frugan 0.9, now 1.0. What"),
     ],
 )
 def test_another_file_is_refused(text: str, said: str, file: Path) -> None:
     file.write_text(text, "utf-8")
     with pytest.raises(BadInput, match=said):
-        Kept.of(file, "card", TORCH)
+        SavedRecord.of(file, ORIGIN)
     assert file.read_text("utf-8") == text
 
 
 def test_every_piece_has_a_name_of_its_own_and_numbers_come_first() -> None:
     card = MadeUpCard()
-    names = [each.name for each in pieces(card, at_a_look(card))]
+    names = [each.name for each in pieces(card, quick_figures(card))]
     assert len(names) == len(set(names))
     assert names[0] == "biggan: fp32 against float64"
     order = [names.index(name) for name in ("recipe biggan-imagenet-128", "runs out", "copies")]
     assert order == sorted(order)
     assert names.index("biggan: memory saving recompute") > names.index("copies")
+
+
+def test_a_record_says_what_its_figures_depend_on() -> None:
+    card = type("Card", (), {"name": "RTX", "total_bytes": 12})()
+    origin = origin_of(card, Driver(found=True, version="580.1"))
+    assert {"card": "RTX", "card memory": 12, "driver": "580.1"}.items() <= origin.items()
+    assert (origin["torch"], origin["frugan"]) == (torch.__version__, version("frugan"))
+
+
+def test_a_limit_is_planned_for_on_the_card_that_is_tried() -> None:
+    """Whichever card torch would take by itself."""
+    figures = replace(named_card("rtx-3060"), context_bytes=3 * GIB)
+    report = planned(SMALL_HELD, figures, 6 * GIB)
+    assert report.card is figures
+    assert report.categories["CUDA context"] == 3 * GIB
+
+
+def test_ways_of_compiling_have_outcomes_of_their_own_and_leave_nothing(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the first one breaks."""
+
+    def compiled(name: str, written: Any, by: Plan, *_: Any) -> Finding:
+        if not by.cuda_graphs:
+            raise RuntimeError("the compiler broke")
+        return judged("check", name, "", passed=True)
+
+    def forget(self: CompiledPhases) -> None:
+        forgotten.append(self)
+
+    forgotten: list[CompiledPhases] = []
+    monkeypatch.setattr(full_checks, "_compiled", compiled)
+    monkeypatch.setattr(full_checks, "missing_compiler", lambda _: None)
+    monkeypatch.setattr(CompiledPhases, "forget", forget)
+    monkeypatch.setattr(MadeUpCard, "card", type("Card", (), {"has_graphs": True}))
+    card, figures = MadeUpCard(), named_card("rtx-3060")
+    tried = [each for each in pieces(card, figures) if each.name in ("compiled", "graphs")]
+    values = call(file, *tried, seconds=1000)
+    assert [(each["piece"], each["verdict"]) for each in values["outcomes"]] == [
+        ("compiled", "failed"),
+        ("graphs", "passed"),
+    ]
+    assert len(forgotten) == 2
 
 
 @pytest.mark.usefixtures("no_driver")

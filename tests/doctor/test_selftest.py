@@ -1,9 +1,11 @@
 """The self-test on a processor, and on a card that is none; and that each deliberate fault is reported by it."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +32,7 @@ from frugan.doctor.finding import Finding, judged, left_out
 from frugan.doctor.real_size import (
     MEASURED,
     judge_memory,
+    judge_running_out,
     judge_time,
     measured_training,
     real_size_checks,
@@ -38,6 +41,7 @@ from frugan.doctor.real_size import (
 from frugan.doctor.selftest import run_self_test, self_test
 from frugan.doctor.trial import FP32, CountedCopies, Trial, Way, begin, tiny_subject
 from frugan.engine import update
+from frugan.engine.accelerator.base import Accelerator, Event, Processor
 from frugan.engine.gradients import SliceSum
 from frugan.engine.precision import Precision
 from frugan.engine.training import Training
@@ -165,6 +169,37 @@ def test_a_cap_that_is_not_survived_is_reported_beside_what_was_found_before(
     memory, _, cap = real_size_on_a_card(tiny, MadeUpCard(), RTX_3060, FP32)
     assert memory.values["taken_live_bytes"] > 0
     assert (cap.state, cap.line) == ("failed", "not survived: memory ran out in the midst of the update")
+
+
+def test_updates_that_were_all_skipped_survive_nothing() -> None:
+    updates = [("D", False), ("G", True), ("D", False)]
+    found = judge_running_out("made-up", ["D"], updates, finite=True)
+    assert found.state == "failed"
+    assert found.line == "ran out in D; repeated by a smaller plan; 1 of 3 updates accepted, and none of D"
+    assert judge_running_out("made-up", ["D"], [*updates, ("D", True)], finite=True).state == "passed"
+    assert judge_running_out("made-up", ["D"], [("D", True)], finite=False).state == "failed"
+
+
+def test_steps_are_timed_by_the_card_and_not_by_what_the_host_has_queued(
+    tiny: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queueing takes no time at all here, and what was queued takes half of the most that is allowed."""
+    seconds, each = [0.0], real_size.MOST_SECONDS / 2
+
+    class Slow(Processor):
+        def queued_so_far(self) -> Event:
+            return SimpleNamespace(synchronize=lambda: seconds.append(seconds.pop() + each))
+
+    class SlowCard(MadeUpCard):
+        @property
+        def card(self) -> Accelerator:
+            return Slow(self.device)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
+    trial = begin(tiny, Way(CPU))
+    assert real_size._time(tiny, trial, SlowCard()) is None
+    monkeypatch.setattr(real_size, "MOST_SECONDS", 1e9)
+    assert real_size._time(tiny, trial, SlowCard()) is not None
 
 
 @pytest.mark.parametrize(("predicted", "measured", "verdict"), [(1, 1.2, "passed"), (1, 2, "failed"), (2, 1, "failed")])

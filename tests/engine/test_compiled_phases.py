@@ -17,9 +17,11 @@ from torch.testing import assert_close
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks, MadeUpObjective
 from contract.rig import BF16, FP16, Rig, assert_same, largest_difference
+from engine.runs import train
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine import compiled_phases
+from frugan.engine.checkpoint import newest_whole
 from frugan.engine.compiled_phases import (
     CACHE_VARIABLE,
     CompiledPhases,
@@ -28,6 +30,9 @@ from frugan.engine.compiled_phases import (
     missing_compiler,
     starts_graphs,
 )
+from frugan.engine.plan import Plan
+from frugan.engine.state import TrainingState
+from frugan.engine.update import Probe
 from frugan.engine.weights import is_working
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
@@ -208,6 +213,49 @@ def test_a_phase_that_cannot_be_compiled_runs_as_written() -> None:
     assert "\n" not in line
     assert [bool(backward.graphs(phase.name)) for phase in compiled.phases] == [True, True, False]
     assert not any(is_working(network) for network in compiled.state.networks.values())
+
+
+def test_a_phase_that_cannot_be_compiled_runs_by_a_plan_for_it_as_written() -> None:
+    """Its update is repeated, as where memory ran out: nothing of it has moved. And it is tried once alone."""
+    written, compiled, _, said = pair(Peeking(), phase="maker")
+    plan, asked = replace(compiled.plan, micro_batch=4), list[tuple[str, str]]()
+    compiled.step = replace(compiled.step, probe=(seen := Sizes()))
+
+    def for_it(before: Plan, phase: str, reason: str) -> Plan:
+        assert before == compiled.plan
+        asked.append((phase, reason))
+        return plan
+
+    compiled.step.run(compiled.state, compiled.plan, plan_as_written=for_it)
+    compiled.step.run(compiled.state, plan, plan_as_written=for_it)
+    assert [phase for phase, _ in asked] == ["maker"]
+    assert asked[0][1].startswith("compiling failed (")
+    assert len(warnings(said)) == 1
+    assert seen.sizes == [8, 4, 4, 4, 4]
+    written.plan = plan
+    written.run(2)
+    difference, where = largest_difference(written.tensors(), compiled.tensors())
+    assert difference == 0.0, where
+
+
+def test_a_training_goes_on_by_the_plan_for_phases_as_written(tmp_path: Path) -> None:
+    _, compiled, _, _ = pair(Peeking())
+    plan = replace(compiled.plan, micro_batch=4)
+    train(tmp_path, 2, rig=compiled, plan_as_written=lambda *_: plan)
+    (_, saved, _) = newest_whole(tmp_path / "checkpoints") or pytest.fail("no checkpoint")
+    assert saved["plan"] == plan.as_json()
+
+
+class Sizes(Probe):
+    """Notes the sizes of micro-batches."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def micro_batch_begins(self, state: TrainingState, phase: Phase, micro: MicroBatch) -> MicroBatch:
+        """See `Probe`."""
+        self.sizes.append(micro.size)
+        return micro
 
 
 @pytest.mark.parametrize(

@@ -116,11 +116,11 @@ def search(
     of: Training,
     *,
     card: Card | None = None,
-    target: Target = "cuda",
+    target: Target = "card",
     precision: Precision = BF16,
     wishes: Wishes | None = None,
     store: PredictionStore | None = None,
 ) -> Search:
     store = store or PredictionStore(of, target, {}, "test")
-    space = PlanSpace(of, precision, wishes or Wishes(), on_card=target == "cuda")
+    space = PlanSpace(of, precision, wishes or Wishes(), on_card=target == "card")
     return Search(space, card or unnamed_card(), store)

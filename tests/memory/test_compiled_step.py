@@ -68,7 +68,7 @@ def test_every_family(family: Family) -> None:
 def test_it_starts_fewer_kernels_and_moves_less_than_the_written_step() -> None:
     """And multiplies as much."""
     of = task(MADE_UP)
-    run = partial(predict, plan=plan_of(of, of.group), target="cuda", stage=of.stages[0], rough=True)
+    run = partial(predict, plan=plan_of(of, of.group), target="card", stage=of.stages[0], rough=True)
     written, compiled = run(of).work, run(replace(of, compiled=True)).work
     assert compiled.macs == written.macs
     assert compiled.operations < written.operations
@@ -79,8 +79,8 @@ def test_it_starts_fewer_kernels_and_moves_less_than_the_written_step() -> None:
 def test_what_is_not_compiled_is_priced_as_it_is_written(keeping: str) -> None:
     of = of_phase(task(MADE_UP), "maker")
     plan = plan_of(of, of.group, keeping=keeping)
-    assert predict(of, plan, "cuda", of.stages[0], rough=True) == predict(
-        replace(of, compiled=True), plan, "cuda", of.stages[0], rough=True
+    assert predict(of, plan, "card", of.stages[0], rough=True) == predict(
+        replace(of, compiled=True), plan, "card", of.stages[0], rough=True
     )
 
 
@@ -89,7 +89,7 @@ def test_a_cuda_graph_is_started_at_once_and_keeps_its_memory() -> None:
     of = replace(task(MADE_UP), compiled=True)
     plan = plan_of(of, of.group)
     kernels, graphs = (
-        predict(of, replace(plan, cuda_graphs=on), "cuda", of.stages[0], rough=True) for on in (False, True)
+        predict(of, replace(plan, cuda_graphs=on), "card", of.stages[0], rough=True) for on in (False, True)
     )
     assert graphs.work.macs == kernels.work.macs
     assert graphs.work.operations < 0.8 * kernels.work.operations

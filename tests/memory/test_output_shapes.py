@@ -62,7 +62,7 @@ def _described(x: Tensor) -> tuple[Any, ...]:
 def test_a_whole_step(family: Any) -> None:
     compared = Compared()
     of = task(family)
-    predict(of, plan_of(of, of.group, BF16), "cuda", of.stages[0], dataless=compared)
+    predict(of, plan_of(of, of.group, BF16), "card", of.stages[0], dataless=compared)
     assert len(compared.seen) > 20
     assert not compared.wrong, "\n".join(compared.wrong[:10])
 

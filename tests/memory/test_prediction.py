@@ -65,8 +65,8 @@ def test_what_other_plans_left_changes_nothing() -> None:
     of, dataless = task(MADE_UP, batch=8), Dataless()
     plans = [plan_of(of, 2, BF16), plan_of(of, 4, BF16, keeping="nothing"), plan_of(of, 4, FP32)]
     for plan in plans:
-        alone = predict(of, plan, "cuda", of.stages[0])
-        assert predict(of, plan, "cuda", of.stages[0], dataless=dataless) == alone
+        alone = predict(of, plan, "card", of.stages[0])
+        assert predict(of, plan, "card", of.stages[0], dataless=dataless) == alone
 
 
 class Augmented(StyleGAN2Family):
@@ -177,13 +177,13 @@ def test_the_way_of_what_is_offloaded_is_counted_for_the_whole_step(family: Fami
     limit("bytes sent to the host", 512)
     of = task(family, batch=8)
     plans = (plan_of(of, 2, keeping=keeping) for keeping in ("nothing", "nothing here"))
-    kept, sent = (step_memory(of, plan, "cuda", of.stages[0], rough=True) for plan in plans)
+    kept, sent = (step_memory(of, plan, "card", of.stages[0], rough=True) for plan in plans)
     assert kept.work.host_bytes == 0
     assert sent.work.host_bytes > 0
     if family is not MADE_UP:
         assert _most_saved_bytes(sent) < _most_saved_bytes(kept)
     twice = of.with_batch(2 * of.batch)
-    more = step_memory(twice, plan_of(of, 2, keeping="nothing here"), "cuda", twice.stages[0], rough=True)
+    more = step_memory(twice, plan_of(of, 2, keeping="nothing here"), "card", twice.stages[0], rough=True)
     assert more.work.host_bytes == pytest.approx(2 * sent.work.host_bytes)
 
 
@@ -219,7 +219,7 @@ def test_the_rest_of_an_uneven_batch_is_counted_too(family: Family) -> None:
 
 @made_up_in_short
 def test_roughly_is_near(family: Family) -> None:
-    full, rough = (predicted_once(family.name, "cuda", rough=r) for r in (False, True))
+    full, rough = (predicted_once(family.name, "card", rough=r) for r in (False, True))
     assert 0.7 * full.peak.size_bytes < rough.peak.size_bytes <= 1.01 * full.peak.size_bytes
     assert rough.work.macs == pytest.approx(full.work.macs, rel=1e-6)
 
@@ -228,7 +228,7 @@ def test_roughly_is_near(family: Family) -> None:
 def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
     of = task(family)
     away = replace(plan_of(of, of.group), ema_on_host=True, optimizer_on_host=True)
-    on_card, on_host = predicted_once(family.name, "cuda"), step_memory(of, away, "cuda", of.stages[0])
+    on_card, on_host = predicted_once(family.name, "card"), step_memory(of, away, "card", of.stages[0])
     moved = on_card.static["optimizer"] + on_card.static.get("averages", 0)
     assert on_host.static.get("averages", 0) == 0
     assert on_card.peak.size_bytes - on_host.peak.size_bytes > 0.5 * moved
@@ -260,7 +260,7 @@ def test_a_card_has_its_share_of_the_state_alone(family: Family, limit: Limit) -
     limit("alignment of shares", 1)
     of = replace(task(family), ranks=4)
     shards = replace(plan_of(of, of.group), shard_optimizer=True)
-    whole, mine = predicted_once(family.name, "cuda"), step_memory(of, shards, "cuda", of.stages[0])
+    whole, mine = predicted_once(family.name, "card"), step_memory(of, shards, "card", of.stages[0])
     states = [real_step(of, shards, ranks)[0] for ranks in (OneRank(0, 4), OneRank())]
     kept, all_of_it = map(_statistics, states)
     counts = (count for optimizer in states[0].optimizers.values() for count in optimizer.counts.values())
@@ -275,13 +275,13 @@ def test_a_card_has_its_share_of_the_state_alone(family: Family, limit: Limit) -
 
 @made_up_in_short
 def test_a_card_holds_micro_batches_and_not_the_batch(family: Family) -> None:
-    on_card, on_cpu = predicted_once(family.name, "cuda"), predicted_once(family.name, "cpu")
+    on_card, on_cpu = predicted_once(family.name, "card"), predicted_once(family.name, "cpu")
     assert on_card.peak.categories["batch"] < on_cpu.peak.size_bytes
     assert on_card.peak.size_bytes <= on_cpu.peak.size_bytes
 
 
 @made_up_in_short
 def test_reserved_is_at_least_what_lives(family: Family) -> None:
-    predicted = predicted_once(family.name, "cuda")
+    predicted = predicted_once(family.name, "card")
     assert predicted.needed_bytes >= predicted.peak.size_bytes
     assert sum(predicted.peak.categories.values()) == predicted.peak.size_bytes

@@ -27,7 +27,7 @@ def by_formula(predictions_by: PredictionsBy) -> None:
 
 
 def store(*files: Path, version: str = "now", subject: str = "a") -> PredictionStore:
-    return PredictionStore(OF, "cuda", {"recipe": subject}, version, files)
+    return PredictionStore(OF, "card", {"recipe": subject}, version, files)
 
 
 def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_refusals_are_kept_too(tmp_path: Path) -> None:
     of, file = task(families()["saehd"], batch=2, group=1), tmp_path / "known.json"
     plan = plan_of(of, 1, keeping="products")
     for ran in (1, 0):
-        kept = PredictionStore(of, "cuda", {}, "now", (file,))
+        kept = PredictionStore(of, "card", {}, "now", (file,))
         with pytest.raises(RuntimeError, match="mutated"):
             kept(plan, of.stages[0], rough=True)
         assert kept.ran == ran
@@ -106,7 +106,7 @@ class Helping:
     def take(self) -> dict[str, Any] | None:
         self.lasts -= 1
         plan, stage, rough = self.jobs.pop(0)
-        return None if self.lasts < 0 else outcome(OF, plan, "cuda", stage, rough=rough)
+        return None if self.lasts < 0 else outcome(OF, plan, "card", stage, rough=rough)
 
     def close(self) -> None:
         self.jobs.clear()
@@ -154,11 +154,11 @@ def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_fp16_takes_what_bf16_takes(family: Family, keeping: str, predictions_by: PredictionsBy) -> None:
     of = task(family)
-    one, other = (predict(of, plan_of(of, 2, p, keeping=keeping), "cuda", of.stages[0]) for p in (BF16, FP16))
+    one, other = (predict(of, plan_of(of, 2, p, keeping=keeping), "card", of.stages[0]) for p in (BF16, FP16))
     assert abs(one.live_bytes - other.live_bytes) <= 64 * 512  # scalars of loss scales, rounded up to blocks
     assert other.reserved_bytes == pytest.approx(one.reserved_bytes, rel=0.002, abs=2**21)
     predictions_by(predicted_by_formula)
-    kept = PredictionStore(of, "cuda", {}, "now")
+    kept = PredictionStore(of, "card", {}, "now")
     kept(plan_of(of, 2, BF16, keeping=keeping), of.stages[0], rough=False)
     kept(plan_of(of, 2, FP16, keeping=keeping), of.stages[0], rough=False)
     assert kept.ran == 1

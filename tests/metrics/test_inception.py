@@ -10,10 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugan.errors import BadInput
-from frugan.metrics.feature_network import INCEPTION_FILE, INCEPTION_SETTING, load_inception, load_named
+from frugan.metrics.feature_network import (
+    INCEPTION_FILE,
+    INCEPTION_SETTING,
+    InceptionFeatures,
+    NamedFeatures,
+    load_inception,
+    load_named,
+)
 from frugan.metrics.inception import FEATURES, Inception, resize_as_tensorflow_1
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics" / "inception_features.npz"
@@ -137,6 +144,32 @@ def test_other_networks_by_file_and_by_name(tmp_path: Path) -> None:
     assert len({scripted.digest, called.digest}) == 2
     with pytest.raises(BadInput, match=r"gave \[\] for 4 pictures"):
         load_named(f"{__name__}:wrong", CPU)(pictures)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_network_goes_where_it_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TorchScript file is loaded anew: its constants stay where they were loaded to."""
+    torch.jit.script(Brightness()).save(str(tmp_path / "brightness.pt"))
+    scripted, load = load_named(str(tmp_path / "brightness.pt"), CPU), torch.jit.load
+    (tmp_path / "brightness.pt").unlink()
+    loaded: list[object] = []
+
+    def noted(file: object, map_location: object) -> object:
+        loaded.append(map_location)
+        return load(file, map_location=CPU)
+
+    monkeypatch.setattr(torch.jit, "load", noted)
+    scripted.to(torch.device("meta"))
+    assert loaded == [scripted.device] == [torch.device("meta")]
+    called = NamedFeatures(nn.Linear(3, 3), "linear", "", CPU)
+    called.to(torch.device("meta"))
+    with torch.device("meta"):
+        inception = InceptionFeatures(Inception(), "")
+    inception.network.to_empty(device=CPU)
+    inception.to(torch.device("meta"))
+    assert inception.network.fc.weight.device == torch.device("meta")
+    assert isinstance(called.network, nn.Linear)
+    assert {called.device, called.network.weight.device} == {torch.device("meta")}
 
 
 @pytest.mark.parametrize("name", ["nothing", "no.such.module:thing", "json:nothing", "json:__name__"])

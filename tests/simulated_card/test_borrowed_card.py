@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from frugan.cli.application import application
 from frugan.doctor.card_memory import COPIES
 from frugan.doctor.cards import CardTools, Driver, memory_finding
-from frugan.doctor.full import at_a_look, pieces
+from frugan.doctor.full import pieces, quick_figures
 from frugan.doctor.real_size import TIME
 
 Cards = Callable[..., Any]
@@ -61,7 +61,7 @@ def untried(record: dict[str, Any]) -> set[str]:
 def test_it_goes_on_where_it_had_no_time(card: CardTools, tmp_path: Path) -> None:
     file = tmp_path / "record.json"
     first = call(file, 0.3)
-    every = {each.name for each in pieces(card, at_a_look(card))}
+    every = {each.name for each in pieces(card, quick_figures(card))}
     assert {each["piece"] for each in first["outcomes"]} == every
     assert {"copies", "recipe biggan-imagenet-128"} <= untried(first)
     second = call(file, 2.0)
@@ -87,7 +87,7 @@ def test_it_goes_on_where_it_had_no_time(card: CardTools, tmp_path: Path) -> Non
     ],
 )
 def test_a_piece_holds(name: str, passed: int, card: CardTools) -> None:
-    found = next(each for each in pieces(card, at_a_look(card)) if each.name == name).attempt(math.inf)
+    found = next(each for each in pieces(card, quick_figures(card)) if each.name == name).attempt(math.inf)
     assert isinstance(found, list)
     assert [each for each in found if each.state == "failed" and each.name not in BY_SPEED] == []
     assert sum(each.state == "passed" for each in found) >= passed
@@ -100,5 +100,5 @@ def test_two_ranks_on_two_cards_train_as_one(card: CardTools, cards: Cards, monk
     monkeypatch.setenv("SIMCARD_COUNT", "2")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     cards(SIMCARD_COUNT=2)
-    (found,) = next(each for each in pieces(card, at_a_look(card)) if each.name == "ranks").attempt(math.inf)  # type: ignore[misc]
+    (found,) = next(each for each in pieces(card, quick_figures(card)) if each.name == "ranks").attempt(math.inf)  # type: ignore[misc]
     assert found.state == "passed", found.line

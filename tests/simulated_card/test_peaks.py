@@ -73,7 +73,7 @@ def cases() -> list[Any]:
 
 
 def assert_predicted(of: Training, plan: Plan, cards: Cards, scalar_bytes: int = 0) -> None:
-    prediction = predict(of, plan, "cuda", of.stages[0])
+    prediction = predict(of, plan, "card", of.stages[0])
     taken_bytes, reserved_bytes = given_out(of, plan, cards().memory[0])
     assert prediction.live_bytes - taken_bytes in (0, scalar_bytes)
     assert prediction.unlimited_bytes == reserved_bytes

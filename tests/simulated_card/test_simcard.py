@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import checkpoint
 
+from frugan.api.devices import choose_device, device_of_rank
 from frugan.engine.accelerator.base import Accelerator
 from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.ranks.place import Place
+from frugan.errors import BadInput
 
 Cards = Callable[..., Any]
 NUMBERS = 64
@@ -219,3 +222,37 @@ def test_what_a_selective_recomputation_refuses_within_a_backward_is_told(card: 
     made.sum().backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="selective activation checkpoint"):
         made.sum().backward()
+
+
+def test_what_is_known_of_pinned_memory_goes_with_it(cards: Cards, card: Accelerator) -> None:
+    """Else it grows with every copy of a long run, and its address may be another's by then."""
+    order = cards().clock.order
+    card.side_stream()  # from here on accesses are watched
+    for _ in range(3):
+        there = card.pin(ramp())
+        x = there.to(card.device, non_blocking=True)
+        there.copy_(x * 2, non_blocking=True)
+        card.synchronize()
+        assert order._touched
+        del there, x
+        assert card.live_bytes == 0
+        assert order._touched == {}
+
+
+def test_the_context_grows_with_kernels_that_are_used_first(cards: Cards, card: Accelerator) -> None:
+    memory = cards(SIMCARD_KERNEL_BYTES=2**20).memory[0]
+    x = ramp().to(card.device)
+    before = memory.context_bytes
+    for _ in range(3):
+        x = x.sin()
+    assert memory.context_bytes == before + 2**20
+    assert card.total_bytes - card.free_bytes - card.reserved_bytes == memory.context_bytes
+
+
+def test_messages_about_devices_know_its_kind(cards: Cards) -> None:
+    with pytest.raises(BadInput, match=r"--device simcard:3: this torch \(\S+\) sees 1 SIMCARD card$"):
+        choose_device("simcard:3")
+    with pytest.raises(BadInput, match="expected auto, cpu, cuda or cuda:N, simcard or simcard:N"):
+        choose_device("card")
+    with pytest.raises(BadInput, match=r"2 ranks take a card each: expected auto, cuda, simcard or cpu$"):
+        device_of_rank("simcard:1", Place(0, 2, 0, 2))

@@ -21,7 +21,7 @@ from frugan.engine.ranks.place import Place, parse_shares
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.cards import room_bytes
-from frugan.wording import first_line, show_size
+from frugan.wording import count, first_line, show_size
 
 if TYPE_CHECKING:
     from frugan.engine.ranks.group import RankGroup
@@ -174,20 +174,26 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
         own = accelerator_class(kind)
         device = torch.device(asked)
     except (BadInput, RuntimeError) as error:
-        raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N") from error
+        kinds = ", ".join(f"{each} or {each}:N" for each in kinds_of_cards())
+        raise BadInput(f"--device {asked}: expected auto, cpu, {kinds}") from error
     if not own.is_card:
         return device, "asked for"
     if kind == Cuda.kind and (reason := cpu_build(wanted=True)):
         raise BadInput(f"--device {asked}: {reason}")
     if (device.index or 0) >= own.count():
-        raise BadInput(
-            f"--device {asked}: this torch ({torch.__version__}) sees {own.count()} {kind.upper()} cards; "
-            "`nvidia-smi` says whether the driver sees more, and which CUDA version it serves"
-        )
+        seen = f"--device {asked}: this torch ({torch.__version__}) sees {count(own.count(), f'{kind.upper()} card')}"
+        raise BadInput(f"{seen}; {_what_the_driver_sees()}" if kind == Cuda.kind else seen)
     card = own(torch.device(kind, own.current() if device.index is None else device.index))
     if reason := not_served(card):
         raise BadInput(f"--device {asked}: {reason}; or train on the CPU: --device cpu")
     return card.device, "asked for"  # with an index: what torch wants where it sets or caps a device
+
+
+def _what_the_driver_sees() -> str:
+    """How to find out, of cards that torch calls CUDA's: AMD's are among them."""
+    if torch.version.hip is not None:
+        return "`rocm-smi` says whether the driver sees more"
+    return "`nvidia-smi` says whether the driver sees more, and which CUDA version it serves"
 
 
 def misspelt_cards() -> str | None:
@@ -212,7 +218,8 @@ def _automatic() -> tuple[torch.device, str]:
     """The current card, or the first that this torch has kernels for; the CPU where there is none."""
     cards = automatic_cards()
     if not cards:
-        return torch.device("cpu"), f"{cpu_build(wanted=False) or 'no CUDA card is there'}; override with --device"
+        kinds = " or ".join(kind.upper() for kind in kinds_of_cards())
+        return torch.device("cpu"), f"{cpu_build(wanted=False) or f'no {kinds} card is there'}; override with --device"
     reasons: list[str] = []
     for card in cards:
         if (reason := not_served(card)) is None:
@@ -231,20 +238,22 @@ def device_of_rank(asked: str, place: Place) -> torch.device:
         BadInput: there is no card for this rank, or one is named for all of them.
     """
     if asked not in ("auto", "cpu", *kinds_of_cards()):
+        chosen = f"; choose the cards with {CARDS}" if asked.partition(":")[0] == Cuda.kind else ""
         raise BadInput(
-            f"--device {asked}: {place.size} ranks take a card each: expected auto, cuda or cpu; choose the cards with "
-            "CUDA_VISIBLE_DEVICES"
+            f"--device {asked}: {place.size} ranks take a card each: expected auto, {', '.join(kinds_of_cards())} or "
+            f"cpu{chosen}"
         )
     here = automatic_cards() if asked == "auto" else []
     kind = here[0].kind if here else asked
     if kind in ("auto", "cpu"):
         return torch.device("cpu")
-    count = accelerator_class(kind).count()
-    index = 0 if count == 1 else place.local_rank
-    if index >= count:
+    there = accelerator_class(kind).count()
+    index = 0 if there == 1 else place.local_rank
+    if index >= there:
+        cards = count(there, f"{kind.upper()} card")
         raise BadInput(
-            f"rank {place.rank}: this machine has {place.local_size} ranks and {count} CUDA cards; start it with "
-            f"--nproc-per-node={count}, or train on processors: --device cpu"
+            f"rank {place.rank}: this machine has {place.local_size} ranks and {cards}; start it with "
+            f"--nproc-per-node={there}, or train on processors: --device cpu"
         )
     device, _ = choose_device(f"{kind}:{index}")
     accelerator_of(device).use()
@@ -257,8 +266,8 @@ def ranks_in_words(ranks: "RankGroup") -> str:
     own = accelerator_of(ranks.device)
     if not own.is_card:
         return f"{line} on a processor, over gloo"
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    which = f", of CUDA_VISIBLE_DEVICES={seen}" if seen else ""
+    seen = os.environ.get(CARDS) if own.kind == Cuda.kind else None
+    which = f", of {CARDS}={seen}" if seen else ""
     return f"{line} on {ranks.device} ({own.name}{which}), over {own.collectives.upper()}"
 
 

@@ -8,7 +8,8 @@ from functools import partial
 
 import torch
 
-from frugan.api.plan.plan_recipe import plan
+from frugan.api.plan.planner import Planner
+from frugan.api.plan.report import PlanReport
 from frugan.doctor.cards import CardTools
 from frugan.doctor.checks import EXACT_ON_CARDS, largest_difference
 from frugan.doctor.finding import Finding, judged, left_out, out_of_time
@@ -20,6 +21,7 @@ from frugan.engine.update import Probe
 from frugan.errors import TrainingFailed
 from frugan.memory.calibration import measure_latency
 from frugan.memory.cards import TIME_ERROR, Budget, Card
+from frugan.recipe.loading import load_recipe
 from frugan.wording import GIB, MIB, show_size
 
 LARGE_HELD, SMALL_HELD = (
@@ -38,6 +40,14 @@ HELD_STEPS = 4
 COPIED_BYTES = 256 * MIB
 
 
+def planned(sized: Sized, figures: Card, budget_bytes: int) -> PlanReport:
+    """Plan a recipe for a budget on the card that these figures are of."""
+    recipe = load_recipe(sized.recipe, sized.overrides)
+    precision = figures.precision(recipe.training.precision)
+    with Planner(recipe, figures, precision, name=sized.recipe) as planner:
+        return planner.report(budget_bytes, nearest=False)
+
+
 def held_under_a_limit(
     sized: Sized, card: CardTools, figures: Card, left_seconds: float, *, large: bool
 ) -> list[Finding]:
@@ -46,9 +56,9 @@ def held_under_a_limit(
     if large:
         budget_bytes = min(HELD_BYTES, room)
     else:
-        fastest = plan(sized.recipe, room, sized.overrides).choice.prediction.reserved_bytes
+        fastest = planned(sized, figures, room).choice.prediction.reserved_bytes
         budget_bytes = figures.context_bytes + figures.workspace_bytes + int(SMALL_SHARE * fastest)
-    report = plan(sized.recipe, budget_bytes, sized.overrides)
+    report = planned(sized, figures, budget_bytes)
     name, chosen = f"{sized.recipe}, {show_size(budget_bytes)}", report.choice
     if not report.fits:
         return [left_out(HELD, name, f"the smallest plan takes {show_size(report.peak_bytes)}")]

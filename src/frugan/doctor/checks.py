@@ -14,6 +14,7 @@ from frugan.contract.phase import MicroBatch, Phase
 from frugan.doctor.cards import CardTools
 from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out
 from frugan.doctor.trial import (
+    FOUND_SCALE,
     FP32,
     STREAMS_SEED,
     HostDraws,
@@ -130,8 +131,6 @@ FP32_TERMS, FP32_GRADIENTS = 5e-4, 5e-3
 0.007 to 0.024 away."""
 HALF_TERMS = 0.1
 """Relative, of bf16's 8 bits; 0.015 was seen on a processor, 0.002 in fp16."""
-FOUND_SCALE = 256.0
-"""A loss scale such as fp16 comes down to; at its first one gradients within losses may be infinite."""
 SMALL = 0.1
 """Terms nearer to zero are compared as if they were so large."""
 REFUSED = ("during selective activation checkpoint", "under selective activation checkpoint")

@@ -2,9 +2,10 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,16 @@ from frugan.doctor.card_memory import (
     held_under_a_limit,
     same_weights_after_running_out,
 )
-from frugan.doctor.cards import CardTools, ask_driver, tools_of
+from frugan.doctor.cards import CardTools, Driver, ask_driver, tools_of
 from frugan.doctor.checks import SAME_STEP, family_checks
 from frugan.doctor.finding import Check, Finding, judged, out_of_time
-from frugan.doctor.full_checks import compiled_and_as_graphs, launches_and_waits
+from frugan.doctor.full_checks import COMPILES, compiled_step, launches_and_waits
 from frugan.doctor.machine import examine
-from frugan.doctor.real_size import COUNTED, EIGHT, Sized, real_size_on_a_card
+from frugan.doctor.real_size import COUNTED, REAL_SIZE_RECIPES, Sized, real_size_on_a_card
 from frugan.doctor.selftest import FORMAT, SelfTest, Tell, made, record
 from frugan.doctor.trial import FP32, half_precisions, tiny_subject
 from frugan.doctor.whole_runs import features, scores, two_ranks
-from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.accelerator.base import Accelerator
 from frugan.engine.device import disable_reduced_precision
 from frugan.engine.precision import DTYPES, resolve_precision
 from frugan.errors import BadInput
@@ -36,14 +37,15 @@ from frugan.families import families
 from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import choose_card, load_calibration, measure_latency, seconds_per_operation
 from frugan.memory.cards import Card
+from frugan.memory.prediction import prediction_version
 
 MINUTES = 8.0
 """That it takes at most, but for the piece that is under way."""
 CALIBRATION_MACS = 2.5e12
 """Of `calibrate`, in each precision: mostly three products of matrices of 8192 rows."""
-MOST_OF_IT = 0.25
-"""Share of the time that measuring a card may take."""
-LOOKED_AT = {"side": 256, "most": 4096}
+CALIBRATION_SHARE = 0.25
+"""Of the time, that measuring a card may take."""
+QUICK_MATRIX = {"side": 256, "most": 4096}
 LONG_ENOUGH_SECONDS = 2e-3
 TRIES = 2
 """Times that a piece may end the process before it is left alone."""
@@ -63,29 +65,45 @@ class Piece:
     attempt: Try
 
 
+Origin = Mapping[str, str | int | None]
+"""What figures depend on besides what is tried: the card, and the versions of what runs on it."""
+
+
+def origin_of(card: Accelerator, driver: Driver) -> dict[str, str | int | None]:
+    """Where this call's figures are from."""
+    return {
+        "card": card.name,
+        "card memory": card.total_bytes,
+        "driver": driver.version,
+        "torch": str(torch.__version__),
+        "frugan": version("frugan"),
+        "predictions": prediction_version(),
+    }
+
+
 @dataclass
-class Kept:
+class SavedRecord:
     """What a record has of earlier calls, and of this one so far."""
 
     file: Path
+    origin: Origin  # of all that it has
     outcomes: dict[str, list[Finding]] = field(default_factory=dict)  # by piece
     begun: dict[str, int] = field(default_factory=dict)  # piece -> calls that began it and did not come back from it
     took: dict[str, float] = field(default_factory=dict)  # piece -> seconds
     seconds: float = 0.0  # of earlier calls
 
     @classmethod
-    def of(cls, file: Path, device: str, version: str) -> "Kept":
-        """What a file has of a device; nothing where there is no such file.
+    def of(cls, file: Path, origin: Origin) -> "SavedRecord":
+        """What a file has; nothing where there is no such file.
 
         Args:
-            device: its name.
-            version: torch's.
+            origin: of what is to be added.
 
         Raises:
-            BadInput: the file is another one, or of another device or torch.
+            BadInput: the file is another one, or of another card or version, whose figures do not go with these.
         """
         if not file.exists():
-            return cls(file)
+            return cls(file, origin)
 
         def other(why: str) -> BadInput:
             return BadInput(f"{file}: {why}; expected a record of frugan doctor --selftest --full. Name another file")
@@ -93,20 +111,24 @@ class Kept:
         values = read_json(file, other)
         if values.get("format") != FORMAT or not isinstance(values.get("full"), dict):
             raise other("no record of a full self-test")
-        if (there := (values.get("device"), values["full"].get("torch"))) != (device, version):
+        own = values["full"]
+        there = own.get("origin") if isinstance(own.get("origin"), dict) else {}
+        others = [f"{name} {there.get(name)}, now {now}" for name, now in origin.items() if there.get(name) != now]
+        if others:
             raise BadInput(
-                f"{file}: is of {there[0]} with torch {there[1]}, and this is {device} with torch {version}: name "
-                "another file"
+                f"{file}: is of {'; '.join(others)}. What was found there and what is found now would be one record: "
+                "name another file, or delete this one"
             )
         try:
-            own = values["full"]
-            kept = cls(file, begun=dict(own["begun"]), took=dict(own["seconds"]), seconds=float(values["seconds"]))
+            saved = cls(
+                file, origin, begun=dict(own["begun"]), took=dict(own["seconds"]), seconds=float(values["seconds"])
+            )
             for each in values["outcomes"]:
                 outcome = Finding(each["check"], each["verdict"], each["line"], None, each["figures"], each["subject"])
-                kept.outcomes.setdefault(each["piece"], []).append(outcome)
+                saved.outcomes.setdefault(each["piece"], []).append(outcome)
         except (LookupError, TypeError, ValueError) as error:
             raise other(f"damaged ({type(error).__name__}: {error})") from error
-        return kept
+        return saved
 
     def settled(self, piece: Piece) -> bool:
         """Whether nothing of a piece is left to be tried."""
@@ -120,11 +142,11 @@ class Kept:
 
 
 @dataclass
-class Hour:
-    """A card lent for a while, and what there is to write about it."""
+class Session:
+    """One call: the time that it has, and what it adds to a record."""
 
     device: str  # its name
-    kept: Kept
+    saved: SavedRecord
     findings: list[Finding]  # about the machine
     end: float  # of the time, by the clock of `time.perf_counter`
     tell: Tell = quiet
@@ -137,45 +159,45 @@ class Hour:
 
     def record(self) -> dict[str, Any]:
         """What is written: that of a self-test, and what a second call needs."""
-        kept = self.kept
-        seconds = kept.seconds + time.perf_counter() - self.began
-        values = record(self.device, self.findings, kept.all, seconds)
-        pieces = [piece for piece, outcomes in kept.outcomes.items() for _ in outcomes]
+        saved = self.saved
+        seconds = saved.seconds + time.perf_counter() - self.began
+        values = record(self.device, self.findings, saved.all, seconds)
+        pieces = [piece for piece, outcomes in saved.outcomes.items() for _ in outcomes]
         outcomes = [{**each, "piece": piece} for each, piece in zip(values["outcomes"], pieces, strict=True)]
-        own = {"torch": str(torch.__version__), "begun": kept.begun, "seconds": kept.took}
+        own = {"origin": dict(saved.origin), "begun": saved.begun, "seconds": saved.took}
         return _nameless({**values, "outcomes": outcomes, "full": own})
 
     def write(self) -> None:
         """Write it whole, or not at all."""
-        with atomic_file(self.kept.file) as beside:
+        with atomic_file(self.saved.file) as beside:
             beside.write_text(json.dumps(self.record(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     def settle(self, piece: Piece, card: CardTools) -> None:
         """Try a piece, unless that is done, or there is no time for it, or it ends the process every time."""
-        kept = self.kept
-        if kept.settled(piece):
+        saved = self.saved
+        if saved.settled(piece):
             return
-        if kept.begun.get(piece.name, 0) >= TRIES:
+        if saved.begun.get(piece.name, 0) >= TRIES:
             line = f"the process ended in it {TRIES} times"
             self._settled(piece, [judged(piece.check, piece.subject, line, passed=False)])
         elif (left := self.left_seconds) <= 0:
             self._settled(piece, [out_of_time(piece.check, piece.subject, None, left)])
         else:
-            kept.begun[piece.name] = kept.begun.get(piece.name, 0) + 1
+            saved.begun[piece.name] = saved.begun.get(piece.name, 0) + 1
             self.write()
             began = time.perf_counter()
             try:
                 outcomes = made(piece.check, piece.subject, partial(piece.attempt, left), card.device)
             except (KeyboardInterrupt, SystemExit):  # ended from outside: it did not end the process itself
-                kept.begun.pop(piece.name)
+                saved.begun.pop(piece.name)
                 self.write()
                 raise
-            kept.took[piece.name] = round(time.perf_counter() - began, 1)
+            saved.took[piece.name] = round(time.perf_counter() - began, 1)
             self._settled(piece, outcomes)
 
     def _settled(self, piece: Piece, outcomes: list[Finding]) -> None:
-        self.kept.begun.pop(piece.name, None)
-        self.kept.outcomes[piece.name] = outcomes
+        self.saved.begun.pop(piece.name, None)
+        self.saved.outcomes[piece.name] = outcomes
         self.write()
         for each in outcomes:
             self.tell(each)
@@ -220,24 +242,26 @@ def run_full_self_test(
         raise BadInput(
             f"--full: tries what only a card can show, and this is {chosen}; --selftest alone tries the rest"
         )
-    name = accelerator_of(chosen).name
-    kept = Kept.of(file(name), name, str(torch.__version__))
+    name = card.card.name
+    saved = SavedRecord.of(file(name), origin_of(card.card, driver))
     disable_reduced_precision()
     figures = load_calibration(name, Folders.from_environment().cache)
     if figures is None:
-        say("looking how fast the card is")
-        figures = at_a_look(card)
-    measures = CALIBRATION_MACS * sum(1 / each for each in figures.macs_per_s.values()) < 60 * minutes * MOST_OF_IT
+        say("measuring roughly how fast the card is")
+        figures = quick_figures(card)
+    measures = (
+        CALIBRATION_MACS * sum(1 / each for each in figures.macs_per_s.values()) < 60 * minutes * CALIBRATION_SHARE
+    )
     findings = examine(device, runs, driver=driver, measures=measures, say=say)
     figures = load_calibration(name, Folders.from_environment().cache) or figures
-    hour = Hour(name, kept, findings, end, tell)
+    session = Session(name, saved, findings, end, tell)
     for piece in pieces(card, figures):
-        hour.settle(piece, card)
+        session.settle(piece, card)
         if not _answers(card):
             say(f"{chosen} answers this process no more; the same command goes on where this one stopped")
             break
-    hour.write()
-    return SelfTest(name, findings, kept.all, hour.record())
+    session.write()
+    return SelfTest(name, findings, saved.all, session.record())
 
 
 def _answers(card: CardTools) -> bool:
@@ -250,7 +274,7 @@ def _answers(card: CardTools) -> bool:
     return True
 
 
-def at_a_look(card: CardTools) -> Card:
+def quick_figures(card: CardTools) -> Card:
     """What a card that was never measured reaches, from a second's work: enough to see what there is time for."""
     device = card.device
     reached = {each.name: _macs_per_s(each.dtype, device) for each in (FP32, *half_precisions(device))}
@@ -261,11 +285,11 @@ def at_a_look(card: CardTools) -> Card:
 
 def _macs_per_s(dtype: torch.dtype, device: torch.device) -> float:
     """By products of matrices that double until one takes long enough to be timed."""
-    side = LOOKED_AT["side"]
+    side = QUICK_MATRIX["side"]
     while True:
         a = torch.full((side, side), 0.5, dtype=dtype, device=device)
         seconds = measure_latency(partial(torch.mm, a, a), device, budget_seconds=0.1)
-        if seconds > LONG_ENOUGH_SECONDS or side >= LOOKED_AT["most"]:
+        if seconds > LONG_ENOUGH_SECONDS or side >= QUICK_MATRIX["most"]:
             return side**3 / seconds
         side *= 2
 
@@ -282,7 +306,7 @@ def pieces(card: CardTools, figures: Card) -> Iterator[Piece]:
             piece = Piece(f"{name}: {label or number}", label, name, _whenever(check))
             (numbers if label in NUMBERS else others).append(piece)
     yield from numbers
-    yield from (_recipe(sized, card, figures) for sized in EIGHT)
+    yield from (_recipe(sized, card, figures) for sized in REAL_SIZE_RECIPES)
     for sized in COUNTED:
         counted = partial(launches_and_waits, sized, card, figures)
         yield Piece(f"launches {sized.recipe}", "launches and waits", sized.recipe, counted)
@@ -290,7 +314,9 @@ def pieces(card: CardTools, figures: Card) -> Iterator[Piece]:
         held = partial(held_under_a_limit, sized, card, figures, large=large)
         yield Piece(f"held {sized.recipe}", "held under a limit", sized.recipe, held)
     yield Piece("runs out", "out of memory under a limit", "biggan", partial(same_weights_after_running_out, card))
-    yield Piece("compiled", "compiled, and as graphs", "biggan", partial(compiled_and_as_graphs, card, figures))
+    for name, as_graphs in (("compiled", False), ("graphs", True)):
+        compiled = partial(compiled_step, card, figures, as_graphs=as_graphs)
+        yield Piece(name, COMPILES, "biggan", compiled)
     yield Piece("ranks", "two ranks train as one", "biggan", partial(two_ranks, card))
     yield Piece("scores", "scores as on the processor", "biggan", partial(scores, card))
     yield Piece("features", "features of pictures", "Inception", partial(features, card, figures))

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -12,12 +12,12 @@ import torch
 from frugan.api.setup import training_of
 from frugan.doctor.cards import CardTools, MeasuredMemory
 from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out, out_of_time
-from frugan.doctor.trial import STREAMS_SEED, CountedCopies, Trial, Way, plan_by
+from frugan.doctor.trial import FOUND_SCALE, STREAMS_SEED, CountedCopies, Trial, Way, plan_by
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, resolve_precision
 from frugan.engine.streams import Streams
 from frugan.engine.training import Training
-from frugan.engine.update import Backward, PictureFeed, forward_and_backward
+from frugan.engine.update import Backward, PhaseResult, PictureFeed, forward_and_backward
 from frugan.errors import TrainingFailed
 from frugan.memory.cards import TIME_ERROR, Card
 from frugan.memory.plan_space import SaverName
@@ -51,7 +51,7 @@ class Sized:
         return replace(made, name=self.recipe, compiled=False, make_grids=None)
 
 
-EIGHT = (
+REAL_SIZE_RECIPES = (
     Sized("biggan-imagenet-128", ("training.batch=64",), "auto", "recompute"),
     Sized("stylegan2-ffhq-256", ("training.batch=16",), "auto"),
     Sized("saehd-df-ud-256", (), "auto"),
@@ -120,12 +120,12 @@ def real_size_on_a_card(
     """
     way = Way(card.device, precision, saver=saver, micro_batch=subject.micro_batch)
     plan = plan_by(subject, subject.build("meta"), way)
-    predicted = predict(subject, plan, "cuda", subject.stages[0])
+    predicted = predict(subject, plan, "card", subject.stages[0])
     expected, checks = predicted.reserved_bytes + figures.workspace_bytes, (PREDICTED, TIME, RUNS_OUT)
     if expected > card.room_bytes():
         why = f"takes {show_size(expected)}, and there is room for {show_size(card.room_bytes())}"
         return [left_out(check, subject.name, why) for check in checks]
-    steps = 2 * MEASURED_STEPS + CAPPED_STEPS + _period(subject)  # of those under the cap some are repeated
+    steps = MEASURED_STEPS + 2 * CAPPED_STEPS + _period(subject)  # of those under the cap some are repeated
     needed_seconds = steps * figures.seconds(predicted.work, precision)
     if needed_seconds > left_seconds:
         return [out_of_time(check, subject.name, needed_seconds, left_seconds) for check in checks]
@@ -155,7 +155,8 @@ def begin_as_predicted(
     backward: Backward = forward_and_backward,
     pictures: PictureFeed | None = None,
 ) -> Trial:
-    """A training as it was predicted: random inputs of the card's own, and steps that are not repeated.
+    """A training as it was predicted: random inputs of the card's own, and steps that are not repeated, at a loss scale
+    that fp16 can go on with.
 
     Args:
         backward: of one micro-batch: as written, or compiled.
@@ -167,6 +168,8 @@ def begin_as_predicted(
     state = subject.state(plan, device, networks=networks)
     for scale in state.loss_scales.values():
         scale.found = True
+        if scale.dynamic:
+            scale.scale.clamp_(max=FOUND_SCALE)
     return Trial(state, step, plan, CountedCopies())
 
 
@@ -226,9 +229,11 @@ def _time(subject: Training, trial: Trial, card: CardTools) -> float | None:
     """Seconds of an average step, over as many as there are between two updates of the rarest phase; None: too many."""
     period = _period(subject)
     card.wait()
-    began = time.perf_counter()
+    began, behind = time.perf_counter(), card.card.queued_so_far()
     for _ in range(period):
         trial.run()
+        before, behind = behind, card.card.queued_so_far()
+        before.synchronize()  # the host is no more than a step ahead, as in a training: time goes by the card
         if time.perf_counter() - began > MOST_SECONDS:
             return None
     card.wait()
@@ -247,22 +252,39 @@ def _run_out(subject: Training, trial: Trial, card: CardTools, taken: MeasuredMe
         asked.append(phase)
         return plan if before.micro_batch > plan.micro_batch else least
 
-    first, large = state.step, replace(plan, micro_batch=subject.batch)
+    results, large = list[PhaseResult](), replace(plan, micro_batch=subject.batch)
     with card.capped(int((1 + ROOM_BESIDE) * taken.reserved_bytes) - taken.kept_bytes):
         for _ in range(CAPPED_STEPS):
-            trial.step.run(state, large, next_plan=smaller)
-    trial.run()
+            results += trial.step.run(state, large, next_plan=smaller)
     if not asked:
         return left_out(RUNS_OUT, subject.name, "the larger plan kept within the cap as well")
     finite = all(bool(torch.isfinite(p).all()) for n in state.networks.values() for p in n.parameters())
-    told = ", ".join(dict.fromkeys(asked))
+    return judge_running_out(subject.name, asked, [(each.phase, bool(each.accepted)) for each in results], finite)
+
+
+def judge_running_out(name: str, asked: Sequence[str], updates: Sequence[tuple[str, bool]], finite: bool) -> Finding:
+    """Updates that were repeated, and those after them, must have moved weights: finite they are without as well.
+
+    Args:
+        asked: phases in which memory ran out.
+        updates: phase of each update, and whether it was accepted.
+        finite: whether all weights are, after them.
+    """
+    accepted = {phase for phase, moved in updates if moved}
+    skipped = [phase for phase in dict.fromkeys(phase for phase, _ in updates) if phase not in accepted]
+    count = sum(moved for _, moved in updates)
+    then = f"repeated by a smaller plan; {count} of {len(updates)} updates accepted"
+    if skipped:
+        then += f", and none of {', '.join(skipped)}"
+    if not finite:
+        then += ", and weights are not finite after that"
     return judged(
         RUNS_OUT,
-        subject.name,
-        f"ran out in {told}; repeated by a smaller plan, and {state.step - first} steps done"
-        if finite
-        else f"ran out in {told}, and weights are not finite after that",
-        passed=finite,
+        name,
+        f"ran out in {', '.join(dict.fromkeys(asked))}; {then}",
+        passed=finite and not skipped and bool(updates),
         repeated=len(asked),
+        updates=len(updates),
+        accepted=count,
         finite=finite,
     )

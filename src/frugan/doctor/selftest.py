@@ -24,6 +24,7 @@ from frugan.engine.threads import machine_name
 from frugan.families import families as every_family
 from frugan.memory.calibration import choose_card
 from frugan.memory.cards import Card
+from frugan.wording import first_line
 
 FORMAT = 1
 KEPT = ("versions", "environment", "card", "precision", "card memory", "planner", "processor", "host memory", "ranks")
@@ -126,10 +127,14 @@ def made(label: str, subject: str, check: Check, device: torch.device, tell: Tel
         made = check()
         outcomes = made if isinstance(made, list) else [made]
     except BROKEN as error:
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
         outcomes = [judged(label, subject, reason, passed=False, seconds=time.perf_counter() - began)]
     if accelerator_of(device).is_card:
-        release_memory(device)  # outside the handler: its frames hold what has to go
+        try:
+            release_memory(device)  # outside the handler above: its frames hold what has to go
+        except RuntimeError as error:  # some faults stay, and every later call to the card tells of them
+            reason = f"after it the card answers no more: {first_line(error)}"
+            outcomes = [*outcomes, judged(label, subject, reason, passed=False)]
     for outcome in outcomes:
         tell(outcome)
     return outcomes

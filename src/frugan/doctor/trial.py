@@ -79,6 +79,8 @@ class HostDraws(Streams):
 FP32 = Precision("fp32", torch.float32, "tried")
 WEIGHTS_SEED, STREAMS_SEED = 3, 7
 RATE = 1e-2
+FOUND_SCALE = 256.0
+"""A loss scale such as fp16 comes down to; at its first one gradients within losses may be infinite."""
 LARGE_EPS = 1e-2
 """Keeps Adam from turning rounding noise in gradients that are truly zero into whole steps."""
 

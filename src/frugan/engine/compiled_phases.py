@@ -30,7 +30,7 @@ from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.device import ran_out_of_memory
 from frugan.engine.gradients import leave_gradient, stand_in_for
 from frugan.engine.plan import Plan
-from frugan.engine.update import Backward, forward_and_backward
+from frugan.engine.update import Backward, NotCompiled, forward_and_backward
 from frugan.engine.weights import pending_gradient
 from frugan.files import Folders
 
@@ -262,7 +262,7 @@ class _Compiled:
     """What has become of one phase under the plan in force."""
 
     graphs: list[tuple[Key, PhaseGraph]] = field(default_factory=list)  # one for each key
-    eager: str | None = None  # why it runs as it is written; None: it does not
+    as_written: bool = False  # whether the plan has it run as it is written
 
     def find(self, key: Key) -> PhaseGraph | None:
         """The graph that was made for such inputs."""
@@ -275,7 +275,8 @@ class CompiledPhases:
 
     A graph is made when a micro-batch of its size first comes, and kept. What is compiled is the work on a micro-batch
     (`phase_graph`); preparing weights, carrying gradients, judging and committing stay as they are. A phase that cannot
-    be compiled runs as it is written, and that is said once.
+    be compiled runs as it is written, and that is said once: under one plan, where the plan is the reason, and planned
+    for as well; else from then on, once there was a chance to make another plan.
     """
 
     say: Callable[[str], None]  # is given a line before and after each phase is compiled
@@ -286,6 +287,7 @@ class CompiledPhases:
     backend: str | Compiler = INDUCTOR
     _plan: Plan | None = None
     _phases: dict[str, _Compiled] = field(default_factory=dict)
+    _as_written: set[str] = field(default_factory=set)  # phases that are compiled under no plan any more
 
     def __call__(
         self, phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
@@ -293,20 +295,25 @@ class CompiledPhases:
         """As `forward_and_backward`.
 
         Raises:
+            NotCompiled: it cannot be compiled; called again, it runs as it is written.
             RuntimeError: memory ran out.
         """
         if plan != self._plan:  # graphs of a plan that took too much shall not be kept
             self._plan = plan
             self._phases.clear()
         known = self._phases.setdefault(phase.name, _Compiled())
-        if known.eager is not None:
+        if known.as_written or phase.name in self._as_written:
             return forward_and_backward(phase, networks, micro, own, factor, plan)
         given = PhaseInputs.of(phase, networks, micro, own)
         key = (given.shapes(), factor)
         graph = known.find(key)
         if graph is not None:
             return graph(given, own)
-        if (reason := refused(phase, plan, shared=micro.shared is not None) or self._too_many(known, key)) is None:
+        if (reason := refused(phase, plan, shared=micro.shared is not None)) is not None:
+            known.as_written = True
+            self._warn(phase, reason)
+            return forward_and_backward(phase, networks, micro, own, factor, plan)
+        if (reason := self._too_many(known, key)) is None:
             try:
                 graph = self._compile(phase, networks, micro, own, factor, plan, given, key)
                 terms = graph(given, own)
@@ -317,9 +324,10 @@ class CompiledPhases:
             else:
                 known.graphs.append((key, graph))
                 return terms
-        known.eager = reason
-        self.warn(f"phase {phase.name} is not compiled and runs as it is written: {reason}")
-        return forward_and_backward(phase, networks, micro, own, factor, plan)
+        known.graphs.clear()
+        self._as_written.add(phase.name)
+        self._warn(phase, reason)
+        raise NotCompiled(phase.name, reason)
 
     def graphs(self, phase: str) -> tuple[PhaseGraph, ...]:
         """Made of a phase under the plan in force."""
@@ -331,6 +339,9 @@ class CompiledPhases:
         trees = sys.modules.get("torch._inductor.cudagraph_trees")  # not there: none was made
         if trees is not None:
             trees.reset_cudagraph_trees()
+
+    def _warn(self, phase: Phase, reason: str) -> None:
+        self.warn(f"phase {phase.name} is not compiled and runs as it is written: {reason}")
 
     def _too_many(self, known: _Compiled, key: Key) -> str | None:
         if len(known.graphs) < MANY_GRAPHS:

@@ -291,8 +291,7 @@ def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None
     gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     if not gradients:
         raise RuntimeError(f"no gradient reached any of {', '.join(list(parameters)[:3])} ...: the loss ignores them")
-    # counted as they are: as floats the zeros of a large layer would take as much memory as its gradient
-    share = torch.stack([1 - g.count_nonzero() / g.numel() for g in gradients.values()]) if zeros else None
+    share = torch.stack([share_of_zeros(each) for each in gradients.values()]) if zeros else None
     if inverse_scale is not None:
         torch._foreach_mul_(list(gradients.values()), inverse_scale)
     norms = torch.stack(torch._foreach_norm(list(gradients.values())))
@@ -303,6 +302,18 @@ def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None
         norm=torch.linalg.vector_norm(norms),
         zeros=share,
     )
+
+
+def share_of_zeros(gradient: Tensor) -> Tensor:
+    """Share of exact zeros, as a scalar.
+
+    Counted as they are, as floats they would take as much memory as the gradient; and a large one in slices, as a card
+    makes of what it counts a byte for each element.
+    """
+    if gradient.numel() < LARGE_ELEMENTS:
+        return 1 - gradient.count_nonzero() / gradient.numel()
+    slices = gradient.split(max(1, SLICE_ELEMENTS * len(gradient) // gradient.numel()))
+    return 1 - torch.stack([each.count_nonzero() for each in slices]).sum() / gradient.numel()
 
 
 def all_finite(values: Tensor) -> Tensor:

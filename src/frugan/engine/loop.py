@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.checkpoint import BestCheckpoints, checkpoint_name, keep_newest, save_checkpoint
 from frugan.engine.device import out_of_memory_noted, release_memory
 from frugan.engine.events import EventLog
@@ -77,6 +78,17 @@ class RunningStage:
     scoring: Scoring | None = None
     # is called when steps take many times (so many) as long as they did; None: nothing could be done
     look_again: Callable[[float], None] | None = None
+    # is called once, when the first step that all phases were due in is over, with what was drawn or written after it:
+    # by then libraries have loaded what they load; None: nothing waits for that
+    after_full_step: Callable[[], None] | None = None
+    _full: bool = False  # whether such a step was run
+
+    def begins(self, step: int) -> None:
+        """A step begins; its number counts from 0."""
+        if self._full and self.after_full_step is not None:
+            self.after_full_step()
+            self.after_full_step = None
+        self._full = self._full or all(phase.due(step) for phase in self.step.phases)
 
 
 Stages = Callable[["Loop"], AbstractContextManager[RunningStage]]
@@ -102,6 +114,8 @@ class Loop:
     steps: StepLog  # reads, writes and judges what steps did
     metadata: Mapping[str, str]  # for weights files
     kept: Mapping[str, Any]  # JSON values kept in every checkpoint; they may change while training goes on
+    # gives a plan for phases as they are written, where one that was to be compiled cannot be; None: the plan stays
+    plan_as_written: NextPlan | None = None
     requests: Requests = field(default_factory=Requests)  # what is asked for while training goes on
     # whether training goes on when the disk has no room for a checkpoint, until the end
     goes_on_when_full: bool = False
@@ -132,11 +146,18 @@ class Loop:
             while (comes := self._what_comes(stage, stop)) not in (Comes.OVER, Comes.STOP):
                 if comes is Comes.STEP:
                     # One step, queued on the device; what the last one did is read meanwhile.
+                    stage.begins(self.state.step)
                     began = time.perf_counter()
                     stop.doing = f"step {self.state.step + 1:,}"
                     reported = self._is_first and self._is_reported(stage)
                     self.steps.begins(began)
-                    results = stage.step.run(self.state, self.plan, count_zeros=reported, next_plan=self._smaller_plan)
+                    results = stage.step.run(
+                        self.state,
+                        self.plan,
+                        count_zeros=reported,
+                        next_plan=self._smaller_plan,
+                        plan_as_written=self.written_plan,
+                    )
                     self._ran = (began, reported, results)
                 elif comes is Comes.STAGE:
                     # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
@@ -265,10 +286,23 @@ class Loop:
         return self.seconds >= self.duration.amount
 
     def _smaller_plan(self, plan: Plan, phase: str, message: str) -> Plan:
-        self.plan = self.next_plan(plan, phase, message)
+        self._goes_by(self.next_plan(plan, phase, message))
         now = self.plan.as_json()
         self.log.write("out_of_memory", step=self.state.step, phase=phase, message=message, plan=now)
         return self.plan
+
+    def written_plan(self, plan: Plan, phase: str, reason: str) -> Plan:
+        """The plan from here on, as a phase that was to be compiled runs as it is written."""
+        if self.plan_as_written is not None:
+            self._goes_by(self.plan_as_written(plan, phase, reason))
+        return self.plan
+
+    def _goes_by(self, plan: Plan) -> None:
+        """Take another plan; what the one before has taken at most is not what this one takes."""
+        own = accelerator_of(self.state.device)
+        if own.is_card and plan != self.plan:
+            own.reset_peaks()
+        self.plan = plan
 
     def _save_and_prune(self) -> None:
         self._save(self.run.checkpoints)

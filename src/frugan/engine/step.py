@@ -52,13 +52,21 @@ class Step:
     backward: Backward = forward_and_backward  # forward and backward of one micro-batch: as written, or compiled
 
     def run(
-        self, state: TrainingState, plan: Plan, *, count_zeros: bool = False, next_plan: NextPlan | None = None
+        self,
+        state: TrainingState,
+        plan: Plan,
+        *,
+        count_zeros: bool = False,
+        next_plan: NextPlan | None = None,
+        plan_as_written: NextPlan | None = None,
     ) -> list[PhaseResult]:
         """Run the next step: all phases that are due with their repeats, then EMA.
 
         Args:
             next_plan: is asked when memory runs out before an update: the phase is then repeated by the plan that it
                 gives, with the same inputs, and so are those after it. None: the error is passed on.
+            plan_as_written: is asked when a phase cannot be compiled, which is then repeated in the same way. None: the
+                plan stays.
         """
         results = []
         # On a card autograd would run backward on a thread of its own, for several devices at once; here is one, and
@@ -67,7 +75,9 @@ class Step:
             for phase in self.phases:
                 for repeat in range(phase.repeats) if phase.due(state.step) else ():
                     update = Update(phase, repeat, state.step, count_zeros)
-                    result, plan = until_sound(self.update, state, plan, update, next_plan, self.backward)
+                    result, plan = until_sound(
+                        self.update, state, plan, update, next_plan, self.backward, plan_as_written
+                    )
                     results.append(result)
         state.step += 1
         with no_way_back("the averages"):

@@ -85,6 +85,21 @@ def forget_graphs(backward: Backward | KeepsGraphs) -> None:
         backward.forget()
 
 
+class NotCompiled(RuntimeError):
+    """A phase that was to be compiled runs as it is written from now on; nothing has moved.
+
+    The plan in force was made for what it takes compiled, so another one may be wanted before it runs.
+
+    Args:
+        phase: its name.
+        reason: why.
+    """
+
+    def __init__(self, phase: str, reason: str) -> None:
+        super().__init__(reason)
+        self.phase = phase
+
+
 def forward_and_backward(
     phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
 ) -> Terms:
@@ -266,7 +281,8 @@ class TimedPictures:
 RunUpdate = Callable[[TrainingState, Plan, Update], PhaseResult]
 
 NextPlan = Callable[[Plan, str, str], Plan]
-"""(plan that ran out of memory, phase, torch's message) -> a plan that takes less. Raises where there is none."""
+"""(plan that ran out of memory, phase, torch's message) -> a plan that takes less. Raises where there is none. Or (plan
+made for compiled phases, phase that cannot be compiled, why) -> a plan for phases as they are written."""
 
 
 def until_sound(
@@ -276,38 +292,47 @@ def until_sound(
     update: Update,
     next_plan: NextPlan | None,
     backward: Backward = forward_and_backward,
+    plan_as_written: NextPlan | None = None,
 ) -> tuple[PhaseResult, Plan]:
-    """Run an update, again at half the loss scale while that is too high for the first one, and again by a plan that
-    takes less if memory runs out before anything has moved.
+    """Run an update, again at half the loss scale while that is too high for the first one, and again by another plan
+    if memory runs out before anything has moved, or its phase cannot be compiled.
 
     With the first, fp16 trains on the same pictures as fp32 from the first on. Leaving them out starts another run:
     with 3 to 20 first steps skipped, `saehd-demo-64` had up to 20 % more loss after 500 steps, in fp32.
 
     Args:
-        backward: what it runs by; its graphs go before a plan is looked for, which is held against what is free.
+        next_plan: gives a plan that takes less; None: errors are passed on.
+        backward: what it runs by; its graphs go before a smaller plan is looked for, which is held against what is
+            free.
+        plan_as_written: gives a plan for phases as they are written; None: the plan stays.
 
     Returns:
         What it did, and the plan by which it was run.
     """
     scale = state.loss_scales[update.phase.optimizer]
     while True:
+        ask: NextPlan | None
         try:
             result = run(state, plan, update)
+        except NotCompiled as error:
+            ask, message, has_room = plan_as_written, str(error), True
         except RuntimeError as error:
             if next_plan is None or not ran_out_of_memory(error):
                 raise
-            message = str(error)
+            ask, message, has_room = next_plan, str(error), False
         else:
             if _is_too_high(scale, result):
                 continue
             with no_way_back(f"the update of phase {result.phase}"):
                 state.skipped[result.phase] += ~result.accepted
             return result, plan
-        forget_graphs(backward)
-        release_memory(state.device)
-        plan = next_plan(plan, update.phase.name, message)
-        with no_way_back("moving to a smaller plan"):
-            state.follow(plan)
+        if not has_room:
+            forget_graphs(backward)
+        release_memory(state.device)  # outside the handler: its frames hold what has to go
+        if ask is not None:
+            plan = ask(plan, update.phase.name, message)
+            with no_way_back("moving to another plan"):
+                state.follow(plan)
 
 
 def _is_too_high(scale: LossScale, result: PhaseResult) -> bool:

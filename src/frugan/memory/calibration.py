@@ -15,7 +15,7 @@ from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.host_memory import host_like
 from frugan.engine.precision import DTYPES, resolve_precision
 from frugan.files import Folders, atomic_file, read_json
-from frugan.memory.cards import WORKSPACE_BYTES, Card, card_here, named_card, unnamed_card
+from frugan.memory.cards import WORKSPACE_BYTES, Card, card_here, named_card, outside_bytes, unnamed_card
 from frugan.memory.work import WorkCounter
 from frugan.wording import MIB
 
@@ -180,9 +180,8 @@ def _host_bytes_per_s(device: torch.device) -> float:
 
 def _context_bytes(device: torch.device) -> int:
     """What is taken on the card outside torch's allocator."""
-    card = accelerator_of(device)
-    card.synchronize()
-    return max(0, card.total_bytes - card.free_bytes - card.reserved_bytes)
+    accelerator_of(device).synchronize()
+    return outside_bytes(device)
 
 
 def _workspace_bytes(device: torch.device) -> int:

@@ -292,6 +292,12 @@ def room_bytes(device: torch.device) -> int:
     return card.free_bytes + card.reserved_bytes
 
 
+def outside_bytes(device: torch.device) -> int:
+    """What is taken on a card outside torch's allocator: by CUDA's context with its libraries, and other programs."""
+    card = accelerator_of(device)
+    return max(0, card.total_bytes - card.free_bytes - card.reserved_bytes)
+
+
 def load_libraries(device: torch.device) -> None:
     """Run a convolution and a product, forward and backward, and give back what they took from the allocator."""
     x = torch.zeros(1, 8, 8, 8, device=device, requires_grad=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import eq
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, Literal, Protocol, Self
 
 import torch
@@ -105,8 +105,10 @@ def _remove(stand_in: _StandIn) -> None:
 
 # A prediction, and how it is made.
 
-Target = Literal["cpu", "cuda"]
-"""What is predicted for: a CPU, whose memory holds everything, or a card beside a host."""
+Target = Literal["cpu", "card"]
+"""What is predicted for: a CPU, whose memory holds everything, or a card beside a host, of whichever kind."""
+_IN_KEYS: Mapping[Target, str] = MappingProxyType({"cpu": "cpu", "card": "cuda"})
+"""Its word among what keys of predictions in files are made of."""
 
 HOST = torch.device("cpu")
 """Where plans are made for a CPU."""
@@ -214,7 +216,7 @@ def step_memory(
     dataless: Dataless | None = None,
 ) -> StepMemory:
     """Run one step without data: of two micro-batches, for a third takes no more than the second."""
-    as_card = target == "cuda"
+    as_card = target == "card"
     if as_card:
         plan = CardPlan.of(plan)
     dataless = dataless or Dataless()
@@ -415,7 +417,7 @@ class PredictionStore:
             "plan": {name: value for name, value in plan.as_json().items() if value},  # a saver to come is no change
             "stage": stage.name,
             "rough": rough,
-            "target": self.target,
+            "target": _IN_KEYS[self.target],
         }
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugan.errors import BadInput
 from frugan.files import read_untrusted
@@ -60,6 +61,9 @@ class FeatureNetwork(Protocol):
     def resizer(self) -> str:
         """How it brings pictures to its own size."""
 
+    def to(self, device: torch.device) -> None:
+        """Run on a device from now on, with its weights there, as far as it is not where it is by its own choice."""
+
     def __call__(self, pictures: Tensor) -> Features:
         """Features of uint8 pictures [N, 1 or 3, H, W] of any size."""
 
@@ -93,6 +97,10 @@ class InceptionFeatures:
     name: str = "inception-2015-12-05"
     resizer: str = "TensorFlow 1 bilinear to 299"
 
+    def to(self, device: torch.device) -> None:
+        """See `FeatureNetwork`."""
+        self.network.to(device)
+
     def __call__(self, pictures: Tensor) -> Features:
         """Features of uint8 pictures [N, 1 or 3, H, W]: pooled [N, 2048], logits [N, 1008]."""
         with full_fp32():
@@ -100,7 +108,7 @@ class InceptionFeatures:
         return Features(features["2048"].cpu(), features["logits_unbiased"].cpu())
 
 
-@dataclass(frozen=True)
+@dataclass
 class NamedFeatures:
     """Any callable: uint8 [N, 3, H, W] -> features [N, D], or (features, class scores)."""
 
@@ -109,6 +117,16 @@ class NamedFeatures:
     digest: str  # of its file, or of what it says about itself
     device: torch.device  # that it takes pictures on
     resizer: str = "the network's own"
+    # loads it for a device, as constants of TorchScript stay where they were loaded to; None: it is no such file
+    load: Callable[[torch.device], Callable[[Tensor], object]] | None = None
+
+    def to(self, device: torch.device) -> None:
+        """See `FeatureNetwork`."""
+        if self.load is not None:
+            self.network = self.load(device)
+        elif isinstance(self.network, nn.Module):
+            self.network.to(device)
+        self.device = device
 
     @torch.no_grad()
     def __call__(self, pictures: Tensor) -> Features:
@@ -199,15 +217,13 @@ def load_named(name: str, device: torch.device) -> NamedFeatures:
     """
     path = Path(name)
     if path.is_file():
-        with path.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        script = path.read_bytes()
+        load = partial(_load_script, script)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # the files that people have are TorchScript
-                network = torch.jit.load(str(path), map_location=device)
+            network = load(device)
         except (RuntimeError, ValueError) as error:
             raise BadInput(f"--network {name}: no TorchScript file ({first_line(error)})") from error
-        return NamedFeatures(network.eval(), path.name, digest, device)
+        return NamedFeatures(network, path.name, hashlib.sha256(script).hexdigest(), device, load=load)
     module_name, colon, attribute = name.partition(":")
     if not colon:
         raise BadInput(f"--network {name}: expected inception, digits, a TorchScript file, or module:callable")
@@ -221,6 +237,13 @@ def load_named(name: str, device: torch.device) -> NamedFeatures:
     code = file.read_bytes() if file.is_file() else b""
     own = str(getattr(made, "digest", "")).encode()  # a callable that loads weights can say which
     return NamedFeatures(made, name, hashlib.sha256(b"\0".join((name.encode(), own, code))).hexdigest(), device)
+
+
+def _load_script(script: bytes, device: torch.device) -> Callable[[Tensor], object]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the files that people have are TorchScript
+        network: nn.Module = torch.jit.load(io.BytesIO(script), map_location=device)
+    return network.eval()
 
 
 class RowStore:

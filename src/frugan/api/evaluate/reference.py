@@ -43,6 +43,9 @@ class DigitFeatures:
     name: str = "digits"
     resizer: str = "area to 8"
 
+    def to(self, device: torch.device) -> None:
+        """See `FeatureNetwork`: where pictures are, they are looked at."""
+
     def __call__(self, pictures: Tensor) -> Features:
         """Features of uint8 pictures [N, 1 or 3, R, R]: scores [N, 10]."""
         return Features(self.classifier.scores(pictures.float() / 127.5 - 1).float(), None)

@@ -59,7 +59,7 @@ class EvaluationOptions:
     draw: DrawRequest = field(default_factory=DrawRequest)  # which pictures, and by which statistics
     ema: bool = True  # score the averaged networks; False: those that are trained
     split: str = "all"  # what the real pictures are, for the provenance
-    device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:1"
+    device: str = "auto"  # "auto", "cpu", or a kind of card: "cuda", "cuda:1"
     # file of moments that the Fréchet distance is measured to; None: those of the real pictures
     reference: Path | None = None
 

@@ -33,7 +33,7 @@ class Planner:
     recipe: Recipe  # what is trained
     card: Card  # what on
     precision: Precision  # of the working weights, decided for the card
-    target: Target = "cuda"  # "cuda" for any card, wherever the planning is done
+    target: Target = "card"  # what is planned for, wherever the planning is done
     wishes: Wishes = field(default_factory=Wishes)  # what is asked of plans
     name: str = ""  # of the recipe, for people; finds the predictions that ship
     gpus: int = 1  # cards that share the batch
@@ -55,7 +55,7 @@ class Planner:
         Raises:
             BadInput: there are more cards than normalisation groups in a batch.
         """
-        space = PlanSpace(self.training, self.precision, self.wishes, on_card=self.target == "cuda")
+        space = PlanSpace(self.training, self.precision, self.wishes, on_card=self.target == "card")
         return Search(space, self.card, self.store)
 
     @cached_property

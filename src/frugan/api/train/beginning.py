@@ -86,8 +86,15 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     return Loop(
         state=state,
         plan=plan,
-        stages=stages_of(run, losses, opening.look, seed_after(training.seed, start.decision.rollbacks)),
+        stages=stages_of(
+            run,
+            losses,
+            opening.look,
+            seed_after(training.seed, start.decision.rollbacks),
+            start.planner.hold_to_budget,
+        ),
         next_plan=start.planner.next,
+        plan_as_written=start.planner.as_written,
         duration=training.duration,
         batch=training.batch,
         keep=recipe.saving.keep_checkpoints,
@@ -188,6 +195,7 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
 
     Raises:
         BadInput: this rank's card cannot do what the first one's does.
+        TrainingFailed: it has no room.
     """
     ranks, device, shares = run.ranks, torch.device(run.options.device), decision.shares
     ranks.deal_by(shares.samples)
@@ -198,7 +206,9 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
     plan = Plan.from_json(decision.plan, precision)
     if shares.samples is not None:
         plan = planner.own_plan(plan, shares.plans[ranks.rank] if shares.plans else None)
-    return _Start(run.training.state(plan, device, ranks), plan, planner, {}, decision)
+    with told_when_full(device, "training was set up"):
+        state, plan = planner.load(lambda by: run.training.state(by, device, ranks), plan)
+    return _Start(state, plan, planner, {}, decision)
 
 
 def _write_down(run: TrainRun, state: TrainingState) -> None:

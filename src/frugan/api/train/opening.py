@@ -16,6 +16,7 @@ from frugan.engine import threads
 from frugan.engine.device import out_of_memory_noted, release_memory
 from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.plan import Plan
+from frugan.engine.update import NotCompiled
 from frugan.memory.cards import PUBLISHED, TIME_ERROR, Card, named_card
 from frugan.memory.prediction import Prediction, least_work, predict
 from frugan.recipe.loading import load_recipe
@@ -208,7 +209,18 @@ class Opening:
         self.run.choose(line)
 
     def _timer(self, loop: Loop, stage: RunningStage) -> Callable[[], float]:
-        return lambda: threads.rehearse(stage.step, loop.state, loop.plan, self._ahead())
+        """Times a step; where a phase cannot be compiled, by the plan that is made then."""
+
+        def timed() -> float:
+            while True:
+                try:
+                    return threads.rehearse(stage.step, loop.state, loop.plan, self._ahead())
+                except NotCompiled as error:
+                    phase, reason = error.phase, str(error)
+                release_memory(loop.state.device)
+                loop.state.follow(loop.written_plan(loop.plan, phase, reason))
+
+        return timed
 
     def _stopped(self) -> bool:
         return self.run.stop.asked

@@ -19,7 +19,7 @@ from frugan.engine.precision import Precision
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.calibration import choose_card
-from frugan.memory.cards import Budget, Card, free_bytes, room_bytes, spills
+from frugan.memory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
 from frugan.memory.plan_space import Wishes
 from frugan.wording import parse_size, show_size, typed_size
 
@@ -49,6 +49,8 @@ class TrainingPlanner:
     precision: Precision
     asked_bytes: int | None = None  # budget that was asked for, now or when the run was begun; None: none was
     common: Plan | None = None  # a plan that shares out the optimizers' state as all ranks must; None: this one decides
+    # budget that is kept to, and what other programs are taken to have had by then; None: there is no cap
+    _held: tuple[int, int] | None = None
 
     @property
     def _own_share(self) -> Share:
@@ -224,6 +226,33 @@ class TrainingPlanner:
         """
         return self._smaller(plan, f"in phase {phase}", message, ". Nothing was changed by it")
 
+    def as_written(self, plan: Plan, phase: str, reason: str) -> Plan:
+        """The plan to go on by once a phase cannot be compiled, for phases as they are written: from now on all are.
+
+        The one in force, if it fits as well; else the fastest that does, or where none is predicted to, the smallest.
+        """
+        if not self.planner.recipe.training.compile:
+            return plan  # it was made for them
+        recipe = self.planner.recipe
+        training = recipe.training.model_copy(update={"compile": False})
+        self.planner = replace(self.planner, recipe=recipe.model_copy(update={"training": training}), known=None)
+        plan, room = replace(plan, cuda_graphs=False), self._room_bytes()
+        if room is None:
+            return plan
+        asked, avoid = self._shared_out_as(plan)
+        wishes = Wishes(use=asked, avoid={*self.run.options.avoid, *avoid})
+        with self.planner.wishing(wishes) as planner:
+            needed = planner.search.run(plan).prediction.reserved_bytes
+            if needed <= room:
+                return plan
+            choice = planner.search.within(room) or planner.search.least()
+        self.run.choose_here(
+            f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
+            f"{show_size(choice.prediction.reserved_bytes)}: with phase {phase} as it is written the one before would "
+            f"take {show_size(needed)}, and there is room for {show_size(room)}; the batch stays the same"
+        )
+        return choice.plan
+
     def _smaller(self, plan: Plan, where: str, message: str, lost: str = "", use: Collection[str] = ()) -> Plan:
         """The fastest plan that takes less, and no more than there is room for now.
 
@@ -257,10 +286,11 @@ class TrainingPlanner:
 
     def _room_bytes(self) -> int | None:
         """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
+        budget = None if self.asked_bytes is None else Budget.on(self._card, self.asked_bytes).step_bytes
         if not self._on_card:
-            return None
+            return budget
         room = room_bytes(self.device) - self._card.workspace_bytes
-        return room if self.asked_bytes is None else min(room, Budget.on(self._card, self.asked_bytes).step_bytes)
+        return room if budget is None else min(room, budget)
 
     @property
     def _on_card(self) -> bool:
@@ -304,7 +334,7 @@ class TrainingPlanner:
             recipe=recipe.model_copy(update={"training": changed}),
             card=self._card,
             precision=self.precision,
-            target="cuda" if self._on_card else "cpu",
+            target="card" if self._on_card else "cpu",
             wishes=self._wishes,
             name=self.run.name,
             gpus=ranks,
@@ -348,8 +378,36 @@ class TrainingPlanner:
             return
         card = self._card
         accelerator_of(self.device).limit(None)  # an earlier training may have left one
-        if budget_bytes is None and spills():  # there a full card spills, and crawls
-            budget_bytes = free_bytes(self.device)[0] + card.context_bytes
-        if budget_bytes is not None:
-            Budget.on(card, min(budget_bytes, accelerator_of(self.device).total_bytes)).enforce(self.device)
-            self.run.choose_here(f"cap: torch may take {show_size(budget_bytes - card.context_bytes)} on this card")
+        if budget_bytes is None and not spills():
+            return
+        usable, total = free_bytes(self.device)  # with CUDA's libraries loaded, which the card's figure counts
+        if budget_bytes is None:  # there a full card spills, and crawls
+            budget_bytes = usable + card.context_bytes
+        self._held = min(budget_bytes, total), max(0, outside_bytes(self.device) - card.context_bytes)
+        Budget.on(card, self._held[0]).enforce(self.device)
+        self.run.choose_here(f"cap: torch may take {show_size(self._held[0] - card.context_bytes)} on this card")
+
+    def hold_to_budget(self) -> None:
+        """Lower the cap where CUDA's context has come to take more than the card's figure: the budget is for all of it.
+
+        Kernels are loaded when they are first used, so it grows until each phase has run. What was taken outside
+        torch's allocator when the cap was set, beyond that figure, is held to be other programs'; what was added since
+        is not.
+        """
+        if self._held is None:
+            return
+        budget_bytes, others_bytes = self._held
+        card, own = self._card, accelerator_of(self.device)
+        context_bytes = outside_bytes(self.device) - others_bytes
+        if context_bytes <= card.context_bytes:
+            return
+        self._card = replace(card, context_bytes=context_bytes)
+        self.planner = replace(self.planner, card=self._card, known=self.planner.store)
+        Budget.on(self._card, budget_bytes).enforce(self.device)
+        most = budget_bytes - context_bytes
+        self.run.choose_here(
+            f"cap: torch may take {show_size(most)} on this card from here on: CUDA's context has grown to "
+            f"{show_size(context_bytes)}, from the {show_size(card.context_bytes)} that were planned with"
+        )
+        if own.reserved_bytes > most:
+            release_memory(self.device)

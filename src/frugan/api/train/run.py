@@ -31,7 +31,7 @@ class TrainingOptions:
     recompute: bool = False  # recompute every block that may be
     ema_on_host: bool = False  # keep the average in host memory
     shard_optimizer: bool = False  # each rank keeps the optimizers' state of its part of the weights alone
-    device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:1"
+    device: str = "auto"  # "auto", "cpu", or a kind of card: "cuda", "cuda:1"
     workers: int | None = None  # processes that make face samples, for all sources together; None: by the machine
     memory: str | None = None  # budget on the card, such as "6GiB"; None: what is free there less a margin
     use: Collection[str] = ()  # savings that the plan must use

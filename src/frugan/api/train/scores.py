@@ -1,13 +1,14 @@
 """Scores of a training while it goes on."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from frugan.api.evaluate.feature_collector import FeatureCollector
 from frugan.api.evaluate.reference import choose_network
@@ -15,11 +16,11 @@ from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.sample.requests import DrawRequest
 from frugan.api.train.run import TrainRun
 from frugan.data.picture_set import PictureSet
-from frugan.engine.device import ran_out_of_memory
+from frugan.engine.device import ran_out_of_memory, release_memory
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
-from frugan.metrics.feature_network import FeatureNetwork
+from frugan.metrics.feature_network import FeatureNetwork, Features
 from frugan.metrics.scores import low_recall
 from frugan.recipe.recipe import Recipe
 
@@ -28,6 +29,44 @@ if TYPE_CHECKING:  # one process needs no torch.distributed
 
 MOST_WHILE_TRAINING = 64
 """Samples in one forward beside a training, whose own micro-batch has shown that it fits; more are hardly faster."""
+
+
+HOST = torch.device("cpu")
+
+
+@dataclass
+class VisitingNetwork:
+    """A network of features that is on a device only while it is used: plans count on its room there."""
+
+    network: FeatureNetwork
+    device: torch.device
+    _there: bool = False
+
+    @property
+    def name(self) -> str:
+        """See `FeatureNetwork`."""
+        return self.network.name
+
+    @property
+    def digest(self) -> str:
+        """See `FeatureNetwork`."""
+        return self.network.digest
+
+    @property
+    def resizer(self) -> str:
+        """See `FeatureNetwork`."""
+        return self.network.resizer
+
+    def to(self, device: torch.device) -> None:
+        """See `FeatureNetwork`."""
+        self.network.to(device)
+        self._there = device == self.device
+
+    def __call__(self, pictures: Tensor) -> Features:
+        """See `FeatureNetwork`."""
+        if not self._there:
+            self.to(self.device)
+        return self.network(pictures)
 
 
 @dataclass
@@ -45,13 +84,14 @@ class TrainingScores:
         return cast("RankGroup", self.run.ranks) if self.run.ranks.size > 1 else None
 
     @cached_property
-    def network(self) -> FeatureNetwork:
+    def network(self) -> VisitingNetwork:
         """The one of features.
 
         Raises:
             BadInput: it is not there.
         """
-        return choose_network(self.recipe.evaluation.network, None, self.device, self.run.choose)
+        network = choose_network(self.recipe.evaluation.network, None, HOST, self.run.choose)
+        return VisitingNetwork(network, self.device)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -67,13 +107,33 @@ class TrainingScores:
         say, ranks = self.run.choose, self.ranks
         return Scorer(self.recipe, self.network, pictures, options, "the training set", say, ranks=ranks)
 
+    def check(self) -> None:
+        """Refuse what cannot be scored, before the first step.
+
+        Raises:
+            BadInput: the network is not there, or a metric cannot use it.
+        """
+        with self._network_goes_back():
+            _ = self.scorer.metrics
+        release_memory(self.device)
+
+    @contextmanager
+    def _network_goes_back(self) -> Iterator[None]:
+        """Behind the block the network of features is on the host, be it that there was no room for all of it."""
+        try:
+            yield
+        finally:
+            if "network" in vars(self):  # it was loaded
+                self.network.to(HOST)
+
     def take(self, state: TrainingState, plan: Plan) -> tuple[Mapping[str, float], Mapping[str, Any]] | None:
         """Scores of the averaged networks, and their card; None if that failed, and on all ranks but the first."""
         if not self.run.is_first:
             self._draw_part(state, plan)
             return None
         try:
-            scored = self._take(state, plan)
+            with self._network_goes_back():
+                scored = self._take(state, plan)
         except TrainingFailed:  # a rank is lost
             raise
         except (BadInput, ValueError, OSError) as error:
@@ -116,7 +176,8 @@ class TrainingScores:
         def tools() -> tuple[Mapping[str, nn.Module], FeatureNetwork]:
             return networks_to_score(state, plan), self.network
 
-        FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).draw(None, None)
+        with self._network_goes_back():
+            FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).draw(None, None)
 
 
 def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Module]:

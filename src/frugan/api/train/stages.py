@@ -22,13 +22,20 @@ from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe.overrides import differences
 
 
-def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningStage], None], seed: int) -> Stages:
+def stages_of(
+    run: TrainRun,
+    losses: LossHistory,
+    look: Callable[[Loop, RunningStage], None],
+    seed: int,
+    after_full_step: Callable[[], None],
+) -> Stages:
     """What opens a run's stages one after the other.
 
     Args:
         losses: drawn above the grids.
         look: is given each stage on the first rank, before its first step.
         seed: that order of data and draws go by.
+        after_full_step: is called in each stage, when a step that all phases were due in is over.
     """
     measure_variety = variety_measurement(run)
 
@@ -78,6 +85,7 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
                 draw=draw,
                 readings=_singular_values,
                 scoring=_scoring(run, loop.state, seconds),
+                after_full_step=after_full_step,
             )
             if run.is_first:
                 look(loop, made)
@@ -105,7 +113,7 @@ def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | N
     scores = TrainingScores(run, recipe, state.device)
     best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
     if run.is_first:
-        _ = scores.scorer.metrics
+        scores.check()
         for path in best.forget_after(state.step):
             run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
     return Scoring(Clock(settings.every, recipe.training.batch, seconds), scores.take, best)

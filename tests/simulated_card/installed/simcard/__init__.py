@@ -9,6 +9,7 @@ What is said once for a process, and for those that it starts, stands in the env
 
 - SIMCARD_COUNT: how many there are (1).
 - SIMCARD_BYTES: memory of each (8 GiB).
+- SIMCARD_KERNEL_BYTES: by how much the context grows when an operation of a kind is first done (0).
 - SIMCARD_SCHEDULE: when copies are done that nobody waited for yet: "latest" (as late as is allowed) or "earliest".
 - SIMCARD_REFUSE: number of the allocation, from 1, at which memory runs out once; "7:3" refuses 7, 8 and 9.
 - SIMCARD_RECORD: a file to which the process adds what it counted when it ends.

@@ -11,7 +11,7 @@ from torch import Tensor
 from frugan.engine.accelerator.base import Accelerator, Event, Stream
 from simcard.device import CARDS
 from simcard.generator import KIND
-from simcard.memory import CONTEXT_BYTES, OWN_WORDS, CardMemory
+from simcard.memory import OWN_WORDS, CardMemory
 from simcard.time import Place, Queue, poison
 
 
@@ -92,7 +92,8 @@ class SimulatedCard(Accelerator):
     @property
     def free_bytes(self) -> int:
         """See `Accelerator`."""
-        return self._memory.total_bytes - CONTEXT_BYTES - self._memory.allocator.reserved_bytes
+        memory = self._memory
+        return memory.total_bytes - memory.context_bytes - memory.allocator.reserved_bytes
 
     @property
     def live_bytes(self) -> int:

@@ -62,7 +62,11 @@ class Cards:
         self.clock = Clock(latest=environment.get("SIMCARD_SCHEDULE", "latest") == "latest")
         total_bytes = int(environment.get("SIMCARD_BYTES", 8 * 2**30))
         refused = refused_numbers(environment.get("SIMCARD_REFUSE"))
-        self.memory = [CardMemory(i, total_bytes, refused, self.clock.order.frees) for i in range(self.count)]
+        kernel_bytes = int(environment.get("SIMCARD_KERNEL_BYTES", 0))
+        self.memory = [
+            CardMemory(i, total_bytes, refused, self.clock.order.frees, kernel_bytes=kernel_bytes)
+            for i in range(self.count)
+        ]
         self.main = [self.clock.queue(f"{KIND}:{i}") for i in range(self.count)]
         self.streams = list(self.main)  # those that work goes to now
         self.generators = [Generator(f"{KIND}:{i}") for i in range(self.count)]
@@ -186,6 +190,7 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
         CARDS.blocking(name, index)
     if not op.is_view:
         CARDS.launches[name] += 1
+        CARDS.memory[index].load(name)
         if CARDS.clock.order.watches:
             CARDS.begins(index, name, [x.raw for x in ours], _written(op, args, kwargs))
     raw_args, raw_kwargs = tree_map(raw, (args, kwargs))

@@ -13,6 +13,8 @@ from simcard.order import Race
 
 CONTEXT_BYTES = 300 * 2**20
 """What is gone of a card as soon as a program uses it."""
+COPY = "aten::_local_scalar_dense"
+"""No kernel does it."""
 OWN_WORDS = "simulated card out of memory"
 
 
@@ -31,13 +33,15 @@ class CardMemory:
     refused: range = range(0)  # numbers of the allocations, from 1, at which memory runs out
     frees: Callable[[int, str], str | None] = lambda memory, owner: None  # told of what is freed; says what is wrong
     allocations: int = 0  # so far, refused ones among them
+    kernel_bytes: int = 0  # that the context grows by with each kind of operation, when it is first done
     limit_bytes: int = 0
     live_bytes: int = 0  # rounded as they are given out
     peak_live_bytes: int = 0
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
-        self.allocator = CachingAllocator(self.total_bytes - CONTEXT_BYTES)
+        self._kernels: set[str] = set()
+        self.allocator = CachingAllocator(self.total_bytes - self.context_bytes)
         self.limit_bytes = self.total_bytes
         self._blocks: dict[int, tuple[Block, int, weakref.ref[torch.UntypedStorage]]] = {}
         self._freed: deque[int] = deque()
@@ -47,6 +51,17 @@ class CardMemory:
         """Whether a processor's tensor lies in memory that was taken from this card."""
         block = self._blocks.get(tensor.untyped_storage()._cdata)
         return block is not None and block[2]() is not None
+
+    @property
+    def context_bytes(self) -> int:
+        """What is gone of the card besides what its allocator has."""
+        return CONTEXT_BYTES + self.kernel_bytes * len(self._kernels)
+
+    def load(self, kernel: str) -> None:
+        """Load what an operation is done by, when it is first done."""
+        if self.kernel_bytes and kernel not in self._kernels and kernel != COPY:
+            self._kernels.add(kernel)
+            self.limit(self.limit_bytes)
 
     @property
     def queue(self) -> str:
@@ -99,7 +114,7 @@ class CardMemory:
     def limit(self, limit_bytes: int) -> None:
         """Let no more be reserved."""
         self.limit_bytes = min(limit_bytes, self.total_bytes)
-        self.allocator.budget_bytes = min(self.limit_bytes, self.total_bytes - CONTEXT_BYTES)
+        self.allocator.budget_bytes = min(self.limit_bytes, self.total_bytes - self.context_bytes)
 
     def reset_peaks(self) -> None:
         """Forget peaks before now."""

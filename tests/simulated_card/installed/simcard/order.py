@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-Clock = dict[str, int]
+VectorClock = dict[str, int]
 """Queue -> how much of its work is sure to be done."""
 
 
@@ -29,7 +29,7 @@ class Access:
     what: str  # the operation
 
 
-def later(a: Clock, b: Mapping[str, int]) -> None:
+def later(a: VectorClock, b: Mapping[str, int]) -> None:
     """Let a clock know what another one knows."""
     for name, number in b.items():
         a[name] = max(a.get(name, 0), number)
@@ -39,15 +39,15 @@ def later(a: Clock, b: Mapping[str, int]) -> None:
 class Order:
     """Clocks of all queues and of the host, and who touched which memory last."""
 
-    numbers: Clock = field(default_factory=lambda: defaultdict(int))  # operations given to each queue
-    known: dict[str, Clock] = field(
+    numbers: VectorClock = field(default_factory=lambda: defaultdict(int))  # operations given to each queue
+    known: dict[str, VectorClock] = field(
         default_factory=lambda: defaultdict(dict)
     )  # queue -> what its next work comes after
-    host: Clock = field(default_factory=dict)  # what the host has seen to be done
+    host: VectorClock = field(default_factory=dict)  # what the host has seen to be done
     watches: bool = False  # there is a second queue: until then everything is in order
     _touched: dict[int, list[Access]] = field(default_factory=lambda: defaultdict(list))  # by memory
 
-    def event(self, queue: str) -> Clock:
+    def event(self, queue: str) -> VectorClock:
         """What is done when an event behind a queue's work is reached."""
         done = {**self.known[queue]}
         later(done, self.host)
@@ -100,6 +100,10 @@ class Order:
                     "keep it until one queue has waited for the other"
                 )
         return None
+
+    def forgets(self, memory: int) -> None:
+        """Host memory is gone: it is given out again once all that was queued with it is done."""
+        self._touched.pop(memory, None)
 
     def _comes_before(self, access: Access, queue: str) -> bool:
         known = max(self.known[queue].get(access.queue, 0), self.host.get(access.queue, 0))

@@ -8,15 +8,14 @@ host memory that is filled again too early, show every time.
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from simcard.order import Clock as Clocks
-from simcard.order import Order, later
+from simcard.order import Order, VectorClock, later
 
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 STAGED_BYTES = 64 * 1024
@@ -45,16 +44,27 @@ def is_poison(tensor: Tensor) -> bool:
 class PinnedMemory:
     """Which host storages a card copies to and from by itself."""
 
-    def __init__(self) -> None:
-        """None yet."""
+    def __init__(self, gone: Callable[[int], None]) -> None:
+        """None yet.
+
+        Args:
+            gone: is told of one that died, by its address.
+        """
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._gone = gone
 
     def add(self, tensor: Tensor) -> Tensor:
         """Pin a tensor's storage until it dies."""
         storage = tensor.untyped_storage()
         if key := storage.data_ptr():
-            storages = self._storages
-            storages[key] = weakref.ref(storage, lambda dead: storages.get(key) is dead and storages.pop(key))
+            storages, gone = self._storages, self._gone
+
+            def died(one: weakref.ref[torch.UntypedStorage]) -> None:
+                if storages.get(key) is one:
+                    del storages[key]
+                    gone(key)
+
+            storages[key] = weakref.ref(storage, died)
         return tensor
 
     def has(self, tensor: Tensor) -> bool:
@@ -139,7 +149,7 @@ class Place:
 
     queue: Queue
     number: int
-    clock: Clocks  # what is done when it is reached
+    clock: VectorClock  # what is done when it is reached
 
     def finish(self) -> None:
         """Do all that stands before it."""
@@ -156,10 +166,10 @@ class Clock:
             latest: whether copies are done when somebody waits for them; False: at once.
         """
         self.latest = latest
-        self.pinned = PinnedMemory()
         self.waits: Counter[str] = Counter()  # of the host, by what made it wait
         self.refusing = False
         self.order = Order()
+        self.pinned = PinnedMemory(self.order.forgets)
         self.queues: list[Queue] = []
         self._lock = threading.RLock()
 
