@@ -220,6 +220,41 @@ FAULTS = (
     ),
     # data, recipes, samples, files from elsewhere
     Fault(
+        "every sheet of a training shows the same classes",
+        "api/sample/networks.py",
+        "if step < state.step})",
+        "if step < 0})",
+        "api/test_sheets.py -k other_classes",
+    ),
+    Fault(
+        "a sheet drawn again is another one",
+        "api/sample/networks.py",
+        "if step < state.step})",
+        "if step <= state.step})",
+        "api/test_sheets.py -k drawn_again",
+    ),
+    Fault(
+        "all files of a grid by classes have the same latents",
+        "api/sample/sampling.py",
+        'derive_seed(request.seed, "sheet", number) for',
+        "request.seed for",
+        "api/test_sheets.py -k so_many_rows",
+    ),
+    Fault(
+        "grids are drawn with running statistics, whatever is asked for",
+        "api/sample/sampling.py",
+        'request.statistics == "standing"',
+        'request.statistics == "batch"',
+        "api/test_sheets.py -k standing_statistics",
+    ),
+    Fault(
+        "names of rows are taken from the first file in every file of a large grid",
+        "report/grids.py",
+        "column = names[down.start * (height + GAP)",
+        "column = names[0 * (height + GAP)",
+        "report/test_grids.py -k too_large",
+    ),
+    Fault(
         "the weights that a run starts from are looked for, and hashed, once more",
         "api/train/init.py",
         "if not self.weights.path.is_file():",
