@@ -269,6 +269,20 @@ FAULTS = (
         "data/test_batches.py",
     ),
     Fault(
+        "padded and cropped pictures are kept under one key",
+        "data/prepare.py",
+        'if fitting.fit != "crop":',
+        "if False:",
+        "data/test_fingerprint.py",
+    ),
+    Fault(
+        "small pictures are enlarged where they are only to be padded",
+        "data/survey.py",
+        "(scale > 1 and self.allow_upscale)",
+        "scale > 1",
+        "data/test_fitting.py -k padding",
+    ),
+    Fault(
         "pictures are mirrored top to bottom",
         "data/batches.py",
         "[mirrored, :, :, ::-1]",
