@@ -105,7 +105,8 @@ class Fitting:
 
     def fitted_sides(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of widths and heights [N, 2], the side that is brought to the resolution [N]: of crops the short one."""
-        return sizes.min(axis=1) if self.fit == "crop" else sizes.max(axis=1)
+        sides: NDArray[np.int64] = sizes.min(axis=1) if self.fit == "crop" else sizes.max(axis=1)
+        return sides
 
 
 MOST_BAD = 0.01  # share of pictures that may be left out
