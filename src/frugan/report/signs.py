@@ -278,9 +278,9 @@ def _without(reported: Mapping[str, Any]) -> Iterator[str]:
             by_network.setdefault(name.partition(".")[0], []).append(name)
     for network, names in by_network.items():
         yield (
-            f"{count(len(names), 'parameter')} of {network} got no gradient in any phase: {_named(names)}. No loss depends on what stands "
-            f"there, so training leaves it as it is. If that is not meant, look whether {network}'s forward uses it, "
-            "and whether something on the way to the losses detaches it"
+            f"{count(len(names), 'parameter')} of {network} got no gradient in any phase: {_named(names)}. No loss "
+            "depends on what stands there, so training leaves it as it is. If that is not meant, look whether "
+            f"{network}'s forward uses it, and whether something on the way to the losses detaches it"
         )
 
 
