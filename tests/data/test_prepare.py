@@ -127,7 +127,7 @@ def test_padding_refuses_no_picture_and_says_what_it_did(
     assert "2 pictures of 3 padded to squares with #000000 (another colour: data.background=black" in said
     assert "1 picture smaller than 32 x 32, with #000000 all around (allow_upscale enlarges them)" in said
     assert "1 picture resized to 32 x 32" in said
-    assert "cropped" not in said
+    assert "cropped to the square" not in said
     small = open_prepared(tmp_path / "out").pictures[0]  # [3, 32, 32]
     np.testing.assert_array_equal(small[:, 10:22, 11:21], np.asarray(picture(2, 10, 12)).transpose(2, 0, 1))
     assert small.sum() == small[:, 10:22, 11:21].sum()

@@ -94,8 +94,8 @@ def second_cards(holders: Sequence[Holder], processes: Sequence[RankProcess], ho
         held = "memory" if holder.size_bytes is None else show_size(holder.size_bytes)
         yield (
             f"rank {process.rank} (process {process.number}) holds {held} on card {holder.number} beside its own: "
-            "something in it called CUDA before the process had chosen its card, and this memory is missing there. Look "
-            "for what uses CUDA when it is imported: a family or feature network of your own, or a library"
+            "something in it called CUDA before the process had chosen its card, and this memory is missing there. "
+            "Look for what uses CUDA when it is imported: a family or feature network of your own, or a library"
         )
 
 
