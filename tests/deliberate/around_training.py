@@ -218,6 +218,49 @@ FAULTS = (
         "<b>{{ value|safe }}</b>",
         "report/test_page.py",
     ),
+    # what the card does
+    Fault(
+        "in a container this process is taken for somebody else's",
+        "engine/accelerator/nvml.py",
+        "return numbers - {self._process} if self._process in numbers else None",
+        "return numbers - {self._process}",
+        "engine/test_card_sensors.py -k container",
+    ),
+    Fault(
+        "samples of other programs are counted again at each reading",
+        "engine/accelerator/nvml.py",
+        "self._seen = max(self._seen, int(each.timeStamp))",
+        "pass",
+        "engine/test_card_sensors.py -k others",
+    ),
+    Fault(
+        "power is taken for watts as the driver gives it",
+        "engine/accelerator/nvml.py",
+        "power / 1000",
+        "power",
+        "engine/test_card_sensors.py -k units",
+    ),
+    Fault(
+        "a card that others use is said to be busy with this training",
+        "report/signs.py",
+        "max(0.0, self.busy - self.by_others) / self.seconds",
+        "self.busy / self.seconds",
+        "report/test_idle_card_signs.py",
+    ),
+    Fault(
+        "a card that waits for pictures is said to be held up by the host",
+        "report/signs.py",
+        "if waited >= (1 - time.own) / 2:",
+        "if waited >= 1:",
+        "report/test_idle_card_signs.py -k causes",
+    ),
+    Fault(
+        "processes of other machines are taken for one's own",
+        "api/train/card.py",
+        "if process.host == host and process.card is not None",
+        "if process.card is not None",
+        "api/test_card_watch.py -k second_card",
+    ),
     # data, recipes, samples, files from elsewhere
     Fault(
         "every sheet of a training shows the same classes",

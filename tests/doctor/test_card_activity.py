@@ -18,7 +18,7 @@ CUDA = torch.device("cuda", 0)
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_activity.time, "sleep", lambda _: None)
+    monkeypatch.setattr("frugan.doctor.card_activity.time.sleep", lambda _: None)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:

@@ -38,7 +38,8 @@ def test_others_are_told_apart_from_this_process() -> None:
     library.samples = [sample(OWN, 40, 1), sample(OTHER, 10, 2), sample(OTHER, 30, 3), sample(78, 5, 3)]
     sensors = nvml_sensors("GPU-a", library)
     reading = sensors.read()
-    assert (reading.others, reading.others_busy) == (2, pytest.approx(0.25))
+    assert reading.others == 2
+    assert reading.others_busy == pytest.approx(0.25)
     assert sensors.read().others_busy is None  # nothing newer, and they are there: unknown
     library.samples.append(sample(OTHER, 50, 4))
     assert sensors.read().others_busy == pytest.approx(0.5)  # the old samples count once
