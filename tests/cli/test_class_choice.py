@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from frugan.api.networks import Weights, weights_metadata
+from frugan.cli.evaluate import EvaluateOptions
 from frugan.cli.options import ClassChoice
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
@@ -64,3 +65,12 @@ def test_a_class_that_is_called_all_is_that_class(capsys: pytest.CaptureFixture[
 def test_unknown_classes(names: tuple[str, ...], text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         ClassChoice.parse(text).among(names, max(1, len(names)))
+
+
+@pytest.mark.parametrize(("text", "classes"), [("all", None), ("0-9", None), ("0-8", tuple(range(9)))])
+def test_scores_of_all_classes_are_scores_without_a_choice(
+    tmp_path: Path, text: str, classes: tuple[int, ...] | None
+) -> None:
+    opened = Weights.open(weights(tmp_path, tuple("0123456789")))
+    asked = EvaluateOptions(source=opened.path)
+    assert asked.evaluation(opened, ClassChoice.parse(text)).draw.classes == classes
