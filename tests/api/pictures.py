@@ -55,6 +55,6 @@ def write_pictures(
         inner = folder / name
         inner.mkdir(parents=True, exist_ok=True)
         for n in range(each):
-            pixels = random.integers(0, 128, (side, side + n, 3)).astype(np.uint8) + np.uint8(100 * i)
+            pixels = random.integers(0, 128, (side, side + n, 3)).astype(np.uint8) + np.uint8(100 * i % 256)
             Image.fromarray(pixels).save(inner / f"{n}.png")
     return folder

@@ -138,5 +138,5 @@ def test_copies_of_training_pictures_are_found(scored: Path, opened: Opened, tmp
     check = check_memorisation(scored / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=quiet)
     assert check.ratios[:4] == pytest.approx([0, 0, 0, 0], abs=0.01)
     assert set(check.suspicious) >= {1, 2, 3, 4}
-    with Image.open(check.sheet) as grid:
+    with Image.open(check.sheets[0]) as grid:
         assert grid.width < grid.height

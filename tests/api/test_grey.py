@@ -125,7 +125,7 @@ def test_scores_and_nearest_pictures(folder: Path, tmp_path: Path, data: str, sa
     assert any("turned grey" in line for line in said) is (data == "colour")
     assert all(np.isfinite(value) for value in evaluation.scores.values())
     near = check_memorisation(folder / "run", folder / data, tmp_path, samples=2, nearest=2, device="cpu", say=quiet)
-    assert modes([near.sheet]) == {"L"}
+    assert modes(near.sheets) == {"L"}
 
 
 def test_colours_do_not_count_in_scores_of_grey_networks(folder: Path) -> None:

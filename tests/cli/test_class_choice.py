@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from frugan.api.networks import Weights, weights_metadata
+from frugan.cli.evaluate import EvaluateOptions
 from frugan.cli.options import ClassChoice
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
@@ -27,19 +28,26 @@ def weights(folder: Path, names: tuple[str, ...]) -> Path:
         ("Dog, 0 ,1", (1, 0, 1)),
         ("T-shirt,Dog", (2, 1)),
         ("left, right", (3,)),
+        ("all", (0, 1, 2, 3)),
     ],
 )
 def test_numbers_and_names(tmp_path: Path, text: str, chosen: tuple[int, ...]) -> None:
     names = ("cat", "Dog", "T-shirt", "left, right")
-    assert ClassChoice.parse(text).among(Weights.open(weights(tmp_path, names)).class_names) == chosen
+    assert ClassChoice.parse(text).among(Weights.open(weights(tmp_path, names)).class_names, 4) == chosen
 
 
 def test_a_number_that_is_another_class_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     names = ("1", "2", "3")
-    assert ClassChoice.parse("1").among(names) == (1,)
+    assert ClassChoice.parse("1").among(names, 3) == (1,)
     assert "class 1: number 1, which is called '2'; the one called '1' is number 0" in capsys.readouterr().err
-    assert ClassChoice.parse("0-2").among(names) == (0, 1, 2)
+    assert ClassChoice.parse("0-2").among(names, 3) == (0, 1, 2)
     assert capsys.readouterr().err == ""
+
+
+def test_a_class_that_is_called_all_is_that_class(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ClassChoice.parse("all").among(("none", "all"), 2) == (1,)
+    assert "class all: the one that is called so; 0-1 are all of them" in capsys.readouterr().err
+    assert ClassChoice.parse("all").among((), 3) == (0, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -56,4 +64,13 @@ def test_a_number_that_is_another_class_name_is_told(capsys: pytest.CaptureFixtu
 )
 def test_unknown_classes(names: tuple[str, ...], text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        ClassChoice.parse(text).among(names)
+        ClassChoice.parse(text).among(names, max(1, len(names)))
+
+
+@pytest.mark.parametrize(("text", "classes"), [("all", None), ("0-9", None), ("0-8", tuple(range(9)))])
+def test_scores_of_all_classes_are_scores_without_a_choice(
+    tmp_path: Path, text: str, classes: tuple[int, ...] | None
+) -> None:
+    opened = Weights.open(weights(tmp_path, tuple("0123456789")))
+    asked = EvaluateOptions(source=opened.path)
+    assert asked.evaluation(opened, ClassChoice.parse(text)).draw.classes == classes

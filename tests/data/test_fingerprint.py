@@ -22,6 +22,7 @@ def test_every_change_of_files_or_settings_counts(folder: MakeFolder) -> None:
     keys = [fingerprint(path, Fitting(8)), fingerprint(path, Fitting(16)), fingerprint(path, Fitting(8, "lanczos"))]
     keys.append(fingerprint(path, Fitting(8, allow_upscale=True)))
     keys.append(fingerprint(path, Fitting(8, background=background("black"))))
+    keys.append(fingerprint(path, Fitting(8, fit="pad")))
     os.utime(path / "a" / "1.png", ns=(1, 1))
     keys.append(fingerprint(path, Fitting(8)))
     (path / "a" / "1.png").rename(path / "b" / "1.png")

@@ -11,7 +11,8 @@ from PIL import ExifTags, Image
 
 from frugan.data.decoding import background
 from frugan.data.picture_set import open_prepared
-from frugan.data.prepare import prepare
+from frugan.data.prepare import mend_block, prepare
+from frugan.data.set_file import PICTURES_FILE, prepared_again, read_set_file
 from frugan.errors import BadInput
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
@@ -112,6 +113,41 @@ def test_small_pictures_are_named_before_any_work(folder: MakeFolder, picture: M
     report = prepare(source, tmp_path / "out", resolution=32, allow_upscale=True)
     assert (report.pictures, report.upscaled) == (7, 2)
     assert any("2 pictures enlarged" in line for line in report.lines)
+
+
+def test_padding_refuses_no_picture_and_says_what_it_did(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path
+) -> None:
+    source = folder({"wide.png": picture(1, 64, 20), "small.png": picture(2, 10, 12), "square.png": picture(3, 32, 32)})
+    with pytest.raises(BadInput, match=r"2 pictures of 3 .*or pad them \(fit='pad'\)"):
+        prepare(source, tmp_path / "cropped", resolution=32)
+    report = prepare(source, tmp_path / "out", resolution=32, fit="pad", background=background("black"))
+    assert (report.pictures, report.upscaled) == (3, 0)
+    said = "\n".join(report.lines)
+    assert "2 pictures of 3 padded to squares with #000000 (another colour: data.background=black" in said
+    assert "1 picture smaller than 32 x 32, with #000000 all around (allow_upscale enlarges them)" in said
+    assert "1 picture resized to 32 x 32" in said
+    assert "cropped to the square" not in said
+    small = open_prepared(tmp_path / "out").pictures[0]  # [3, 32, 32]
+    np.testing.assert_array_equal(small[:, 10:22, 11:21], np.asarray(picture(2, 10, 12)).transpose(2, 0, 1))
+    assert small.sum() == small[:, 10:22, 11:21].sum()
+    about = read_set_file(tmp_path / "out")
+    assert prepared_again(tmp_path / "out", about).endswith("--resolution 32 --fit pad --background '#000000'")
+    larger = prepare(source, tmp_path / "larger", resolution=32, fit="pad", allow_upscale=True)
+    assert larger.upscaled == 1
+    assert "1 picture enlarged" in "\n".join(larger.lines)
+
+
+def test_a_damaged_block_of_padded_pictures_is_mended_padded(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path
+) -> None:
+    source = folder({"wide.png": picture(1, 40, 20)})
+    prepare(source, tmp_path / "out", resolution=32, fit="pad")
+    file = tmp_path / "out" / PICTURES_FILE
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5] + bytes(5))
+    mend_block(tmp_path / "out", 0, source)
+    assert file.read_bytes() == whole
 
 
 def test_few_bad_pictures_are_left_out_and_named(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:

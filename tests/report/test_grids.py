@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from frugan.report.grids import BACKGROUND, grid_width, not_finite, write_grid
+from frugan.report import grids
+from frugan.report.grids import BACKGROUND, grid_width, many_files, not_finite, that_fit, write_grid
 
 
 def read(path: Path) -> np.ndarray:
@@ -89,7 +90,7 @@ def test_strips_and_titles_stand_above_and_text_stands_inside(tmp_path: Path) ->
     width = grid_width(3, 64)
     strip = np.full((10, width, 3), 7, np.uint8)
     write_grid(grid, tmp_path / "plain.png")
-    write_grid(grid, tmp_path / "full.png", {"Description": "synthetic: ä"}, strip, ("A", "B", "C"))
+    write_grid(grid, tmp_path / "full.png", {"Description": "synthetic: ä"}, lambda _: strip, ("A", "B", "C"))
     with Image.open(tmp_path / "plain.png") as plain, Image.open(tmp_path / "full.png") as full:
         assert plain.width == full.width == width
         pixels = np.asarray(full)
@@ -104,7 +105,7 @@ def test_grey_grids_are_grey_files_unless_a_coloured_strip_stands_above(tmp_path
     grid, path = torch.zeros(1, 2, 1, 64, 64), tmp_path / "a.png"
     curves = np.zeros((10, grid_width(2, 64), 3), np.uint8)
     curves[3, :, 0] = 255
-    for above, shape in ((None, (14 + 68, 134)), (curves, (10 + 14 + 68, 134, 3))):
+    for above, shape in ((None, (14 + 68, 134)), (lambda _: curves, (10 + 14 + 68, 134, 3))):
         write_grid(grid, path, above=above, titles=("one", "two"))
         assert read(path).shape == shape
 
@@ -113,8 +114,8 @@ def test_rows_are_named_before_them_and_inside_the_file(tmp_path: Path) -> None:
     grid = torch.zeros(3, 4, 3, 32, 32)
     names = ("katze", "a name that is far too long to stand before a row", "猫")
     strip = np.full((10, grid_width(4, 32), 3), 7, np.uint8)
-    write_grid(grid, tmp_path / "plain.png", above=strip)
-    write_grid(grid, tmp_path / "named.png", above=strip, labels=names)
+    write_grid(grid, tmp_path / "plain.png", above=lambda _: strip)
+    write_grid(grid, tmp_path / "named.png", above=lambda _: strip, labels=names)
     with Image.open(tmp_path / "plain.png") as plain, Image.open(tmp_path / "named.png") as named:
         assert named.height == plain.height
         margin = named.width - plain.width
@@ -123,9 +124,9 @@ def test_rows_are_named_before_them_and_inside_the_file(tmp_path: Path) -> None:
         assert np.array_equal(pixels[:, margin:], np.asarray(plain))
         assert (pixels[:10, :margin] == BACKGROUND).all()
         for row in range(3):
-            middle = pixels[10 + 2 + 66 * row + 20 : 10 + 2 + 66 * row + 44, :margin]
-            assert middle.max() > 200
-            assert 8 <= np.ptp(np.flatnonzero((middle > 150).any((1, 2)))) + 1 <= 20  # letters that one can read
+            inside = pixels[10 + 2 + 66 * row : 10 + 66 + 66 * row, :margin]
+            lines = 3 if row == 1 else 1  # 12 pixels each, as one can read them
+            assert 8 <= np.ptp(np.flatnonzero((inside > 150).any((1, 2)))) + 1 <= 20 * lines
         assert named.text["Rows"].splitlines() == list(names)  # type: ignore[attr-defined]
 
 
@@ -140,3 +141,58 @@ def test_letters_that_the_font_lacks(tmp_path: Path) -> None:
         np.array_equal(shown, drawn(*other))
         for other in (("unlu i", "??? 7", "row 3"), ("unlu e", "??? 8", "row 3"), ("unlu e", "??? 7", "row 4"))
     )
+
+
+def test_long_names_go_on_below_and_stay_inside_their_rows(tmp_path: Path) -> None:
+    """Two names that begin alike are told apart, and none runs into the next."""
+    alike = [f"red-breasted merganser of the northern lakes, {kind}" for kind in ("female", "male")]
+    path = tmp_path / "sheet.png"
+    write_grid(torch.zeros(3, 1, 3, 32, 32), path, labels=[*alike, "word " * 100])
+    pixels = read(path)
+    inked = [pixels[2 + 66 * row : 66 + 66 * row, : pixels.shape[1] - 68] > 200 for row in range(3)]
+    assert not np.array_equal(inked[0], inked[1])
+    assert all(each.any() for each in inked)
+    for row in range(4):
+        assert (pixels[66 * row : 66 * row + 2] == BACKGROUND).all()  # nothing between rows
+    assert (pixels[:, :2] == BACKGROUND).all()
+
+
+def test_titles_wider_than_their_columns_do_not_run_into_each_other(tmp_path: Path) -> None:
+    write_grid(torch.zeros(1, 2, 3, 64, 64), tmp_path / "sheet.png", titles=("a title that is far too long",) * 2)
+    line = read(tmp_path / "sheet.png")[:14]
+    assert (line[:, 66:69] == BACKGROUND).all()
+    assert (line[:, :66] > 200).any()
+    assert (line[:, 69:] > 200).any()
+
+
+def test_a_grid_too_large_for_a_file_is_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grids, "LARGEST_SIDE", 300)
+    grid = torch.rand(5, 7, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    strips: list[int] = []
+
+    def strip(width: int) -> np.ndarray:
+        strips.append(width)
+        return np.full((40, width, 3), 7, np.uint8)
+
+    names = tuple(f"row {row}" for row in range(5))
+    written = write_grid(grid, tmp_path / "a.png", above=strip, titles=tuple("abcdefg"), labels=names)
+    # 300 less 40 and 14 above: 3 rows of 66; less the names: 3 columns of 66
+    assert [path.name for path in written] == [f"a-{n}.png" for n in range(1, 7)]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [path.name for path in written]
+    assert many_files(written) == (
+        "in one file this grid would have more than 300 pixels a side: 6 files, a-1.png to a-6.png"
+    )
+    for number, path in enumerate(written):
+        down, across = divmod(number, 3)
+        rows, columns = (slice(0, 3), slice(3, 5))[down], (slice(0, 3), slice(3, 6), slice(6, 7))[across]
+        with Image.open(path) as opened:
+            assert max(opened.size) <= 300
+            assert opened.text["Rows"].splitlines() == list(names[rows])  # type: ignore[attr-defined]
+            pixels = np.asarray(opened)
+        alone = write_grid(
+            grid[rows, columns], tmp_path / "x.png", above=strip, titles="abcdefg"[columns], labels=names[rows]
+        )
+        assert np.array_equal(pixels, read(alone[0]))
+    assert many_files(written[:1]) is None
+    assert that_fit(64) == that_fit(32) == 4
+    assert that_fit(1000) == 1

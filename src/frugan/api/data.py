@@ -38,8 +38,14 @@ def small_for_training(path: Path, resolution: int, recipe: Recipe) -> Iterator[
     try:
         yield
     except SmallPictures as error:
-        prepared = f"frugan prepare {shlex.quote(str(path))} OUT --resolution {resolution} --allow-upscale"
-        cures = [f"to enlarge them, add data.allow_upscale=true to frugan train (or {prepared}, and then --data OUT)"]
+        prepared = f"frugan prepare {shlex.quote(str(path))} OUT --resolution {resolution}"
+        cures = [
+            f"{to}, add {field} to frugan train (or {prepared} {option}, and then --data OUT)"
+            for to, field, option in (
+                ("to enlarge them", "data.allow_upscale=true", "--allow-upscale"),
+                ("to keep them whole and put background beside or around them", "data.fit=pad", "--fit pad"),
+            )
+        ]
         if words := of_resolution(recipe, error.least):
             cures.append(f"to train at a resolution that they have, in a new run: {shlex.join(words)}")
         raise BadInput("\n  ".join([error.reason, *cures])) from error
@@ -57,7 +63,11 @@ def small_for_preparing(source: Path, out: Path, resolution: int, resample: str)
     except SmallPictures as error:
         words = ["frugan", "prepare", str(source), str(out)]
         words += [] if resample == "bilinear" else ["--resample", resample]
-        cures = [f"to enlarge them: {shlex.join([*words, '--resolution', str(resolution), '--allow-upscale'])}"]
+        here = [*words, "--resolution", str(resolution)]
+        cures = [
+            f"to enlarge them: {shlex.join([*here, '--allow-upscale'])}",
+            f"to keep them whole and put background beside or around them: {shlex.join([*here, '--fit', 'pad'])}",
+        ]
         if fitting := [side for side in picture_resolutions() if side <= error.least]:
             smaller = shlex.join([*words, "--resolution", str(fitting[-1])])
             cures.append(f"for recipes of a resolution that they have: {smaller}")

@@ -110,7 +110,7 @@ class RunReader:
             facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
             pictures=tuple(self._grids.pictures(picture_bytes)),
             notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
-            tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),
+            tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9), charts.card_busy),
             damaged=self._damaged,
             gradients=charts.gradients.finish(),
             never=charts.gradients.never(),
@@ -166,17 +166,20 @@ NOTABLE_DATA_SHARE = 0.05
 """Of the steps' time that was waiting for data: what is less is not worth a tile."""
 
 
-def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float) -> dict[str, str]:
+def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: float | None = None) -> dict[str, str]:
     """Where a run stands.
 
     Args:
         last: newest event of each kind.
         data_share: of the steps' time, waiting for data.
+        card_busy: share of the time in which the card was lately; None: it is not known.
     """
     step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
     values: dict[str, str] = {}
     with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
         values |= _of_step(step, stop, data_share) if step else {}
+    if card_busy is not None:
+        values["card busy"] = f"{100 * card_busy:.0f} %"
     scores = metrics.get("scores")
     for name, value in scores.items() if isinstance(scores, Mapping) else ():
         if isinstance(value, int | float):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from frugan.api.devices import host_bytes
-from frugan.contract.family import GridRequest, Previews
+from frugan.contract.family import GridRequest, Previews, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.engine.streams import derive_seed
 from frugan.engine.training import Stage, Training, networks_used
@@ -52,7 +52,7 @@ def training_of(recipe: Recipe) -> Training:
         # The first grid only, and of it one forward or two: the others take no more at a time.
         first = next(iter(kind.snapshots(recipe.networks).values()))
         rows = micro_batch // first.columns + 1
-        classes = None if first.classes is None else list(first.classes)[:rows]
+        classes = None if first.classes is None else list(spread(first.classes, first.rows))[:rows]
         asked = replace(with_pictures(recipe, first, pictures), micro_batch=micro_batch, classes=classes)
         kind.sample(recipe.networks, networks, asked)
 

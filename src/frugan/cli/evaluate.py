@@ -102,13 +102,15 @@ class EvaluateOptions:
         from frugan.api.sample.networks import default_micro_batch
         from frugan.api.sample.requests import DrawRequest
 
+        known = weights.recipe.classes
+        classes = chosen.among(weights.class_names, known) if chosen is not None else None
         request = DrawRequest(
             seed=self.seed,
             truncation=self.truncation,
             psi=self.psi,
             psi_layers=self.psi_layers,
             noise=self.noise,
-            classes=chosen.among(weights.class_names) if chosen is not None else None,
+            classes=None if classes == tuple(range(known)) else classes,  # None: all
             statistics=self.statistics,
             standing_batches=self.standing_batches,
             standing_size=self.standing_size,

@@ -79,6 +79,7 @@ def parse_mixing(text: str) -> StyleMixing:
 
 
 MOST_CLASS_DIGITS = 7
+EVERY_CLASS = "all"
 FEW_NAMES = 12
 """So many are named where none is near."""
 
@@ -92,15 +93,19 @@ class ClassChoice:
 
     @classmethod
     def parse(cls, text: str) -> ClassChoice:
-        """Read "0,3,7-9", "cat,dog" or both.
+        """Read "0,3,7-9", "cat,dog", both, or "all".
 
         Raises:
             BadInput: not numbers, or a range that goes down.
         """
         return cls(text, {word: _numbers(word, text) for word in _words(text) if _looks_like_numbers(word)})
 
-    def among(self, names: Sequence[str]) -> tuple[int, ...]:
+    def among(self, names: Sequence[str], known: int) -> tuple[int, ...]:
         """Numbers of the classes, by the names that the weights keep of them; what is a number counts as one.
+
+        Args:
+            names: by number; may be empty.
+            known: how many classes there are.
 
         Raises:
             BadInput: no class is called so.
@@ -113,6 +118,10 @@ class ClassChoice:
                 _tell_of_other(word, self.numbers[word], names)
             elif word in names:
                 chosen.append(names.index(word))
+                if word == EVERY_CLASS:
+                    say(f"class {word}: the one that is called so; 0-{known - 1} are all of them")
+            elif word == EVERY_CLASS:
+                chosen.extend(range(known))
             else:
                 raise BadInput(f"--classes {text[:80]}: {_unknown(word, names)}")
         return tuple(chosen)

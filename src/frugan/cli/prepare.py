@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Form = Literal["set", "zip", "hdf5", "webdataset"]
 """What pictures are written as."""
 SUFFIXES: dict[str, Form] = {".zip": "zip", ".hdf5": "hdf5", ".h5": "hdf5"}
-OF_PICTURES = ("resample", "allow_upscale", "background", "workers", "form")
+OF_PICTURES = ("resample", "allow_upscale", "fit", "background", "workers", "form")
 """Parameters that say how pictures, not faces, are prepared."""
 DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
@@ -47,9 +47,13 @@ class PrepareOptions:
     resolution: Annotated[int | None, typer.Option(help="side of the square pictures, in pixels")] = None
     resample: Annotated[str, typer.Option(help="bilinear (as BigGAN's authors) or lanczos (sharper)")] = "bilinear"
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False
-    background: Annotated[str, typer.Option(help="colour to put behind transparent pictures: a name, or #rrggbb")] = (
-        "white"
-    )
+    fit: Annotated[
+        Literal["crop", "pad"],
+        typer.Option(help="pictures that are not square: crop them, or pad them with the background"),
+    ] = "crop"
+    background: Annotated[
+        str, typer.Option(help="colour to put behind transparent pictures and beside padded ones: a name, or #rrggbb")
+    ] = "white"
     workers: Annotated[int, typer.Option(help="number of decoding threads", min=1)] = 2
     form: Annotated[
         Form | None,
@@ -127,7 +131,7 @@ def _prepare_pictures(asked: PrepareOptions, source: Path) -> None:
     if asked.resolution is None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
     resample: Resample = "lanczos" if asked.resample == "lanczos" else "bilinear"
-    fitting = Fitting(asked.resolution, resample, asked.allow_upscale, background(asked.background))
+    fitting = Fitting(asked.resolution, resample, asked.allow_upscale, background(asked.background), asked.fit)
     form = asked.form or SUFFIXES.get(asked.out.suffix.lower(), "set")
     if form == "set":
         _write_set(source, asked.out, fitting, asked.workers)
@@ -149,6 +153,7 @@ def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> Non
             resample=fitting.resample,
             allow_upscale=fitting.allow_upscale,
             background=fitting.background,
+            fit=fitting.fit,
             workers=workers,
             progress=move,
             survey_progress=look,
@@ -192,7 +197,8 @@ def _write_reference(asked: PrepareOptions) -> None:
     if asked.source == DRAWN or asked.faces is not None:
         raise BadInput("--reference: there are no such scores for faces; leave it out")
     _refuse(asked.context, ("form", "workers"), "has no effect with --reference")
-    how = {"resample": asked.resample, "allow_upscale": asked.allow_upscale, "background": asked.background}
+    names = ("resample", "allow_upscale", "fit", "background")
+    how = {name: getattr(asked, name) for name in names}
     out, network = asked.out, asked.network or "inception"
     with Bar("pictures") as bar:
         count = write_reference(

@@ -37,10 +37,14 @@ class SampleOptions:
     source: WeightsFrom
     out: Annotated[Path, typer.Option(help="folder for the pictures")]
     classes: Annotated[
-        str | None, typer.Option(help="draw these classes, a row for each, by number or name: 0,3,7-9 or cat,dog")
+        str | None,
+        typer.Option(help="draw these classes, a row for each: 0,3,7-9, or names such as cat,dog, or all"),
+    ] = None
+    rows_per_sheet: Annotated[
+        int | None, typer.Option(help="rows of --classes in each file; default: as many as fit into 16,384 pixels")
     ] = None
     columns: Annotated[int, typer.Option(help="pictures in a row")] = 10
-    rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10
+    rows: Annotated[int, typer.Option(help="rows of an interpolation, and of the grid without --classes")] = 10
     truncation: Annotated[
         float, typer.Option(help="standard deviation of the latents; below 1: cleaner, but less variety")
     ] = 1.0
@@ -80,7 +84,7 @@ class SampleOptions:
         int | None, typer.Option(help="show this many nearest training pictures, from --data, beside each sample")
     ] = None
     statistics: Annotated[
-        Statistics, typer.Option(help="statistics for batch normalisation, with --random, --npz and --pngs")
+        Statistics, typer.Option(help="statistics for batch normalisation; batch: with --random, --npz and --pngs")
     ] = "running"
     standing_batches: Annotated[
         int | None, typer.Option(help=f"batches to measure standing statistics over; default: {STANDING_BATCHES}")
@@ -96,7 +100,7 @@ class SampleOptions:
 
     def given(self) -> dict[str, object]:
         """Option -> value of those that do not go with all others, where they were given, as they were typed."""
-        from frugan.api.sample.requests import STANDING
+        from frugan.api.sample.requests import given_statistics
 
         values = {
             "--style-mixing": True if self.style_mixing is not None else None,
@@ -108,8 +112,9 @@ class SampleOptions:
             "--interpolate": self.interpolate,
             "--seeds": self.seeds,
             "--spherical": self.spherical or None,
-            "--statistics": None if self.statistics == "running" else self.statistics,
-            STANDING: True if self.statistics == "standing" else None,
+            "--classes": self.classes,
+            "--rows-per-sheet": self.rows_per_sheet,
+            **given_statistics(self.statistics),
             "--standing-batches": self.standing_batches,
             "--standing-size": self.standing_size,
         }
@@ -123,6 +128,7 @@ class SampleOptions:
             seed=self.seed,
             columns=self.columns if self.animate is None else self.frames,
             rows=self.rows,
+            rows_per_sheet=self.rows_per_sheet,
             truncation=self.truncation,
             psi=self.psi,
             psi_layers=self.psi_layers,
@@ -142,6 +148,8 @@ def sample(**values: Any) -> None:
     """Draw samples: grids by class, interpolations, many single pictures, animations, or previews of faces.
 
     Example: frugan sample runs/first --out samples --classes 0-4 --truncation 0.7
+
+    Every class: frugan sample runs/first --out all --classes all --rows-per-sheet 40
 
     For other programs: frugan sample runs/first --out many --npz 50000
 
@@ -167,7 +175,7 @@ def sample(**values: Any) -> None:
     chosen = ClassChoice.parse(asked.classes) if asked.classes is not None else None
 
     weights = Weights.open(asked.source, say)
-    classes = chosen.among(weights.class_names) if chosen is not None else None
+    classes = chosen.among(weights.class_names, weights.recipe.classes) if chosen is not None else None
     micro_batch = asked.micro_batch if asked.micro_batch is not None else default_micro_batch(weights)
     paths = _draw(asked, weights, replace(request, classes=classes, micro_batch=micro_batch))
     if asked.as_json:
@@ -190,11 +198,13 @@ def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> l
         with Bar("pictures") as bar:
             counts = {"samples": asked.rows, "nearest": asked.nearest}
             check = check_memorisation(weights, data[0], out, request, **counts, device=device, say=say, progress=bar)
-        return [check.sheet]
+        return list(check.sheets)
     if asked.given().keys() & set(MANY):
         grid = (asked.rows, asked.columns) if asked.random else None
         return draw(weights, out, request, npz=asked.npz, pngs=asked.pngs, sheet=grid, device=device, say=say)
-    return draw_grids(weights, out, request, data=named_paths(data) if data else None, device=device, say=say)
+    given = named_paths(data) if data else None
+    with Bar("sheets") as bar:
+        return draw_grids(weights, out, request, data=given, device=device, say=say, progress=bar)
 
 
 def _refuse_film(name: str, frames: int) -> None:

@@ -44,7 +44,7 @@ class GridRequest:
     """What a grid of samples shall show; a family may ignore what it has no use for."""
 
     seed: int = 0  # of its random inputs
-    classes: Sequence[int] | None = None  # class of each row; None: the family's own choice
+    classes: Sequence[int] | None = None  # class of each row; None: `rows` of all
     columns: int = 10  # pictures per row
     truncation: float = 1.0  # standard deviation of the latents (1: as trained)
     # where styles lie between the mean one (0) and their own (1); below 0 on the mean's other side
@@ -53,7 +53,7 @@ class GridRequest:
     # what changes along a row; None: rows are no interpolations
     interpolate: Literal["class", "latent", "both"] | None = None
     spherical: bool = False  # latents go along a great circle, and not along a straight line
-    rows: int = 10  # of an interpolation
+    rows: int = 10  # of an interpolation; of a grid of all classes: how many of them at the most (`spread`)
     micro_batch: int = 16  # samples in one forward
     noise: Noise = "const"  # what layers add; of families with styles alone, like psi and the next two
     # numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations that a
@@ -65,6 +65,15 @@ class GridRequest:
     pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     masked: bool = False  # show pictures through their masks
     titles: tuple[str, ...] = ()  # names of the columns; none: they need none
+
+
+def spread(classes: Sequence[int], most: int, sheet: int = 0) -> Sequence[int]:
+    """Classes of a sheet of so many rows at the most, evenly over all of them.
+
+    The next sheet has the next ones, until each class was shown; then it begins anew.
+    """
+    sheets = max(1, -(-len(classes) // most))
+    return classes[sheet % sheets :: sheets]
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,10 @@ class Family(ABC):
         return {}
 
     def snapshots(self, networks: Any) -> Mapping[str, GridRequest]:
-        """The grids written at every snapshot, by name. Default: one."""
+        """The grids written at every snapshot, by name. Default: one.
+
+        Of more `classes` than `rows` each snapshot shows some, in turn; see `spread`.
+        """
         return {"samples": GridRequest(seed=1)}
 
     def variants(self, networks: Any) -> Mapping[Dimension, Sequence[Mapping[str, Any]]]:

@@ -68,8 +68,17 @@ class DataSettings(Settings):
     allow_upscale: bool = setting(
         False, "enlarge pictures that are smaller than the resolution, instead of refusing them"
     )
+    fit: Literal["crop", "pad"] = setting(
+        "crop",
+        "what becomes of pictures that are not square: crop, to the square in the middle; or pad, whole, with the "
+        "background beside them (and around those smaller than the resolution)",
+        ADDED,
+    )
     background: str = setting(
-        "white", "colour to put behind transparent pictures: a name, or #rrggbb", ADDED, max_length=40
+        "white",
+        "colour to put behind transparent pictures, and beside padded ones: a name, or #rrggbb",
+        ADDED,
+        max_length=40,
     )
     stored: Literal["pixels", "encoded"] = setting(
         "pixels",

@@ -129,7 +129,7 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         return ready
     data = options.settings
     on = background(data.background)
-    fitting = Fitting(resolution, data.resample, data.allow_upscale, on)
+    fitting = Fitting(resolution, data.resample, data.allow_upscale, on, data.fit)
     key = fingerprint(path, fitting)
     if data.stored == "encoded":
         workers = min(MOST_DECODERS, max(2, (os.cpu_count() or 2) - 1))
@@ -150,6 +150,7 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
             resample=data.resample,
             allow_upscale=data.allow_upscale,
             background=on,
+            fit=data.fit,
             progress=options.progress,
         )
         kept, lines = open_prepared(out, mend=mend), report.lines

@@ -32,6 +32,7 @@ from frugan.data.set_file import (
     write_set_file,
 )
 from frugan.data.survey import (
+    Fit,
     FittedPictures,
     Fitting,
     PreparationReport,
@@ -64,6 +65,8 @@ def fingerprint(source: Path, fitting: Fitting) -> str:
     settings = f"{VERSION} {fitting.resolution} {fitting.resample} {fitting.allow_upscale}"
     if fitting.background != WHITE:  # sets from before there was a choice are on white, and are kept
         settings += f" {fitting.background}"
+    if fitting.fit != "crop":  # the same
+        settings += f" {fitting.fit}"
     digest = blake2b(settings.encode(), digest_size=16)
     if source.is_dir():
         names = sorted(filter(_matters, visible_files(source)))
@@ -168,7 +171,8 @@ def mend_block(folder: Path, block: int, source: Path) -> None:
     size = pictures_per_block(about.resolution)
     names = about.origin.files[block * size : (block + 1) * size]
     resample: Resample = "lanczos" if about.origin.resample == "lanczos" else "bilinear"
-    fitting = Fitting(about.resolution, resample, about.origin.allow_upscale, background(about.origin.background))
+    fit: Fit = "pad" if about.origin.fit == "pad" else "crop"
+    fitting = Fitting(about.resolution, resample, about.origin.allow_upscale, background(about.origin.background), fit)
     try:
         with open_source(source, fitting.background) as opened:
             places = {storable(name): index for index, name in enumerate(opened.names)}
@@ -199,11 +203,12 @@ def prepare(
     resample: Resample = "bilinear",
     allow_upscale: bool = False,
     background: Background = WHITE,
+    fit: Fit = "crop",
     workers: int = 2,
     progress: Progress | None = None,
     survey_progress: Progress | None = None,
 ) -> PreparationReport:
-    """Write the pictures of `source`, cropped and resized to squares, as a set that `open_prepared` maps.
+    """Write the pictures of `source`, brought to squares of one size, as a set that `open_prepared` maps.
 
     The result does not depend on `workers`. `out` appears when it is complete; an interrupted preparation leaves
     nothing, and what a killed one left is deleted by the next. If `out` already holds this very set it is kept.
@@ -215,6 +220,7 @@ def prepare(
         resample: "bilinear" (BigGAN-PyTorch's) | "lanczos" (sharper).
         allow_upscale: enlarge pictures smaller than `resolution` instead of refusing them.
         background: what transparent pictures are laid on.
+        fit: "crop" to the square in the middle, or "pad" with the background.
         workers: threads that decode.
         progress: gets (pictures done, pictures in all) while pixels are written.
         survey_progress: the same while headers are read, before that.
@@ -223,7 +229,7 @@ def prepare(
         BadInput: the source is missing, empty, unknown or wrong; pictures are too small; more than 1 % cannot be read;
             `out` holds something else; the disk is full.
     """
-    fitting = Fitting(resolution, resample, allow_upscale, background)
+    fitting = Fitting(resolution, resample, allow_upscale, background, fit)
     if workers < 1:
         raise BadInput(f"workers {workers}: expected at least 1 thread")
     key = fingerprint(source, fitting)
@@ -291,6 +297,7 @@ def _write(
             resample=fitting.resample,
             allow_upscale=fitting.allow_upscale,
             background=fitting.background,
+            fit=fitting.fit,
             versions=_versions(),
         )
         about = SetFile(

@@ -111,6 +111,7 @@ class Origin(BaseModel):
     resample: str
     allow_upscale: bool
     background: str = WHITE  # what transparent pictures were laid on
+    fit: str = "crop"  # what became of pictures that are not square
     versions: dict[str, str]  # of the programs that prepared it
 
 
@@ -154,6 +155,7 @@ def prepared_again(folder: Path, about: SetFile) -> str:
     origin = about.origin
     words = [origin.source, str(folder), "--resolution", str(about.resolution)]
     words += ["--resample", origin.resample] if origin.resample != "bilinear" else []
+    words += ["--fit", origin.fit] if origin.fit != "crop" else []
     words += ["--background", origin.background] if origin.background != WHITE else []
     return shown(shlex.join([*words, *(["--allow-upscale"] if origin.allow_upscale else [])]))
 

@@ -45,6 +45,7 @@ def in_order(function: Callable[[int], T], count: int, workers: int) -> Generato
 
 
 Resample = Literal["bilinear", "lanczos"]
+Fit = Literal["crop", "pad"]
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "lanczos": Image.Resampling.LANCZOS}
 MOST_RESOLUTION = 8192
@@ -54,25 +55,33 @@ MOST_RESOLUTION = 8192
 class Fitting:
     """Centre-crop to the short side, then resize: the rule of BigGAN-PyTorch's preparation, whose filter is bilinear.
 
+    Or pad: resize the long side, then put background beside the short one; and all around a picture that is smaller
+    than the result, unless it may be enlarged.
+
     Both filters widen with the reduction (Pillow), so nothing aliases.
 
     Raises:
-        BadInput: a resolution or filter that does not exist.
+        BadInput: a resolution, a filter or a way to fit that does not exist.
     """
 
     resolution: int  # side of the result in pixels
     resample: Resample = "bilinear"  # "bilinear" | "lanczos"
     allow_upscale: bool = False  # whether pictures smaller than `resolution` may be enlarged
-    background: Background = WHITE  # what transparent pictures are laid on, before all else
+    background: Background = WHITE  # what transparent pictures are laid on, before all else, and pads are made of
+    fit: Fit = "crop"  # "crop" | "pad"
 
     def __post_init__(self) -> None:
         if not 1 <= self.resolution <= MOST_RESOLUTION:
             raise BadInput(f"resolution {self.resolution}: expected 1 to {MOST_RESOLUTION} pixels; try 128")
         if self.resample not in FILTERS:
             raise BadInput(f"resample {self.resample!r}: expected one of {', '.join(get_args(Resample))}")
+        if self.fit not in get_args(Fit):
+            raise BadInput(f"fit {self.fit!r}: expected one of {', '.join(get_args(Fit))}")
 
     def __call__(self, picture: Image.Image) -> NDArray[np.uint8]:
         """Return uint8 [3, resolution, resolution] of an RGB picture; pixels are untouched where the size fits."""
+        if self.fit == "pad":
+            picture = self._padded(picture)
         width, height = picture.size
         side = min(width, height)
         left, top = (width - side) // 2, (height - side) // 2
@@ -81,6 +90,23 @@ class Fitting:
         if side != self.resolution:
             picture = picture.resize((self.resolution, self.resolution), FILTERS[self.resample])
         return np.ascontiguousarray(np.asarray(picture).transpose(2, 0, 1))  # [3, R, R]
+
+    def _padded(self, picture: Image.Image) -> Image.Image:
+        width, height = picture.size
+        scale = self.resolution / max(width, height)
+        if scale < 1 or (scale > 1 and self.allow_upscale):
+            width, height = (max(1, round(side * scale)) for side in picture.size)
+            picture = picture.resize((width, height), FILTERS[self.resample])
+        if (width, height) == (self.resolution, self.resolution):
+            return picture
+        square = Image.new("RGB", (self.resolution, self.resolution), self.background)
+        square.paste(picture, ((self.resolution - width) // 2, (self.resolution - height) // 2))
+        return square
+
+    def fitted_sides(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of widths and heights [N, 2], the side that is brought to the resolution [N]: of crops the short one."""
+        sides: NDArray[np.int64] = sizes.min(axis=1) if self.fit == "crop" else sizes.max(axis=1)
+        return sides
 
 
 MOST_BAD = 0.01  # share of pictures that may be left out
@@ -97,7 +123,7 @@ class SmallPictures(BadInput):
     """
 
     def __init__(self, reason: str, least: int) -> None:
-        super().__init__(f"{reason}. Remove them, or enlarge them (allow_upscale=True).")
+        super().__init__(f"{reason}. Remove them, enlarge them (allow_upscale=True), or pad them (fit='pad').")
         self.reason = reason
         self.least = least
 
@@ -109,10 +135,10 @@ class Survey:
     sizes: NDArray[np.int64]  # width and height in pixels, int64 [N, 2]; zeros where the header cannot be read
     bad: dict[int, str]  # index to reason of the pictures that cannot be read
 
-    def smaller_than(self, side: int, but: Collection[int] = ()) -> NDArray[np.int64]:
-        """Return the indices of readable pictures whose short side is below `side` pixels, without those in `but`."""
-        short = self.sizes.min(axis=1)
-        return np.setdiff1d(np.flatnonzero((short > 0) & (short < side)), list(but))
+    def smaller_than(self, fitting: Fitting, but: Collection[int] = ()) -> NDArray[np.int64]:
+        """Return the indices of readable pictures that are too small for a resolution, without those in `but`."""
+        sides = fitting.fitted_sides(self.sizes)
+        return np.setdiff1d(np.flatnonzero((sides > 0) & (sides < fitting.resolution)), list(but))
 
     @property
     def oblong(self) -> int:
@@ -155,8 +181,8 @@ def _refuse_small(source: Source, surveyed: Survey, fitting: Fitting) -> None:
     Raises:
         SmallPictures: there are some, and `fitting` does not allow it.
     """
-    small = surveyed.smaller_than(fitting.resolution)
-    if fitting.allow_upscale or not small.size:
+    small = surveyed.smaller_than(fitting)
+    if fitting.allow_upscale or fitting.fit == "pad" or not small.size:
         return
     width, height = surveyed.sizes[small[0]]
     raise SmallPictures(
@@ -248,23 +274,41 @@ def few_lines(classes: Classes) -> tuple[str, ...]:
 
 
 def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mapping[int, str]) -> tuple[str, ...]:
-    """Return what was done to the pictures: cropped, resized, enlarged, left out."""
-    side = fitting.resolution
-    upscaled = surveyed.smaller_than(side, but=bad).size
-    resized = int((surveyed.sizes.min(axis=1) != side).sum()) - len(surveyed.bad)
+    """Return what was done to the pictures: cropped or padded, resized, enlarged, left out."""
+    side, padded = fitting.resolution, fitting.fit == "pad"
+    small = surveyed.smaller_than(fitting, but=bad).size
+    kept_small = small if padded and not fitting.allow_upscale else 0
+    upscaled = small - kept_small
+    resized = int((fitting.fitted_sides(surveyed.sizes) != side).sum()) - len(surveyed.bad) - kept_small
     other = "lanczos" if fitting.resample == "bilinear" else "bilinear"
     lines = []
-    if surveyed.oblong:
+    colour = colour_name(fitting.background)
+    if surveyed.oblong and padded:
+        lines.append(
+            f"{count(surveyed.oblong, 'picture')} of {len(source):,} padded to squares with {colour} (another colour: "
+            "data.background=black; --background of prepare)"
+        )
+    elif surveyed.oblong:
         lines.append(f"{count(surveyed.oblong, 'picture')} of {len(source):,} cropped to the square in the middle")
     if resized:
         lines.append(
             f"{count(resized, 'picture')} resized to {side} x {side} ({fitting.resample}; or resample={other})"
+        )
+    if kept_small:
+        lines.append(
+            f"{count(kept_small, 'picture')} smaller than {side} x {side}, with {colour} all around (allow_upscale "
+            "enlarges them)"
         )
     if upscaled:
         lines.append(f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft")
     if bad:
         lines.append(f"{count(len(bad), 'picture')} left out, cannot be read: {bad_names(source, bad)}")
     return tuple(lines)
+
+
+def colour_name(background: Background) -> str:
+    """What people are told of it."""
+    return "white" if background == WHITE else background
 
 
 def grey_lines(pictures: int, grey: int) -> tuple[str, ...]:
@@ -308,7 +352,7 @@ def transparency_lines(transparent: int, background: Background) -> tuple[str, .
     """Return what became of transparent places, if there were any."""
     if not transparent:
         return ()
-    colour = "white" if background == WHITE else background
+    colour = colour_name(background)
     is_, it = ("is", "it was") if transparent == 1 else ("are", "they were")
     return (
         f"{count(transparent, 'picture')} {is_} transparent in places: {it} laid on {colour} "
@@ -386,7 +430,9 @@ class FittedPictures(Generic[T]):
     @property
     def upscaled(self) -> int:
         """How many were enlarged."""
-        return self._survey.smaller_than(self.fitting.resolution, but=self.bad).size
+        fitting = self.fitting
+        padded = fitting.fit == "pad" and not fitting.allow_upscale
+        return 0 if padded else self._survey.smaller_than(fitting, but=self.bad).size
 
     def lines(self) -> tuple[str, ...]:
         """What people are told of them, once all are read."""

@@ -18,6 +18,7 @@ from torch import distributed
 
 from frugan.api.devices import CGROUP_LIMIT, READ, container_limit, misspelt, physical_bytes
 from frugan.api.progress import Say, quiet
+from frugan.doctor.card_activity import activity_finding, last_training_finding
 from frugan.doctor.cards import (
     Driver,
     ask_driver,
@@ -197,6 +198,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "report": Extra(
             ("matplotlib", "tensorboard"), "TensorBoard, curves (frugan evaluate --plot), and benchmarks' figures"
         ),
+        "nvml": Extra(("nvidia-ml-py",), "how busy and how warm an NVIDIA card is, while training and here"),
     }
 )
 """As pyproject.toml has them; `dev` is for those who work on frugan."""
@@ -308,11 +310,13 @@ def examine(
         findings.append(precision_finding(chosen))
     if chosen is not None and accelerator_of(chosen).is_card:
         memory = memory_finding(chosen, asked)
-        findings.append(memory)
+        findings += [memory, activity_finding(chosen)]
         if memory.values:  # else it does not work, or has no room
             if measures:
                 say("measuring what CUDA and its libraries take, in about ten seconds the first time")
             findings.append(calibration_finding(chosen, folders.cache, measures=measures))
+    if (last := last_training_finding(runs or folders.runs)) is not None:
+        findings.append(last)
     cards = Cuda.count()
     return [
         *findings,

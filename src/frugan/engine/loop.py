@@ -141,7 +141,7 @@ class Loop:
             Diverged: updates were skipped too often in a row.
         """
         self._clock = (time.perf_counter(), self.seconds)
-        with freed_memory_kept(self.state.device.type == "cpu"), ExitStack() as opened:
+        with freed_memory_kept(self.state.device.type == "cpu"), self.steps.card, ExitStack() as opened:
             stage = opened.enter_context(self.stages(self))
             while (comes := self._what_comes(stage, stop)) not in (Comes.OVER, Comes.STOP):
                 if comes is Comes.STEP:

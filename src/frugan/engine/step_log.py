@@ -14,6 +14,7 @@ from torch import Tensor
 
 from frugan.engine.accelerator.base import Event
 from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.accelerator.sensors import CardWatch
 from frugan.engine.checkpoint import DIVERGED, STATE_FILE, Checkpoint, list_checkpoints, set_aside_newer
 from frugan.engine.events import EventLog
 from frugan.engine.host_memory import host_like
@@ -312,6 +313,7 @@ class StepLog:
     command: str | None = None  # that goes on with the run, for messages; None: there is none
     divergence: DivergenceWatch = field(default_factory=DivergenceWatch)  # what is known of the updates so far
     timer: StepTimer = field(default_factory=StepTimer)  # how long steps take
+    card: CardWatch = field(default_factory=CardWatch)  # what the card does meanwhile
     _pending: list[_Pending] = field(default_factory=list)
 
     @property
@@ -354,6 +356,7 @@ class StepLog:
                 phases[phase.name]["learning_rate"] = step.settings[phase.optimizer].rate_at(done)
         took = pending.took or time.perf_counter() - pending.began
         self.timer.add(took)
+        card = self.card.taken()
         self.log.write(
             "step",
             step=readout.step,
@@ -365,6 +368,7 @@ class StepLog:
             eta_seconds=self._eta(step, readout.step, pending.seconds),
             memory_bytes=accelerator_of(self.device).peak_bytes,
             phases=phases,
+            **({"card": dict(card)} if card is not None else {}),
             **({"carried": carried} if carried else {}),
             **({"singular_values": singular_values} if singular_values else {}),
         )

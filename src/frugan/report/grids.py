@@ -1,7 +1,7 @@
 """Grids of samples as PNG files: pictures side by side, words beside them, loss curves above."""
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -25,17 +25,20 @@ SMALLEST_LETTERS = 12
 LETTERS_SHARE = 8
 """Letters of a row's name take such a part of its height: a grid of large pictures is shown reduced."""
 WIDEST_LABEL = 2.0
-"""Of a row's name, in heights of the row; longer ones are cut."""
+"""Of a row's name, in heights of the row; longer ones go on below, and are cut where the row ends."""
+LINE_SPACING = 1.4
+"""Of such names, in letters."""
 MARGIN = 4
 
 
 def title_line(titles: Sequence[str], width: int, gap: int) -> NDArray[np.uint8]:
-    """Titles over the middles of their columns. [TITLE_HEIGHT, width, 3]."""
+    """Titles over the middles of their columns, cut where they are wider. [TITLE_HEIGHT, width, 3]."""
     line = Image.new("RGB", (width, TITLE_HEIGHT), (BACKGROUND,) * 3)
-    draw = ImageDraw.Draw(line)
+    draw, font = ImageDraw.Draw(line), ImageFont.load_default()
+    column = (width - gap) / len(titles)
     for at, title in enumerate(titles):
-        middle = gap + (at + 0.5) * (width - gap) / len(titles)
-        draw.text((middle - draw.textlength(title) / 2, 1), title, INK)
+        text = _cut(title, font, column - MARGIN)
+        draw.text((gap + (at + 0.5) * column - font.getlength(text) / 2, 1), text, INK, font)
     return np.asarray(line)
 
 
@@ -44,15 +47,37 @@ def label_column(labels: Sequence[str], row_height: int, gap: int) -> NDArray[np
 
     Letters that the font lacks lose their accents, or stand as "?"; a name of nothing else is the number of its row.
     """
-    font = ImageFont.load_default(max(SMALLEST_LETTERS, row_height // LETTERS_SHARE))
-    most = WIDEST_LABEL * row_height
-    names = [_cut(_drawable(label, f"row {row}", font), font, most) for row, label in enumerate(labels, 1)]
-    width = max(round(font.getlength(name)) for name in names) + 2 * MARGIN
+    letters = max(SMALLEST_LETTERS, row_height // LETTERS_SHARE)
+    font, apart = ImageFont.load_default(letters), LINE_SPACING * letters
+    most_lines = max(1, int(row_height / apart))
+    names = [
+        _lines(_drawable(label, f"row {row}", font), font, WIDEST_LABEL * row_height, most_lines)
+        for row, label in enumerate(labels, 1)
+    ]
+    width = max(round(font.getlength(line)) for lines in names for line in lines) + 2 * MARGIN
     column = Image.new("RGB", (width, len(labels) * (row_height + gap) + gap), (BACKGROUND,) * 3)
     draw = ImageDraw.Draw(column)
-    for row, name in enumerate(names):
-        draw.text((width - MARGIN, gap + row * (row_height + gap) + row_height / 2), name, INK, font, anchor="rm")
+    for row, lines in enumerate(names):
+        middle = gap + row * (row_height + gap) + row_height / 2
+        for number, line in enumerate(lines):
+            at = middle + (number - (len(lines) - 1) / 2) * apart
+            draw.text((width - MARGIN, at), line, INK, font, anchor="rm")
     return np.asarray(column)
+
+
+def _lines(text: str, font: Font, most: float, most_lines: int) -> list[str]:
+    """Break a name between words into lines of a width; what has no room is cut."""
+    lines, words = [""], text.split(" ")
+    for at, word in enumerate(words):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if font.getlength(longer) <= most or not lines[-1]:
+            lines[-1] = longer
+        elif len(lines) < most_lines:
+            lines.append(word)
+        else:
+            lines[-1] = " ".join([lines[-1], *words[at:]])
+            break
+    return [_cut(line, font, most) for line in lines]
 
 
 def _drawable(text: str, otherwise: str, font: Font) -> str:
@@ -176,19 +201,33 @@ SMALLEST_SHOWN = 64
 """Pictures with a smaller side are enlarged: ten columns of 32-pixel pictures would be 340 pixels wide."""
 
 
+LARGEST_SIDE = 16_384
+"""Pixels of one file; many programs show larger ones badly, or not at all."""
+
+
 def grid_width(columns: int, side: int) -> int:
     """Width in pixels of the file that a grid of pictures of that side makes, without names of its rows."""
-    return columns * (side * -(-SMALLEST_SHOWN // side) + GAP) + GAP
+    return columns * (_enlarged(side) + GAP) + GAP
+
+
+def that_fit(side: int, beside: int = 0) -> int:
+    """How many pictures of that side one file has room for in a row or a column, beside so many pixels of words; at
+    least 1."""
+    return max(1, (LARGEST_SIDE - beside - GAP) // (_enlarged(side) + GAP))
+
+
+def _enlarged(side: int) -> int:
+    return side * -(-SMALLEST_SHOWN // side)
 
 
 def write_grid(
     grid: Tensor,
     path: Path,
     about: Mapping[str, str] | None = None,
-    above: NDArray[np.uint8] | None = None,
+    above: Callable[[int], NDArray[np.uint8]] | None = None,
     titles: Sequence[str] = (),
     labels: Sequence[str] = (),
-) -> None:
+) -> list[Path]:
     """Write a grid of pictures as a PNG file; a reader never finds half of one.
 
     Values map as (x + 1) * 127.5, rounded and clamped; NaN is black, and `not_finite` tells of it. Sides below 64
@@ -199,32 +238,83 @@ def write_grid(
         grid: [rows, columns, C, H, W] in [-1, 1], C = 1 or 3, any floating dtype.
         path: the file; its folder is made if missing.
         about: text chunks of the file, by keyword: what made the pictures.
-        above: a strip [H, `grid_width`, 3] to stand above the grid.
+        above: width in pixels -> a strip [H, width, 3] to stand above the grid.
         titles: one for each column, to stand above it; none: no line for them.
         labels: one for each row, to stand before it; none: no margin for them.
+
+    Returns:
+        The file; or several, numbered ("samples-1.png"), each with its titles and labels, where one would have a side
+        above `LARGEST_SIDE`. `many_files` tells of it.
 
     Raises:
         ValueError: another shape or dtype, or no pictures.
     """
     levels = _levels(grid)
-    pixels = _arrange(levels)  # [height, width, C]
-    strips = [above] if above is not None else []
-    strips += [title_line(titles, pixels.shape[1], GAP)] if titles else []
-    if strips or labels:
+    rows, columns, _, height, width = levels.shape
+    names = label_column(labels, height, GAP) if labels else None
+    taken = (len(above(grid_width(1, width))) if above is not None else 0) + (TITLE_HEIGHT if titles else 0)
+    parts = [
+        (down, across)
+        for down in _parts(rows, that_fit(height, taken))
+        for across in _parts(columns, that_fit(width, names.shape[1] if names is not None else 0))
+    ]
+    paths = [path] if len(parts) == 1 else numbered(path, len(parts))
+    for (down, across), file in zip(parts, paths, strict=True):
+        pixels = _arrange(levels[down, across])  # [height, width, C]
+        strips = [above(pixels.shape[1])] if above is not None else []
+        strips += [title_line(titles[across], pixels.shape[1], GAP)] if titles else []
+        column = None
+        if names is not None:
+            column = names[down.start * (height + GAP) : down.stop * (height + GAP) + GAP]
+        chunks = {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels[down])} if labels else {})}
+        _write(_with_words(pixels, strips, column), file, chunks)
+    return paths
+
+
+def numbered(path: Path, count: int) -> list[Path]:
+    """Names of several files in place of one: "samples-01.png" to "samples-25.png"."""
+    digits = len(str(count))
+    return [path.with_stem(f"{path.stem}-{number:0{digits}d}") for number in range(1, count + 1)]
+
+
+def _parts(count: int, most: int) -> list[slice]:
+    """Equal parts, but for the last one, of so many pictures at the most."""
+    each = -(-count // -(-count // most))
+    return [slice(first, min(first + each, count)) for first in range(0, count, each)]
+
+
+def _with_words(
+    pixels: NDArray[np.uint8], strips: Sequence[NDArray[np.uint8]], column: NDArray[np.uint8] | None
+) -> NDArray[np.uint8]:
+    """Put strips above a grid [height, width, C], and a column of names before it; grey where all of it is."""
+    grey = pixels.shape[2] == 1
+    if strips or column is not None:
         pixels = np.concatenate([*strips, np.broadcast_to(pixels, (*pixels.shape[:2], 3))])
-    if labels:
-        column = label_column(labels, levels.shape[3], GAP)
+    if column is not None:
         above_it = np.full((len(pixels) - len(column), column.shape[1], 3), BACKGROUND, np.uint8)
         pixels = np.concatenate([np.concatenate([above_it, column]), pixels], 1)
-    if grid.shape[2] == 1 and not np.ptp(pixels, axis=2).any():
-        pixels = pixels[:, :, :1]  # words beside grey pictures need no colour
+    # words beside grey pictures need no colour
+    return pixels[:, :, :1] if grey and not np.ptp(pixels, axis=2).any() else pixels
+
+
+def _write(pixels: NDArray[np.uint8], path: Path, chunks: Mapping[str, str]) -> None:
     picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     path.parent.mkdir(parents=True, exist_ok=True)
-    chunks = PngInfo()
-    for keyword, text in {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels)} if labels else {})}.items():
-        chunks.add_itxt(keyword, text)
+    texts = PngInfo()
+    for keyword, text in chunks.items():
+        texts.add_itxt(keyword, text)
     with atomic_file(path) as beside:
-        picture.save(beside, format="PNG", pnginfo=chunks)
+        picture.save(beside, format="PNG", pnginfo=texts)
+
+
+def many_files(paths: Sequence[Path]) -> str | None:
+    """What to tell of the files of one grid; None: nothing."""
+    if len(paths) == 1:
+        return None
+    return (
+        f"in one file this grid would have more than {LARGEST_SIDE:,} pixels a side: {len(paths)} files, "
+        f"{paths[0].name} to {paths[-1].name}"
+    )
 
 
 def not_finite(grid: Tensor) -> str | None:

@@ -33,6 +33,17 @@ SCORES: Mapping[str, tuple[str, str]] = MappingProxyType(
 VARIETY = "Score: variety within classes, generated over real (1: as varied)"
 VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest neighbour"})
 STEP_TIME = "Seconds of a step"
+CARD: Mapping[str, tuple[str, str, float]] = MappingProxyType(
+    {
+        "busy": ("Card busy (% of the time)", "all programs", 100),
+        "others_busy": ("Card busy (% of the time)", "other programs", 100),
+        "temperature_c": ("Card temperature (°C)", "temperature", 1),
+        "power_w": ("Card power (W)", "power", 1),
+        "clock_mhz": ("Card clock (MHz)", "clock", 1),
+        "used_bytes": ("Memory (GiB)", "on the card, by all programs", 1 / GIB),
+    }
+)
+"""Reading of the card -> title of its chart, name of its curve, and what it is multiplied by."""
 MOST_LAYERS = 8
 """Layers whose singular values are shown, those with the largest last ones."""
 
@@ -126,6 +137,7 @@ class Charts:
     # took_seconds, data_seconds: of all steps that tell of it: their time, and what of it was waiting for data
     took_seconds: float = 0.0
     data_seconds: float = 0.0
+    card_busy: float | None = None  # share of the time in which the card was busy, by the last event that says so
 
     def read(self, events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """Take the numbers of step and metric events, and pass every other event on."""
@@ -184,6 +196,11 @@ class Charts:
             self.data_seconds += event["data_seconds"]
             self._add(STEP_TIME, "step", step, event["took_seconds"])
             self._add(STEP_TIME, "of it, waiting for data", step, event["data_seconds"])
+        for name, value in event.get("card", {}).items():
+            if name in CARD:
+                title, curve, scale = CARD[name]
+                self._add(title, curve, step, value * scale)
+        self.card_busy = event.get("card", {}).get("busy", self.card_busy)
         if event.get("memory_bytes"):
             self._add("Memory (GiB)", "measured", step, event["memory_bytes"] / GIB)
 
@@ -217,6 +234,8 @@ def _order(title: str) -> tuple[int, str]:
         "Images",
         "Seconds",
         "Memory",
+        "Card busy",
+        "Card",
     )
     return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title
 

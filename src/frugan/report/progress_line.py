@@ -36,6 +36,8 @@ def describe(event: Mapping[str, object]) -> str | None:
     for name, show in _FIELDS.items():
         if event.get(name) is not None:
             fields.append(show(event[name]))
+    if isinstance(card := event.get("card"), Mapping) and (told := _card(card)):
+        fields.append(told)
     took, waited = _number(event.get("took_seconds")), _number(event.get("data_seconds"))
     if took and waited is not None and waited / took >= LARGE_DATA_SHARE:
         fields.append(f"waited for data {100 * (waited / took):.0f} %")
@@ -81,6 +83,12 @@ def _by_side(terms: Mapping[str, Any]) -> Mapping[str, Any]:
     return sums
 
 
+def _card(card: Mapping[str, Any]) -> str:
+    """What a card does, as far as its driver says."""
+    shown = [show(number) for name, show in _CARD.items() if (number := _number(card.get(name))) is not None]
+    return " ".join(["card", *shown]) if shown else ""
+
+
 def _number(value: object) -> float | None:
     """A finite number, or None."""
     if isinstance(value, int | float) and math.isfinite(value):
@@ -116,6 +124,15 @@ _FIELDS: dict[str, Callable[[object], str]] = {
     "images_per_second": lambda value: f"{_short(value)} images/s",
     "memory_bytes": _bytes,
     "images": lambda value: f"{_count(value)} images",
+}
+
+
+_CARD: dict[str, Callable[[float], str]] = {
+    "busy": lambda share: f"{100 * share:.0f} %",
+    "used_bytes": lambda size: f"{show_size(int(size), 1)} used",
+    "temperature_c": lambda value: f"{value:.0f} °C",
+    "power_w": lambda value: f"{value:.0f} W",
+    "clock_mhz": lambda value: f"{value:.0f} MHz",
 }
 
 
@@ -167,16 +184,18 @@ class LiveLine:
         self._spinner = Spinner("dots")
         self._began: float | None = None  # when it began to wait for a step; None: it waits for none
         self._newest: str | None = None  # line of the newest step
+        self._card: object = None  # what was last told of the card: not every step tells of it
         self._unprinted: str | None = None  # the same, until a plain line shows it
         self._printed_at = -math.inf
 
     def show(self, event: Mapping[str, object]) -> None:
         """Take the next event; skipped updates and what is saved are told in lines that stay."""
-        kind, line = str(event.get("event")), describe(event)
+        self._card = event.get("card", self._card)
+        kind, line = str(event.get("event")), describe({**event, "card": self._card})
         if kind in _EVENTS and (told := _EVENTS[kind](event)) is not None:
             self.note(told)
         if kind == "start":
-            self._began, self._newest = self._clock(), None
+            self._began, self._newest, self._card = self._clock(), None, None
         if kind == "stop":
             self._began = None
         if line is not None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
+from frugan.wording import count
+
 SATURATION_STEPS = 200
 SATURATED_LOSS = 0.05
 """A hinge discriminator that is unsure loses about 2 on real and fake together; one that tells all apart, nothing."""
@@ -135,6 +137,93 @@ def _share(mean: float, nearest: float) -> float:
     return min(mean / LEAST_VARIETY, nearest / LEAST_NEIGHBOUR_DISTANCE)
 
 
+BUSY_ENOUGH = 0.6
+"""Of the time; from here on a card is worth its electricity."""
+FIRST_STEPS = 10
+"""Of a training, after its start or resumption: they compile, choose algorithms and draw the first grids."""
+LEAST_SAMPLES = 30
+"""Of the card, one a second, before it is judged."""
+MUCH_BY_OTHERS = 0.1
+"""Of the time: other programs that take so much are named."""
+
+
+@dataclass
+class _CardTime:
+    """What a card did since a start, in seconds, which samples of it stand for."""
+
+    seconds: float = 0.0
+    busy: float = 0.0
+    by_others: float = 0.0
+    others: float = 0.0  # programs times seconds
+    # took, waited: of the steps themselves: their time, and what of it was waiting for data
+    took: float = 0.0
+    waited: float = 0.0
+
+    @property
+    def own(self) -> float:
+        """Share of the time in which it ran this training's kernels, as far as its driver tells them apart."""
+        return max(0.0, self.busy - self.by_others) / self.seconds
+
+
+@dataclass
+class IdleCardSigns:
+    """Watches the events of one training; says once after each start when the card is busy too little, and why."""
+
+    _from: int | None = None  # step from which on it counts; None: no step was seen since the start
+    _told: bool = False
+    _time: _CardTime = field(default_factory=_CardTime)
+
+    @property
+    def busy(self) -> float | None:
+        """Share of the time in which the card ran this training's kernels; None: too little is known."""
+        return self._time.own if self._told else None
+
+    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
+        """Lines to warn with at an event."""
+        if event.get("event") == "start":
+            self._from, self._told, self._time = None, False, _CardTime()
+        if event.get("event") != "step" or self._told:
+            return
+        if self._from is None:
+            self._from = int(event["step"]) + FIRST_STEPS
+        if int(event["step"]) < self._from:
+            return
+        time, card = self._time, event.get("card", {})
+        time.took += event["took_seconds"]
+        time.waited += event["data_seconds"]
+        if "busy" in card:
+            time.seconds += card["samples"]
+            time.busy += card["samples"] * card["busy"]
+            time.by_others += card["samples"] * card.get("others_busy", 0.0)
+            time.others += card["samples"] * card.get("others", 0.0)
+        if time.seconds >= LEAST_SAMPLES:
+            self._told = True
+            if time.own < BUSY_ENOUGH:
+                yield _idle(time)
+
+
+def _idle(time: _CardTime) -> str:
+    """Why a card idles, of three causes: pictures, other programs, the host."""
+    waited, by_others = time.waited / max(time.took, 1e-9), time.by_others / time.seconds
+    busy = f"the card was busy with this training {100 * time.own:.0f} % of the time, over {time.seconds:.0f} s: "
+    if waited >= (1 - time.own) / 2:
+        return busy + (
+            f"it waits for pictures, {100 * waited:.0f} % of each step. What helps: pictures stored as pixels "
+            "(data.stored=pixels) on a faster disk; for faces more processes (--workers)"
+        )
+    if by_others >= MUCH_BY_OTHERS:
+        return busy + (
+            f"other programs compute on it, {100 * by_others:.0f} % of the time. What helps: end them "
+            "(nvidia-smi names them), or choose another card (--device cuda:1)"
+        )
+    others = round(time.others / time.seconds)
+    also = f"; {count(others, 'other program')} on it, too" if others else ""
+    return busy + (
+        f"the host does not start its many small kernels fast enough{also}. What helps: a larger micro-batch "
+        "(--micro-batch, or more --memory), --compile, or a larger training.batch in a new run"
+    )
+
+
 MOSTLY = 0.5
 """Share of a network's gradients, by numbers, that are exact zeros: from here on it is warned of. In fp32 there
 are some per cent: rows of a table of classes that were not in the batch, an attention that begins at zero."""
@@ -188,11 +277,10 @@ def _without(reported: Mapping[str, Any]) -> Iterator[str]:
         if name not in reached:
             by_network.setdefault(name.partition(".")[0], []).append(name)
     for network, names in by_network.items():
-        count = "1 parameter" if len(names) == 1 else f"{len(names)} parameters"
         yield (
-            f"{count} of {network} got no gradient in any phase: {_named(names)}. No loss depends on what stands "
-            f"there, so training leaves it as it is. If that is not meant, look whether {network}'s forward uses it, "
-            "and whether something on the way to the losses detaches it"
+            f"{count(len(names), 'parameter')} of {network} got no gradient in any phase: {_named(names)}. No loss "
+            "depends on what stands there, so training leaves it as it is. If that is not meant, look whether "
+            f"{network}'s forward uses it, and whether something on the way to the losses detaches it"
         )
 
 

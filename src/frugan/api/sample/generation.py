@@ -12,6 +12,7 @@ from frugan.contract.family import GridRequest
 from frugan.contract.layers import GroupNormalised, Observer, Stateful
 from frugan.engine.streams import derive_seed
 from frugan.engine.weights import Layout, set_normalisation_batch, working_weights
+from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 
 BLOCK = 64
@@ -120,10 +121,28 @@ def generating(
     """Draw pictures while the block is open; afterwards the networks are as they were.
 
     Raises:
-        BadInput: see `check_draw`.
+        BadInput: see `check_draw`, and `with_statistics`.
     """
     check_draw(request, recipe)
+    with with_statistics(recipe, networks, layout, request) as sampler:
+        yield sampler
+
+
+@contextmanager
+def with_statistics(
+    recipe: Recipe, networks: Mapping[str, nn.Module], layout: Layout, request: DrawRequest
+) -> Iterator[Sampler]:
+    """Prepare networks with the statistics that a request asks of batch normalisation, for single pictures or grids.
+
+    Raises:
+        BadInput: other statistics than running ones, of networks that normalise no batches.
+    """
     layers = [m for n in networks.values() for m in n.modules() if isinstance(m, GroupNormalised)]
+    if request.statistics != "running" and not layers:
+        raise BadInput(
+            f"--statistics {request.statistics}: this {recipe.family} network normalises no batches, so there are none "
+            "to choose; leave it out"
+        )
     kept = {(layer, name): buffer.clone() for layer in layers for name, buffer in layer.named_buffers(recurse=False)}
     modes = {name: network.training for name, network in networks.items()}
     groups = [layer.normalisation_batch for layer in layers]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,17 +13,18 @@ from frugan.api.devices import use_device
 from frugan.api.networks import Weights, networks_from
 from frugan.api.progress import Say
 from frugan.api.setup import with_pictures
-from frugan.contract.family import GridRequest, Previews
+from frugan.contract.family import GridRequest, Previews, spread
 from frugan.engine.checkpoint import STATE_FILE
 from frugan.engine.device import disable_reduced_precision
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
+from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.weights import Layout, prepared_together
 from frugan.errors import BadInput
 from frugan.files import read_json
 from frugan.recipe.recipe import Recipe
-from frugan.report.grids import grid_width, loss_strip, not_finite, write_grid
+from frugan.report.grids import loss_strip, many_files, not_finite, write_grid
 
 
 def provenance(recipe: Recipe, step: int) -> dict[str, str]:
@@ -43,7 +45,7 @@ def write_sample(
     class_names: Sequence[str],
     say: Say,
     losses: Mapping[str, Sequence[float]] = MappingProxyType({}),
-) -> Tensor:
+) -> tuple[Tensor, list[Path]]:
     """Draw a grid with prepared networks, and write it with what stands above and beside it.
 
     Args:
@@ -51,20 +53,22 @@ def write_sample(
         class_names, say, losses: see `write_grids`.
 
     Returns:
-        The grid [rows, columns, C, R, R] in [-1, 1].
+        The grid [rows, columns, C, R, R] in [-1, 1], and its file, or files where it is large.
     """
     grid = recipe.kind.sample(recipe.networks, networks, request)
     if line := not_finite(grid):
         say(f"{path.name}: {line}")
-    above = loss_strip(losses, step, grid_width(grid.shape[1], grid.shape[-1])) if losses else None
+    above = partial(loss_strip, losses, step) if losses else None
     titles, labels = request.titles, _row_labels(request, len(grid), class_names)
     if request.mixing is not None:
         titles = ("", *map(str, request.mixing.columns))
         labels = ("seed", *(f"seed {seed}" for seed in request.mixing.rows))
     elif request.seeds and request.interpolate is None:
         titles = tuple(map(str, request.seeds))
-    write_grid(grid, path, provenance(recipe, step), above, titles, labels)
-    return grid
+    paths = write_grid(grid, path, provenance(recipe, step), above, titles, labels)
+    if line := many_files(paths):
+        say(f"{path.name}: {line}")
+    return grid, paths
 
 
 def _row_labels(request: GridRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:
@@ -89,7 +93,7 @@ def write_grids(
     recipe: Recipe,
     state: TrainingState,
     plan: Plan,
-    folder: Path,
+    run: RunFolder,
     previews: Previews | None,
     losses: Mapping[str, Sequence[float]],
     class_names: Sequence[str],
@@ -97,7 +101,10 @@ def write_grids(
 ) -> list[Path]:
     """Write the family's grids of the averaged networks, or of the networks where none is averaged.
 
+    Of more classes than there are rows each snapshot shows other ones.
+
     Args:
+        run: whose earlier snapshots are counted, and where these go.
         losses: side -> loss of every step so far, drawn above each grid; may be empty.
         class_names: by number, to stand before the rows; may be empty.
         say: is told of pictures that are not finite: no reason to end a training.
@@ -105,18 +112,20 @@ def write_grids(
     Returns:
         Their paths.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    run.samples.mkdir(parents=True, exist_ok=True)
+    sheet = len({step for step, _, _ in run.grids() if step < state.step})
     networks, layout = state.shown, plan.layout(state.device)
     if plan.ema_on_host and state.ema.networks and state.device.type != "cpu":
         # The card's precision may be one that this processor is slow in.
         host = torch.device("cpu")
         layout = replace(plan, precision=resolve_precision("auto", host)).layout(host)
-    paths = []
+    paths: list[Path] = []
     with torch.no_grad(), prepared_together(networks, layout):
         for name, request in recipe.kind.snapshots(recipe.networks).items():
-            asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
-            paths.append(folder / f"step-{state.step:09d}-{name}.png")
-            write_sample(recipe, networks, asked, paths[-1], state.step, class_names, say, losses)
+            classes = spread(request.classes, request.rows, sheet) if request.classes is not None else None
+            asked = replace(with_pictures(recipe, request, previews), classes=classes, micro_batch=plan.micro_batch)
+            path = run.samples / f"step-{state.step:09d}-{name}.png"
+            paths += write_sample(recipe, networks, asked, path, state.step, class_names, say, losses)[1]
     return paths
 
 

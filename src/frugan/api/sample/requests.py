@@ -9,12 +9,15 @@ from frugan.data.decoding import MOST_PIXELS
 from frugan.errors import BadInput
 from frugan.metrics.scores import Statistics
 from frugan.recipe.recipe import Recipe
+from frugan.report.grids import TITLE_HEIGHT, that_fit
 
 
 @dataclass(frozen=True)
 class DrawRequest(GridRequest):
-    """Which single pictures to draw: each of a class at random, of `classes` (None: of all); no rows and columns."""
+    """A grid with what no family needs to know of it; or which single pictures to draw: each of a class at random, of
+    `classes` (None: of all), and no rows and columns."""
 
+    rows_per_sheet: int | None = None  # of a grid by classes, which then is several files; None: as many as fit
     statistics: Statistics = "running"  # of batch normalisation
     # standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
     # the recipe's normalisation batch
@@ -27,6 +30,7 @@ MANY = ("--random", "--npz", "--pngs")
 KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), MANY)
 """Of what is drawn, of which a call has one."""
 STANDING = "--statistics standing"
+BATCH = "--statistics batch"
 TOGETHER = (
     ("--interpolate", (), MANY, "not with --random, --npz or --pngs; run it once for each"),
     (
@@ -43,7 +47,18 @@ TOGETHER = (
     ),
     ("--spherical", ("--interpolate", "--animate"), (), "goes with --interpolate or --animate"),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
-    ("--statistics", (*MANY, "--nearest"), (), "goes with --random, --npz, --pngs or --nearest"),
+    (
+        "--rows-per-sheet",
+        ("--classes",),
+        (*MANY, "--nearest", "--animate", "--interpolate", "--style-mixing"),
+        "goes with a grid that has a row for each of --classes",
+    ),
+    (
+        BATCH,
+        (*MANY, "--nearest"),
+        (),
+        "goes with --random, --npz, --pngs or --nearest; no row of a grid is a batch as in training",
+    ),
     ("--standing-batches", (STANDING,), (), f"goes with {STANDING}"),
     ("--standing-size", (STANDING,), (), f"goes with {STANDING}"),
 )
@@ -59,15 +74,21 @@ def given_in(request: GridRequest) -> dict[str, object]:
         "--interpolate": request.interpolate,
         "--seeds": True if request.seeds else None,
         "--spherical": request.spherical or None,
+        "--classes": True if request.classes is not None else None,
     }
     if isinstance(request, DrawRequest):
         values |= {
-            "--statistics": None if request.statistics == "running" else request.statistics,
-            STANDING: True if request.statistics == "standing" else None,
+            "--rows-per-sheet": request.rows_per_sheet,
+            **given_statistics(request.statistics),
             "--standing-batches": None if request.standing_batches == STANDING_BATCHES else request.standing_batches,
             "--standing-size": request.standing_size,
         }
     return {option: value for option, value in values.items() if value is not None}
+
+
+def given_statistics(statistics: Statistics) -> dict[str, object]:
+    """The same of what batch normalisation uses."""
+    return {option: True for option in (STANDING, BATCH) if option.endswith(f" {statistics}")}
 
 
 def refuse_together(given: Mapping[str, object]) -> None:
@@ -138,14 +159,33 @@ def check_numbered(request: GridRequest, recipe: Recipe) -> None:
 
 
 def extent(request: GridRequest) -> tuple[int, int]:
-    """Rows and columns of the grid that a request gives, as far as it says so."""
+    """Rows and columns of the grid that a request gives, as far as it says so; see `by_classes`."""
     if request.mixing is not None:
         return len(request.mixing.rows) + 1, len(request.mixing.columns) + 1
     rows = len(request.classes) if request.classes is not None else 1 if request.seeds else request.rows
     return rows, len(request.seeds) if request.seeds and request.interpolate is None else request.columns
 
 
-OF_RANDOM_INPUTS = ("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed")
+def by_classes(request: GridRequest) -> bool:
+    """Whether a grid has a row for each class that is asked for, and nothing in common between rows: it may be drawn a
+    sheet at a time."""
+    return request.classes is not None and request.interpolate is None and request.mixing is None
+
+
+def rows_that_fit(request: GridRequest, recipe: Recipe) -> int:
+    """Of a grid by classes, on a sheet of its own: as many as are asked for, have room in a file, and can be held."""
+    rows, columns = extent(request)
+    asked = request.rows_per_sheet if isinstance(request, DrawRequest) else None
+    side = max(need.resolution for need in recipe.sources.values())
+    titles = TITLE_HEIGHT if request.seeds else 0
+    held = _most_on_a_grid(recipe) // max(1, columns)
+    return max(1, min(asked or rows, that_fit(side, titles), held))
+
+
+OF_RANDOM_INPUTS = (
+    *("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed"),
+    *("statistics", "rows_per_sheet"),
+)
 """What a request asks of random inputs, which a family that is shown faces has not."""
 MOST_SEED = 2**63 - 1
 MOST_ON_A_GRID = 10_000
@@ -160,8 +200,8 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
             does not go together.
     """
     if recipe.shows_given:
-        usual = GridRequest()
-        ignored = [name for name in OF_RANDOM_INPUTS if getattr(request, name) != getattr(usual, name)]
+        usual = DrawRequest()
+        ignored = [n for n in OF_RANDOM_INPUTS if getattr(request, n, getattr(usual, n)) != getattr(usual, n)]
         if ignored:
             given = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
             raise BadInput(
@@ -176,7 +216,12 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
     check_numbered(request, recipe)
     if not 0 <= request.seed <= MOST_SEED:
         raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
-    check_grid(*extent(request), recipe)
+    if isinstance(request, DrawRequest):
+        check_statistics(request, recipe)
+        if request.rows_per_sheet is not None and request.rows_per_sheet < 1:
+            raise BadInput(f"--rows-per-sheet {request.rows_per_sheet}: expected at least 1")
+    rows, columns = extent(request)
+    check_grid(rows_that_fit(request, recipe) if by_classes(request) else rows, columns, recipe)
     if request.interpolate is not None and request.columns < 2:
         raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
     refuse_together(given_in(request))
@@ -188,14 +233,19 @@ def check_grid(rows: int, columns: int, recipe: Recipe) -> None:
     Raises:
         BadInput: too many pictures or pixels.
     """
-    needs = recipe.sources.values()
-    side = max(need.resolution for need in needs)
-    if rows * columns > MOST_ON_A_GRID or rows * columns * side**2 > MOST_PIXELS:
-        most = min(MOST_ON_A_GRID, MOST_PIXELS // side**2)
+    side = max(need.resolution for need in recipe.sources.values())
+    most = _most_on_a_grid(recipe)
+    if rows * columns > most:
         raise BadInput(
             f"{rows:,} x {columns:,} pictures (--rows, --columns or --frames): expected at most {most:,} together at "
             f"{side} pixels; --npz N and --pngs N write any number"
         )
+
+
+def _most_on_a_grid(recipe: Recipe) -> int:
+    """Pictures that are held in memory together."""
+    side = max(need.resolution for need in recipe.sources.values())
+    return min(MOST_ON_A_GRID, MOST_PIXELS // side**2)
 
 
 def known_classes(recipe: Recipe) -> int:
@@ -237,10 +287,20 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
         BadInput: classes out of range, a truncation or psi that is none, sizes that are no whole groups, or what does
             not go together.
     """
-    group = recipe.training.normalisation_batch or 1
     _check_classes(request, known_classes(recipe))
     check_truncation(request.truncation)
     check_psi(request.psi, request.psi_layers, request.noise, recipe)
+    check_statistics(request, recipe)
+    refuse_together(given_in(request) | dict.fromkeys(MANY, True))
+
+
+def check_statistics(request: DrawRequest, recipe: Recipe) -> None:
+    """Refuse batches that no statistics can be measured over.
+
+    Raises:
+        BadInput: none, or of a size that is no whole group.
+    """
+    group = recipe.training.normalisation_batch or 1
     if min(request.micro_batch, request.standing_batches) < 1:
         raise BadInput("--micro-batch and --standing-batches: expected at least 1")
     if request.standing_size is not None and (request.standing_size < 2 or request.standing_size % group):
@@ -248,4 +308,3 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
             f"--standing-size {request.standing_size}: expected a multiple of the normalisation batch, {group}, and at "
             "least 2"
         )
-    refuse_together(given_in(request) | dict.fromkeys(MANY, True))

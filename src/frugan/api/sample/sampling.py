@@ -1,7 +1,7 @@
 """`sample`: grids and interpolations; many samples as npz, PNGs, grids and films; and what is nearest to them."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,18 @@ from torch import Tensor
 from frugan.api.data import Data, feeding, open_real, open_sources
 from frugan.api.networks import Weights
 from frugan.api.progress import Progress, Say
-from frugan.api.sample.generation import Sampler, generating, pixels
-from frugan.api.sample.networks import open_networks, write_sample
-from frugan.api.sample.requests import DrawRequest, check_grid, check_request
+from frugan.api.sample.generation import Sampler, generating, pixels, with_statistics
+from frugan.api.sample.networks import Opened, open_networks, write_sample
+from frugan.api.sample.requests import DrawRequest, by_classes, check_grid, check_request, rows_that_fit
 from frugan.api.setup import with_pictures
-from frugan.contract.family import GridRequest
+from frugan.contract.family import GridRequest, spread
 from frugan.data.picture_set import PictureSet
+from frugan.engine.streams import derive_seed
 from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
 from frugan.metrics.diversity import nearest_pictures
 from frugan.recipe.recipe import Recipe
-from frugan.report.grids import not_finite, write_grid
+from frugan.report.grids import LARGEST_SIDE, many_files, not_finite, numbered, write_grid
 from frugan.report.sample_files import write_animation, write_npz, write_png, write_pngs
 
 
@@ -36,6 +37,7 @@ def sample(
     data: Data | None = None,
     device: str = "auto",
     say: Say = print,
+    progress: Progress | None = None,
 ) -> list[Path]:
     """Write grids of samples from averaged networks, in the recipe's precision.
 
@@ -43,10 +45,11 @@ def sample(
         source: run, checkpoint or weights file, or what `Weights.open` made of one.
         out: folder for the pictures.
         request: what to draw; None: the family's own grids. Without classes and interpolation: those grids, by the
-            other fields.
+            other fields. A `DrawRequest` may ask for standing statistics, and for a number of rows in each file.
         data: pictures to work on, for a family that shows what it makes of given ones.
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice.
+        progress: (done, all) of the files of a grid by classes, if it is several.
 
     Returns:
         Paths of the grids.
@@ -60,24 +63,63 @@ def sample(
         check_request(request, recipe)
     given = _given(recipe, data, say)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with ExitStack() as feeds, torch.no_grad(), prepared_together(networks, opened.layout):
+    paths: list[Path] = []
+    with ExitStack() as feeds, torch.no_grad(), _prepared(opened, request):
+        folder.mkdir(parents=True, exist_ok=True)
         feed = feeds.enter_context(feeding(given, recipe, torch.device("cpu"), workers=0)) if given else None
         for name, asked in _requests(recipe, request).items():
-            paths.append(folder / f"{name}.png")
-            shown = with_pictures(recipe, asked, feed)
-            grid = write_sample(recipe, networks, shown, paths[-1], weights.step, weights.class_names, say)
-            if asked.seeds and asked.interpolate is None:
-                paths += _one_by_one(grid, asked, folder, opened.provenance)
+            sheets = _sheets(asked, recipe, folder / f"{name}.png", say)
+            for number, (path, sheet) in enumerate(sheets, 1):
+                shown = with_pictures(recipe, sheet, feed)
+                grid, written = write_sample(recipe, networks, shown, path, weights.step, weights.class_names, say)
+                paths += written
+                if asked.seeds and asked.interpolate is None:
+                    several = len(asked.classes or ()) > 1
+                    paths += _one_by_one(grid, sheet, folder, opened.provenance, by_class=several)
+                if progress is not None and len(sheets) > 1:
+                    progress(number, len(sheets))
     return paths
 
 
-def _one_by_one(grid: Tensor, request: GridRequest, folder: Path, about: Mapping[str, str]) -> list[Path]:
+def _prepared(opened: Opened, request: GridRequest | None) -> AbstractContextManager[object]:
+    """Networks to draw grids with, with standing statistics if those are asked for."""
+    if isinstance(request, DrawRequest) and request.statistics == "standing":
+        return with_statistics(opened.recipe, opened.networks, opened.layout, request)
+    return prepared_together(opened.networks, opened.layout)
+
+
+def _sheets(request: GridRequest, recipe: Recipe, path: Path, say: Say) -> list[tuple[Path, GridRequest]]:
+    """A grid by classes as several, drawn and written one after the other, each from latents of its own."""
+    if not by_classes(request) or request.classes is None:
+        return [(path, request)]
+    classes, rows = request.classes, rows_that_fit(request, recipe)
+    count = -(-len(classes) // rows)
+    asked = request.rows_per_sheet if isinstance(request, DrawRequest) else None
+    if asked is None:
+        rows = -(-len(classes) // count)  # as many on the last one, or nearly
+    elif rows < min(asked, len(classes)):
+        say(f"--rows-per-sheet {asked:,}: {rows:,} are what one file has room for")
+    if count == 1:
+        return [(path, request)]
+    files = numbered(path, count)
+    say(
+        f"{len(classes):,} classes: {count} files of up to {rows} rows, {files[0].name} to {files[-1].name}"
+        + (f", as one file has at most {LARGEST_SIDE:,} pixels a side" if asked is None else "")
+    )
+    seeds = [request.seed, *(derive_seed(request.seed, "sheet", number) for number in range(1, count))]
+    return [
+        (file, replace(request, seed=seed, classes=classes[number * rows : (number + 1) * rows]))
+        for number, (file, seed) in enumerate(zip(files, seeds, strict=True))
+    ]
+
+
+def _one_by_one(
+    grid: Tensor, request: GridRequest, folder: Path, about: Mapping[str, str], *, by_class: bool
+) -> list[Path]:
     """Write the pictures of seeds [rows, columns, C, R, R] as NVlabs' programs do: seed0042.png."""
     paths = []
     for row, pictures in enumerate(pixels(grid).numpy()):
-        of_class = f"-class{request.classes[row]}" if request.classes is not None and len(grid) > 1 else ""
+        of_class = f"-class{request.classes[row]}" if request.classes is not None and by_class else ""
         for seed, picture in zip(request.seeds, pictures, strict=True):
             paths.append(folder / f"seed{seed:04d}{of_class}.png")
             write_png(picture, paths[-1], about)
@@ -88,7 +130,10 @@ def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequ
     """Grids to draw, by file name: a family that shows given pictures draws its own, with as many rows
     as asked for.
     """
-    own = dict(recipe.kind.snapshots(recipe.networks))
+    own = {
+        name: replace(one, classes=spread(one.classes, (request or one).rows)) if one.classes is not None else one
+        for name, one in recipe.kind.snapshots(recipe.networks).items()
+    }
     if request is None:
         return own
     if recipe.shows_given:
@@ -185,10 +230,20 @@ def draw(
             _warn_of_not_finite(generator, paths[-1], say)
         if sheet is not None:
             drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
-            paths.append(folder / "random.png")
-            write_grid(drawn.float().div(127.5).sub(1).unflatten(0, sheet), paths[-1], opened.provenance)
-            _warn_of_not_finite(generator, paths[-1], say)
+            path = folder / "random.png"
+            paths += _written(drawn.unflatten(0, sheet), path, opened.provenance, say)
+            _warn_of_not_finite(generator, path, say)
     return paths
+
+
+def _written(
+    grid: Tensor, path: Path, about: Mapping[str, str], say: Say, titles: Sequence[str] = ()
+) -> tuple[Path, ...]:
+    """Write a grid of pixels, and say where it is several files."""
+    paths = write_grid(grid.float().div(127.5).sub(1), path, about, titles=titles)
+    if line := many_files(paths):
+        say(f"{path.name}: {line}")
+    return tuple(paths)
 
 
 def _warn_of_not_finite(generator: Sampler, path: Path, say: Say) -> None:
@@ -219,7 +274,7 @@ def animate(
     opened = open_networks(source, device, say)
     request = request if request.interpolate is not None else replace(request, interpolate="latent")
     check_request(request, opened.recipe)
-    with torch.no_grad(), prepared_together(opened.networks, opened.layout):
+    with torch.no_grad(), _prepared(opened, request):
         drawn = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
     if (line := not_finite(drawn)) is not None:
         say(f"warning: {path}: {line}")
@@ -264,7 +319,7 @@ COPIED = 0.5
 class MemorisationCheck:
     """What was found."""
 
-    sheet: Path  # each row a sample and the training pictures nearest to it
+    sheets: tuple[Path, ...]  # one file, or several where it is large: a sample and its nearest pictures in each row
     # distance of each sample to the nearest one, as a share of what is usual between training pictures
     ratios: tuple[float, ...]
     suspicious: tuple[int, ...]  # rows, from 1, whose ratio is below `COPIED`
@@ -308,7 +363,7 @@ def check_memorisation(
     rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, C, R, R]
     path = Path(out) / "nearest.png"
     titles = ("sample", *(f"near {number}" for number in range(1, count + 1)))
-    write_grid(rows.float().div(127.5).sub(1), path, opened.provenance, titles=titles)
+    paths = _written(rows, path, opened.provenance, say, titles)
     ratios = tuple(float(f"{ratio:.3f}") for ratio in near.ratios.tolist())
     suspicious = tuple(row for row, ratio in enumerate(ratios, 1) if ratio < COPIED)
     say(
@@ -316,4 +371,4 @@ def check_memorisation(
         "as two training pictures usually are"
         + (f"; rows {', '.join(map(str, suspicious))} look copied" if suspicious else "; none looks copied")
     )
-    return MemorisationCheck(path, ratios, suspicious)
+    return MemorisationCheck(paths, ratios, suspicious)

@@ -10,6 +10,7 @@ import torch
 
 from frugan.api.devices import card_identity, misspelt_cards, told_when_full, use_device
 from frugan.api.networks import weights_metadata
+from frugan.api.train.card import look_for_second_cards, watched_card
 from frugan.api.train.init import refuse_untaught, start_from
 from frugan.api.train.observers import watch
 from frugan.api.train.opening import Opening
@@ -78,6 +79,8 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
 
     losses = watch(run, state.device)
+    card = watched_card(run, state.device)
+    look_for_second_cards(run, state.device, card)
     if run.is_first:
         _write_down(run, state)
 
@@ -107,6 +110,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
             training.duration,
             run.command,
             DivergenceWatch.of(start.saved, state.step),
+            card=card,
         ),
         metadata=weights_metadata(recipe, run.class_names),
         kept=kept,

@@ -277,6 +277,7 @@ def _of_a_step(event: Mapping[str, Any]) -> dict[str, Any]:
         numbers |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
         numbers |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
     numbers |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
+    numbers |= {f"card/{name}": value for name, value in event.get("card", {}).items() if name != "samples"}
     numbers |= event.get("carried", {})
     numbers |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
     return numbers

@@ -65,8 +65,8 @@ def stages_of(
         ) as feed:
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
-                folder, curves = run.folder.samples, losses.curves
-                paths = write_grids(recipe, state, plan, folder, feed, curves, run.class_names, run.choose)
+                curves = losses.curves
+                paths = write_grids(recipe, state, plan, run.folder, feed, curves, run.class_names, run.choose)
                 measure_variety(state, plan)
                 return paths
 

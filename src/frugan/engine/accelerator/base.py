@@ -16,6 +16,8 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from frugan.engine.accelerator.sensors import NoSensors, Sensors
+
 
 class Event(Protocol):
     """A place in a queue of work."""
@@ -106,6 +108,14 @@ class Accelerator(ABC):
     def built_for(cls) -> Sequence[str]:
         """Architectures that this torch has kernels for ("sm_80", "compute_90", ...); empty: it does not say."""
         return ()
+
+    def sensors(self) -> Sensors:
+        """What tells how busy it is, how warm, and who else is on it.
+
+        Raises:
+            NoSensors: nothing does.
+        """
+        raise NoSensors(f"nothing tells of {self.device}")
 
     # memory, of cards alone but for its peak
 

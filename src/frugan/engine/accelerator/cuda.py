@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from frugan.engine.accelerator.base import Accelerator, Event, Stream
+from frugan.engine.accelerator.nvml import nvml_sensors
+from frugan.engine.accelerator.sensors import NoSensors, Sensors
 from frugan.wording import MIB
 
 _CERTAIN = (
@@ -104,6 +106,13 @@ class Cuda(Accelerator):
         """See `Accelerator`. Torch's for AMD's cards have none."""
         uuid = getattr(torch.cuda.get_device_properties(self.device), "uuid", None)
         return None if uuid is None else str(uuid)
+
+    def sensors(self) -> Sensors:
+        """See `Accelerator`. Of NVIDIA's cards."""
+        uuid = self.uuid
+        if uuid is None or torch.version.hip is not None:
+            raise NoSensors("AMD's cards are not asked")
+        return nvml_sensors(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
 
     @classmethod
     def built_for(cls) -> Sequence[str]:

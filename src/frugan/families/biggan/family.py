@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece
+from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -116,7 +116,8 @@ class BigGANFamily(Family):
 
         columns = request.columns
         if request.interpolate is None:
-            rows = list(request.classes) if request.classes is not None else list(range(min(networks.classes, 10)))
+            asked = request.classes
+            rows = list(asked if asked is not None else spread(range(networks.classes), request.rows))
             z = latents(len(rows), columns)  # [rows, columns, Z]
             y = conditions(torch.tensor(rows))[:, None].expand(-1, columns, -1)
         else:
@@ -138,9 +139,9 @@ class BigGANFamily(Family):
         return grid.view(*z.shape[:2], *grid.shape[1:])
 
     def snapshots(self, networks: BigGANNetworks) -> Mapping[str, GridRequest]:
-        """Ten classes by ten samples, and ten interpolations of class and latent together."""
+        """Classes by ten samples, and ten interpolations of class and latent together."""
         return {
-            "samples": GridRequest(seed=1, classes=range(min(networks.classes, 10))),
+            "samples": GridRequest(seed=1, classes=range(networks.classes)),
             "interpolation": GridRequest(seed=2, interpolate="both"),
         }
 

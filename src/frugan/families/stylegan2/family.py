@@ -15,7 +15,7 @@ from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks, StyleGAN2Objective
-from frugan.families.stylegan2.grids import MOST_ROWS, sample
+from frugan.families.stylegan2.grids import sample
 from frugan.families.stylegan2.networks import Discriminator, Generator
 from frugan.families.stylegan2.phases import phases
 
@@ -141,7 +141,7 @@ class StyleGAN2Family(Family):
 
     def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, GridRequest]:
         """As trained; nearer to the mean style, which shows less variety and fewer faults; and interpolations."""
-        classes = None if networks.classes is None else range(min(networks.classes, MOST_ROWS))
+        classes = None if networks.classes is None else range(networks.classes)
         return {
             "samples": GridRequest(seed=1, classes=classes),
             "truncated": GridRequest(seed=1, classes=classes, psi=0.7),

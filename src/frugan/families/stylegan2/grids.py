@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frugan.contract.family import GridRequest, StyleMixing
+from frugan.contract.family import GridRequest, StyleMixing, spread
 from frugan.contract.phase import Networks
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
@@ -72,10 +72,6 @@ def _by_stations(generator: Generator, classes: int | None, request: GridRequest
     return torch.lerp(stations[:, before], stations[:, before + 1], (place - before)[None, :, None])
 
 
-MOST_ROWS = 10
-"""Classes that are shown where none are asked for."""
-
-
 @torch.no_grad()
 def sample(networks: Networks, config: StyleGAN2Networks, request: GridRequest) -> Tensor:
     """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
@@ -137,7 +133,7 @@ def _rows(generator: Generator, classes: int | None, request: GridRequest, rando
     if classes is None:
         rows = len(request.classes) if request.classes is not None else 1 if request.seeds else request.rows
     else:
-        shown = list(request.classes) if request.classes is not None else list(range(min(classes, MOST_ROWS)))
+        shown = list(request.classes if request.classes is not None else spread(range(classes), request.rows))
         rows, labels = len(shown), torch.tensor(shown).repeat_interleave(columns)
     if request.seeds:
         z = seeded_latents(request.seeds, generator.latent_size).repeat(rows, 1)
