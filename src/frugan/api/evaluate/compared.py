@@ -46,7 +46,7 @@ def compared_with(
     given = _given(options.reference, network, weights.recipe, say) if options.reference is not None else None
     if data is None:
         return Compared(None, given)
-    pictures = _pictures(weights.recipe, data, say, progress)
+    pictures = real_pictures(weights.recipe, data, say, progress)
     doubt = other_classes(weights.class_names, pictures)
     if doubt is not None:
         say(f"warning: {doubt}")
@@ -64,7 +64,7 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
     Raises:
         BadInput: as `read_moments`, or another network made them.
     """
-    blank = features_of(network, recipe)
+    blank = features_of(network, recipe.resolution)
     given = read_moments(path, blank.pooled.shape[1])
     if given.network_digest is None:
         say(
@@ -84,14 +84,24 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
     return given
 
 
-def _pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+def real_pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+    """Open real pictures as a recipe takes them.
+
+    Raises:
+        BadInput: as `open_real`, or the recipe draws no pictures of its own.
+    """
     if are_unseen_digits(data):
         known_classes(recipe)
         (need,) = recipe.sources.values()
-        _, unseen = split_digits(SPLIT_SEED)
-        say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
-        data = digits_set(need.resolution, unseen)
+        data = unseen_digits(need.resolution, say)
     return open_real(recipe, data, say, progress)
+
+
+def unseen_digits(resolution: int, say: Say) -> PictureSet:
+    """The half of the digits that the demo does not train on."""
+    _, unseen = split_digits(SPLIT_SEED)
+    say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
+    return digits_set(resolution, unseen)
 
 
 def described(data: str | Path | PictureSet | None) -> str:
