@@ -7,7 +7,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request, build_opener
 
 from filelock import FileLock, Timeout
 
@@ -69,7 +69,7 @@ def _fetch(public: PublicWeights, file: Path, say: Say, progress: Progress | Non
     say(f"from {address}{f', from byte {here:,} on' if here else ''}")
     request = Request(address, headers={"Range": f"bytes={here}-"} if here else {})
     try:
-        with urlopen(request, timeout=WAIT_SECONDS) as answer:
+        with build_opener().open(request, timeout=WAIT_SECONDS) as answer:  # with the proxies of now
             _take(answer, part, here, progress)
     except HTTPError as error:
         if error.code != BEYOND_THE_END or not here:

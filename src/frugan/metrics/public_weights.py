@@ -44,9 +44,8 @@ class PublicWeights:
         file = self.place(named, cache)
         if not file.is_file():
             raise MissingWeights(
-                f"{file}: the weights of the feature network {self.network} are not there. `frugan fetch "
-                f"{self.network}` gets them; a copy of {self.file} may also be named with --network-file or "
-                f"{self.setting}. Any other feature network: --network, or evaluation.network in a recipe"
+                f"{file}: the weights of the feature network {self.network} are not there; `frugan fetch "
+                f"{self.network}` gets them, or name a copy of {self.file} with --network-file or {self.setting}"
             )
         return file
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from frugan.wording import GIB, clock, show_size
+from frugan.wording import GIB, clock, score_name, show_size
 
 LARGE_DATA_SHARE = 0.2
 """Of a step's time that was waiting for data: from here on the line says so."""
@@ -120,8 +120,10 @@ _FIELDS: dict[str, Callable[[object], str]] = {
 
 
 def _scores(event: Mapping[str, object]) -> str:
-    scores = event.get("scores")
-    shown = ", ".join(f"{k} {_short(v)}" for k, v in scores.items()) if isinstance(scores, Mapping) else str(scores)
+    scores, of = event.get("scores"), event.get("provenance")
+    network = of.get("network") if isinstance(of, Mapping) else None
+    named = {score_name(str(k), network): v for k, v in scores.items()} if isinstance(scores, Mapping) else {}
+    shown = ", ".join(f"{k} {_short(v)}" for k, v in named.items()) or str(scores)
     return f"step {_count(event.get('step'))}: {shown}"
 
 

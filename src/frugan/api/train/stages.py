@@ -90,7 +90,7 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
 
 
 def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | None:
-    """How the recipe, as it is at present, wants the training scored; None: not at all, or some rank lacks weights for it.
+    """How the recipe, as it is at present, wants the training scored; None: not at all, or the weights are missing.
 
     Raises:
         BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
