@@ -142,10 +142,17 @@ def test_torchvisions_file_is_loaded(of_torchvision: Inception, tmp_path: Path) 
     assert torch.equal(features.pooled, expected["2048"])
     assert features.logits is not None
     assert torch.equal(features.logits, expected["logits"])  # with bias: so that program makes its inception score
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("unchecked")
+def test_a_file_of_another_network_is_refused(of_torchvision: Inception, tmp_path: Path) -> None:
+    file = tmp_path / "weights.pth"
+    torch.save(of_torchvision.state_dict(), file)
     with pytest.raises(BadInput, match="holds no weights of the network inception "):
         load_inception("inception", file, tmp_path, CPU)
-    torch.save({key: value for key, value in state.items() if key != "fc.bias"}, file)
-    with pytest.raises(BadInput, match=r"fc.bias is missing, or too much"):
+    torch.save({key: value for key, value in of_torchvision.state_dict().items() if key != "fc.bias"}, file)
+    with pytest.raises(BadInput, match=r"fc\.bias is missing, or too much"):
         load_inception("inception-torchvision", file, tmp_path, CPU)
 
 

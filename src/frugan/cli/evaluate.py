@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from frugan.api.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, Progress, quiet
 from frugan.cli.options import (
@@ -245,14 +246,16 @@ def evaluate(**values: Any) -> None:
 
 
 def _print(evaluations: list["Evaluation"]) -> None:
-    console = Console(highlight=False, width=max(Console().width, 110))
     names = list(evaluations[0].scores)
     of = evaluations[0].provenance
     real = of.is_of_real
-    shown = [score_name(name, of.network).replace(" (", "\n(") for name in names]  # a line more, not columns too wide
-    table = Table("pictures" if real else "truncation", *shown, box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = Table("pictures" if real else "truncation", box=None, pad_edge=False)
+    for name in names:
+        heading = Text(score_name(name, of.network).replace(" (", "\n("))  # a line more, not columns too wide
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.plain.split("\n"))))
+    # names are never cut, whatever the width of the terminal
+    widest = sum((column.min_width or 0) + 2 for column in table.columns) + len("truncation")
+    console = Console(highlight=False, width=max(Console().width, 110, widest))
     for each in evaluations:
         kind = "real" if real else f"{each.provenance.truncation:g}"
         table.add_row(kind, *(f"{each.scores[name]:.4g}" for name in names))
