@@ -195,6 +195,9 @@ class EvaluationSettings(Settings):
         None, "samples in each of these batches; none: training.normalisation_batch", CHANGEABLE, ge=1
     )
     truncation: float = setting(1.0, "standard deviation of the latents for scores", CHANGEABLE, gt=0, le=100)
+    noise: Literal["const", "random", "none"] = setting(
+        "const", "what layers of a network with styles add for scores; StyleGAN2's release: random", CHANGEABLE
+    )
     best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid", "cmmd"] = setting(
         "fid", "score that decides which checkpoints are best", CHANGEABLE
     )

@@ -122,9 +122,8 @@ _FIELDS: dict[str, Callable[[object], str]] = {
 def _scores(event: Mapping[str, object]) -> str:
     scores, of = event.get("scores"), event.get("provenance")
     network = of.get("network") if isinstance(of, Mapping) else None
-    named = {score_name(str(k), network): v for k, v in scores.items()} if isinstance(scores, Mapping) else {}
-    shown = ", ".join(f"{k} {_short(v)}" for k, v in named.items()) or str(scores)
-    return f"step {_count(event.get('step'))}: {shown}"
+    shown = ", ".join(f"{k} {_short(v)}" for k, v in scores.items()) if isinstance(scores, Mapping) else str(scores)
+    return f"step {_count(event.get('step'))}: {score_name(shown, network)}"  # once, for all of them
 
 
 _EVENTS: dict[str, Callable[[Mapping[str, object]], str | None]] = {

@@ -98,6 +98,7 @@ class TrainingScores:
             statistics=settings.statistics,
             standing_batches=settings.standing_batches,
             standing_size=settings.standing_size,
+            noise=settings.noise,
             micro_batch=min(plan.micro_batch, MOST_WHILE_TRAINING),
         )
         averaged = bool(state.ema.networks)
