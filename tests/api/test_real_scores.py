@@ -83,7 +83,7 @@ def test_the_report_draws_them_as_a_line(scored: Path, tmp_path: Path) -> None:
     both = charts["Score: precision and recall (api.scored:colours), higher is better"]
     assert list(both) == ["precision", "precision of real pictures"]  # recall was not measured while it trained
     ((row,), _) = taken_scores(run.scores)
-    assert (row["step"], row["weights"]) == ("-", "none: real pictures")
+    assert (row["step"], row["weights"]) == ("-", "real pictures")
     assert "fid (api.scored:colours)" in row
     other = replace(own, network_digest="another")
     run.scores.unlink()

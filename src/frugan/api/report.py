@@ -57,7 +57,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, str]:
     scores = {score_name(str(name), of["network"]): f"{float(value):.4g}" for name, value in values["scores"].items()}
     last = {"compared with": f"{of['data']} ({of['split']})", "features": str(of["network"])}
     if of.get("scored") == REAL:
-        return {"step": "-", "samples": f"{int(of['samples']):,}", **scores, **last, "weights": "none: real pictures"}
+        return {"step": "-", "samples": f"{int(of['samples']):,}", **scores, **last, "weights": "real pictures"}
     row = {"step": f"{int(of['step']):,}", "samples": f"{int(of['samples']):,}", "truncation": f"{of['truncation']:g}"}
     if of.get("psi", 1.0) != 1.0:
         row["psi"] = f"{of['psi']:g}"
