@@ -13,6 +13,7 @@ from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import other_classes
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
+from frugan.metrics.inception import TORCHVISION
 from frugan.metrics.moments_file import FileMoments, read_moments
 from frugan.metrics.scores import NONE
 from frugan.recipe.recipe import Recipe
@@ -67,9 +68,11 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
     blank = features_of(network, recipe.resolution)
     given = read_moments(path, blank.pooled.shape[1])
     if given.network_digest is None:
+        torchvisions = TORCHVISION.name
+        hint = "" if network.name == torchvisions else f"; BigGAN-PyTorch's files go with --network {torchvisions}"
         say(
             f"reference: {path}, {given.digest[:8]}: it does not say which network made it; its scores mean something "
-            f"if that was {network.name} (BigGAN-PyTorch's files are of torchvision's Inception, which is another one)"
+            f"if that was {network.name}{hint}"
         )
         return given
     if given.network_digest != network.digest:
