@@ -105,7 +105,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_of_real_pictures_are_not_taken_for_the_weights() -> None:
     of = replace(PROVENANCE, scored=REAL, samples=449, real=450, data="digits", network="digits")
     text = card_text(replace(FACTS, scores=(Scored({"fid": 0.04}, of),)), "")
-    row = "| fid | 0.04 | - | 449 | 450 real pictures of digits (unseen) | digits `01234567` | - | - | none: real pictures |"
+    row = "| fid | 0.04 | - | 449 | 450 real pictures of digits (unseen) | digits `01234567` | - | - | none: real"
     assert row in text
 
 

@@ -1,10 +1,12 @@
 """Scores of real pictures, one part of them against the rest: what a perfect generator would have, and no less."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from frugan.api.devices import use_device
 from frugan.api.evaluate.compared import are_unseen_digits, described, real_pictures, unseen_digits
@@ -31,7 +33,7 @@ from frugan.data.picture_set import PictureSet
 from frugan.engine.device import disable_reduced_precision
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput
-from frugan.metrics.feature_network import RowStore, temporary_rows
+from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
 from frugan.metrics.scores import NONE, REAL, Moments, Provenance, StreamingInceptionScore, StreamingMoments
 
 LEAST_REAL = 20
@@ -97,15 +99,13 @@ def evaluate_real(
         for at, before in ((order[:first], 0), (order[first:], first)):
             store = opened.enter_context(temporary_rows(min(len(at), MOST_ROWS) if keeps_rows else 0, dimensions))
             moments = StreamingMoments(dimensions)
-            for start in range(0, len(at), FEATURES_AT_ONCE):
-                indices = at[start : start + FEATURES_AT_ONCE]
-                features = network(torch.from_numpy(np.ascontiguousarray(pictures[indices])))
+            for done, features in _features(network, pictures, at):
                 moments.update(features.pooled)
                 store.append(features.pooled)
                 if inception is not None and features.logits is not None:
                     inception.update(features.logits)
                 if progress is not None:
-                    progress(before + start + len(indices), count)
+                    progress(before + done, count)
             parts.append((moments.finish(), store))
 
         # The first part in the place of generated pictures.
@@ -140,6 +140,13 @@ def evaluate_real(
         scored=REAL,
     )
     return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+
+def _features(network: FeatureNetwork, pictures: PictureSet, at: NDArray[np.int64]) -> Iterator[tuple[int, Features]]:
+    """Features of the pictures at these indices as they come, each time with how many are done."""
+    for start in range(0, len(at), FEATURES_AT_ONCE):
+        indices = at[start : start + FEATURES_AT_ONCE]
+        yield start + len(indices), network(torch.from_numpy(np.ascontiguousarray(pictures[indices])))
 
 
 def _opened(
