@@ -31,7 +31,8 @@ def _base_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     # not by `mktemp`, which looks at all that the tests before have left to find the next number: 5 ms a test
     base = tmp_path_factory.getbasetemp() / f"base-{uuid4().hex}"
     monkeypatch.setenv("FRUGAN_BASE", str(base))
-    for name in ("PREPARED", "RUNS", "MOMENTS", "CACHE"):
+    others = ("INCEPTION", "INCEPTION_TORCHVISION", "DINOV2", "CLIP", "MIRROR")
+    for name in ("PREPARED", "RUNS", "MOMENTS", "CACHE", *others):
         monkeypatch.delenv(f"FRUGAN_{name}", raising=False)
     return base
 

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from frugan.api.card import write_card
     from frugan.api.convert.convert import from_leras, from_stylegan_pickle, to_dfm, to_leras, to_stylegan_safetensors
     from frugan.api.evaluate.evaluation import evaluate as evaluate
+    from frugan.api.evaluate.real import evaluate_real
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
+    from frugan.api.fetch import fetch as fetch
     from frugan.api.networks import build as build
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
@@ -52,6 +54,8 @@ __all__ = [
     "build",
     "draw",
     "evaluate",
+    "evaluate_real",
+    "fetch",
     "from_leras",
     "from_stylegan_pickle",
     "info",
@@ -87,6 +91,8 @@ _WHERE = MappingProxyType(
         "build": "frugan.api.networks",
         "draw": "frugan.api.sample.sampling",
         "evaluate": "frugan.api.evaluate.evaluation",
+        "evaluate_real": "frugan.api.evaluate.real",
+        "fetch": "frugan.api.fetch",
         "from_leras": "frugan.api.convert.convert",
         "from_stylegan_pickle": "frugan.api.convert.convert",
         "info": "frugan.api.plan.network_costs",

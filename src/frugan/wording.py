@@ -104,6 +104,19 @@ def clock(seconds: float) -> str:
     return f"{hours}h {minutes:02d}min" if hours else f"{minutes}:{seconds:02d}"
 
 
+PUBLISHED_NETWORK = "inception-2015-12-05"
+"""The feature network of published scores: those alone are called FID and the like without more words."""
+
+
+def score_name(name: str, network: object) -> str:
+    """What a score is called: by any other feature network than the published one, that one's name goes with it.
+
+    Args:
+        network: name of the feature network; None: an older version did not keep it.
+    """
+    return name if network in (PUBLISHED_NETWORK, None) else f"{name} ({network})"
+
+
 def shown_value(value: Any) -> str:
     """A value for a message: containers are not printed, which could take forever."""
     return repr(value)[:60] if type(value) in (int, float, bool, str, type(None)) else f"a {type(value).__name__}"

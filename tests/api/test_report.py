@@ -35,7 +35,7 @@ def made_run(path: Path, steps: int = 30, grids: int = 6, samples: int = 100) ->
             phases = {"D": {"terms": {"real": 1 / step}, **numbers, **(by_layer if step % 5 == 1 else {})}}
             numbers = {"images": 8 * step, "seconds": 0.1 * step, "images_per_second": 80.0, "eta_seconds": 1.0}
             log.write("step", step=step, memory_bytes=2**30, phases=phases, **numbers)
-        provenance = {"network": "inception", "samples": samples, "step": steps}
+        provenance = {"network": "inception-2015-12-05", "samples": samples, "step": steps}
         log.write("metrics", step=steps, scores={"fid": 12.5}, provenance=provenance)
         log.write("warning", step=steps, line="D tells all pictures apart")
     (path / "recipe.json").write_text('{"family": "biggan", "training": {"batch": 8}}', "utf-8")
@@ -233,7 +233,7 @@ def test_grids_elsewhere_are_not_shown(tmp_path: Path) -> None:
 def taken(step: int, fid: float, **provenance: object) -> str:
     """A line as `frugan evaluate` leaves it in a run."""
     of = {"step": step, "samples": 100, "truncation": 1.0, "psi": 1.0, "classes": "all", "real": 90, "data": "pictures"}
-    of |= {"split": "all", "ema": True, "network": "inception"} | provenance
+    of |= {"split": "all", "ema": True, "network": "inception-2015-12-05"} | provenance
     warnings = ["recall is far below precision"] if fid > 90 else []
     return json.dumps({"scores": {"fid": fid}, "by_class": {}, "provenance": of, "warnings": warnings}) + "\n"
 

@@ -2,8 +2,10 @@
 
 import errno
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -100,6 +102,41 @@ def test_settings_that_make_no_sense_are_refused_before_the_first_step(tmp_path:
     recipe = write_recipe(tmp_path, RECIPE + text)
     with pytest.raises(BadInput, match=message):
         train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=quiet)
+
+
+def test_without_the_weights_a_training_says_so_once_and_goes_on(tmp_path: Path, said: list[str]) -> None:
+    """Recipes ask for scores by themselves; a person who has not fetched the weights loses nothing but them."""
+    text = RECIPE + EVALUATED.replace(OPTIONS.network, "inception-torchvision")
+    pictures, run = write_pictures(tmp_path / "pictures"), tmp_path / "run"
+    assert train(write_recipe(tmp_path, text), pictures, run, options=CPU, say=said.append).finished
+    (line,) = [line for line in said if "scores" in line]
+    assert line.startswith("warning: no scores while training: ")
+    assert "`frugan fetch inception-torchvision` gets them" in line
+    assert line.endswith("; evaluation.every=none leaves out this line")
+    events = list(read_events(run / "events.jsonl"))
+    assert not [e for e in events if e["event"] in ("metrics", "best")]
+    assert [e["step"] for e in events if e["event"] == "warning" and "no scores" in e["line"]] == [0]
+
+
+@dataclass
+class RanksThatLack:
+    """Ranks of which the second one has no weights."""
+
+    size: int = 2
+    rank: int = 0
+
+    @property
+    def watch(self) -> Any:
+        return SimpleNamespace(names=("rank 0 on a", "rank 1 on b"))
+
+    def gather(self, value: str | None) -> list[str | None]:
+        return [value, "they are not there"]
+
+
+def test_one_rank_without_the_weights_is_enough(tmp_path: Path) -> None:
+    """All ranks draw their part of the pictures, and come to the same decision: else they would wait for each other."""
+    run = SimpleNamespace(ranks=RanksThatLack())
+    assert training_scores.lacking(cast(Any, run), "digits") == "rank 1 on b: they are not there"
 
 
 @pytest.mark.long

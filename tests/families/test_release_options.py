@@ -34,6 +34,8 @@ BS256X8 = {
     "ema_start": 20000,
     "save_every": 1000,
     "num_best_copies": 5,
+    "test_every": 2000,
+    "G_eval_mode": True,
 }
 
 
@@ -55,6 +57,34 @@ def test_the_published_script_is_the_published_recipe() -> None:
     assert recipe.training.batch == expected.training.batch
     assert same_average(recipe, expected)
     assert recipe.objective == expected.objective
+    assert scoring(recipe) == scoring(expected)
+
+
+def scoring(recipe: Recipe) -> dict[str, Any]:
+    """How it is scored while it trains, the interval in steps."""
+    assert recipe.evaluation.every is not None
+    values = recipe.evaluation.model_dump(mode="json")
+    return values | {"every": recipe.evaluation.every.steps(recipe.training.batch)}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, {"every": 2000, "metrics": ["is", "fid"], "samples": 50000, "statistics": "running", "keep_best": 5}),
+        ({}, {"network": "inception-torchvision", "best_by": "is_mean"}),
+        ({"which_best": "FID", "G_eval_mode": False}, {"best_by": "fid", "statistics": "batch"}),
+        ({"which_best": "FID", "no_fid": True}, {"best_by": "is_mean", "metrics": ["is"]}),
+        ({"accumulate_stats": True}, {"statistics": "standing", "standing_batches": 16}),
+        ({"num_inception_images": 3}, {"samples": 10}),
+    ],
+)
+def test_an_imported_run_is_scored_as_it_was(change: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = scoring(recipe_of(BS256X8 | change))
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_run_that_was_never_scored_is_not() -> None:
+    assert recipe_of(BS256X8 | {"test_every": 0}).evaluation.every is None
 
 
 @pytest.mark.parametrize("name", CASES)

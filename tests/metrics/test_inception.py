@@ -1,10 +1,13 @@
-"""The Inception network on recorded pictures, with weights by the rule that the recording used.
+"""The Inception networks on recorded pictures, with weights by the rule that the recordings used.
 
 tests/golden/metrics/inception_features.npz: features of torch-fidelity 0.4 (commit 5e211a9).
+torchvision_features.npz: those of torchvision 0.29.1's `inception_v3` in evaluation mode for the same pictures, divided
+by 255, normalised by ImageNet's mean and deviation, and resized to 299 by `interpolate(..., align_corners=True)`.
 """
 
 import math
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from frugan.errors import BadInput
+from frugan.metrics import feature_network
 from frugan.metrics.feature_network import (
-    INCEPTION_FILE,
-    INCEPTION_SETTING,
+    INCEPTIONS,
     InceptionFeatures,
     NamedFeatures,
     load_inception,
     load_named,
 )
-from frugan.metrics.inception import FEATURES, Inception, resize_as_tensorflow_1
+from frugan.metrics.inception import FEATURES, OF_2015, TORCHVISION, Inception, Variant, resize_as_tensorflow_1
+from frugan.metrics.public_weights import PUBLIC, MissingWeights
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics" / "inception_features.npz"
+OF_TORCHVISION = GOLDEN.with_name("torchvision_features.npz")
 CPU = torch.device("cpu")
 
 
@@ -42,11 +47,29 @@ def _by_the_rule(key: str, like: Tensor) -> Tensor:
     return 0.02 * random
 
 
-@pytest.fixture(scope="module")
-def network() -> Inception:
-    made = Inception()
+def by_the_rule(variant: Variant) -> Inception:
+    made = Inception(variant)
     made.load_state_dict({key: _by_the_rule(key, value) for key, value in made.state_dict().items()})
     return made
+
+
+@pytest.fixture(scope="module")
+def network() -> Inception:
+    return by_the_rule(OF_2015)
+
+
+@pytest.fixture(scope="module")
+def of_torchvision() -> Inception:
+    return by_the_rule(TORCHVISION)
+
+
+@pytest.mark.parametrize("size", ["32x32", *(pytest.param(s, marks=pytest.mark.long) for s in ("128x128", "299x299"))])
+def test_features_of_torchvisions(of_torchvision: Inception, size: str) -> None:
+    recorded = np.load(OF_TORCHVISION)
+    features = of_torchvision(torch.from_numpy(np.load(GOLDEN)[f"images_{size}"]), ("2048", "logits"))
+    for name, found in features.items():
+        expected = recorded[f"{name}_{size}"]
+        assert np.abs(found.numpy() - expected).max() <= 1e-5 * np.abs(expected).max(), name
 
 
 @pytest.mark.parametrize(
@@ -81,40 +104,71 @@ def test_the_resize_has_no_half_pixel_shift() -> None:
     assert resize_as_tensorflow_1(ramp, 2, 2)[0, 0, 0].tolist() == [0, 2]
 
 
-def test_a_weight_file_is_looked_for_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(INCEPTION_SETTING, raising=False)
-    with pytest.raises(BadInput, match=f"{INCEPTION_FILE} from the release v0.2.0 of torch-fidelity"):
-        load_inception(None, tmp_path, CPU)
-    (tmp_path / INCEPTION_FILE).write_bytes(b"other weights")
-    with pytest.raises(BadInput, match=r"SHA-256 begins with .{8}, expected 6726825d"):
-        load_inception(None, tmp_path, CPU)
+@pytest.mark.parametrize(("name", "begins"), [("inception", "6726825d"), ("inception-torchvision", "0cc3c7bd")])
+def test_a_weight_file_is_looked_for_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, begins: str
+) -> None:
+    monkeypatch.delenv(PUBLIC[name].setting, raising=False)
+    with pytest.raises(MissingWeights, match=f"{PUBLIC[name].file}: .* are not there; `frugan fetch {name}` gets them"):
+        load_inception(name, None, tmp_path, CPU)
+    (tmp_path / PUBLIC[name].file).write_bytes(b"other weights")
+    with pytest.raises(BadInput, match=f"SHA-256 begins with .{{8}}, expected {begins}: .*`frugan fetch {name}` gets"):
+        load_inception(name, None, tmp_path, CPU)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any file passes for the public one."""
+    files = {name: (replace(public, digest=""), of) for name, (public, of) in INCEPTIONS.items()}
+    monkeypatch.setattr(feature_network, "INCEPTIONS", files)
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("unchecked")
 def test_a_weight_file_is_loaded(network: Inception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.save(network.state_dict(), tmp_path / INCEPTION_FILE)
-    named = tmp_path / "elsewhere.pth"
-    (tmp_path / INCEPTION_FILE).replace(named)
-    monkeypatch.setenv(INCEPTION_SETTING, str(named))
-    loaded = load_inception(None, tmp_path, CPU, digest="")
+    torch.save(network.state_dict(), tmp_path / "elsewhere.pth")
+    monkeypatch.setenv(PUBLIC["inception"].setting, str(tmp_path / "elsewhere.pth"))
+    loaded = load_inception("inception", None, tmp_path, CPU)
     pictures = torch.from_numpy(np.load(GOLDEN)["images_32x32"])
     assert torch.equal(loaded(pictures).pooled, network(pictures)["2048"])
-    assert loaded.digest != load_inception_digest(tmp_path)
+    torch.save(Inception().state_dict(), tmp_path / "other.pth")
+    assert loaded.digest != load_inception("inception", tmp_path / "other.pth", tmp_path, CPU).digest
 
 
-def load_inception_digest(folder: Path) -> str:
-    """Of the same network with one other weight."""
-    other = Inception()
-    torch.save(other.state_dict(), folder / "other.pth")
-    return load_inception(folder / "other.pth", folder, CPU, digest="").digest
+@pytest.mark.usefixtures("unchecked")
+def test_torchvisions_file_is_loaded(of_torchvision: Inception, tmp_path: Path) -> None:
+    """It holds a second classifier, which no feature comes from; old ones hold no counters of batches."""
+    state = {key: value for key, value in of_torchvision.state_dict().items() if "num_batches" not in key}
+    file = tmp_path / "weights.pth"
+    torch.save(state | {"AuxLogits.fc.bias": torch.zeros(1000)}, file)
+    loaded = load_inception("inception-torchvision", file, tmp_path, CPU)
+    assert (loaded.name, loaded.resizer) == ("inception-torchvision", "bilinear to 299, corners on corners")
+    pictures = torch.from_numpy(np.load(GOLDEN)["images_32x32"])[:1]
+    features, expected = loaded(pictures), of_torchvision(pictures, ("2048", "logits"))
+    assert torch.equal(features.pooled, expected["2048"])
+    assert features.logits is not None
+    assert torch.equal(features.logits, expected["logits"])  # with bias: so that program makes its inception score
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("unchecked")
+def test_a_file_of_another_network_is_refused(of_torchvision: Inception, tmp_path: Path) -> None:
+    file = tmp_path / "weights.pth"
+    torch.save(of_torchvision.state_dict(), file)
+    with pytest.raises(BadInput, match="holds no weights of the network inception "):
+        load_inception("inception", file, tmp_path, CPU)
+    torch.save({key: value for key, value in of_torchvision.state_dict().items() if key != "fc.bias"}, file)
+    with pytest.raises(BadInput, match=r"fc\.bias is missing, or too much"):
+        load_inception("inception-torchvision", file, tmp_path, CPU)
+
+
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("content", [b"", b"no weights", b"\x80\x02cos\nsystem\n(S'true'\ntR."])
 def test_a_file_that_holds_no_weights(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "weights.pth"
     file.write_bytes(content)
     with pytest.raises(BadInput, match="no weights"):
-        load_inception(file, tmp_path, CPU, digest="")
+        load_inception("inception", file, tmp_path, CPU)
 
 
 class Brightness(torch.nn.Module):

@@ -16,6 +16,7 @@ from frugan.metrics.scores import (
     Moments,
     StreamingInceptionScore,
     StreamingMoments,
+    clip_distance,
     frechet_distance,
     kernel_distance,
     precision_recall,
@@ -132,3 +133,19 @@ def test_precision_of_a_set_in_itself_is_whole() -> None:
     assert precision_recall(A, A) == (1.0, 1.0)
     with pytest.raises(ValueError, match="more than the 3 neighbours"):
         precision_recall(A[:3], B)
+
+
+def test_distance_of_clip_features() -> None:
+    """Against the sum over all pairs, as the paper writes it; the length of a row does not count."""
+
+    def mean_kernel(one: np.ndarray, other: np.ndarray) -> float:
+        a, b = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (one.astype(float), other.astype(float)))
+        return float(np.exp(-np.square(a[:, None] - b[None]).sum(2) / 200).mean())
+
+    one, other = A[:100], B[:80]
+    expected = 1000 * (mean_kernel(one, one) + mean_kernel(other, other) - 2 * mean_kernel(one, other))
+    assert clip_distance(one, other) == pytest.approx(expected, rel=1e-9)
+    assert clip_distance(3 * one, other) == pytest.approx(expected, rel=1e-5)
+    assert clip_distance(one, one) == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match="100 and 0 rows"):
+        clip_distance(one, other[:0])

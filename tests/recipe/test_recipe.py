@@ -320,3 +320,44 @@ def test_published_stylegan2_recipes(name: str) -> None:
     )
     assert chosen == STYLES[name]
     assert (networks["mapping_rate"], networks["class_layers"]) == (0.01, 8)
+
+
+LAUNCHED = (
+    *("biggan-imagenet-128", "biggan-imagenet-256", "biggan-imagenet-512", "biggan-ch64-imagenet-128"),
+    *("biggan-deep-imagenet-128", "biggan-deep-imagenet-256", "biggan-deep-imagenet-512", "biggan-places365-128"),
+    *("sagan-imagenet-128", "sngan-imagenet-128", "biggan-cifar10-32"),
+)
+"""Recipes of BigGAN-PyTorch's launch scripts."""
+RELEASED = (
+    *("stylegan2-auto", "stylegan2-cifar10", "stylegan2-ffhq-256", "stylegan2-ffhq-512", "stylegan2-ffhq-1024"),
+    *("stylegan2-finetune-256", "stylegan2-finetune-512", "stylegan2-finetune-1024"),
+)
+"""Recipes of StyleGAN2's release."""
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_a_launch_scripts_recipe_is_scored_as_the_script_scores(name: str) -> None:
+    found = load_recipe(name).evaluation
+    every, statistics = ("5k steps", "batch") if name == "biggan-cifar10-32" else ("2k steps", "running")
+    assert (str(found.every), found.statistics, found.samples) == (every, statistics, 50_000)
+    assert (found.network, found.metrics, found.best_by) == ("inception-torchvision", ("is", "fid"), "is_mean")
+    assert found.keep_best == 5
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_releases_recipe_is_scored_at_its_snapshots(name: str) -> None:
+    found = load_recipe(name).evaluation
+    assert (str(found.every), found.metrics, found.samples) == ("200k images", ("fid",), 50_000)
+    assert (found.network, found.noise, found.best_by) == ("inception", "random", "fid")
+
+
+def test_recipes_of_our_own_take_no_scores() -> None:
+    recipes = [load_recipe(name) for name in built_in()]
+    own = [recipe for recipe in recipes if recipe.about.source == "frugan's own"]
+    assert own
+    assert all(recipe.evaluation.every is None for recipe in own)
+
+
+def test_noise_of_scores_is_of_networks_with_styles() -> None:
+    with pytest.raises(BadInput, match=r"evaluation\.noise random: biggan has no mapping network"):
+        load_recipe("biggan-small-32", ["evaluation.noise=random"])

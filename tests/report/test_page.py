@@ -57,7 +57,7 @@ def test_events_become_charts() -> None:
     others = list(charts.read([*events, {"event": "step", "step": "x"}, {"event": "choice", "line": "a"}]))
     assert [event["event"] for event in others] == ["metrics", "choice"]
     shown = charts.finish()
-    assert list(shown)[:2] == ["Score: FID (lower is better)", "Losses of D"]
+    assert list(shown)[:2] == ["Score: FID, lower is better", "Losses of D"]
     assert shown["Losses of D"]["real"].values == [1.0, 1.0]
     assert shown["Losses of D"]["fake"].values == []
     assert sorted(shown["Largest singular values"]) == sorted(f"layer{i}" for i in range(12, 20))

@@ -210,16 +210,15 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
 
 
 def _score_row(of: Provenance, name: str, value: float) -> tuple[str, ...]:
+    about = f"{of.truncation:g}", of.statistics, "averaged" if of.ema else "trained"
     return (
         name,
         f"{value:.4g}",
-        f"{of.step:,}",
+        "-" if of.is_of_real else f"{of.step:,}",
         f"{of.samples:,}",
         of.compared_with,
         f"{of.network} `{of.network_digest[:8]}`" if of.network_digest else of.network,
-        f"{of.truncation:g}",
-        of.statistics,
-        "averaged" if of.ema else "trained",
+        *(("-", "-", "none: real pictures") if of.is_of_real else about),
     )
 
 

@@ -51,6 +51,10 @@ READ = (
     "FRUGAN_MOMENTS",
     "FRUGAN_CACHE",
     "FRUGAN_INCEPTION",
+    "FRUGAN_INCEPTION_TORCHVISION",
+    "FRUGAN_DINOV2",
+    "FRUGAN_CLIP",
+    "FRUGAN_MIRROR",
 )
 """Those that people set by hand."""
 ALIKE = 0.9

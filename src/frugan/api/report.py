@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -19,10 +20,10 @@ from frugan.engine.events import EventTail, read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.files import atomic_file, read_json
-from frugan.metrics.scores import NONE, SAME, Provenance, low_recall
+from frugan.metrics.scores import NONE, REAL, SAME, Provenance, low_recall
 from frugan.report.grids import ROWS_KEYWORD
-from frugan.report.page import Charts, Curve, Picture, RunView, render
-from frugan.wording import GIB, clock, show_size
+from frugan.report.page import Charts, Curve, Picture, RunView, add_floor, render
+from frugan.wording import GIB, clock, score_name, show_size
 
 MOST_ROWS = 30
 """The newest ones: a page is looked at, the file keeps them all."""
@@ -42,22 +43,46 @@ def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             continue  # of another version
         rows.pop(key, None)
-        rows[key] = (row, tuple(f"evaluate, step {row['step']}: {line}" for line in warnings))
+        rows[key] = (row, tuple(f"evaluate, {_at(row)}: {line}" for line in warnings))
     newest = list(rows.values())[-MOST_ROWS:]
     return tuple(row for row, _ in newest), tuple(line for _, lines in newest for line in lines)
 
 
+def _at(row: Mapping[str, str]) -> str:
+    return "real pictures" if row["step"] == "-" else f"step {row['step']}"
+
+
 def _row(values: Mapping[str, Any]) -> dict[str, str]:
     of = values["provenance"]
+    scores = {score_name(str(name), of["network"]): f"{float(value):.4g}" for name, value in values["scores"].items()}
+    last = {"compared with": f"{of['data']} ({of['split']})", "features": str(of["network"])}
+    if of.get("scored") == REAL:
+        return {"step": "-", "samples": f"{int(of['samples']):,}", **scores, **last, "weights": "real pictures"}
     row = {"step": f"{int(of['step']):,}", "samples": f"{int(of['samples']):,}", "truncation": f"{of['truncation']:g}"}
     if of.get("psi", 1.0) != 1.0:
         row["psi"] = f"{of['psi']:g}"
     if of["classes"] != "all":
         row["classes"] = str(of["classes"])
-    row |= {name: f"{float(value):.4g}" for name, value in values["scores"].items()}
-    real = f"{of['data']} ({of['split']})" if of["real"] else str(of.get("reference"))
-    weights = "averaged" if of["ema"] else "trained"
-    return row | {"compared with": real, "features": str(of["network"]), "weights": weights}
+    if not of["real"]:
+        last["compared with"] = str(of.get("reference"))
+    return row | scores | last | {"weights": "averaged" if of["ema"] else "trained"}
+
+
+def floors(file: Path) -> dict[str, tuple[str, dict[str, float]]]:
+    """Newest scores of real pictures: digest of the feature network -> its name, and the scores by name.
+
+    Args:
+        file: as for `taken_scores`.
+    """
+    found = {}
+    for values in read_events(file) if file.is_file() else ():
+        with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):  # of another version
+            of = values["provenance"]
+            if of.get("scored") == REAL:
+                scores = {str(name): float(value) for name, value in values["scores"].items()}
+                finite = {name: value for name, value in scores.items() if math.isfinite(value)}
+                found[str(of["network_digest"])] = str(of["network"]), finite
+    return found
 
 
 PICTURE_BYTES = 3_000_000
@@ -104,6 +129,8 @@ class RunReader:
             shown["Memory (GiB)"]["planned"] = Curve(ends, [peak / GIB] * 2)
         provenance = metrics.get("provenance", {})
         scored_with = provenance if isinstance(provenance, Mapping) else {}
+        if (floor := floors(self.folder.scores).get(str(scored_with.get("network_digest")))) is not None:
+            add_floor(shown, floor[1], floor[0])
         return RunView(
             name=self.name,
             charts=shown,
@@ -181,9 +208,11 @@ def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: f
     if card_busy is not None:
         values["card busy"] = f"{100 * card_busy:.0f} %"
     scores = metrics.get("scores")
+    of = metrics.get("provenance")
+    network = of.get("network") if isinstance(of, Mapping) else None
     for name, value in scores.items() if isinstance(scores, Mapping) else ():
         if isinstance(value, int | float):
-            values[name] = f"{value:.4g}"
+            values[score_name(name, network)] = f"{value:.4g}"
     if stop and stop.get("over"):
         values["state"] = "finished"
     return values

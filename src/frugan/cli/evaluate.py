@@ -1,15 +1,16 @@
 """`frugan evaluate`."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from frugan.api.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, quiet
+from frugan.api.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, Progress, quiet
 from frugan.cli.options import (
     AsJson,
     ClassChoice,
@@ -21,11 +22,11 @@ from frugan.cli.options import (
     Seed,
     StandingSize,
     Statistics,
-    WeightsFrom,
     options,
 )
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
+from frugan.wording import score_name
 
 if TYPE_CHECKING:
     from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions
@@ -54,7 +55,16 @@ def parse_truncations(text: str) -> tuple[float, ...]:
 class EvaluateOptions:
     """What `frugan evaluate` is asked."""
 
-    source: WeightsFrom
+    source: Annotated[
+        Path | None, typer.Argument(help="run folder, checkpoint or weights file; with --real it may be left out")
+    ] = None
+    real: Annotated[
+        str | None,
+        typer.Option(help="score these real pictures instead, one half against the other: the floor of scores"),
+    ] = None
+    resolution: Annotated[
+        int | None, typer.Option(help="with --real and without a run: side in pixels to which they are brought")
+    ] = None
     data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None
     reference: Annotated[
         Path | None,
@@ -69,9 +79,15 @@ class EvaluateOptions:
     ] = None
     samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000
     network: Annotated[
-        str, typer.Option(help="feature network: inception, digits, a TorchScript file, or module:callable")
+        str,
+        typer.Option(
+            help="feature network: inception, inception-torchvision, dinov2, clip, digits, a TorchScript file, or "
+            "module:callable"
+        ),
     ] = "inception"
-    network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None
+    network_file: Annotated[
+        Path | None, typer.Option(help="weights of the network, where they are not where `frugan fetch` puts them")
+    ] = None
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0
     psi: Psi = 1.0
     psi_layers: PsiLayers = None
@@ -96,6 +112,27 @@ class EvaluateOptions:
     out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None
     as_json: AsJson = False
 
+    def check(self) -> Path | None:
+        """Refuse what does not go together.
+
+        Returns:
+            Whose pictures are scored; None: real ones alone are.
+
+        Raises:
+            BadInput: no weights and no --real, or an option that does not go with --real, or only with it.
+        """
+        if self.real is None:
+            if self.source is None:
+                raise BadInput("a run, checkpoint or weights file is missing; or score real pictures alone with --real")
+            if self.resolution is not None:
+                raise BadInput(f"--resolution {self.resolution}: goes with --real alone; generated pictures have one")
+            return self.source
+        for each in fields(self):
+            if each.name not in WITH_REAL and getattr(self, each.name) != each.default:
+                option = each.name.replace("_", "-")
+                raise BadInput(f"--{option}: is about generated pictures, and --real scores real ones; leave one out")
+        return None
+
     def evaluation(self, weights: "Weights", chosen: ClassChoice | None) -> "EvaluationOptions":
         """How to evaluate weights."""
         from frugan.api.evaluate.scorer import EvaluationOptions
@@ -116,9 +153,8 @@ class EvaluateOptions:
             standing_size=self.standing_size,
             micro_batch=self.micro_batch if self.micro_batch is not None else default_micro_batch(weights),
         )
-        words = None if self.metrics is None else [word.strip() for word in self.metrics.split(",")]
         return EvaluationOptions(
-            metrics=None if words is None else tuple(word for word in words if word),
+            metrics=self.metric_names,
             samples=self.samples,
             network=self.network,
             network_file=self.network_file,
@@ -128,6 +164,38 @@ class EvaluateOptions:
             device=self.device,
             reference=self.reference,
         )
+
+    @property
+    def metric_names(self) -> tuple[str, ...] | None:
+        """Metrics that are asked for; None: the usual ones."""
+        if self.metrics is None:
+            return None
+        return tuple(word for word in map(str.strip, self.metrics.split(",")) if word)
+
+    def real_scores(self, progress: "Progress") -> "Evaluation":
+        """Score real pictures."""
+        from frugan.api.evaluate.real import evaluate_real
+        from frugan.api.evaluate.scorer import EvaluationOptions
+
+        assert self.real is not None
+        how = EvaluationOptions(
+            metrics=self.metric_names,
+            samples=self.samples,
+            network=self.network,
+            network_file=self.network_file,
+            split=self.split,
+            device=self.device,
+        )
+        return evaluate_real(self.real, how, of=self.source, resolution=self.resolution, say=say, progress=progress)
+
+
+WITH_REAL = frozenset(
+    {
+        *("source", "real", "resolution", "metrics", "samples", "network", "network_file"),
+        *("split", "device", "out", "as_json"),
+    }
+)
+"""Options that go with --real."""
 
 
 @options(EvaluateOptions)
@@ -139,6 +207,8 @@ def evaluate(**values: Any) -> None:
 
     Example: frugan evaluate runs/first --data pictures --samples 10000
 
+    What real pictures have: frugan evaluate runs/first --real pictures
+
     With moments alone: frugan evaluate runs/first --reference moments.npz --metrics fid
 
     On every card of this machine: torchrun --nproc-per-node=4 -m frugan evaluate runs/first --data pictures
@@ -146,6 +216,7 @@ def evaluate(**values: Any) -> None:
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
     asked = EvaluateOptions(**values)
+    source = asked.check()
     from frugan.api.evaluate.evaluation import is_first, truncation_curve
     from frugan.api.evaluate.results import keep_in_run, plot_truncation_curve, save_evaluations
     from frugan.api.networks import Weights
@@ -154,10 +225,13 @@ def evaluate(**values: Any) -> None:
     if asked.plot is not None and len(several) < 2:
         raise BadInput(f"--plot {asked.plot}: draws a curve over --truncations; give at least two of them")
     chosen = ClassChoice.parse(asked.classes) if asked.classes is not None else None
-    weights = Weights.open(asked.source, say if is_first() else quiet)
-    how = asked.evaluation(weights, chosen)
     with Bar("pictures") as bar:
-        evaluations = truncation_curve(weights, asked.data, several, how, say=say, progress=bar)
+        if source is None:
+            evaluations = [asked.real_scores(bar)]
+        else:
+            weights = Weights.open(source, say if is_first() else quiet)
+            how = asked.evaluation(weights, chosen)
+            evaluations = truncation_curve(weights, asked.data, several, how, say=say, progress=bar)
     if not is_first():
         return
     keep_in_run(evaluations, say)
@@ -174,24 +248,37 @@ def evaluate(**values: Any) -> None:
 
 
 def _print(evaluations: list["Evaluation"]) -> None:
-    console = Console(highlight=False, width=max(Console().width, 110))
     names = list(evaluations[0].scores)
-    table = Table("truncation", *names, box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    of = evaluations[0].provenance
+    real = of.is_of_real
+    table = Table("pictures" if real else "truncation", box=None, pad_edge=False)
+    for name in names:
+        heading = Text(score_name(name, of.network).replace(" (", "\n("))  # a line more, not columns too wide
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.plain.split("\n"))))
+    # names are never cut, whatever the width of the terminal
+    widest = sum((column.min_width or 0) + 2 for column in table.columns) + len("truncation")
+    console = Console(highlight=False, width=max(Console().width, 110, widest))
     for each in evaluations:
-        table.add_row(f"{each.provenance.truncation:g}", *(f"{each.scores[name]:.4g}" for name in names))
+        kind = "real" if real else f"{each.provenance.truncation:g}"
+        table.add_row(kind, *(f"{each.scores[name]:.4g}" for name in names))
     console.print(table)
     if len(evaluations) == 1 and evaluations[0].by_class:
         worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
-        console.print(f"classes, worst first: {shown}", markup=False, soft_wrap=True)
-    of = evaluations[0].provenance
+        ten = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
+        console.print(f"classes, worst first: {ten}", markup=False, soft_wrap=True)
+    features = f"features: {of.network} {of.network_digest[:8]}, {of.resizer}"
+    if real:
+        console.print(
+            f"{of.samples:,} real pictures against {of.real:,} others, of {of.data} ({of.split}); {features}. Pictures "
+            "as good and as varied as the real ones would have about these scores, at these counts",
+            markup=False,
+            soft_wrap=True,
+        )
+        return
     console.print(
         f"{of.samples:,} samples of seed {of.seed} by {'averaged' if of.ema else 'trained'} weights at step "
         f"{of.step:,}, classes: {of.classes}, {of.precision}, batch statistics: {of.statistics}"
-        f"{_styles(evaluations[0])}; {of.compared_with}; features: {of.network} {of.network_digest[:8]}, "
-        f"{of.resizer}",
+        f"{_styles(evaluations[0])}; {of.compared_with}; {features}",
         markup=False,
         soft_wrap=True,
     )

@@ -71,7 +71,7 @@ class PrepareOptions:
         str | None,
         typer.Option(help="with --reference: feature network, as for `evaluate`; default: inception"),
     ] = None
-    network_file: Annotated[Path | None, typer.Option(help="with --reference: weights of the Inception network")] = None
+    network_file: Annotated[Path | None, typer.Option(help="with --reference: weights of that network")] = None
     device: Annotated[str | None, typer.Option(help="with --reference: auto (default), cpu, cuda or cuda:N")] = None
 
 

@@ -1,4 +1,4 @@
-"""The smaller commands: `frugan card`, `convert`, `info`, `recipes`, `report`."""
+"""The smaller commands: `frugan card`, `convert`, `fetch`, `info`, `recipes`, `report`."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from frugan.cli.options import AsJson, Device, Overrides
-from frugan.cli.output import named_paths, print_json, say
+from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.contract.formats import Conversion
 from frugan.errors import BadInput
 from frugan.recipes import shipped_recipes
@@ -100,6 +100,22 @@ def convert(
         print_json(dict(made.facts))
         return
     print("\n".join(made.lines))
+
+
+def fetch(
+    network: Annotated[str, typer.Argument(help="feature network: inception or inception-torchvision")],
+) -> None:
+    """Get the published weights of a feature network, once: scores need them.
+
+    The file goes where scores look for it. A fetch that was broken off goes on where it stopped; proxies are taken from
+    the environment, and FRUGAN_MIRROR may name the address of another folder that holds the file.
+
+    Example: frugan fetch inception
+    """
+    from frugan.api.fetch import fetch as fetch_weights
+
+    with Bar("MiB") as bar:
+        print(fetch_weights(network, say=say, progress=bar))
 
 
 COLUMNS = (

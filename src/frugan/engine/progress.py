@@ -177,12 +177,15 @@ class EvaluationSettings(Settings):
     """Scores while training goes on; they disturb none of its random streams."""
 
     every: Interval | None = setting(None, "time between scores taken during training; none: take none", CHANGEABLE)
-    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = setting(
+    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid", "cmmd"], ...] = setting(
         ("fid",), "scores to take", CHANGEABLE, min_length=1
     )
     samples: int = setting(10_000, "pictures to generate for each score", CHANGEABLE, ge=10)
     network: str = setting(
-        "inception", "feature network: inception, digits, a TorchScript file, or module:callable", CHANGEABLE
+        "inception",
+        "feature network: inception, inception-torchvision, dinov2, clip, digits, a TorchScript file, or "
+        "module:callable",
+        CHANGEABLE,
     )
     statistics: Literal["running", "standing", "batch"] = setting(
         "running", "statistics that batch normalisation uses for scores", CHANGEABLE
@@ -192,15 +195,18 @@ class EvaluationSettings(Settings):
         None, "samples in each of these batches; none: training.normalisation_batch", CHANGEABLE, ge=1
     )
     truncation: float = setting(1.0, "standard deviation of the latents for scores", CHANGEABLE, gt=0, le=100)
-    best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid"] = setting(
+    noise: Literal["const", "random", "none"] = setting(
+        "const", "what layers of a network with styles add for scores; StyleGAN2's release: random", CHANGEABLE
+    )
+    best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid", "cmmd"] = setting(
         "fid", "score that decides which checkpoints are best", CHANGEABLE
     )
     keep_best: int = setting(2, "how many of the best checkpoints to keep, besides the newest", CHANGEABLE, ge=0)
 
     @model_validator(mode="after")
     def _measures_what_it_keeps_by(self) -> Self:
-        made_by = {"is_mean": "is", "kid_mean": "kid", "intra_fid": "intra-fid"}
-        metric = made_by.get(self.best_by, "fid" if self.best_by == "fid" else "pr")
+        made_by = {"is_mean": "is", "kid_mean": "kid", "intra_fid": "intra-fid", "fid": "fid", "cmmd": "cmmd"}
+        metric = made_by.get(self.best_by, "pr")
         if self.every is not None and self.keep_best and metric not in self.metrics:
             raise ValueError(f"best_by = {self.best_by}: needs {metric} among metrics, which are {list(self.metrics)}")
         usual = type(self).model_fields["standing_batches"].default

@@ -1,4 +1,4 @@
-"""What turns pictures into features: the Inception network, or one that is named instead; and features in a file."""
+"""What turns pictures into features: an Inception network, or one that is named instead; and features in a file."""
 
 import hashlib
 import importlib
@@ -6,13 +6,14 @@ import io
 import os
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -22,20 +23,25 @@ from torch import Tensor, nn
 
 from frugan.errors import BadInput
 from frugan.files import read_untrusted
-from frugan.metrics.inception import Inception
+from frugan.metrics.inception import OF_2015, TORCHVISION, Inception, Variant
+from frugan.metrics.public_weights import PUBLIC, PublicWeights
 from frugan.wording import GIB, first_line
 
-INCEPTION_FILE = "weights-inception-2015-12-05-6726825d.pth"
-INCEPTION_DIGEST = "6726825d"
-"""First digits of the public file's SHA-256, which its name carries."""
-MOST_PTH_BYTES = GIB
-"""Of a weights file; the public one has 91 MiB."""
+MOST_PTH_BYTES = 2 * GIB
+"""Of a weights file; Inception's have 91 and 104 MiB, the largest transformer that is loaded here 1.2 GiB."""
 DAMAGED = (
     *(RuntimeError, ValueError, EOFError, LookupError, UnpicklingError, TypeError, AttributeError),
     *(OSError, AssertionError, OverflowError, NotImplementedError, RecursionError, struct.error),
 )
 """What torch's reader of weights raises on files that are none."""
-INCEPTION_SETTING = "FRUGAN_INCEPTION"
+NETWORKS = "inception, inception-torchvision, dinov2, clip, digits, a TorchScript file, or module:callable"
+"""What may be asked for, in words."""
+NOT_USED = ("AuxLogits.", "num_batches_tracked")
+"""In names of weights that no feature comes from: torchvision's second classifier, and counters."""
+INCEPTIONS: Mapping[str, tuple[PublicWeights, Variant]] = MappingProxyType(
+    {name: (PUBLIC[name], of) for name, of in (("inception", OF_2015), ("inception-torchvision", TORCHVISION))}
+)
+"""As --network names them -> the file of its weights, and which of the two it is."""
 
 
 @dataclass(frozen=True)
@@ -90,22 +96,31 @@ def full_fp32() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class InceptionFeatures:
-    """The network that FID, IS and KID are defined with."""
+    """One of the networks that FID, IS and KID are published with."""
 
     network: Inception  # with its weights, on the device that it runs on
     digest: str  # SHA-256 of the weights file
-    name: str = "inception-2015-12-05"
-    resizer: str = "TensorFlow 1 bilinear to 299"
+
+    @property
+    def name(self) -> str:
+        """Which of the two it is: a score is of one of them."""
+        return self.network.variant.name
+
+    @property
+    def resizer(self) -> str:
+        """How it brings pictures to 299 pixels."""
+        return self.network.variant.resizer
 
     def to(self, device: torch.device) -> None:
         """See `FeatureNetwork`."""
         self.network.to(device)
 
     def __call__(self, pictures: Tensor) -> Features:
-        """Features of uint8 pictures [N, 1 or 3, H, W]: pooled [N, 2048], logits [N, 1008]."""
+        """Features of uint8 pictures [N, 1 or 3, H, W]: pooled [N, 2048], logits [N, 1008 or 1000]."""
+        scores = self.network.variant.class_scores
         with full_fp32():
-            features = self.network(in_colour(pictures).to(self.network.fc.weight.device))
-        return Features(features["2048"].cpu(), features["logits_unbiased"].cpu())
+            features = self.network(in_colour(pictures).to(self.network.fc.weight.device), ("2048", scores))
+        return Features(features["2048"].cpu(), features[scores].cpu())
 
 
 @dataclass
@@ -149,40 +164,30 @@ class NamedFeatures:
         return Features(pooled.float().cpu(), None if logits is None else logits.float().cpu())
 
 
-def load_inception(
-    path: Path | None, cache: Path, device: torch.device, *, digest: str = INCEPTION_DIGEST
-) -> InceptionFeatures:
-    """Load the Inception network's public weight file.
+def load_inception(name: str, path: Path | None, cache: Path, device: torch.device) -> InceptionFeatures:
+    """Load an Inception network's public weights file.
 
     Args:
-        path: of the file; None: what FRUGAN_INCEPTION names, or the file of its name in `cache`.
-        digest: that the file's SHA-256 must begin with.
+        name: of `INCEPTIONS`.
+        path: of the file; None: what its environment variable names, or the file of its name in `cache`.
 
     Raises:
-        BadInput: no such file, another file, or a damaged one.
+        MissingWeights: no such file.
+        BadInput: another file, or a damaged one.
     """
-    named = path or (Path(setting) if (setting := os.environ.get(INCEPTION_SETTING)) else None)
-    file = named or cache / INCEPTION_FILE
-    if not file.is_file():
-        raise BadInput(
-            f"{file}: the weights of the Inception network are not there. Fetch {INCEPTION_FILE} from the release "
-            f"v0.2.0 of torch-fidelity on GitHub, and put it there, or name it with --network-file or "
-            f"{INCEPTION_SETTING}. Any other feature network: --network, or evaluation.network in a recipe"
-        )
-    with file.open("rb") as opened:
-        actual = hashlib.file_digest(opened, "sha256").hexdigest()
-    if not actual.startswith(digest):
-        raise BadInput(
-            f"{file}: its SHA-256 begins with {actual[:8]}, expected {digest}: another file, or cut short. Scores by "
-            "other weights compare with nobody's; fetch it again"
-        )
-    weights = read_pth(file)
-    network = Inception()
+    public, variant = INCEPTIONS[name]
+    file = public.found(path, cache)
+    digest = public.checked(file)
+    weights = {key: value for key, value in read_pth(file).items() if not any(part in key for part in NOT_USED)}
+    network = Inception(variant)
+    wanted = {key for key in network.state_dict() if not any(part in key for part in NOT_USED)}
+    if odd := sorted(wanted ^ weights.keys()):
+        raise BadInput(f"{file}: holds no weights of the network {name} ({odd[0]} is missing, or too much)")
     try:
-        network.load_state_dict(weights)
+        network.load_state_dict(weights, strict=False)
     except (RuntimeError, TypeError) as error:
-        raise BadInput(f"{file}: holds no weights of the Inception network ({str(error)[:200]})") from error
-    return InceptionFeatures(network.to(device), actual)
+        raise BadInput(f"{file}: holds no weights of the network {name} ({str(error)[:200]})") from error
+    return InceptionFeatures(network.to(device), digest)
 
 
 def read_pth(file: Path) -> dict[str, Tensor]:
@@ -226,7 +231,7 @@ def load_named(name: str, device: torch.device) -> NamedFeatures:
         return NamedFeatures(network, path.name, hashlib.sha256(script).hexdigest(), device, load=load)
     module_name, colon, attribute = name.partition(":")
     if not colon:
-        raise BadInput(f"--network {name}: expected inception, digits, a TorchScript file, or module:callable")
+        raise BadInput(f"--network {name}: expected {NETWORKS}")
     try:
         made = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:

@@ -1,15 +1,23 @@
-"""The Inception network of 2015 that FID was defined with, in plain torch, under the public file's own names.
+"""The Inception network that scores are defined with, in plain torch, under the public files' own names.
 
-Source: Szegedy et al. 2016 (arXiv 1512.00567) as published on 2015-12-05; checked against recorded features.
+There are two of it, of one architecture: that of 2015-12-05, which FID was defined with, and torchvision's, which
+BigGAN-PyTorch scores by. Other weights, other class scores, another way to a picture of 299 pixels, other pools.
+
+Source: Szegedy et al. 2016 (arXiv 1512.00567); both checked against recorded features.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from frugan.wording import PUBLISHED_NETWORK
+
 SIDE = 299
+MEANS, DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's pictures, from 0 to 1: red, green, blue."""
 FEATURES = ("64", "192", "768", "2048", "logits_unbiased", "logits")
 """What the network can be asked for: spatial means after four stages, and class scores without and with bias."""
 
@@ -39,28 +47,85 @@ def _resize_axis(pictures: Tensor, axis: int, size: int) -> Tensor:
     return below + (pictures.index_select(axis, high) - below) * share
 
 
-class Inception(nn.Module):
-    """The network: uint8 RGB [N, 3, H, W] of any size -> features by name."""
+def _as_in_2015(pictures: Tensor) -> Tensor:
+    return (resize_as_tensorflow_1(pictures.float(), SIDE, SIDE) - 128) / 128
 
-    def __init__(self) -> None:
+
+def _as_for_imagenet(pictures: Tensor) -> Tensor:
+    """Normalised first, then resized with corners on corners, as BigGAN-PyTorch does; of 299 pixels, left as it is."""
+    normalised = normalised_as_imagenet(pictures)
+    if normalised.shape[2:] == (SIDE, SIDE):
+        return normalised
+    return F.interpolate(normalised, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
+
+
+def normalised_as_imagenet(pictures: Tensor) -> Tensor:
+    """uint8 [N, 3, H, W] -> fp32, less ImageNet's mean and divided by its deviation."""
+    means, deviations = (pictures.new_tensor(each, dtype=torch.float32)[:, None, None] for each in (MEANS, DEVIATIONS))
+    return (pictures.float() / 255 - means) / deviations
+
+
+@dataclass(frozen=True)
+class Variant:
+    """In what the two networks differ."""
+
+    name: str  # as a score names it
+    classes: int  # that the class scores are of
+    prepare: Callable[[Tensor], Tensor]  # uint8 [N, 3, H, W] -> what the first layer takes [N, 3, 299, 299]
+    resizer: str  # the same in words
+    counts_padding: bool  # whether average pools count the zeros beyond the edge
+    last_pool: str  # of Mixed_7c: "largest" or "average"
+    class_scores: str  # of `FEATURES`: those that the inception score is made of
+
+
+OF_2015 = Variant(
+    PUBLISHED_NETWORK,
+    classes=1008,
+    prepare=_as_in_2015,
+    resizer="TensorFlow 1 bilinear to 299",
+    counts_padding=False,
+    last_pool="largest",  # the original's oddity, which FID depends on
+    class_scores="logits_unbiased",
+)
+TORCHVISION = Variant(
+    "inception-torchvision",
+    classes=1000,
+    prepare=_as_for_imagenet,
+    resizer="bilinear to 299, corners on corners",
+    counts_padding=True,
+    last_pool="average",
+    class_scores="logits",
+)
+
+
+class Inception(nn.Module):
+    """The network: uint8 RGB [N, 3, H, W] of any size -> features by name.
+
+    Args:
+        variant: which of the two.
+    """
+
+    def __init__(self, variant: Variant = OF_2015) -> None:
         super().__init__()
+        self.variant = variant
+        average = _AveragePool(counts_padding=variant.counts_padding)
         self.Conv2d_1a_3x3 = _Conv(3, 32, 3, stride=2)
         self.Conv2d_2a_3x3 = _Conv(32, 32, 3)
         self.Conv2d_2b_3x3 = _Conv(32, 64, 3, padding=1)
         self.Conv2d_3b_1x1 = _Conv(64, 80, 1)
         self.Conv2d_4a_3x3 = _Conv(80, 192, 3)
-        self.Mixed_5b = _MixedA(192, 32)
-        self.Mixed_5c = _MixedA(256, 64)
-        self.Mixed_5d = _MixedA(288, 64)
+        self.Mixed_5b = _MixedA(192, 32, average)
+        self.Mixed_5c = _MixedA(256, 64, average)
+        self.Mixed_5d = _MixedA(288, 64, average)
         self.Mixed_6a = _MixedB()
-        self.Mixed_6b = _MixedC(128)
-        self.Mixed_6c = _MixedC(160)
-        self.Mixed_6d = _MixedC(160)
-        self.Mixed_6e = _MixedC(192)
+        self.Mixed_6b = _MixedC(128, average)
+        self.Mixed_6c = _MixedC(160, average)
+        self.Mixed_6d = _MixedC(160, average)
+        self.Mixed_6e = _MixedC(192, average)
         self.Mixed_7a = _MixedD()
-        self.Mixed_7b = _MixedE(1280, _average_pool)
-        self.Mixed_7c = _MixedE(2048, _largest)  # the original's oddity, which FID depends on
-        self.fc = nn.Linear(2048, 1008)
+        self.Mixed_7b = _MixedE(1280, average)
+        self.Mixed_7c = _MixedE(2048, _largest if variant.last_pool == "largest" else average)
+        self.fc = nn.Linear(2048, variant.classes)
         self.eval().requires_grad_(False)
 
     @torch.no_grad()
@@ -72,10 +137,10 @@ class Inception(nn.Module):
             wanted: names of `FEATURES`.
 
         Returns:
-            Name -> fp32 [N, 64], [N, 192], [N, 768], [N, 2048] or [N, 1008].
+            Name -> fp32 [N, 64], [N, 192], [N, 768], [N, 2048] or [N, classes].
         """
         features: dict[str, Tensor] = {}
-        x = (resize_as_tensorflow_1(pictures.float(), SIDE, SIDE) - 128) / 128
+        x = self.variant.prepare(pictures)  # [N, 3, 299, 299]
         x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))  # [N, 64, 147, 147]
         x = F.max_pool2d(x, 3, 2)  # [N, 64, 73, 73]
         features["64"] = _mean(x)
@@ -95,8 +160,15 @@ def _mean(x: Tensor) -> Tensor:
     return x.mean((2, 3))
 
 
-def _average_pool(x: Tensor) -> Tensor:
-    return F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+Pool = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class _AveragePool:
+    counts_padding: bool
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(x, 3, 1, 1, count_include_pad=self.counts_padding)
 
 
 def _largest(x: Tensor) -> Tensor:
@@ -121,20 +193,21 @@ class _Conv(nn.Module):
 
 
 class _MixedA(nn.Module):
-    def __init__(self, channels: int, pool: int) -> None:
+    def __init__(self, channels: int, pooled: int, pool: Pool) -> None:
         super().__init__()
+        self.pool = pool
         self.branch1x1 = _Conv(channels, 64, 1)
         self.branch5x5_1 = _Conv(channels, 48, 1)
         self.branch5x5_2 = _Conv(48, 64, 5, padding=2)
         self.branch3x3dbl_1 = _Conv(channels, 64, 1)
         self.branch3x3dbl_2 = _Conv(64, 96, 3, padding=1)
         self.branch3x3dbl_3 = _Conv(96, 96, 3, padding=1)
-        self.branch_pool = _Conv(channels, pool, 1)
+        self.branch_pool = _Conv(channels, pooled, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         five = self.branch5x5_2(self.branch5x5_1(x))
         double = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
-        return torch.cat([self.branch1x1(x), five, double, self.branch_pool(_average_pool(x))], 1)
+        return torch.cat([self.branch1x1(x), five, double, self.branch_pool(self.pool(x))], 1)
 
 
 class _MixedB(nn.Module):
@@ -151,8 +224,9 @@ class _MixedB(nn.Module):
 
 
 class _MixedC(nn.Module):
-    def __init__(self, c: int) -> None:
+    def __init__(self, c: int, pool: Pool) -> None:
         super().__init__()
+        self.pool = pool
         self.branch1x1 = _Conv(768, 192, 1)
         self.branch7x7_1 = _Conv(768, c, 1)
         self.branch7x7_2 = _Conv(c, c, (1, 7))
@@ -168,7 +242,7 @@ class _MixedC(nn.Module):
         seven = self.branch7x7_3(self.branch7x7_2(self.branch7x7_1(x)))
         double = self.branch7x7dbl_3(self.branch7x7dbl_2(self.branch7x7dbl_1(x)))
         double = self.branch7x7dbl_5(self.branch7x7dbl_4(double))
-        return torch.cat([self.branch1x1(x), seven, double, self.branch_pool(_average_pool(x))], 1)
+        return torch.cat([self.branch1x1(x), seven, double, self.branch_pool(self.pool(x))], 1)
 
 
 class _MixedD(nn.Module):
@@ -187,7 +261,7 @@ class _MixedD(nn.Module):
 
 
 class _MixedE(nn.Module):
-    def __init__(self, channels: int, pool: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, channels: int, pool: Pool) -> None:
         super().__init__()
         self.pool = pool
         self.branch1x1 = _Conv(channels, 320, 1)

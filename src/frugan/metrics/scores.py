@@ -13,6 +13,9 @@ from torch import Tensor
 Statistics = Literal["running", "standing", "batch"]
 """What batch normalisation uses: the averages that training left, averages made for the evaluation, or each batch's."""
 
+GENERATED, REAL = "generated", "real"
+"""Pictures that were scored."""
+
 SAME = (
     "network",
     "network_digest",
@@ -61,6 +64,14 @@ class Provenance:
     psi: float = 1.0
     psi_layers: int | None = None
     noise: str = "const"  # what layers add: their own, another for each picture, or none
+    # which pictures were scored; REAL: one part of the real ones against the rest, which the fields about weights and
+    # samples say nothing of
+    scored: str = GENERATED
+
+    @property
+    def is_of_real(self) -> bool:
+        """Whether real pictures were scored, and not generated ones."""
+        return self.scored == REAL
 
     @property
     def compared_with(self) -> str:
@@ -328,6 +339,41 @@ def _discrepancy(a: Tensor, b: Tensor) -> float:
 
 def _kernel(a: Tensor, b: Tensor) -> Tensor:
     return (a @ b.T / a.shape[1] + 1) ** 3
+
+
+CLIP_WIDTH = 10.0
+CLIP_SCALE = 1000.0
+"""Width of the kernel, and what the distance is multiplied by, so that published numbers are about 0 to 10."""
+
+
+def clip_distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """CMMD: squared maximum mean discrepancy of features of unit length under a Gaussian kernel, times 1000.
+
+    The estimate of least variance, as published: each row is compared with itself too, so it is never below zero.
+
+    Args:
+        one, other: [N, D] and [M, D]; may lie in files: they are read in blocks.
+
+    Raises:
+        ValueError: no rows.
+
+    Source: Jayasumana et al. 2024 (arXiv 2401.09603), section 4.
+    """
+    if not len(one) or not len(other):
+        raise ValueError(f"{len(one)} and {len(other)} rows: expected at least one of each")
+    within = _mean_gaussian(one, one) + _mean_gaussian(other, other)
+    return CLIP_SCALE * (within - 2 * _mean_gaussian(one, other))
+
+
+def _mean_gaussian(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """Mean over all pairs of rows, each brought to unit length."""
+    total = 0.0
+    for first in range(0, len(one), BLOCK_ROWS):
+        rows = torch.nn.functional.normalize(_rows(one, first))
+        for start in range(0, len(other), BLOCK_ROWS):
+            apart = _squared_distances(rows, torch.nn.functional.normalize(_rows(other, start)))
+            total += float((apart / (-2 * CLIP_WIDTH**2)).exp().sum())
+    return total / (len(one) * len(other))
 
 
 NEIGHBOURS = 3

@@ -210,6 +210,15 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _noise_is_of_styles(self) -> Self:
+        if self.evaluation.noise != "const" and not self.kind.styles(self.networks):
+            raise ValueError(
+                f"evaluation.noise {self.evaluation.noise}: {self.family} has no mapping network, and its layers add "
+                "none; leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _stages_work(self) -> Self:
         for stage in self.stages:
             changed = differences(self, self._with(stage))

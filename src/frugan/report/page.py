@@ -12,24 +12,27 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from frugan.report.gradient_maps import GradientMap, GradientMaps
-from frugan.wording import GIB
+from frugan.wording import GIB, score_name
 
 MOST_POINTS = 500
 """Points of one curve: more than a chart has pixels would only make the page heavy."""
-SCORES: Mapping[str, tuple[str, str]] = MappingProxyType(
+SCORES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     {
-        "fid": ("FID (lower is better)", "FID"),
-        "intra_fid": ("FID within classes (lower is better)", "mean"),
-        "is_mean": ("inception score (higher is better)", "mean"),
-        "is_std": ("inception score (higher is better)", "deviation"),
-        "kid_mean": ("KID (lower is better)", "mean"),
-        "kid_std": ("KID (lower is better)", "deviation"),
-        "precision": ("precision and recall (higher is better)", "precision"),
-        "recall": ("precision and recall (higher is better)", "recall"),
-        "f_score": ("precision and recall (higher is better)", "F score"),
+        "fid": ("FID", "lower is better", "FID"),
+        "intra_fid": ("FID within classes", "lower is better", "mean"),
+        "is_mean": ("inception score", "higher is better", "mean"),
+        "is_std": ("inception score", "higher is better", "deviation"),
+        "kid_mean": ("KID", "lower is better", "mean"),
+        "kid_std": ("KID", "lower is better", "deviation"),
+        "precision": ("precision and recall", "higher is better", "precision"),
+        "recall": ("precision and recall", "higher is better", "recall"),
+        "f_score": ("precision and recall", "higher is better", "F score"),
+        "cmmd": ("CMMD", "lower is better", "CMMD"),
     }
 )
-"""Score -> title of its chart, and name of its curve."""
+"""Score -> what its chart is called, which way is better, and name of its curve."""
+REAL = "real pictures"
+"""In the name of the line that their scores are."""
 VARIETY = "Score: variety within classes, generated over real (1: as varied)"
 VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest neighbour"})
 STEP_TIME = "Seconds of a step"
@@ -46,6 +49,12 @@ CARD: Mapping[str, tuple[str, str, float]] = MappingProxyType(
 """Reading of the card -> title of its chart, name of its curve, and what it is multiplied by."""
 MOST_LAYERS = 8
 """Layers whose singular values are shown, those with the largest last ones."""
+
+
+def chart_of(score: str, network: object) -> tuple[str, str]:
+    """Title of a score's chart and name of its curve; scores by different feature networks are never in one chart."""
+    title, better, curve = SCORES.get(score, (score, "", score))
+    return f"Score: {score_name(title, network)}{', ' if better else ''}{better}", curve
 
 
 @dataclass
@@ -126,6 +135,21 @@ class RunView:
     scores: Sequence[Mapping[str, str]] = ()
 
 
+def add_floor(charts: Mapping[str, dict[str, Curve]], scores: Mapping[str, float], network: object) -> None:
+    """Draw scores of real pictures as lines through the charts of the same scores of generated ones.
+
+    Args:
+        charts: title -> curve name -> curve, finished.
+        scores: by name.
+        network: that they were measured by.
+    """
+    for name, value in scores.items():
+        title, curve = chart_of(name, network)
+        drawn = charts.get(title, {}).get(curve)
+        if drawn is not None and drawn.steps and not name.endswith("_std"):
+            charts[title][f"{curve} of {REAL}"] = Curve([drawn.steps[0], drawn.steps[-1]], [value, value])
+
+
 @dataclass
 class Charts:
     """Curves and maps gathered from events."""
@@ -152,9 +176,9 @@ class Charts:
                     self._step(event)
                     continue
                 if kind == "metrics":
+                    network = event.get("provenance", {}).get("network")
                     for name, value in event["scores"].items():
-                        title, curve = SCORES.get(name, (name, name))
-                        self._add(f"Score: {title}", curve, int(event["step"]), value)
+                        self._add(*chart_of(name, network), int(event["step"]), value)
                 if kind == "variety":
                     for curve in ("mean", "nearest"):
                         self._add(VARIETY, VARIETY_CURVES[curve], int(event["step"]), fmean(event[curve].values()))

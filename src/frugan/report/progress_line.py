@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from frugan.wording import GIB, clock, show_size
+from frugan.wording import GIB, clock, score_name, show_size
 
 LARGE_DATA_SHARE = 0.2
 """Of a step's time that was waiting for data: from here on the line says so."""
@@ -137,9 +137,10 @@ _CARD: dict[str, Callable[[float], str]] = {
 
 
 def _scores(event: Mapping[str, object]) -> str:
-    scores = event.get("scores")
+    scores, of = event.get("scores"), event.get("provenance")
+    network = of.get("network") if isinstance(of, Mapping) else None
     shown = ", ".join(f"{k} {_short(v)}" for k, v in scores.items()) if isinstance(scores, Mapping) else str(scores)
-    return f"step {_count(event.get('step'))}: {shown}"
+    return f"step {_count(event.get('step'))}: {score_name(shown, network)}"  # once, for all of them
 
 
 _EVENTS: dict[str, Callable[[Mapping[str, object]], str | None]] = {

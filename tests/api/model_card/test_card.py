@@ -16,14 +16,14 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import frugan
-from frugan.api.card import FILES, CardFacts, card_text, write_card
+from frugan.api.card import FILES, CardFacts, Scored, card_text, write_card
 from frugan.api.networks import Weights, load, save, weights_metadata
 from frugan.api.setup import build_networks
 from frugan.cli.application import application
 from frugan.engine.events import EventLog
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.metrics.scores import Provenance
+from frugan.metrics.scores import REAL, Provenance
 from frugan.recipe.loading import load_recipe
 from frugan.report.grids import ROWS_KEYWORD
 
@@ -100,6 +100,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("step-000000300-samples.png", "step-000000400-samples.png", "step-000000400-interpolation.png"):
         grey.save(path / "samples" / name, pnginfo=about)
     return path
+
+
+def test_scores_of_real_pictures_are_not_taken_for_the_weights() -> None:
+    of = replace(PROVENANCE, scored=REAL, samples=449, real=450, data="digits", network="digits")
+    text = card_text(replace(FACTS, scores=(Scored({"fid": 0.04}, of),)), "")
+    row = "| fid | 0.04 | - | 449 | 450 real pictures of digits (unseen) | digits `01234567` | - | - | none: real"
+    assert row in text
 
 
 def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import other_classes
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
+from frugan.metrics.inception import TORCHVISION
 from frugan.metrics.moments_file import FileMoments, read_moments
 from frugan.metrics.scores import NONE
 from frugan.recipe.recipe import Recipe
@@ -46,7 +47,7 @@ def compared_with(
     given = _given(options.reference, network, weights.recipe, say) if options.reference is not None else None
     if data is None:
         return Compared(None, given)
-    pictures = _pictures(weights.recipe, data, say, progress)
+    pictures = real_pictures(weights.recipe, data, say, progress)
     doubt = other_classes(weights.class_names, pictures)
     if doubt is not None:
         say(f"warning: {doubt}")
@@ -64,12 +65,14 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
     Raises:
         BadInput: as `read_moments`, or another network made them.
     """
-    blank = features_of(network, recipe)
+    blank = features_of(network, recipe.resolution)
     given = read_moments(path, blank.pooled.shape[1])
     if given.network_digest is None:
+        torchvisions = TORCHVISION.name
+        hint = "" if network.name == torchvisions else f"; BigGAN-PyTorch's files go with --network {torchvisions}"
         say(
             f"reference: {path}, {given.digest[:8]}: it does not say which network made it; its scores mean something "
-            f"if that was {network.name} (BigGAN-PyTorch's files are of torchvision's Inception, which is another one)"
+            f"if that was {network.name}{hint}"
         )
         return given
     if given.network_digest != network.digest:
@@ -84,14 +87,24 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
     return given
 
 
-def _pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+def real_pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+    """Open real pictures as a recipe takes them.
+
+    Raises:
+        BadInput: as `open_real`, or the recipe draws no pictures of its own.
+    """
     if are_unseen_digits(data):
         known_classes(recipe)
         (need,) = recipe.sources.values()
-        _, unseen = split_digits(SPLIT_SEED)
-        say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
-        data = digits_set(need.resolution, unseen)
+        data = unseen_digits(need.resolution, say)
     return open_real(recipe, data, say, progress)
+
+
+def unseen_digits(resolution: int, say: Say) -> PictureSet:
+    """The half of the digits that the demo does not train on."""
+    _, unseen = split_digits(SPLIT_SEED)
+    say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
+    return digits_set(resolution, unseen)
 
 
 def described(data: str | Path | PictureSet | None) -> str:

@@ -21,9 +21,18 @@ from frugan.engine.tensor_files import digest, read_tensors, write_tensors
 from frugan.errors import BadInput
 from frugan.files import Folders
 from frugan.metrics.digit_classifier import DigitClassifier
-from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, load_inception, load_named
+from frugan.metrics.feature_network import (
+    INCEPTIONS,
+    FeatureNetwork,
+    Features,
+    RowStore,
+    load_inception,
+    load_named,
+)
 from frugan.metrics.moments_file import FileMoments
+from frugan.metrics.public_weights import MissingWeights
 from frugan.metrics.scores import Moments, Normal, StreamingMoments
+from frugan.metrics.vision_transformers import TRANSFORMERS, file_of, load_transformer
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -54,11 +63,19 @@ class DigitFeatures:
 def choose_network(name: str, file: Path | None, device: torch.device, say: Say) -> FeatureNetwork:
     """A feature network by name.
 
+    Args:
+        file: of its weights; None: where they usually are.
+
     Raises:
-        BadInput: there is none of this name, or its weights are missing or others.
+        MissingWeights: its weights are not there.
+        BadInput: there is none of this name, its weights are others, or it takes none from a file.
     """
-    if name == "inception":
-        network: FeatureNetwork = load_inception(file, Folders.from_environment().cache, device)
+    if file is not None and name not in (*INCEPTIONS, *TRANSFORMERS):
+        raise BadInput(f"--network-file {file}: goes with --network {', '.join((*INCEPTIONS, *TRANSFORMERS))}")
+    if name in INCEPTIONS:
+        network: FeatureNetwork = load_inception(name, file, Folders.from_environment().cache, device)
+    elif name in TRANSFORMERS:
+        network = load_transformer(TRANSFORMERS[name], file, device)
     elif name == "digits":
         fit_on, _ = split_digits(SPLIT_SEED)
         digits = digits_set(32, fit_on)
@@ -67,6 +84,18 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
         network = load_named(name, device)
     say(f"features: {network.name}, {network.digest[:8]}, {network.resizer}")
     return network
+
+
+def missing_weights(name: str) -> str | None:
+    """What to say of a feature network by name whose weights are not on this machine; None: nothing is missing."""
+    try:
+        if name in INCEPTIONS:
+            INCEPTIONS[name][0].found(None, Folders.from_environment().cache)
+        elif name in TRANSFORMERS:
+            file_of(TRANSFORMERS[name], None)
+    except MissingWeights as error:
+        return str(error)
+    return None
 
 
 def refuse_others(ranks: "RankGroup", file: Path, network: FeatureNetwork, name: str) -> None:

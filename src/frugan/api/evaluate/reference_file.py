@@ -9,7 +9,7 @@ from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
 from frugan.data.formats.source import local_path
 from frugan.data.picture_needs import open_pictures
-from frugan.data.picture_set import open_prepared
+from frugan.data.picture_set import PictureSet, open_prepared
 from frugan.data.set_file import is_prepared
 from frugan.engine.device import disable_reduced_precision
 from frugan.errors import BadInput
@@ -53,14 +53,12 @@ def write_reference(
         raise BadInput(f"{file}: moments go into an .npz file; give it that ending")
     if file.exists():
         raise BadInput(f"{file}: exists already; delete it, or choose another name")
-    if resolution is None and not is_prepared(source):
-        raise BadInput("--resolution is missing: the side in pixels of the generated pictures that will be compared")
-    side = resolution if resolution is not None else open_prepared(source).resolution
+    _side(source, resolution)
     where, why = use_device(device)
     say(f"device: {where} ({why})")
     features = choose_network(network, network_file, where, say)
     folders = Folders.from_environment()
-    real = open_pictures(source, side, SourceOptions(data or DataSettings(), folders.prepared, say, progress, {}))
+    real = pictures_at(source, resolution, data or DataSettings(), say, progress)
     if len(real) < 2:
         raise BadInput(f"{source}: one picture has no covariance; expected at least 2, and better thousands")
     disable_reduced_precision()
@@ -71,7 +69,31 @@ def write_reference(
             f"warning: {moments.count:,} pictures for {len(moments.mean)} feature dimensions: their covariance is "
             "singular and distances to it are far too high"
         )
-    about: dict[str, str | int] = {"pictures": moments.count, "resolution": side, "data_digest": real.digest}
+    about: dict[str, str | int] = {"pictures": moments.count, "resolution": real.resolution, "data_digest": real.digest}
     about |= {"network": features.name, "network_digest": features.digest, "resizer": features.resizer}
     write_moments(file, moments, about)
     return moments.count
+
+
+def pictures_at(
+    source: Path, resolution: int | None, data: DataSettings, say: Say, progress: Progress | None
+) -> PictureSet:
+    """Open real pictures that no run says the resolution of.
+
+    Args:
+        resolution: side to which pictures are brought; None: they are a prepared set, and have one.
+        data: how they are brought to it.
+
+    Raises:
+        BadInput: no such pictures, or the side is missing.
+    """
+    side = _side(source, resolution)
+    return open_pictures(source, side, SourceOptions(data, Folders.from_environment().prepared, say, progress, {}))
+
+
+def _side(source: Path, resolution: int | None) -> int:
+    if resolution is not None:
+        return resolution
+    if not is_prepared(source):
+        raise BadInput("--resolution is missing: the side in pixels of the generated pictures that will be compared")
+    return open_prepared(source).resolution

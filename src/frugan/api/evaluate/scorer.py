@@ -1,6 +1,6 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -27,10 +27,12 @@ from frugan.metrics.scores import (
     SUBSET_SIZE,
     Moments,
     Provenance,
+    clip_distance,
     frechet_distance,
     kernel_distance,
     precision_recall,
 )
+from frugan.metrics.vision_transformers import CLIP
 from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
@@ -38,7 +40,7 @@ if TYPE_CHECKING:  # one process needs no torch.distributed
 
 WITHOUT_PICTURES = ("fid", "is")
 """Metrics that moments of real pictures are enough for."""
-NEED_ROWS = frozenset(("kid", "pr", "intra-fid"))
+NEED_ROWS = frozenset(("kid", "pr", "intra-fid", "cmmd"))
 """Metrics that compare features one by one, and not their moments alone."""
 UNSEEN_BY_THE_DEMO = "unseen by the demo"
 """What `evaluate` calls the half of the digits that its own network was not fitted to."""
@@ -54,8 +56,8 @@ class EvaluationOptions:
     # has no class probabilities
     metrics: tuple[str, ...] | None = None
     samples: int = 50_000  # pictures to generate
-    network: str = "inception"  # of features: "inception", "digits", a TorchScript file, or "module:callable"
-    network_file: Path | None = None  # of the Inception network's weights
+    network: str = "inception"  # of features, as --network names it
+    network_file: Path | None = None  # of that network's weights
     draw: DrawRequest = field(default_factory=DrawRequest)  # which pictures, and by which statistics
     ema: bool = True  # score the averaged networks; False: those that are trained
     split: str = "all"  # what the real pictures are, for the provenance
@@ -70,6 +72,17 @@ def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], reci
     Raises:
         BadInput: an unknown metric or none, too few samples, or a request that does not go with the recipe.
     """
+    check_metrics(options)
+    for draw in asked:
+        check_draw(draw, recipe)
+
+
+def check_metrics(options: EvaluationOptions) -> None:
+    """Refuse metrics and counts that make no sense.
+
+    Raises:
+        BadInput: an unknown metric or none, or too few samples.
+    """
     for name in options.metrics or ():
         if name not in METRICS:
             raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
@@ -77,15 +90,13 @@ def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], reci
         raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
     if options.samples < 10:
         raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")
-    for draw in asked:
-        check_draw(draw, recipe)
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """What was found."""
 
-    # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid"
+    # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid", "cmmd"
     scores: Mapping[str, float]
     provenance: Provenance  # what they were measured with
     # class name -> Fréchet distance within it; empty if not asked for
@@ -124,8 +135,7 @@ class Scorer:
         """What is measured.
 
         Raises:
-            BadInput: an inception score is asked for by a network without class probabilities, or what needs real
-                pictures where there are none.
+            BadInput: as `measurable`, or what needs real pictures is asked for where there are none.
         """
         asked = self.options.metrics
         wanted = USUAL_METRICS if asked is None else asked
@@ -138,15 +148,7 @@ class Scorer:
             if without:
                 self.say(f"no {why}; --data PICTURES adds it")
             wanted = tuple(name for name in wanted if name in WITHOUT_PICTURES)
-        if "is" not in wanted:
-            return wanted
-        if features_of(self.network, self.recipe).logits is not None:
-            return wanted
-        why = f"feature network {self.network.name} gives no class probabilities, which the inception score needs"
-        if asked is not None:
-            raise BadInput(f"{why}: leave `is` out of the metrics")
-        self.say(f"no inception score: {why}")
-        return tuple(name for name in wanted if name != "is")
+        return measurable(wanted, self.network, self.recipe.resolution, self.say, by_name=asked is not None)
 
     def score(
         self,
@@ -192,7 +194,10 @@ class Scorer:
                     "weights or their precision fail there, and a score would say nothing; look at the run's skipped "
                     "steps, and try a checkpoint from before"
                 )
-            scores, by_class = self._scores(drawn, store, reference, warnings)
+            if drawn.features_not_finite:
+                raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
+            names = () if self.pictures is None else self.pictures.class_names
+            scores, by_class = measured(self.metrics, drawn, store, reference, names, warnings)
 
         # Scores without what they were measured with would mean nothing.
         provenance = self._provenance(draw, drawn, reference, device, weights, step, ema=ema)
@@ -241,14 +246,8 @@ class Scorer:
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
         """What to know, before anything is drawn, of scores of this request."""
-        doubts = []
-        dimensions = reference.rows.shape[1]
-        for what, count in (("generated", self.options.samples), ("real", self._real(reference))):
-            if count is not None and count <= dimensions:
-                doubts.append(
-                    f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
-                    "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
-                )
+        counts = {"generated": self.options.samples, "real": self._real(reference)}
+        doubts = list(too_few(counts, reference.rows.shape[1]))
         if self.pictures is not None and self.network.name == "digits" and self.options.split != UNSEEN_BY_THE_DEMO:
             doubts.append(
                 "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
@@ -284,64 +283,113 @@ class Scorer:
             return self.given.pictures
         return reference.moments.count if isinstance(reference.moments, Moments) else None
 
-    def _scores(
-        self, drawn: GatheredFeatures, store: RowStore, reference: Reference, warnings: list[str]
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        scores: dict[str, float] = {}
-        by_class: dict[str, float] = {}
-        if drawn.features_not_finite:
-            raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
-        rows = store.rows() if NEED_ROWS & {*self.metrics} else np.empty((0, 0), np.float32)
-        for metric in self.metrics:
-            if metric == "fid":
-                scores["fid"] = frechet_distance(drawn.moments, reference.moments)
-            elif metric == "is" and drawn.inception is not None:
-                scores["is_mean"], scores["is_std"] = drawn.inception.finish()
-            elif metric == "kid":
-                size = min(SUBSET_SIZE, len(rows), len(reference.rows))
-                if size < SUBSET_SIZE:
-                    warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}: there are no more pictures")
-                scores["kid_mean"], scores["kid_std"] = kernel_distance(rows, reference.rows, subset_size=size)
-            elif metric == "pr":
-                precision, recall = precision_recall(rows, reference.rows)
-                scores["precision"], scores["recall"] = precision, recall
-                both = precision + recall
-                scores["f_score"] = 2 * precision * recall / both if both else 0.0
-            elif metric == "intra-fid":
-                by_class = self._by_class(rows, drawn.labels, reference, warnings)
-                scores["intra_fid"] = float(np.mean(list(by_class.values())))
-        return scores, by_class
 
-    def _by_class(
-        self,
-        rows: "np.ndarray[Any, Any]",
-        labels: "np.ndarray[Any, Any]",
-        reference: Reference,
-        warnings: list[str],
-    ) -> dict[str, float]:
-        """Fréchet distance within each class that has pictures enough on both sides."""
-        assert self.pictures is not None  # else it is not among the metrics
-        distances: dict[str, float] = {}
-        least = len(rows)
-        for number, name in enumerate(self.pictures.class_names):
-            ours, real = rows[labels == number], reference.rows[reference.labels == number]
-            if min(len(ours), len(real)) >= LEAST_PER_CLASS:
-                both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
-                distances[name] = frechet_distance(*both)
-                least = min(least, len(ours), len(real))
-        if not distances:
-            raise BadInput("intra-fid: no class has two pictures on both sides; ask for more --samples")
-        if left_out := len(self.pictures.class_names) - len(distances):
-            warnings.append(f"intra-fid: too few pictures of {left_out} of the classes, which the mean leaves out")
-        if least <= rows.shape[1]:
-            warnings.append(
-                f"intra-fid: down to {least} pictures in a class for {rows.shape[1]} feature dimensions: those "
-                "distances are far too high; compare only scores of the same counts"
+def measurable(
+    wanted: tuple[str, ...], network: FeatureNetwork, side: int, say: Say, *, by_name: bool
+) -> tuple[str, ...]:
+    """Those of the metrics that a feature network can give.
+
+    Args:
+        side: of the pictures in pixels.
+        by_name: whether a person asked for them; else what cannot be measured is left out with a line.
+
+    Raises:
+        BadInput: what was asked for by name cannot be measured.
+    """
+    if "cmmd" in wanted and network.name != CLIP.name:
+        raise BadInput(f"--metrics cmmd: is defined with CLIP's features, not {network.name}'s: --network {CLIP.name}")
+    if "is" not in wanted or features_of(network, side).logits is not None:
+        return wanted
+    why = f"feature network {network.name} gives no class probabilities, which the inception score needs"
+    if by_name:
+        raise BadInput(f"{why}: leave `is` out of the metrics")
+    say(f"no inception score: {why}")
+    return tuple(name for name in wanted if name != "is")
+
+
+def too_few(counts: Mapping[str, int | None], dimensions: int) -> Iterator[str]:
+    """A line for each kind of pictures of which there are too few for a covariance; None: nobody knows how many."""
+    for what, count in counts.items():
+        if count is not None and count <= dimensions:
+            yield (
+                f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
+                "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
             )
-        return distances
 
 
-def features_of(network: FeatureNetwork, recipe: Recipe) -> Features:
+def measured(
+    metrics: Sequence[str],
+    drawn: GatheredFeatures,
+    store: RowStore,
+    reference: Reference,
+    class_names: Sequence[str],
+    warnings: list[str],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Scores by name, and the Fréchet distance within each class if that is among the metrics.
+
+    Args:
+        drawn, store: of the pictures that are scored.
+        reference: of those that they are compared with.
+        class_names: of these.
+        warnings: is added to.
+
+    Raises:
+        BadInput: too few pictures.
+    """
+    scores: dict[str, float] = {}
+    by_class: dict[str, float] = {}
+    rows = store.rows() if NEED_ROWS & {*metrics} else np.empty((0, 0), np.float32)
+    for metric in metrics:
+        if metric == "fid":
+            scores["fid"] = frechet_distance(drawn.moments, reference.moments)
+        elif metric == "is" and drawn.inception is not None:
+            scores["is_mean"], scores["is_std"] = drawn.inception.finish()
+        elif metric == "kid":
+            size = min(SUBSET_SIZE, len(rows), len(reference.rows))
+            if size < SUBSET_SIZE:
+                warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}: there are no more pictures")
+            scores["kid_mean"], scores["kid_std"] = kernel_distance(rows, reference.rows, subset_size=size)
+        elif metric == "pr":
+            precision, recall = precision_recall(rows, reference.rows)
+            scores["precision"], scores["recall"] = precision, recall
+            both = precision + recall
+            scores["f_score"] = 2 * precision * recall / both if both else 0.0
+        elif metric == "intra-fid":
+            by_class = _by_class(rows, drawn.labels, reference, class_names, warnings)
+            scores["intra_fid"] = float(np.mean(list(by_class.values())))
+        elif metric == "cmmd":
+            scores["cmmd"] = clip_distance(rows, reference.rows)
+    return scores, by_class
+
+
+def _by_class(
+    rows: "np.ndarray[Any, Any]",
+    labels: "np.ndarray[Any, Any]",
+    reference: Reference,
+    class_names: Sequence[str],
+    warnings: list[str],
+) -> dict[str, float]:
+    """Fréchet distance within each class that has pictures enough on both sides."""
+    distances: dict[str, float] = {}
+    least = len(rows)
+    for number, name in enumerate(class_names):
+        ours, real = rows[labels == number], reference.rows[reference.labels == number]
+        if min(len(ours), len(real)) >= LEAST_PER_CLASS:
+            both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
+            distances[name] = frechet_distance(*both)
+            least = min(least, len(ours), len(real))
+    if not distances:
+        raise BadInput("intra-fid: no class has two pictures on both sides; ask for more --samples")
+    if left_out := len(class_names) - len(distances):
+        warnings.append(f"intra-fid: too few pictures of {left_out} of the classes, which the mean leaves out")
+    if least <= rows.shape[1]:
+        warnings.append(
+            f"intra-fid: down to {least} pictures in a class for {rows.shape[1]} feature dimensions: those "
+            "distances are far too high; compare only scores of the same counts"
+        )
+    return distances
+
+
+def features_of(network: FeatureNetwork, side: int) -> Features:
     """What a network makes of two blank pictures: how many features it has, and whether it knows classes."""
-    side = recipe.resolution
     return network(torch.zeros(2, 3, side, side, dtype=torch.uint8))

@@ -31,6 +31,7 @@ from frugan.memory.cards import is_spilling
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
 from frugan.recipe.recipe import Recipe
 from frugan.report.signs import CollapseSigns, GradientSigns
+from frugan.wording import score_name
 
 
 def sides_of(event: Mapping[str, Any]) -> dict[str, float]:
@@ -265,7 +266,8 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
     if event.get("event") == "step":
         numbers = _of_a_step(event)
     elif event.get("event") == "metrics":
-        numbers = {f"scores/{name}": value for name, value in event["scores"].items()}
+        network = event.get("provenance", {}).get("network")
+        numbers = {f"scores/{score_name(name, network)}": value for name, value in event["scores"].items()}
     elif event.get("event") == "variety" and event["mean"]:
         numbers = {f"variety/{name}": fmean(event[name].values()) for name in ("mean", "nearest")}
     return {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.evaluate.feature_collector import FeatureCollector
-from frugan.api.evaluate.reference import choose_network
+from frugan.api.evaluate.reference import choose_network, missing_weights
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.sample.requests import DrawRequest
 from frugan.api.train.run import TrainRun
@@ -158,6 +158,7 @@ class TrainingScores:
             statistics=settings.statistics,
             standing_batches=settings.standing_batches,
             standing_size=settings.standing_size,
+            noise=settings.noise,
             micro_batch=min(plan.micro_batch, MOST_WHILE_TRAINING),
         )
         averaged = bool(state.ema.networks)
@@ -178,6 +179,19 @@ class TrainingScores:
 
         with self._network_goes_back():
             FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).draw(None, None)
+
+
+def lacking(run: TrainRun, network: str) -> str | None:
+    """What to say where the weights of a feature network are missing, on any rank: all of them look, and all are told.
+
+    Recipes ask for scores by themselves, so that a training without these weights goes on without scores.
+    """
+    missing = missing_weights(network)
+    if run.ranks.size == 1:
+        return missing
+    ranks = cast("RankGroup", run.ranks)
+    everywhere = zip(ranks.watch.names, ranks.gather(missing), strict=True)
+    return next((f"{name}: {line}" for name, line in everywhere if line is not None), None)
 
 
 def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Module]:

@@ -98,7 +98,7 @@ def stages_of(
 
 
 def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | None:
-    """How the recipe, as it is at present, wants the training scored; None: not at all.
+    """How the recipe, as it is at present, wants the training scored; None: not at all, or the weights are missing.
 
     Raises:
         BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
@@ -108,8 +108,11 @@ def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | N
     if settings.every is None:
         return None
     # Feature networks and what reads them are loaded only for a training that is scored.
-    from frugan.api.train.scores import TrainingScores  # noqa: PLC0415
+    from frugan.api.train.scores import TrainingScores, lacking  # noqa: PLC0415
 
+    if (missing := lacking(run, settings.network)) is not None:
+        run.warn(state.step, f"no scores while training: {missing}; evaluation.every=none leaves out this line")
+        return None
     scores = TrainingScores(run, recipe, state.device)
     best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
     if run.is_first:

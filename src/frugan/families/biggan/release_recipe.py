@@ -286,7 +286,32 @@ def training_values(options: Options) -> dict[str, Any]:
             "snapshot_every": f"{max(1, _number(options, 'save_every'))} steps",
             "keep_checkpoints": max(1, _number(options, "num_save_copies")),
         },
+        "evaluation": _scoring(options),
     }
+
+
+LEAST_SCORED = 10
+"""Pictures that a score is taken of here."""
+
+
+def _scoring(options: Options) -> dict[str, Any]:
+    """Scores as that program takes them while it trains: by torchvision's Inception, of its averaged generator."""
+    if not (every := _number(options, "test_every")):
+        return {}
+    metrics = ["is"] if _flag(options, "no_fid") else ["is", "fid"]
+    by_score = _word(options, "which_best", {"IS": "is_mean", "FID": "fid"})
+    standing, running = _flag(options, "accumulate_stats"), _flag(options, "G_eval_mode")
+    values = {
+        "every": f"{every} steps",
+        "metrics": metrics,
+        "samples": max(LEAST_SCORED, _number(options, "num_inception_images")),
+        "network": "inception-torchvision",
+        "statistics": "standing" if standing else "running" if running else "batch",
+        "best_by": by_score if by_score == "is_mean" or "fid" in metrics else "is_mean",
+        "keep_best": _number(options, "num_best_copies"),
+    }
+    batches = {"standing_batches": max(1, _number(options, "num_standing_accumulations"))} if standing else {}
+    return values | batches
 
 
 def _adam(options: Options, network: str) -> dict[str, Any]:

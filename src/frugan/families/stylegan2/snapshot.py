@@ -420,6 +420,7 @@ def _fine_tuning(resolution: int, group: int | None) -> dict[str, Any]:
         "optimizers": {"D": adam, "G": adam},
         "ema": {"schedule": "half-life", "half_life_images": batch * HALF_LIFE_BATCHES},
         "saving": {"checkpoint_every": "20k images", "snapshot_every": "20k images", "report_every": "4k images"},
+        "evaluation": {"every": "200k images", "samples": 50_000, "noise": "random"},
     }
 
 
