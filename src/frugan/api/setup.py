@@ -148,7 +148,7 @@ def _stages(recipe: Recipe) -> tuple[Stage, ...]:
                 sources=now.sources,
                 name=f"from step {step:,} on" if step else "from the start",
                 begins=step,
-                share=(until - step) / end,
+                share=max(0, min(until, end) - step) / end,
                 objective=now.objective.model_dump_json(),
             )
         )

@@ -113,7 +113,8 @@ class Estimates:
     def _work(self, plan: Plan) -> Work:
         """Of a plan: of nothing saved at its micro-batch, and what each saving adds."""
         work, plain = self._plain_work(plan.micro_batch), self._roughly(self._plan(self._anchors[0]))
-        forwards = self._anchors[0] / plan.micro_batch  # beside the smallest micro-batch's
+        batch = self.space.training.batch
+        forwards = -(-batch // plan.micro_batch) / -(-batch // self._anchors[0])  # beside the smallest's
         if plan.recompute:
             more = self._roughly(self._plan(self._anchors[0], keeping_of(plan))).work - plain.work
             work = work + replace(more, operations=more.operations * forwards)
