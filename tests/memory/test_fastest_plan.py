@@ -1,20 +1,19 @@
-"""No plan that fits by a run of its own is faster than the one that is taken, and what is said of plans not run holds."""
+"""No plan that fits by a run of its own is faster than the one that is taken."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
 
-import frugan
 from contract.made_up import MadeUpFamily
-from frugan.api.plan.plan_recipe import PlanOptions, planner_of
+from frugan.api.plan.plan_recipe import PlanOptions, plan, planner_of
 from frugan.engine.plan import Plan
 from frugan.engine.training import Stage
-from frugan.memory.plan_space import Wishes, savers_of
+from frugan.memory.plan_space import savers_of
 from frugan.memory.prediction import Prediction
 from frugan.memory.search import Choice, Search
+from frugan.memory.work import Work
 from frugan.recipes import built_in
-from memory.formula import MIB, prediction
+from memory.formula import MIB
 from memory.tasks import search, task
 
 BUDGETS = 12
@@ -39,26 +38,24 @@ def _assert_fastest(asked: Search, budget: int, rivals: list[Plan]) -> None:
     taken = asked.within(budget)
     if taken is not None:
         assert taken.prediction.reserved_bytes <= budget
-    for plan in rivals:
-        estimate = asked.estimates.of(plan)
-        faster = taken is None or estimate.seconds < taken.seconds
-        if faster or asked.run(plan).whole_seconds < (1 - TIME) * taken.whole_seconds:  # type: ignore[union-attr]
-            ran = asked.run(plan, budget)
-            assert ran.prediction.reserved_bytes > budget, _said(asked, plan, budget, taken)
+    for rival in rivals:
+        if taken is None or asked.estimates.of(rival).seconds < taken.seconds:
+            ran = asked.run(rival, budget)
+            assert ran.prediction.reserved_bytes > budget, _said(asked, rival, budget, taken)
 
 
-def _said(asked: Search, plan: Plan, budget: int, taken: Choice | None) -> str:
+def _said(asked: Search, rival: Plan, budget: int, taken: Choice | None) -> str:
     batch = asked.space.training.batch
     instead = None if taken is None else (taken.plan.micro_batch, savers_of(taken.plan, batch))
-    return f"{plan.micro_batch} {savers_of(plan, batch)} fits {budget} and is faster than {instead}"
+    return f"{rival.micro_batch} {savers_of(rival, batch)} fits {budget} and is faster than {instead}"
 
 
-def _assert_estimates(asked: Search, plan: Plan) -> None:
+def _assert_estimates(asked: Search, like: Plan) -> None:
     """A run takes no less than was said of it before, and as long."""
     estimates, stage = asked.estimates, asked.estimates.heaviest_stage
-    ran = asked.predict(plan, stage, rough=False)
-    assert estimates.least_bytes(plan) <= ran.live_bytes
-    assert estimates.of(plan).seconds == pytest.approx(asked.card.seconds(ran.work, plan.precision), rel=TIME)
+    ran = asked.predict(like, stage, rough=False)
+    assert estimates.least_bytes(like) <= ran.live_bytes
+    assert estimates.of(like).seconds == pytest.approx(asked.card.seconds(ran.work, like.precision), rel=TIME)
 
 
 def _plans(asked: Search) -> list[Plan]:
@@ -68,13 +65,69 @@ def _plans(asked: Search) -> list[Plan]:
 
 def test_of_the_whole_space_of_a_made_up_family() -> None:
     """By real runs of every plan; the batch of 8 in groups of 2 is added up in 4, 2 and 1 forwards."""
-    asked = search(task(MadeUpFamily(), batch=8, group=2))
+    asked = search(replace(task(MadeUpFamily(), batch=8, group=2), averaged={}))
     plans = _plans(asked)
     assert len(plans) == 24
-    for plan in plans:
-        assert asked.estimates.least_bytes(plan) <= asked.run(plan).prediction.live_bytes
+    for each in plans:
+        assert asked.estimates.least_bytes(each) <= asked.run(each).prediction.live_bytes
     for budget in _budgets(asked):
         _assert_fastest(asked, budget, plans)
+
+
+@dataclass
+class WithGradients:
+    """Takes most in backward, whose gradients are kept where a further forward adds to them, or while all lives."""
+
+    static_mib: int = 120
+    working_mib: int = 30
+    gradients_mib: int = 40
+    sample_mib: int = 8
+
+    def __call__(self, asked: Plan, stage: Stage, *, rough: bool) -> Prediction:
+        adds = asked.micro_batch < 8
+        static = self.static_mib - 80 * asked.optimizer_on_host
+        forward = static + self.sample_mib * asked.micro_batch + self.gradients_mib * (adds and not rough)
+        backward = static + self.working_mib + self.gradients_mib * adds
+        live = max(forward, backward) * MIB
+        parts = {
+            "parameters": 40 * MIB,
+            "optimizer": (static - 40) * MIB,
+            "gradients": self.gradients_mib * MIB * (adds and (backward > forward or not rough)),
+        }
+        parts["saved activations"] = live - sum(parts.values())
+        host = 160 * MIB * asked.optimizer_on_host
+        work = Work(1e12, 1e10, 8000 / asked.micro_batch, host + 1e9 * bool(asked.recompute))
+        place = stage.phases[0].name
+        return Prediction(live, live, f"{place}/block", stage.name, parts, {place: live}, work)
+
+    def ahead(self, jobs: object) -> None:
+        """Formulas need no help."""
+
+
+def test_gradients_that_a_single_forward_does_not_add_up_are_not_counted() -> None:
+    """The whole batch at once takes 184 MiB, one sample at a time 190: it is the fastest, and fits where that does."""
+    asked = search(task(MadeUpFamily(), batch=8, group=1))
+    asked = Search(asked.space, asked.card, WithGradients())
+    for mib, expected in ((183, (8, ("optimizer-on-host",))), (184, (8, ())), (500, (8, ()))):
+        taken = asked.within(mib * MIB)
+        assert taken is not None
+        assert (taken.plan.micro_batch, savers_of(taken.plan, 8)) == expected
+        _assert_fastest(asked, mib * MIB, _plans(asked))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("optimizer", "memory", "peak_gib"), [("rmsprop", "6GiB", 5.37), ("adabelief", "6.5GiB", 6.31)]
+)
+@pytest.mark.parametrize("micro_batch", [None, 8])
+def test_large_faces_on_the_card_that_trained_them(
+    optimizer: str, memory: str, peak_gib: float, micro_batch: int | None
+) -> None:
+    """All eight at once, without savings."""
+    words = [f"optimizers.default.kind={optimizer}"]
+    report = plan("saehd-df-ud-512", memory, words, PlanOptions(card="rtx-2060", micro_batch=micro_batch))
+    assert (report.micro_batch, report.savers, report.rung.extra_time) == (8, (), 0)
+    assert report.peak_bytes / 2**30 == pytest.approx(peak_gib, abs=0.05)
 
 
 @pytest.mark.long
@@ -84,8 +137,8 @@ def test_of_the_whole_space_of_small_recipes(name: str, precision: str) -> None:
     with planner_of(name, [f"training.precision={precision}"], PlanOptions()) as planner:
         asked = planner.search
         plans = _plans(asked)
-        for plan in plans:
-            _assert_estimates(asked, plan)
+        for each in plans:
+            _assert_estimates(asked, each)
         for budget in _budgets(asked):
             _assert_fastest(asked, budget, plans)
 
@@ -106,5 +159,5 @@ def test_of_every_recipe_that_ships(name: str) -> None:
                 if estimates.least_bytes(each.plan) <= NEAR * budget
             ]
             _assert_fastest(asked, budget, rivals)
-            for plan in (*rivals, *(() if taken is None else (taken.plan,))):
-                _assert_estimates(asked, plan)
+            for plan_run in (*rivals, *(() if taken is None else (taken.plan,))):
+                _assert_estimates(asked, plan_run)

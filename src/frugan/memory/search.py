@@ -1,10 +1,10 @@
 """Finds the plan of least predicted time that fits a budget.
 
 A step without data takes seconds, so only a few plans are run. From some of them the time of all others is estimated,
-and the least that each may take. Plans are then run from the fastest on until one fits; left out on the way is only what
-takes more than the budget at least. A plan is taken for what it was predicted to reserve when it was run, and plans are
-compared by times that do not depend on the budget: so no plan that fits is faster, and a larger budget never gets a
-slower one.
+and the least that each may take. Plans are then run from the fastest on until one fits; left out on the way is only
+what takes more than the budget at least. A plan is taken for what it was predicted to reserve when it was run, and
+plans are compared by times that do not depend on the budget: so no plan that fits is faster, and a larger budget never
+gets a slower one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -106,9 +106,7 @@ class Estimates:
     def of(self, plan: Plan) -> Estimate:
         """How long a plan takes, by what those that were run take."""
         work = self._work(plan)
-        return Estimate(
-            plan, self.card.seconds(work, plan.precision), self.card.compared_seconds(work, plan.precision)
-        )
+        return Estimate(plan, self.card.seconds(work, plan.precision), self.card.compared_seconds(work, plan.precision))
 
     def _work(self, plan: Plan) -> Work:
         """Of a plan: of nothing saved at its micro-batch, and what each saving adds."""
@@ -306,6 +304,7 @@ class Choice:
     work: Work  # of an average step of the stage that takes most memory
     seconds: float  # predicted for that, as plans are compared: from the same few runs for all of them
     whole_seconds: float  # predicted for an average step of the whole training
+    busy_share: float  # of that, in which the card works and does not wait for its host
 
 
 @dataclass(frozen=True)
@@ -344,8 +343,11 @@ class Search:
             predictions[stage.name] = self.predict(plan, stage, rough=False)
             worst = worst.worst(predictions[stage.name])
         seconds = {name: self.card.seconds(each.work, plan.precision) for name, each in predictions.items()}
-        whole = sum(stage.share * seconds[stage.name] for stage in stages if stage.name in seconds)
-        return Choice(plan, worst, heaviest.work, self.estimates.of(plan).seconds, whole)
+        busy = {name: self.card.busy_share(each.work, plan.precision) for name, each in predictions.items()}
+        shares = {stage.name: stage.share * seconds[stage.name] for stage in stages if stage.name in seconds}
+        whole = sum(shares.values())
+        busy_share = sum(share * busy[name] for name, share in shares.items()) / whole
+        return Choice(plan, worst, heaviest.work, self.estimates.of(plan).seconds, whole, busy_share)
 
     def within(self, budget_bytes: int) -> Choice | None:
         """The fastest plan whose allocator reserves no more than a budget; None: there is none."""
