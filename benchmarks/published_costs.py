@@ -212,7 +212,7 @@ def _autocast(conversions: Conversions) -> Iterator[None]:
         yield
 
 
-def program_seconds(name: str, training: Training, found: Mapping[str, Any]) -> tuple[float, float]:
+def program_seconds(training: Training, found: Mapping[str, Any]) -> tuple[float, float]:
     """How long the modelled program keeps the card busy, in half precision and in fp32.
 
     Its optimizer updates parameter by parameter in five operations (those of torch's RMSprop without fusing), and under
@@ -229,6 +229,25 @@ def program_seconds(name: str, training: Training, found: Mapping[str, Any]) -> 
         card.seconds(Work(**half["work"]) + update + unscaled + converted, training.precision),
         card.seconds(Work(**full["work"]) + update, _precision("fp32")),
     )
+
+
+def lines_beside_fp32(training: Training, found: Mapping[str, Any]) -> Iterator[str]:
+    """Rows of the second table: half precision beside fp32, as published, of the modelled program, and of ours."""
+    assert training.beside is not None
+    (card, (least, most)), said = next(iter(training.seconds.items())), training.beside
+    theirs, theirs_fp32 = program_seconds(training, found)
+    on, fp32 = named_card(card), _precision("fp32")
+    ours = on.seconds(Work(**found["work"]), training.precision)
+    ours_fp32 = on.seconds(Work(**found["fp32"]["work"]), fp32)
+    busy = f"{least * said.busy[0]:.1f} to {most * said.busy[1]:.1f}"
+    busy_fp32 = " to ".join(f"{each / said.seconds * said.busy_fp32:.1f}" for each in (least, most))
+    yield f"| card busy in half precision, s | {busy} | {theirs:.2f} | {ours:.2f} |"
+    yield f"| card busy in fp32, s | {busy_fp32} | {theirs_fp32:.2f} | {ours_fp32:.2f} |"
+    waiting = theirs / (sum(said.busy) / 2) / (theirs_fp32 / said.busy_fp32)
+    yield f"| time beside fp32 | {said.seconds:.2f} | {waiting:.2f} | {ours / ours_fp32:.2f} |"
+    memory = found["program"]["allocated_bytes"] / found["program_fp32"]["allocated_bytes"]
+    own = found["allocated_bytes"] / found["fp32"]["allocated_bytes"]
+    yield f"| memory beside fp32 | {said.memory:.2f} | {memory:.2f} | {own:.2f} |"
 
 
 def lines(name: str, training: Training, predicted: Mapping[str, Any]) -> Iterator[str]:
@@ -264,6 +283,11 @@ def main() -> None:
     print("|---" * 8 + "|")
     for name in asked if asked and asked != ["all"] else recorded:
         print("\n".join(lines(name, known[name], recorded[name])))
+    for name in asked if asked and asked != ["all"] else recorded:
+        if known[name].beside is not None:
+            print(f"\n| `{name}` | published | its program, modelled | ours |")
+            print("|---" * 4 + "|")
+            print("\n".join(lines_beside_fp32(known[name], recorded[name])))
 
 
 if __name__ == "__main__":

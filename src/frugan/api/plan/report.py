@@ -305,8 +305,8 @@ class PlanReport:
         """What a step and the whole training take, and by what that is known."""
         if self.together is None and not self.ladder:
             waits = 1 - self.choice.busy_share
-            busy = f"the card is busy {self.choice.busy_share:.0%} of the time"
-            busy += f" and waits for its host {waits:.0%}" if waits >= 0.005 else ""
+            busy = f"the card is predicted to be busy {self.choice.busy_share:.0%} of the time"
+            busy += f" and to wait for its host {waits:.0%}" if waits >= 0.005 else ""
             yield f"\na step: {_time(self.step_seconds)}, {self.images_per_second:.3g} images/s; {busy}"
         if self.duration_seconds is not None:
             yield (
@@ -328,7 +328,7 @@ class PlanReport:
         name = f"{generation.name} cards" if generation.rows else f"cards {generation.name}"
         if not generation.rows:
             return f"{speeds}; no training on {name} has been published to compare it with: {around} is a guess"
-        return f"{speeds}; all {generation.rows} published times of {name} lie within {around}"
+        return f"{speeds}; the {generation.rows} published times of {name} lie within {around}"
 
     def _plan_blocks(self) -> Iterator[RenderableType]:
         """Of one plan: the verdict, what it takes, why, and what to do next."""
