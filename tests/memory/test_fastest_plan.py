@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from contract.made_up import MadeUpFamily
-from frugan.api.plan.plan_recipe import PlanOptions, plan, planner_of
+from frugan.api.plan.plan_recipe import PlanOptions, planner_of
+from frugan.api.plan.plan_recipe import plan as make_plan
 from frugan.engine.plan import Plan
 from frugan.engine.training import Stage
 from frugan.memory.plan_space import savers_of
@@ -83,10 +84,10 @@ class WithGradients:
     gradients_mib: int = 40
     sample_mib: int = 8
 
-    def __call__(self, asked: Plan, stage: Stage, *, rough: bool) -> Prediction:
-        adds = asked.micro_batch < 8
-        static = self.static_mib - 80 * asked.optimizer_on_host
-        forward = static + self.sample_mib * asked.micro_batch + self.gradients_mib * (adds and not rough)
+    def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
+        adds = plan.micro_batch < 8
+        static = self.static_mib - 80 * plan.optimizer_on_host
+        forward = static + self.sample_mib * plan.micro_batch + self.gradients_mib * (adds and not rough)
         backward = static + self.working_mib + self.gradients_mib * adds
         live = max(forward, backward) * MIB
         parts = {
@@ -95,8 +96,8 @@ class WithGradients:
             "gradients": self.gradients_mib * MIB * (adds and (backward > forward or not rough)),
         }
         parts["saved activations"] = live - sum(parts.values())
-        host = 160 * MIB * asked.optimizer_on_host
-        work = Work(1e12, 1e10, 8000 / asked.micro_batch, host + 1e9 * bool(asked.recompute))
+        host = 160 * MIB * plan.optimizer_on_host
+        work = Work(1e12, 1e10, 8000 / plan.micro_batch, host + 1e9 * bool(plan.recompute))
         place = stage.phases[0].name
         return Prediction(live, live, f"{place}/block", stage.name, parts, {place: live}, work)
 
@@ -125,7 +126,7 @@ def test_large_faces_on_the_card_that_trained_them(
 ) -> None:
     """All eight at once, without savings."""
     words = [f"optimizers.default.kind={optimizer}"]
-    report = plan("saehd-df-ud-512", memory, words, PlanOptions(card="rtx-2060", micro_batch=micro_batch))
+    report = make_plan("saehd-df-ud-512", memory, words, PlanOptions(card="rtx-2060", micro_batch=micro_batch))
     assert (report.micro_batch, report.savers, report.rung.extra_time) == (8, (), 0)
     assert report.peak_bytes / 2**30 == pytest.approx(peak_gib, abs=0.05)
 
