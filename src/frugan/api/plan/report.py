@@ -378,13 +378,15 @@ class PlanReport:
     def _ladder_blocks(self) -> Iterator[RenderableType]:
         heading = f", {self._part}, {self.precision}: plans from the fastest to the smallest (predicted)"
         yield Text.assemble((self._name, "bold"), heading)
-        table = Table("peak", "micro-batch", "memory savings", "extra compute", "extra time", box=None, pad_edge=False)
+        columns = ["peak", "micro-batch", "memory savings", "extra compute", "extra time"]
+        table = Table(*columns, *(["a step"] if self.timed else []), box=None, pad_edge=False)
         for rung in self.ladder:
             table.add_row(
                 _gib(rung.peak_bytes),
                 *_plan_cells(rung),
                 f"{rung.extra_compute:.0%}",
                 _share(rung.extra_time),
+                *([_time(rung.step_seconds)] if self.timed else []),
             )
         yield table
         for line in self.decisions:
