@@ -72,6 +72,14 @@ def test_a_plan_takes_as_long_as_is_estimated_before_it_is_run() -> None:
         assert ran.seconds == asked.estimates.of(plan).seconds == pytest.approx(took, rel=1e-6)
 
 
+def test_a_share_that_is_a_part_of_a_group_has_a_plan() -> None:
+    of = task(MadeUpFamily(), batch=8, group=4)
+    part = replace(of.shared_by(4, 2), in_parts=True, averaged={"maker": "copy"})
+    chosen = replace(search(part), predict=Formula()).within(1000 * MIB)
+    assert chosen is not None
+    assert savers_of(chosen.plan, 2) == ()
+
+
 def test_no_plan_goes_below_a_group_or_changes_the_batch() -> None:
     sizes = {plan.micro_batch for plan in by_formula().space.wished_plans()}
     assert min(sizes) == 4

@@ -232,8 +232,8 @@ class Estimates:
     @cached_property
     def _anchors(self) -> list[int]:
         """Micro-batches that are run to know all others: the smallest ones that divide the batch."""
-        batch = self.space.training.batch
-        return [size for size in self._all.micro_batches() if batch % size == 0][:ANCHORS]
+        batch, sizes = self.space.training.batch, self._all.micro_batches()
+        return [size for size in sizes if batch % size == 0][:ANCHORS] or sizes[:1]  # it may be a part of one group
 
     def _plan(self, micro_batch: int, keeping: Keeping = "all", *, slices: bool = False) -> Plan:
         """With nothing moved away."""
@@ -375,7 +375,9 @@ class Search:
 
     def _run_ahead(self, plan: Plan, left: Sequence[Estimate], budget_bytes: int, estimates: Estimates) -> None:
         """Run a plan, and beside it the one that would be next."""
-        after = next((each.plan for each in left if estimates.least_bytes(each.plan) <= budget_bytes), plan)
+        # of those of which that is known without a run
+        kept = (each.plan for each in left if _keeps_all(each.plan))
+        after = next((each for each in kept if estimates.least_bytes(each) <= budget_bytes), plan)
         self.predict.ahead([(each, estimates.heaviest_stage, False) for each in (plan, after)])
 
     def least(self) -> Choice:
