@@ -35,8 +35,8 @@ FAULTS = (
     Fault(
         "what is offloaded is copied in no time",
         "memory/search.py",
-        "replace(more, operations=more.operations * forwards)",
-        "replace(more, operations=more.operations * forwards, host_bytes=0)",
+        "replace(more, operations=more.operations * count / most)",
+        "replace(more, operations=more.operations * count / most, host_bytes=0)",
         "memory/test_search.py::test_a_plan_takes_as_long_as_is_estimated_before_it_is_run",
     ),
     Fault(

@@ -68,7 +68,7 @@ def test_a_plan_takes_as_long_as_is_estimated_before_it_is_run() -> None:
         if 64 % plan.micro_batch:
             continue  # the formula knows no forward with fewer samples
         ran = asked.run(plan)
-        took = asked.card.seconds(ran.work, plan.precision)
+        took = asked.estimates.seconds(ran.work, plan)
         assert ran.seconds == asked.estimates.of(plan).seconds == pytest.approx(took, rel=1e-6)
 
 

@@ -48,8 +48,8 @@ class Estimate:
     """How long a plan may take: what plans are compared by, whatever the budget."""
 
     plan: Plan
-    seconds: float  # of a step
-    added_seconds: float  # the same with all parts added up: decides between plans of which a part hides behind another
+    seconds: float  # of a step; no operation starts for nothing, even where the card is busy meanwhile
+    added_seconds: float  # all its parts added up: decides where the host is waited for, so that no copy is free
 
 
 @dataclass(frozen=True)
@@ -106,19 +106,26 @@ class Estimates:
     def of(self, plan: Plan) -> Estimate:
         """How long a plan takes, by what those that were run take."""
         work = self._work(plan)
-        return Estimate(plan, self.card.seconds(work, plan.precision), self.card.compared_seconds(work, plan.precision))
+        return Estimate(plan, self.seconds(work, plan), self.card.compared_seconds(work, plan.precision))
+
+    def seconds(self, work: Work, plan: Plan) -> float:
+        """What work is compared by: of a step, with the start of each operation."""
+        return max(self.card.seconds(work, plan.precision), self.card.compared_seconds(work, plan.precision))
 
     def _work(self, plan: Plan) -> Work:
         """Of a plan: of nothing saved at its micro-batch, and what each saving adds."""
         work, plain = self._plain_work(plan.micro_batch), self._roughly(self._plan(self._anchors[0]))
         batch = self.space.training.batch
-        forwards = -(-batch // plan.micro_batch) / -(-batch // self._anchors[0])  # beside the smallest's
+        count, most = (-(-batch // size) for size in (plan.micro_batch, self._anchors[0]))  # forwards
         if plan.recompute:
             more = self._roughly(self._plan(self._anchors[0], keeping_of(plan))).work - plain.work
-            work = work + replace(more, operations=more.operations * forwards)
+            work = work + replace(more, operations=more.operations * count / most)
         if plan.in_slices:
-            sliced = self.predict(self._plan(self._anchors[0], slices=True), self.heaviest_stage, rough=False)
-            work = work + (sliced.work - self.plain.work) * forwards
+            first = self._plan(self._anchors[0], slices=True)
+            sliced = self.predict(first, self.heaviest_stage, rough=False)
+            more = self._roughly(first).work - plain.work
+            adding = (sliced.work - self.plain.work) - more  # to the gradients of the forwards before
+            work = work + more * (count / most) + adding * ((count - 1) / max(1, most - 1))
         if plan.ema_on_host:
             work = work + Work(host_bytes=self._averages_bytes)
         own = 1 / self.space.training.ranks if plan.shard_optimizer else 1.0  # share of the optimizer state
@@ -251,10 +258,12 @@ class Estimates:
         """Run all that times are estimated from."""
         first, stage = self._anchors[0], self.heaviest_stage
         exact = [self._plan(size) for size in self._anchors]
-        exact += [self._plan(first, slices=True)] if self.space.has_large_layers else []
-        rough = [self._plan(first, keeping) for keeping in self._keepings]
+        sliced = [self._plan(first, slices=True)] if self.space.has_large_layers else []
+        rough = [*(self._plan(first, keeping) for keeping in self._keepings), *sliced]
         rough += [self._optimizer_away] if self.space.on_card else []
-        self.predict.ahead([*((plan, stage, False) for plan in exact), *((plan, stage, True) for plan in rough)])
+        self.predict.ahead(
+            [*((plan, stage, False) for plan in (*exact, *sliced)), *((plan, stage, True) for plan in rough)]
+        )
 
     @cached_property
     def _by_keeping(self) -> Mapping[Keeping, Prediction]:
