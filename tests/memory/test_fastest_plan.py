@@ -116,6 +116,15 @@ def test_gradients_that_a_single_forward_does_not_add_up_are_not_counted() -> No
         _assert_fastest(asked, mib * MIB, _plans(asked))
 
 
+def test_the_least_plan_is_not_one_whose_least_is_known_badly() -> None:
+    """Most lives in backward with one or two samples, so that eight promise no more; they take 200 MiB, and not 110."""
+    asked = search(task(MadeUpFamily(), batch=8, group=1))
+    asked = Search(asked.space, asked.card, WithGradients(sample_mib=20))
+    least = asked.least()
+    every = [asked.run(each).prediction.reserved_bytes for each in _plans(asked)]
+    assert least.prediction.reserved_bytes == min(every)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("optimizer", "memory", "peak_gib"), [("rmsprop", "6GiB", 5.37), ("adabelief", "6.5GiB", 6.31)]

@@ -158,7 +158,7 @@ class Estimates:
             tried: plans that were run; what has fewer samples at once and no less on the card takes no more.
         """
         away = self._moved_bytes(plan)
-        least = self._least_alive_bytes(plan) - away
+        least = SURE * self._alive_bytes(plan, at_least=True) - away
         for other in tried:
             if self._holds_no_less(plan, other.plan):
                 less = max(0.0, away - self._moved_bytes(other.plan))
@@ -166,16 +166,21 @@ class Estimates:
         return least
 
     def likely_bytes(self, plan: Plan) -> float:
-        """What a plan may reserve: what it takes at least, and what the allocator leaves unused in plans like it."""
+        """What a plan may reserve: what such a line says, and what the allocator leaves unused in plans like it."""
         like = self._of_kept(plan)[-1][1]
-        return (self._least_alive_bytes(plan) - self._moved_bytes(plan)) / SURE * like.reserved_bytes / like.live_bytes
+        alive = self._alive_bytes(plan, at_least=False) - self._moved_bytes(plan)
+        return alive * like.reserved_bytes / like.live_bytes
 
-    def _least_alive_bytes(self, plan: Plan) -> float:
-        """What a plan that moves nothing away keeps alive at its peak, at least."""
+    def _alive_bytes(self, plan: Plan, *, at_least: bool) -> float:
+        """What a plan that moves nothing away keeps alive at its peak.
+
+        Args:
+            at_least: whether no gradient counts that may be gone by then.
+        """
         known = self._of_kept(plan)
-        return SURE * max(self._least_alive_in(phase, plan, known) for phase in self.heaviest_stage.phases)
+        return max(self._alive_in(phase, plan, known, at_least=at_least) for phase in self.heaviest_stage.phases)
 
-    def _least_alive_in(self, phase: Phase, plan: Plan, known: Sequence[tuple[int, Prediction]]) -> float:
+    def _alive_in(self, phase: Phase, plan: Plan, known: Sequence[tuple[int, Prediction]], *, at_least: bool) -> float:
         """The same in one phase, by runs of smaller micro-batches that keep what the plan does."""
         group, seen = self.space.training.group, phase.samples(self.space.training.batch)
         asked = min(seen, phase.micro_batch(plan.micro_batch, group))
@@ -195,7 +200,7 @@ class Estimates:
             return alive
         if asked < seen:  # by a run of the first micro-batch alone
             return alive + max(0, whole - there)
-        return alive if size == seen else alive - there
+        return alive if size == seen or not at_least else alive - there
 
     def _holds_no_less(self, plan: Plan, other: Plan) -> bool:
         """Whether a plan is another one with more samples at once, which adds up gradients where the other does."""
@@ -304,6 +309,10 @@ LOWER = 0.93
 """A rung of the ladder takes at most this share of the one before it."""
 
 
+KEPT = 1.1
+"""What a plan takes of what it promised to, at most, to be the smallest: beyond, another may take less."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """A plan that was run."""
@@ -390,13 +399,15 @@ class Search:
         self.predict.ahead([(each, estimates.heaviest_stage, False) for each in (plan, after)])
 
     def least(self) -> Choice:
-        """The plan that promises to take least."""
+        """The plan that promises to take least, and does not take much more."""
         estimates = self._all_estimates
-
-        def promised(each: Estimate) -> tuple[float, float]:
-            return estimates.likely_bytes(each.plan), each.seconds
-
-        return self.run(min(estimates.fastest_first, key=promised).plan)
+        likely = [(estimates.likely_bytes(each.plan), each.plan) for each in estimates.fastest_first]
+        chosen: list[Choice] = []
+        for likely_bytes, plan in sorted(likely, key=lambda one: (one[0], one[1].micro_batch)):
+            chosen.append(self.run(plan))
+            if chosen[-1].prediction.reserved_bytes <= KEPT * likely_bytes:
+                break
+        return min(chosen, key=lambda choice: choice.prediction.reserved_bytes)
 
     def least_bytes(self, like: Stage) -> int:
         """About what the smallest plan reserves in the stage that is called like another: every saving at once."""
