@@ -10,14 +10,22 @@ for, or all that are recorded so far; `all` runs those that are not. Published f
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import DTYPES, Precision
+from frugan.engine.training import Training as Described
+from frugan.families.saehd import networks as faces
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import predict
 from frugan.memory.work import Work
@@ -41,6 +49,17 @@ class Training:
     gib: float | None  # highest memory allocated on a card, as published; None: not told
     seconds: Mapping[str, tuple[float, float]]  # card -> least and most seconds published
     steps: float  # that those seconds hold
+    beside: "BesideFp32 | None" = None  # what the same authors say of half precision beside fp32; None: nothing
+
+
+@dataclass(frozen=True)
+class BesideFp32:
+    """What half precision took on a card, as a share of what fp32 took at an equal batch."""
+
+    seconds: float  # of its time
+    memory: float  # of its memory
+    busy: tuple[float, float]  # share of the time that the card was busy in half precision, least and most
+    busy_fp32: float  # and in fp32
 
 
 def trainings() -> dict[str, Training]:
@@ -50,7 +69,10 @@ def trainings() -> dict[str, Training]:
         seconds = {card: (least, most) for card, (least, most) in row["seconds"].items()}
         recipe = load_recipe(row["recipe"], row["fields"])
         precision = _precision(row["precision"])
-        known[name] = Training(recipe, row["micro_batch"], precision, row["recompute"], None, seconds, 1)
+        beside = None
+        if (shares := row.get("half_beside_fp32")) is not None:
+            beside = BesideFp32(shares["seconds"], shares["memory"], tuple(shares["busy"]), shares["busy_fp32"])
+        known[name] = Training(recipe, row["micro_batch"], precision, row["recompute"], None, seconds, 1, beside)
     return known
 
 
@@ -95,10 +117,23 @@ def _stylegan2(row: Mapping[str, Any]) -> Training:
 def run(training: Training) -> dict[str, Any]:
     """One card's share of a step without data: memory and counts of work."""
     begun = time.perf_counter()
+    found = _predicted(training, training.precision)
+    if training.beside is not None:
+        fp32 = _precision("fp32")
+        found["fp32"] = _predicted(training, fp32)
+        with _written_plainly():
+            found["program_fp32"] = _predicted(training, fp32)
+            with _autocast(conversions := Conversions()):
+                found["program"] = _predicted(training, fp32)
+        found["program"]["converted_bytes"] = conversions.bytes_moved
+    return found | {"ran_seconds": round(time.perf_counter() - begun)}
+
+
+def _predicted(training: Training, precision: Precision) -> dict[str, Any]:
     # Sheets are made in small batches there: never the peak.
-    described = replace(training_of(training.recipe), make_grids=None)
+    described: Described = replace(training_of(training.recipe), make_grids=None)
     blocks = described.recomputable(described.build("meta")) if training.recompute else {}
-    plan = Plan(training.micro_batch, training.precision, blocks)
+    plan = Plan(training.micro_batch, precision, blocks)
     prediction = predict(described, plan, "card", described.stages[0])
     return {
         "allocated_bytes": prediction.live_bytes,
@@ -107,8 +142,112 @@ def run(training: Training) -> dict[str, Any]:
         "by_phase": prediction.by_phase,
         "categories": prediction.categories,
         "work": asdict(prediction.work),
-        "ran_seconds": round(time.perf_counter() - begun),
     }
+
+
+# The program of the face model's owner, as far as it is known: torch, operation by operation, in fp32 or under
+# autocast, without channels-last.
+
+
+@contextmanager
+def _written_plainly() -> Iterator[None]:
+    """Activations make new tensors, as they are usually written, and do not work in place."""
+
+    def spread(x: Tensor, slope: float) -> Tensor:
+        return faces.depth_to_space(F.leaky_relu(x, slope))
+
+    def activate(self: faces.Activation, x: Tensor) -> Tensor:
+        return F.leaky_relu(x, self.slope)
+
+    with (
+        mock.patch.object(faces, "spread_leaky_relu", spread),
+        mock.patch.object(faces.Activation, "forward", activate),
+    ):
+        yield
+
+
+@dataclass
+class Conversions:
+    """Of tensors that are not channels-last: half-precision kernels have what they read turned round, and the result.
+
+    Attributes:
+        bytes_moved: by them.
+    """
+
+    bytes_moved: int = 0
+
+    def watch(self, x: Tensor, out: Tensor) -> None:
+        """A convolution, and its backward pass, which has both gradients made from one of the result."""
+        self.bytes_moved += 2 * (x.nbytes + out.nbytes)
+        if out.requires_grad:
+            out.register_hook(lambda gradient: self._add(2 * (2 * x.nbytes + gradient.nbytes)))
+
+    def _add(self, size_bytes: int) -> None:
+        self.bytes_moved += size_bytes
+
+
+@contextmanager
+def _autocast(conversions: Conversions) -> Iterator[None]:
+    """Convolutions and products cast what they are given to half precision, and give that; all else stays as it is.
+
+    Done by hand, because torch's own autocast leaves tensors without data alone.
+    """
+
+    def cast(value: Any) -> Any:
+        return value.to(torch.bfloat16) if isinstance(value, Tensor) and value.dtype == torch.float32 else value
+
+    def casting(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            x = cast(x)
+            out = function(x, *map(cast, args), **{name: cast(value) for name, value in kwargs.items()})
+            if x.ndim == 4:
+                conversions.watch(x, out)
+            return out
+
+        return call
+
+    with ExitStack() as stack:
+        for name in ("conv2d", "conv_transpose2d", "linear"):
+            stack.enter_context(mock.patch.object(F, name, casting(getattr(F, name))))
+        yield
+
+
+def program_seconds(training: Training, found: Mapping[str, Any]) -> tuple[float, float]:
+    """How long the modelled program keeps the card busy, in half precision and in fp32.
+
+    Its optimizer updates parameter by parameter in five operations (those of torch's RMSprop without fusing), and under
+    autocast its gradients are unscaled before.
+    """
+    parameters = [p for network in training_of(training.recipe).build("meta").values() for p in network.parameters()]
+    size_bytes = sum(4 * p.numel() for p in parameters)
+    update = Work(bytes_moved=13 * size_bytes, operations=5 * len(parameters))
+    unscaled = Work(bytes_moved=2 * size_bytes, operations=1)
+    half, full = found["program"], found["program_fp32"]
+    converted = Work(bytes_moved=half["converted_bytes"])
+    card = named_card(next(iter(training.seconds)))
+    return (
+        card.seconds(Work(**half["work"]) + update + unscaled + converted, training.precision),
+        card.seconds(Work(**full["work"]) + update, _precision("fp32")),
+    )
+
+
+def lines_beside_fp32(training: Training, found: Mapping[str, Any]) -> Iterator[str]:
+    """Rows of the second table: half precision beside fp32, as published, of the modelled program, and of ours."""
+    assert training.beside is not None
+    (card, (least, most)), said = next(iter(training.seconds.items())), training.beside
+    theirs, theirs_fp32 = program_seconds(training, found)
+    on, fp32 = named_card(card), _precision("fp32")
+    ours = on.seconds(Work(**found["work"]), training.precision)
+    ours_fp32 = on.seconds(Work(**found["fp32"]["work"]), fp32)
+    busy = f"{least * said.busy[0]:.1f} to {most * said.busy[1]:.1f}"
+    busy_fp32 = " to ".join(f"{each / said.seconds * said.busy_fp32:.1f}" for each in (least, most))
+    yield f"| card busy in half precision, s | {busy} | {theirs:.2f} | {ours:.2f} |"
+    yield f"| card busy in fp32, s | {busy_fp32} | {theirs_fp32:.2f} | {ours_fp32:.2f} |"
+    waiting = theirs / (sum(said.busy) / 2) / (theirs_fp32 / said.busy_fp32)
+    yield f"| time beside fp32 | {said.seconds:.2f} | {waiting:.2f} | {ours / ours_fp32:.2f} |"
+    memory = found["program"]["allocated_bytes"] / found["program_fp32"]["allocated_bytes"]
+    own = found["allocated_bytes"] / found["fp32"]["allocated_bytes"]
+    yield f"| memory beside fp32 | {said.memory:.2f} | {memory:.2f} | {own:.2f} |"
 
 
 def lines(name: str, training: Training, predicted: Mapping[str, Any]) -> Iterator[str]:
@@ -144,6 +283,11 @@ def main() -> None:
     print("|---" * 8 + "|")
     for name in asked if asked and asked != ["all"] else recorded:
         print("\n".join(lines(name, known[name], recorded[name])))
+    for name in asked if asked and asked != ["all"] else recorded:
+        if known[name].beside is not None:
+            print(f"\n| `{name}` | published | its program, modelled | ours |")
+            print("|---" * 4 + "|")
+            print("\n".join(lines_beside_fp32(known[name], recorded[name])))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from frugan.engine.ranks.joining import joined
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.streams import Streams
-from frugan.memory.cards import TIME_ERROR, Link, named_card, seconds_between, sums_of
+from frugan.memory.cards import Link, named_card, seconds_between, sums_of
 from frugan.memory.prediction import BlankPictures, predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
@@ -159,7 +159,7 @@ def main() -> None:
             "card": asked.card,
             "bytes_per_second": asked.gigabytes_per_second * 1e9,
             "latency_seconds": asked.microseconds * 1e-6,
-            "time_error": TIME_ERROR,
+            "time_range": list(named_card(asked.card).times),
             "recipes": {
                 name: predicted(name, asked.card, Link(asked.gigabytes_per_second * 1e9, asked.microseconds * 1e-6))
                 for name in PREDICTED

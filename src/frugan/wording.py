@@ -94,6 +94,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
+def between(least_seconds: float, most_seconds: float) -> str:
+    """Two times as one says them: "13 to 29 days", "50 min to 2.1 h"."""
+    least, most = duration(least_seconds), duration(most_seconds)
+    number, unit = least.split()
+    return f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+
 def clock(seconds: float) -> str:
     """A time that runs, at a width that hardly changes: "0:31", "2h 28min", "3d 04h"."""
     minutes, seconds = divmod(round(seconds), 60)

@@ -154,7 +154,7 @@ def test_a_long_training_is_told_what_would_be_shorter(monkeypatch: pytest.Monke
     assert name != "biggan-cifar10-32"
     assert " takes about " in smaller
     assert card.startswith("this one wants a card such as ")
-    assert card.endswith("give or take 30%, by its maker's figures")
+    assert re.search(r": about \S+ \w+ by its maker's figures \(\S+( \w+)? to \S+ \w+\)$", card)
     slow = advice(recipe, "biggan-cifar10-32", plan, 6e6, 125_000, 2 * day)
     assert "smaller" not in slow  # nothing that ships ends in time
     assert "wants a card" in slow

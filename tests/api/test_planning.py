@@ -14,7 +14,7 @@ from api.planners import training_planner
 from frugan.api.plan.plan_recipe import PlanOptions, planner_of
 from frugan.api.plan.planner import Planner
 from frugan.api.plan.predictions import shipped_predictions
-from frugan.api.setup import parameter_counts
+from frugan.api.setup import parameter_counts, training_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.checkpoint import newest_whole
@@ -121,6 +121,44 @@ def test_without_a_budget_there_is_a_ladder(small: str) -> None:
 def test_budgets_that_are_none(memory: str, message: str, small: str) -> None:
     with pytest.raises(BadInput, match=message):
         frugan.plan(small, memory)
+
+
+@pytest.mark.parametrize(
+    ("duration", "begins", "shares"),
+    [
+        ("30k steps", [0], [1.0]),
+        ("500k steps", [0], [1.0]),
+        ("600k steps", [0, 500_000], [5 / 6, 1 / 6]),
+        ("1M steps", [0, 500_000, 700_000], [0.5, 0.2, 0.3]),
+        ("6h", [0, 500_000, 700_000], [5 / 14, 2 / 14, 7 / 14]),  # nobody knows how many steps that is
+    ],
+)
+def test_stages_that_begin_after_the_end_are_left_out(duration: str, begins: list[int], shares: list[float]) -> None:
+    training = training_of(load_recipe("saehd-df-ud-512", [f"training.duration={duration}"]))
+    assert [stage.begins for stage in training.distinct_stages] == begins
+    assert [stage.share for stage in training.distinct_stages] == pytest.approx(shares)
+    assert len(training.stages) == 3  # a run that goes on for longer comes to them
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_what_is_said_of_a_plan_is_what_was_found(small: str) -> None:
+    """Of a saving why it is there, of recomputing only where there is a choice, and times for one card as for many."""
+    avoid = ("recompute", "keep-products", "ema-on-host")
+    options = frugan.PlanOptions(card="rtx-2060", avoid=avoid, micro_batch=8)
+    roomy, tight = (frugan.plan(small, size, options=options) for size in ("6GiB", "960MiB"))
+    assert not roomy.savers or roomy.savers == ("micro-batch",)
+    assert "optimizer-on-host" in tight.savers
+    said = [line for line in tight.decisions if line.startswith("optimizer-on-host: ")]
+    assert said == [
+        "optimizer-on-host: every faster plan takes more than there is; avoid it with --avoid optimizer-on-host"
+    ]
+    assert not [line for line in (*roomy.decisions, *tight.decisions) if line.startswith("recompute: ")]
+    assert roomy.as_json()["images_per_second"] == pytest.approx(roomy.batch / roomy.step_seconds)
+    assert roomy.as_json()["time_range"] == [0.8, 1.8]
+    text = "\n".join(str(block) for block in roomy.blocks(0.5))
+    assert " images/s; the card is predicted to be busy " in text
+    assert "the 2 published times of Turing cards lie within 0.8 to 1.8 times that" in text
+    assert "price: about " in text
 
 
 @pytest.mark.usefixtures("by_formula")

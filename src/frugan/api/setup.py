@@ -135,7 +135,7 @@ def _stages(recipe: Recipe) -> tuple[Stage, ...]:
     begins = [0, *recipe.stage_steps()]
     length = recipe.training.duration.known_steps(recipe.training.batch)
     # Where nobody knows its end, the last stage counts as much as all before it.
-    end = max(begins[-1] + 1, 2 * begins[-1] if length is None else length)
+    end = max(1, 2 * begins[-1]) if length is None else length
     stages: list[Stage] = []
     for step, until in zip(begins, [*begins[1:], end], strict=True):
         now = recipe.at_step(step)
@@ -148,7 +148,7 @@ def _stages(recipe: Recipe) -> tuple[Stage, ...]:
                 sources=now.sources,
                 name=f"from step {step:,} on" if step else "from the start",
                 begins=step,
-                share=(until - step) / end,
+                share=max(0, min(until, end) - step) / end,
                 objective=now.objective.model_dump_json(),
             )
         )

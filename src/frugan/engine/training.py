@@ -40,7 +40,7 @@ class Stage:
     sources: Mapping[str, SourceSpec] = field(default_factory=dict)  # what its data sources give
     name: str = "from the start"  # for people: "from step 700,000 on"
     begins: int = 0  # its first step
-    share: float = 1.0  # of all steps of the training
+    share: float = 1.0  # of all steps of the training; 0: it would begin after the end
     # what its phases were made of; stages of one differ in settings alone, and take the same memory
     objective: str = ""
 
@@ -142,9 +142,14 @@ class Training:
 
     @cached_property
     def distinct_stages(self) -> tuple[Stage, ...]:
-        """The stages, but for those that differ in optimizer settings alone: they take the same memory."""
+        """The stages that training comes to, but for those that differ in optimizer settings alone.
+
+        These take the same memory.
+        """
         distinct: dict[str, Stage] = {}
         for stage in self.stages:
+            if stage.share <= 0:  # it would begin after the end
+                continue
             before = distinct.get(stage.objective)
             distinct[stage.objective] = stage if before is None else replace(before, share=before.share + stage.share)
         return tuple(distinct.values())

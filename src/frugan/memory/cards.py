@@ -20,30 +20,58 @@ from frugan.errors import BadInput
 from frugan.memory.work import Work
 from frugan.wording import GIB, MIB, show_size
 
-REACHED = 0.5
-"""Share of the published peak of half-precision units that training is guessed to reach."""
-REACHED_FP32 = 0.7
-"""Share of the published fp32 peak: fewer products at once are easier to feed. With half of it BigGAN on V100s was
-predicted to take a third longer than it did."""
 REACHED_TRAFFIC = 0.75
 """Share of a published memory bandwidth."""
 HOST_BYTES_PER_S = 10e9
 """Guess for pinned memory over PCI Express 3.0 with 16 lanes."""
 SECONDS_PER_KERNEL = 6e-6
 """Guess for starting one kernel from Python, and nothing besides."""
-SECONDS_PER_OPERATION = {"of Ampere's time": 28e-6, "older": 48e-6}
-"""Guess for one operation of a step, on the computers that cards stand in: what Python and autograd do around a kernel
-takes several times as long as starting it. Fitted to published steps that are too small for their cards: 27 to 28 µs on
-hosts of A100s, 42 to 56 on hosts of V100s (benchmarks/results/tracker-on-original.json)."""
-AMPERE = (8, 0)
 TIME_ERROR = 0.3
-"""Share by which a predicted time may be off, from published figures beside predicted ones (docs/memory.md, "Published
-figures")."""
+"""Share by which a time may be off that is predicted from what was measured on the very card."""
 CONTEXT_BYTES = 450 * MIB
 """Guess for a CUDA context with the libraries that torch loads."""
 WORKSPACE_BYTES = 320 * MIB
 """Guess for what cuDNN and cuBLAS take from torch's allocator for themselves: published trainings show 250 to 340 MiB
 more than what lives where their peak lies in a strided convolution in half precision."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What training reaches on cards of one generation, from published trainings beside predicted ones.
+
+    The record is benchmarks/results/published-costs.json; docs/memory.md, "Published figures", has it as a table.
+    """
+
+    name: str  # for people
+    since: tuple[int, int]  # compute capability with which it begins
+    # fp32, half: share that is reached of the published peaks; fewer products at once are easier to feed
+    fp32: float
+    half: float
+    # one operation of a step on the computers that such cards stand in: what Python and autograd do around a kernel
+    # takes several times as long as starting it
+    seconds_per_operation: float
+    # least and most that a step takes beside what is predicted: every published row lies between, and where there are
+    # few rows, or none, there is room besides
+    least: float
+    most: float
+    rows: int  # published times
+
+
+GENERATIONS = (
+    Generation("before Volta", (0, 0), 0.7, 0.5, 48e-6, 0.7, 2.2, rows=0),
+    # 42 to 56 µs an operation where a step is too small for its card (benchmarks/results/tracker-on-original.json);
+    # with half of the fp32 peak BigGAN was predicted to take a third longer than it did
+    Generation("Volta", (7, 0), 0.7, 0.5, 48e-6, 0.95, 1.95, rows=23),
+    # fitted to the model of one program: see `benchmarks/published_costs.py faces-512-1`
+    Generation("Turing", (7, 5), 0.95, 0.43, 48e-6, 0.8, 1.8, rows=2),
+    Generation("Ampere", (8, 0), 0.7, 0.5, 28e-6, 0.95, 1.7, rows=14),  # 27 to 28 µs an operation
+    Generation("after Ampere", (8, 9), 0.7, 0.5, 28e-6, 0.7, 2.2, rows=0),
+)
+
+
+def generation_of(capability: tuple[int, int]) -> Generation:
+    """The generation of cards of a compute capability."""
+    return next(each for each in reversed(GENERATIONS) if each.since <= capability)
 
 
 @dataclass(frozen=True)
@@ -57,7 +85,7 @@ class Card:
     host_bytes_per_s: float = HOST_BYTES_PER_S  # between it and the host
     seconds_per_kernel: float = SECONDS_PER_KERNEL  # that starting one takes
     # that one of a step takes the host, with its parts in Python and in autograd
-    seconds_per_operation: float = SECONDS_PER_OPERATION["older"]
+    seconds_per_operation: float = GENERATIONS[0].seconds_per_operation
     context_bytes: int = CONTEXT_BYTES  # held outside torch's allocator
     workspace_bytes: int = WORKSPACE_BYTES  # that libraries take from torch's allocator
     source: Literal["measured", "guess"] = "guess"  # whether this was measured on the card, or is a guess
@@ -81,6 +109,18 @@ class Card:
         """
         busy, host = self._busy_seconds(work, precision), work.operations * self.seconds_per_operation
         return max(busy, host) if self.queued else busy + host
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """Least and most that a step takes beside what is predicted."""
+        if self.capability is None:
+            return min(each.least for each in GENERATIONS), max(each.most for each in GENERATIONS)
+        generation = generation_of(self.capability)
+        return generation.least, generation.most
+
+    def busy_share(self, work: Work, precision: Precision) -> float:
+        """Share of the time that the card works, and does not wait for its host."""
+        return self._busy_seconds(work, precision) / self.seconds(work, precision)
 
     def compared_seconds(self, work: Work, precision: Precision) -> float:
         """What plans are compared by: all parts added up, so that none is free because it hides behind another."""
@@ -114,14 +154,15 @@ class Published:
 
     def card(self, name: str) -> Card:
         """What is guessed from them."""
-        full = REACHED_FP32 * self.fp32 * 1e12 / 2
-        half = max(full, REACHED * self.half * 1e12 / 2)  # without units for it, products of halves are made in fp32
+        reached = generation_of(self.capability)
+        full = reached.fp32 * self.fp32 * 1e12 / 2
+        half = max(full, reached.half * self.half * 1e12 / 2)  # without units, products of halves are made in fp32
         return Card(
             name=name,
             memory_bytes=self.gib * GIB,
             macs_per_s={"fp32": full, "fp16": half, "bf16": half if card_has_bf16_units(self.capability) else full},
             bytes_per_s=REACHED_TRAFFIC * self.gb_per_s * 1e9,
-            seconds_per_operation=SECONDS_PER_OPERATION["of Ampere's time" if self.capability >= AMPERE else "older"],
+            seconds_per_operation=reached.seconds_per_operation,
             capability=self.capability,
         )
 

@@ -1,30 +1,32 @@
 """Finds the plan of least predicted time that fits a budget.
 
-A step without data takes seconds, so only a few plans are run: some to estimate all others from, then those that the
-estimates promise, from the fastest on, until one fits. What is run does not depend on the budget, and a plan is taken
-only for what it was predicted to reserve when it was run: so a larger budget never gets a slower plan.
+A step without data takes seconds, so only a few plans are run. From some of them the time of all others is estimated,
+and the least that each may take. Plans are then run from the fastest on until one fits; left out on the way is only
+what takes more than the budget at least. A plan is taken for what it was predicted to reserve when it was run, and
+plans are compared by times that do not depend on the budget: so no plan that fits is faster, and a larger budget never
+gets a slower one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
+from frugan.contract.phase import Phase
 from frugan.engine.compiled_phases import refused
 from frugan.engine.plan import Plan
 from frugan.engine.training import Stage
 from frugan.errors import BadInput
 from frugan.memory.cards import Card
-from frugan.memory.plan_space import KEEPINGS, Keeping, PlanSpace, Wishes, keeping_of
+from frugan.memory.plan_space import Keeping, PlanSpace, Wishes, keeping_of
 from frugan.memory.prediction import Prediction
 from frugan.memory.work import Work
 
-STATIC = ("parameters", "working weights", "gradients", "optimizer", "averages")
-"""What does not grow with the micro-batch."""
-
-
-LEAST_OFFLOADED = 0.1
-"""Share of the peak from which on sending what recomputed blocks are given to the host is worth a run."""
+SURE = 0.99
+"""Share of what lives by a line through smaller micro-batches that counts as the least: allocators round sizes up, so
+that what lives grows by steps."""
+ANCHORS = 3
+"""Micro-batches that are run to know all others: those of one group or one sample work a little differently."""
 
 
 class Predict(Protocol):
@@ -43,11 +45,11 @@ class Predict(Protocol):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan may take."""
+    """How long a plan may take: what plans are compared by, whatever the budget."""
 
     plan: Plan
-    reserved_bytes: float  # by the allocator
-    seconds: float  # of a step: what plans are compared by, whatever the budget
+    seconds: float  # of a step; no operation starts for nothing, even where the card is busy meanwhile
+    added_seconds: float  # all its parts added up: decides where the host is waited for, so that no copy is free
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Estimates:
     space: PlanSpace  # the plans
     card: Card  # where they would run
     predict: Predict  # runs a plan without data
+    offload: bool = False  # whether plans are among them that offload what recomputed blocks are given
 
     @cached_property
     def _all(self) -> PlanSpace:
@@ -70,11 +73,7 @@ class Estimates:
 
     def _known(self, plans: Iterable[Plan]) -> list[Plan]:
         """Those whose savings were run."""
-        return [
-            plan
-            for plan in plans
-            if keeping_of(plan) in self._by_keeping and (self._sliced is not None or not plan.in_slices)
-        ]
+        return [plan for plan in plans if keeping_of(plan) in self._by_keeping]
 
     @cached_property
     def heaviest_stage(self) -> Stage:
@@ -82,7 +81,7 @@ class Estimates:
         stages = self.space.training.distinct_stages
         if len(stages) == 1:
             return stages[0]
-        plan = self._smallest
+        plan = self._plan(self._anchors[0])
         self.predict.ahead([(plan, stage, True) for stage in stages])
         return max(stages, key=lambda stage: self.predict(plan, stage, rough=True).reserved_bytes)
 
@@ -90,11 +89,11 @@ class Estimates:
     def plain(self) -> Prediction:
         """What nothing saved takes, at the smallest micro-batch: two of them, in the stage that takes most."""
         self._run_ahead()
-        return self.predict(self._smallest, self.heaviest_stage, rough=False)
+        return self._exactly(self._anchors[0])
 
     @cached_property
     def fastest_first(self) -> Sequence[Estimate]:
-        """Of all plans that are wished for and that torch does not refuse; of equally fast ones the smallest first.
+        """Of all plans that are wished for and that torch does not refuse.
 
         Raises:
             BadInput: there is none.
@@ -102,81 +101,174 @@ class Estimates:
         plans = self._known(self.space.wished_plans())
         if not plans:
             raise BadInput("no plan can use all the memory savings that are asked for: leave some out")
-        estimates = [self.of(plan) for plan in plans]
-        return sorted(estimates, key=lambda each: (each.seconds, each.reserved_bytes))
+        return sorted(map(self.of, plans), key=lambda each: (each.seconds, each.added_seconds))
 
     def of(self, plan: Plan) -> Estimate:
-        """What a plan takes, by what those that were run take."""
-        plain = self._plain_roughly
-        like = self._by_keeping.get(keeping_of(plan)) or self._roughly(self._first(keeping_of(plan)))
-        growth = plan.micro_batch / self._smallest.micro_batch
-        static = sum(like.categories.get(name, 0) for name in STATIC)
-        live = static + (like.live_bytes - static) * growth
-        work = _times(self._work(plan.micro_batch), _ratio(like.work, plain.work))
-        slack = like.reserved_bytes / like.live_bytes
-        if plan.in_slices and self._sliced is not None:
-            live += min(0, self._sliced.live_bytes - plain.live_bytes)
-            slack = min(slack, self._sliced.reserved_bytes / self._sliced.live_bytes)
-            work = work + (self._sliced.work - plain.work) * (1 / growth)
+        """How long a plan takes, by what those that were run take."""
+        work = self._work(plan)
+        return Estimate(plan, self.seconds(work, plan), self.card.compared_seconds(work, plan.precision))
+
+    def seconds(self, work: Work, plan: Plan) -> float:
+        """What work is compared by: of a step, with the start of each operation."""
+        return max(self.card.seconds(work, plan.precision), self.card.compared_seconds(work, plan.precision))
+
+    def _work(self, plan: Plan) -> Work:
+        """Of a plan: of nothing saved at its micro-batch, and what each saving adds."""
+        work, plain = self._plain_work(plan.micro_batch), self._roughly(self._plan(self._anchors[0]))
+        batch = self.space.training.batch
+        count, most = (-(-batch // size) for size in (plan.micro_batch, self._anchors[0]))  # forwards
+        if plan.recompute:
+            more = self._roughly(self._plan(self._anchors[0], keeping_of(plan))).work - plain.work
+            work = work + replace(more, operations=more.operations * count / most)
+        if plan.in_slices:
+            first = self._plan(self._anchors[0], slices=True)
+            sliced = self.predict(first, self.heaviest_stage, rough=False)
+            more = self._roughly(first).work - plain.work
+            adding = (sliced.work - self.plain.work) - more  # to the gradients of the forwards before
+            work = work + more * (count / most) + adding * ((count - 1) / max(1, most - 1))
         if plan.ema_on_host:
-            averages = like.categories.get("averages", 0)
-            live, work = live - averages, work + Work(host_bytes=averages)
-        statistics = float(like.categories.get("optimizer", 0))
-        updates = max(phase.repeats for phase in self.heaviest_stage.phases)
+            work = work + Work(host_bytes=self._averages_bytes)
+        own = 1 / self.space.training.ranks if plan.shard_optimizer else 1.0  # share of the optimizer state
         if plan.shard_optimizer:
-            others = 1 - 1 / self.space.training.ranks
-            work = work + Work(host_bytes=others * updates * sum(self.space.fp32_bytes.values()))
-            live, statistics = live - others * statistics, statistics - others * statistics
+            updates = max(phase.repeats for phase in self.heaviest_stage.phases)
+            work = work + Work(host_bytes=(1 - own) * updates * sum(self.space.fp32_bytes.values()))
         if plan.optimizer_on_host:
-            live, work = live - statistics, work + Work(host_bytes=2 * statistics * updates)
-        return Estimate(plan, live * slack, self.card.compared_seconds(work, plan.precision))
+            work = work + (self._roughly(self._optimizer_away).work - plain.work) * own
+        return work
 
-    def _work(self, micro_batch: int) -> Work:
-        """Of a step with nothing saved: a part for each micro-batch, and one for each sample."""
-        if self._per_micro_batch is None:
-            return self.plain.work
-        fewer = self.space.training.batch / self._smallest.micro_batch - self.space.training.batch / micro_batch
-        return self.plain.work - self._per_micro_batch * fewer
-
-    @cached_property
-    def _per_micro_batch(self) -> Work | None:
-        """What a micro-batch takes beside what its samples take; None: there is only one size."""
-        small, large = self._smallest.micro_batch, self._second.micro_batch
+    def _plain_work(self, micro_batch: int) -> Work:
+        """Of a step with nothing saved: a part for each forward, and one for each sample."""
+        if micro_batch in self._anchors:
+            return self._exactly(micro_batch).work
+        batch = self.space.training.batch
+        small, large = (self._anchors[:1] + self._anchors)[-2:]
+        of_large = self._exactly(large).work
         if small == large:
-            return None
-        a, b = (self.space.training.batch / size for size in (small, large))
-        # Run roughly, no micro-batch adds to the gradients of another; what that takes is the same at every size.
-        adding = (self.plain.work - self._plain_roughly.work) * (1 / (a - 1))
-        of_second = self._roughly(self._second).work + adding * (b - 1)
-        return (self.plain.work - of_second) * (1 / (a - b))
+            return of_large
+        each = (self._exactly(small).work - of_large) * (1 / (batch / small - batch / large))
+        return of_large + each * (-(-batch // micro_batch) - batch / large)
 
-    def _first(self, keeping: Keeping, *, slices: bool = False) -> Plan:
-        """Of the smallest micro-batch, with nothing moved away."""
-        return self._all.plan(self._all.micro_batches()[0], keeping, slices=slices)
+    def least_bytes(self, plan: Plan, tried: Collection["Choice"] = ()) -> float:
+        """What a plan reserves at least.
+
+        What lives at a moment of a step grows in a straight line with the micro-batch, so the peak, the most over all
+        moments, bends upwards only: a line through two smaller micro-batches stays below it.
+
+        Args:
+            tried: plans that were run; what has fewer samples at once and no less on the card takes no more.
+        """
+        away = self._moved_bytes(plan)
+        least = SURE * self._alive_bytes(plan, at_least=True) - away
+        for other in tried:
+            if self._holds_no_less(plan, other.plan):
+                less = max(0.0, away - self._moved_bytes(other.plan))
+                least = max(least, SURE * other.prediction.live_bytes - less)
+        return least
+
+    def likely_bytes(self, plan: Plan) -> float:
+        """What a plan may reserve: what such a line says, and what the allocator leaves unused in plans like it."""
+        like = self._of_kept(plan)[-1][1]
+        alive = self._alive_bytes(plan, at_least=False) - self._moved_bytes(plan)
+        return alive * like.reserved_bytes / like.live_bytes
+
+    def _alive_bytes(self, plan: Plan, *, at_least: bool) -> float:
+        """What a plan that moves nothing away keeps alive at its peak.
+
+        Args:
+            at_least: whether no gradient counts that may be gone by then.
+        """
+        known = self._of_kept(plan)
+        return max(self._alive_in(phase, plan, known, at_least=at_least) for phase in self.heaviest_stage.phases)
+
+    def _alive_in(self, phase: Phase, plan: Plan, known: Sequence[tuple[int, Prediction]], *, at_least: bool) -> float:
+        """The same in one phase, by runs of smaller micro-batches that keep what the plan does."""
+        group, seen = self.space.training.group, phase.samples(self.space.training.batch)
+        asked = min(seen, phase.micro_batch(plan.micro_batch, group))
+        points = {min(seen, phase.micro_batch(size, group)): each for size, each in known}
+        *others, size = sorted(points)
+        like = points[size]
+        alive = float(like.by_phase.get(phase.name, 0))
+        slope = 0.0
+        if others:
+            slope = max(0.0, (alive - points[others[-1]].by_phase.get(phase.name, 0)) / (size - others[-1]))
+        alive += slope * (asked - size)
+        # Gradients that are added up are held longer, and beside a second micro-batch they are whole.
+        whole = sum(self.space.fp32_bytes[name] for name in phase.trainable)
+        is_peak = like.place.split("/")[0] == phase.name
+        there = like.categories.get("gradients", 0) if is_peak else whole
+        if asked < seen and _keeps_all(plan):
+            return alive
+        if asked < seen:  # by a run of the first micro-batch alone
+            return alive + max(0, whole - there)
+        return alive if size == seen or not at_least else alive - there
+
+    def _holds_no_less(self, plan: Plan, other: Plan) -> bool:
+        """Whether a plan is another one with more samples at once, which adds up gradients where the other does."""
+        group, batch = self.space.training.group, self.space.training.batch
+
+        def adds(of: Plan, phase: Phase) -> bool:
+            return phase.micro_batch(of.micro_batch, group) < phase.samples(batch)
+
+        return (
+            plan.micro_batch >= other.micro_batch
+            and keeping_of(plan) == keeping_of(other)
+            and bool(plan.in_slices) == bool(other.in_slices)
+            and all(adds(plan, phase) or not adds(other, phase) for stage in self._stages for phase in stage.phases)
+        )
+
+    @property
+    def _stages(self) -> Sequence[Stage]:
+        return self.space.training.distinct_stages
+
+    def _moved_bytes(self, plan: Plan) -> float:
+        """What a plan keeps elsewhere than on the card, at most."""
+        moved = float(self._averages_bytes) if plan.ema_on_host else 0.0
+        statistics = self.plain.categories.get("optimizer", 0)
+        if plan.optimizer_on_host:
+            return moved + statistics
+        return moved + (statistics * (1 - 1 / self.space.training.ranks) if plan.shard_optimizer else 0.0)
+
+    @property
+    def _averages_bytes(self) -> int:
+        return self.plain.categories.get("averages", 0)
+
+    def _of_kept(self, plan: Plan) -> list[tuple[int, Prediction]]:
+        """Runs of smaller micro-batches that keep what a plan does, smallest first."""
+        if _keeps_all(plan):
+            return [(size, self._exactly(size)) for size in self._anchors if size <= plan.micro_batch]
+        sizes = [size for size in self._anchors[:2] if size <= plan.micro_batch]
+        plans = [self._plan(size, keeping_of(plan), slices=bool(plan.in_slices)) for size in sizes]
+        self.predict.ahead([(each, self.heaviest_stage, True) for each in plans])
+        return [(each.micro_batch, self._roughly(each)) for each in plans]
 
     @cached_property
-    def _smallest(self) -> Plan:
-        """Nothing saved, at the smallest micro-batch."""
-        return self._first("all")
+    def _anchors(self) -> list[int]:
+        """Micro-batches that are run to know all others: the smallest ones that divide the batch."""
+        batch, sizes = self.space.training.batch, self._all.micro_batches()
+        return [size for size in sizes if batch % size == 0][:ANCHORS] or sizes[:1]  # it may be a part of one group
 
-    @cached_property
-    def _second(self) -> Plan:
-        """Nothing saved, at the second smallest micro-batch: shows how work grows."""
-        sizes = self._all.micro_batches()
-        return self._all.plan(sizes[min(1, len(sizes) - 1)], "all")
+    def _plan(self, micro_batch: int, keeping: Keeping = "all", *, slices: bool = False) -> Plan:
+        """With nothing moved away."""
+        return self._all.plan(micro_batch, keeping, slices=slices)
+
+    @property
+    def _optimizer_away(self) -> Plan:
+        return self._all.plan(self._anchors[0], "all", optimizer_away=True)
+
+    @property
+    def _keepings(self) -> Sequence[Keeping]:
+        return [each for each in self.space.keepings if each != "nothing here" or self.offload]
 
     def _run_ahead(self) -> None:
-        """Run all that estimates come from."""
-        rough = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else [self._smallest]
-        rough += [self._first("all", slices=True)] if self.space.has_large_layers else []
-        rough += [self._second]
-        stage = self.heaviest_stage
-        self.predict.ahead([(self._smallest, stage, False), *((plan, stage, True) for plan in rough)])
-
-    @cached_property
-    def _plain_roughly(self) -> Prediction:
-        """Nothing saved, run as the others here are: what they are compared with."""
-        return self._roughly(self._smallest)
+        """Run all that times are estimated from."""
+        first, stage = self._anchors[0], self.heaviest_stage
+        exact = [self._plan(size) for size in self._anchors]
+        sliced = [self._plan(first, slices=True)] if self.space.has_large_layers else []
+        rough = [*(self._plan(first, keeping) for keeping in self._keepings), *sliced]
+        rough += [self._optimizer_away] if self.space.on_card else []
+        self.predict.ahead(
+            [*((plan, stage, False) for plan in (*exact, *sliced)), *((plan, stage, True) for plan in rough)]
+        )
 
     @cached_property
     def _by_keeping(self) -> Mapping[Keeping, Prediction]:
@@ -186,12 +278,10 @@ class Estimates:
             BadInput: torch refuses one that is asked for.
         """
         self._run_ahead()
-        predictions: dict[Keeping, Prediction] = {"all": self._plain_roughly}
-        for keeping in self.space.keepings[1:]:
-            if keeping == "nothing here" and not self._worth_offloading(predictions["nothing"]):
-                continue
+        predictions: dict[Keeping, Prediction] = {}
+        for keeping in self._keepings:
             try:
-                predictions[keeping] = self._roughly(self._first(keeping))
+                predictions[keeping] = self._roughly(self._plan(self._anchors[0], keeping))
             except RuntimeError as error:
                 if keeping != "products":
                     raise
@@ -202,49 +292,25 @@ class Estimates:
                     ) from error
         return predictions
 
-    def _worth_offloading(self, recomputed: Prediction) -> bool:
-        """Whether what recomputed blocks are given is a part of the peak that matters, or offload is asked for."""
-        given = recomputed.categories.get("saved activations", 0)
-        return given >= LEAST_OFFLOADED * recomputed.live_bytes or "offload" in self.space.wishes.use
-
-    @cached_property
-    def _sliced(self) -> Prediction | None:
-        """Large dense layers in slices; None: there are none."""
-        return self._roughly(self._first("all", slices=True)) if self.space.has_large_layers else None
+    def _exactly(self, micro_batch: int) -> Prediction:
+        """Nothing saved, at one of the sizes that are run for all others."""
+        return self.predict(self._plan(micro_batch), self.heaviest_stage, rough=False)
 
     def _roughly(self, plan: Plan) -> Prediction:
-        """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""
-        prediction = self.predict(plan, self.heaviest_stage, rough=True)
-        phase = next(
-            (p for p in self.heaviest_stage.phases if p.name == prediction.place.split("/")[0]),
-            self.heaviest_stage.phases[-1],
-        )
-        training = self.space.training
-        if phase.micro_batch(plan.micro_batch, training.group) >= phase.samples(training.batch):
-            return prediction
-        gradients = prediction.categories.get("gradients", 0)
-        before = max(0, sum(self.space.fp32_bytes[name] for name in phase.trainable) - gradients)
-        return replace(
-            prediction,
-            live_bytes=prediction.live_bytes + before,
-            reserved_bytes=prediction.reserved_bytes + before,
-            unlimited_bytes=prediction.unlimited_bytes + before,
-            categories={**prediction.categories, "gradients": gradients + before},
-        )
+        """One micro-batch of a plan, the first of an update: in half the time."""
+        return self.predict(plan, self.heaviest_stage, rough=True)
 
 
-def _ratio(a: Work, b: Work) -> Work:
-    return Work(*(x / y if y else 1.0 for x, y in zip(astuple(a), astuple(b), strict=True)))
+def _keeps_all(plan: Plan) -> bool:
+    return not plan.recompute and not plan.in_slices
 
 
-def _times(a: Work, factors: Work) -> Work:
-    return Work(*(x * y for x, y in zip(astuple(a), astuple(factors), strict=True)))
-
-
-HOPE = 1.05
-"""Plans are tried up to this multiple of the budget by estimate: an estimate may be too high."""
 LOWER = 0.93
 """A rung of the ladder takes at most this share of the one before it."""
+
+
+KEPT = 1.1
+"""What a plan takes of what it promised to, at most, to be the smallest: beyond, another may take less."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +322,7 @@ class Choice:
     work: Work  # of an average step of the stage that takes most memory
     seconds: float  # predicted for that, as plans are compared: from the same few runs for all of them
     whole_seconds: float  # predicted for an average step of the whole training
+    busy_share: float  # of that, in which the card works and does not wait for its host
 
 
 @dataclass(frozen=True)
@@ -268,8 +335,13 @@ class Search:
 
     @cached_property
     def estimates(self) -> Estimates:
-        """What each plan may take."""
-        return Estimates(self.space, self.card, self.predict)
+        """Of plans that do not offload, unless that is asked for: that costs a run, and is seldom what is needed."""
+        return Estimates(self.space, self.card, self.predict, offload="offload" in self.space.wishes.use)
+
+    @cached_property
+    def _all_estimates(self) -> Estimates:
+        """Of those that offload too."""
+        return replace(self.estimates, offload="nothing here" in self.space.keepings)
 
     def run(self, plan: Plan, most_bytes: int | None = None) -> Choice:
         """Run a plan without data over all stages, from the one that takes most on.
@@ -289,28 +361,53 @@ class Search:
             predictions[stage.name] = self.predict(plan, stage, rough=False)
             worst = worst.worst(predictions[stage.name])
         seconds = {name: self.card.seconds(each.work, plan.precision) for name, each in predictions.items()}
-        whole = sum(stage.share * seconds[stage.name] for stage in stages if stage.name in seconds)
-        return Choice(plan, worst, heaviest.work, self.estimates.of(plan).seconds, whole)
+        busy = {name: self.card.busy_share(each.work, plan.precision) for name, each in predictions.items()}
+        shares = {stage.name: stage.share * seconds[stage.name] for stage in stages if stage.name in seconds}
+        whole = sum(shares.values())
+        busy_share = sum(share * busy[name] for name, share in shares.items()) / whole
+        return Choice(plan, worst, heaviest.work, self.estimates.of(plan).seconds, whole, busy_share)
 
     def within(self, budget_bytes: int) -> Choice | None:
         """The fastest plan whose allocator reserves no more than a budget; None: there is none."""
-        too_large: list[Plan] = []
-        hopeful = [each for each in self.estimates.fastest_first if each.reserved_bytes <= HOPE * budget_bytes]
-        for at, each in enumerate(hopeful):
-            if any(_takes_more(each.plan, other) for other in too_large):
+        choice = self._fastest_within(budget_bytes, self.estimates)
+        # What offloads recomputes too, and is no faster than what only recomputes.
+        recompute = [each.seconds for each in self.estimates.fastest_first if keeping_of(each.plan) == "nothing"]
+        if self._all_estimates.offload and recompute and (choice is None or min(recompute) < choice.seconds):
+            return self._fastest_within(budget_bytes, self._all_estimates)
+        return choice
+
+    def _fastest_within(self, budget_bytes: int, estimates: Estimates) -> Choice | None:
+        """The first plan that fits, from the fastest on: what is not run takes more at least."""
+        tried: list[Choice] = []
+        left = list(estimates.fastest_first)
+        while left:
+            plan = left.pop(0).plan
+            if estimates.least_bytes(plan, tried) > budget_bytes:
                 continue
-            self.predict.ahead([(other.plan, self.estimates.heaviest_stage, False) for other in hopeful[at : at + 2]])
-            choice = self.run(each.plan, budget_bytes)
+            self._run_ahead(plan, left, budget_bytes, estimates)
+            choice = self.run(plan, budget_bytes)
             if choice.prediction.reserved_bytes <= budget_bytes:
                 return choice
-            too_large.append(each.plan)
-        least = self.least()
-        return least if least.prediction.reserved_bytes <= budget_bytes else None
+            tried.append(choice)
+        return None
+
+    def _run_ahead(self, plan: Plan, left: Sequence[Estimate], budget_bytes: int, estimates: Estimates) -> None:
+        """Run a plan, and beside it the one that would be next."""
+        # of those of which that is known without a run
+        kept = (each.plan for each in left if _keeps_all(each.plan))
+        after = next((each for each in kept if estimates.least_bytes(each) <= budget_bytes), plan)
+        self.predict.ahead([(each, estimates.heaviest_stage, False) for each in (plan, after)])
 
     def least(self) -> Choice:
-        """The plan that promises to take least."""
-        smallest = min(self.estimates.fastest_first, key=lambda each: (each.reserved_bytes, each.seconds))
-        return self.run(smallest.plan)
+        """The plan that promises to take least, and does not take much more."""
+        estimates = self._all_estimates
+        likely = [(estimates.likely_bytes(each.plan), each.plan) for each in estimates.fastest_first]
+        chosen: list[Choice] = []
+        for likely_bytes, plan in sorted(likely, key=lambda one: (one[0], one[1].micro_batch)):
+            chosen.append(self.run(plan))
+            if chosen[-1].prediction.reserved_bytes <= KEPT * likely_bytes:
+                break
+        return min(chosen, key=lambda choice: choice.prediction.reserved_bytes)
 
     def least_bytes(self, like: Stage) -> int:
         """About what the smallest plan reserves in the stage that is called like another: every saving at once."""
@@ -334,25 +431,15 @@ class Search:
 
     def ladder(self) -> list[Choice]:
         """Plans from the fastest to the smallest: each takes less than any faster one, by estimate; those are run."""
-        rungs: list[Estimate] = []
-        for each in self.estimates.fastest_first:
-            if not rungs or each.reserved_bytes < LOWER * rungs[-1].reserved_bytes:
-                rungs.append(each)
-        chosen = [self.run(each.plan) for each in rungs]
+        estimates = self._all_estimates
+        rungs: list[tuple[Plan, float]] = []
+        for each in estimates.fastest_first:
+            size = estimates.likely_bytes(each.plan)
+            if not rungs or size < LOWER * rungs[-1][1]:
+                rungs.append((each.plan, size))
+        chosen = [self.run(plan) for plan, _ in rungs]
         falling: list[Choice] = []
         for choice in sorted(chosen, key=lambda c: c.seconds):
             if not falling or choice.prediction.reserved_bytes < falling[-1].prediction.reserved_bytes:
                 falling.append(choice)
         return falling
-
-
-def _takes_more(plan: Plan, other: Plan) -> bool:
-    """Whether a plan is another one with more samples at once, or with more left on the card."""
-    return (
-        plan.micro_batch >= other.micro_batch
-        and keeping_of(plan) == keeping_of(other)
-        and bool(plan.in_slices) == bool(other.in_slices)
-        and plan.ema_on_host <= other.ema_on_host
-        and plan.optimizer_on_host <= other.optimizer_on_host
-        and plan.shard_optimizer <= other.shard_optimizer
-    )

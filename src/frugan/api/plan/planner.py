@@ -8,7 +8,7 @@ from typing import Self
 
 from frugan.api.plan.predictions import predictions_of
 from frugan.api.plan.relatives import smaller_recipes
-from frugan.api.plan.report import PlanReport, Rung, decisions, refusal
+from frugan.api.plan.report import Found, PlanReport, Rung, decisions, refusal
 from frugan.api.progress import Say, quiet
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
@@ -139,7 +139,9 @@ class Planner:
             ladder=tuple(rungs) if ladder else (),
             duration_seconds=recipe.training.duration.seconds(recipe.training.batch, choice.whole_seconds),
         )
-        lines = decisions(report, self.training, self.precision, self.wishes, self._between_bytes)
+        fastest = fitting is not None and fitting.seconds <= search.estimates.fastest_first[0].seconds
+        found = Found(fastest=fastest, has_blocks=search.space.has_blocks)
+        lines = decisions(report, self.training, self.precision, self.wishes, self._between_bytes, found)
         report = replace(report, decisions=tuple(lines))
         if fitting is not None or budget is None or not nearest:
             return report

@@ -14,10 +14,10 @@ from frugan.engine.compiled_phases import refused
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.training import Training
-from frugan.memory.cards import TIME_ERROR, Card, Link, Sum
+from frugan.memory.cards import Card, Link, Sum, generation_of
 from frugan.memory.plan_space import SaverName, Wishes
 from frugan.memory.search import Choice
-from frugan.wording import GIB, duration, show_size, typed_size
+from frugan.wording import GIB, between, duration, show_size, typed_size
 
 COMPILED = (
     "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "
@@ -44,7 +44,7 @@ class Rung:
     host_bytes: int  # most that it keeps in the host's memory: averages, optimizer state, what blocks are given
     extra_compute: float  # multiply-accumulates beyond those without recompute, as a share
     extra_time: float  # predicted time beyond the fastest plan's, as a share
-    step_seconds: float  # predicted, within `frugan.memory.cards.TIME_ERROR`
+    step_seconds: float  # predicted, in the stage that takes most memory; what it may be is `Card.times` of that
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,10 @@ class Together:
             timed: whether the cards' speed is known: times mean nothing without.
         """
         columns = ["cards", "samples on each", "micro-batch", "memory savings", "peak", "of"]
-        table = Table(*columns, *(["computes", "waits"] if timed else []), box=None, pad_edge=False)
+        table = Table(*columns, *(["computes", "waits", "busy"] if timed else []), box=None, pad_edge=False)
         for each in self.shares:
             own, budget = each.report, _gib(each.report.budget_bytes or 0)
+            busy = f"{own.choice.busy_share * each.compute_seconds / self.step_seconds:.0%}"
             row = [
                 f"{each.count} x {own.card.name}",
                 str(own.share),
@@ -162,7 +163,7 @@ class Together:
                 budget if own.fits else f"{budget}: too little",
             ]
             waits = f"{self.idle_share(each.compute_seconds):.1%}"
-            table.add_row(*row, *([_time(each.compute_seconds), waits] if timed else []))
+            table.add_row(*row, *([_time(each.compute_seconds), waits, busy] if timed else []))
         yield ""
         yield table
         sums = ", ".join(f"{each.phase} {_megabytes(each.size_bytes)}" for each in self.sums)
@@ -241,9 +242,14 @@ class PlanReport:
         return self.rung.extra_compute
 
     @property
-    def time_error(self) -> float:
-        """Share by which a predicted time may be off."""
-        return TIME_ERROR
+    def step_seconds(self) -> float:
+        """Of an average step of the whole training, predicted."""
+        return self.choice.whole_seconds if self.together is None else self.together.step_seconds
+
+    @property
+    def images_per_second(self) -> float:
+        """Of all cards together, predicted."""
+        return self.share / self.step_seconds if self.together is None else self.together.images_per_second
 
     def as_json(self) -> dict[str, Any]:
         """For a program to read."""
@@ -265,7 +271,10 @@ class PlanReport:
             "smallest_bytes": None if self.fits else self.peak_bytes,
             "nearest_change": None if self.nearest_change is None else list(self.nearest_change),
             "duration_seconds": self.duration_seconds,
-            "time_error": self.time_error,
+            "average_step_seconds": self.step_seconds,
+            "images_per_second": self.images_per_second,
+            "busy_share": self.choice.busy_share,
+            "time_range": list(self.card.times),
             "together": None if self.together is None else self.together.as_json(),
             "plan": self.choice.plan.as_json(),
         }
@@ -287,15 +296,39 @@ class PlanReport:
         yield from self._ladder_blocks() if self.ladder else self._plan_blocks()
         if self.together is not None:
             yield from self.together.blocks(timed=self.timed)
-        if self.timed and self.duration_seconds is not None:
-            measured = self.card.source == "measured"
-            kind = "this machine's measured speed" if measured else "published peak speeds, an estimate"
-            yield (
-                f"time: about {duration(self.duration_seconds)}, give or take {self.time_error:.0%}, for the whole "
-                f"recipe on {self._cards} (predicted from {kind})"
-            )
+        if self.timed:
+            yield from self._time_blocks()
         if price_per_hour is not None:
-            yield _price_line(self.price(price_per_hour), price_per_hour, self.time_error)
+            yield self._price_line(self.price(price_per_hour), price_per_hour)
+
+    def _time_blocks(self) -> Iterator[RenderableType]:
+        """What a step and the whole training take, and by what that is known."""
+        if self.together is None and not self.ladder:
+            waits = 1 - self.choice.busy_share
+            busy = f"the card is predicted to be busy {self.choice.busy_share:.0%} of the time"
+            busy += f" and to wait for its host {waits:.0%}" if waits >= 0.005 else ""
+            yield f"\na step: {_time(self.step_seconds)}, {self.images_per_second:.3g} images/s; {busy}"
+        if self.duration_seconds is not None:
+            yield (
+                f"time: about {duration(self.duration_seconds)} for the whole recipe on {self._cards}, probably "
+                f"{between(*(factor * self.duration_seconds for factor in self.card.times))}"
+            )
+        yield f"predicted from {self._known_from}"
+
+    @property
+    def _known_from(self) -> str:
+        """Where speeds and their range come from."""
+        least, most = self.card.times
+        measured = self.card.source == "measured"
+        speeds = "this machine's measured speed" if measured else "published peak speeds, an estimate"
+        around = f"{least:g} to {most:g} times that"
+        if self.card.capability is None:
+            return f"{speeds}; {around} is a guess"
+        generation = generation_of(self.card.capability)
+        name = f"{generation.name} cards" if generation.rows else f"cards {generation.name}"
+        if not generation.rows:
+            return f"{speeds}; no training on {name} has been published to compare it with: {around} is a guess"
+        return f"{speeds}; the {generation.rows} published times of {name} lie within {around}"
 
     def _plan_blocks(self) -> Iterator[RenderableType]:
         """Of one plan: the verdict, what it takes, why, and what to do next."""
@@ -334,7 +367,7 @@ class PlanReport:
                 data = "DATA" if self.shows_given else "PICTURES"
                 yield _unbroken(f"Next: frugan train {again} --data {data} --out RUN")
             return
-        yield f"\nsmallest --memory that it fits: {typed_size(self.peak_bytes)}"
+        yield f"\nthe plan that promises to take least fits --memory {typed_size(self.peak_bytes)}"
         if self.nearest_change:
             yield f"with {budget} this change would fit: {' '.join(self.nearest_change)}"
             return
@@ -345,13 +378,15 @@ class PlanReport:
     def _ladder_blocks(self) -> Iterator[RenderableType]:
         heading = f", {self._part}, {self.precision}: plans from the fastest to the smallest (predicted)"
         yield Text.assemble((self._name, "bold"), heading)
-        table = Table("peak", "micro-batch", "memory savings", "extra compute", "extra time", box=None, pad_edge=False)
+        columns = ["peak", "micro-batch", "memory savings", "extra compute", "extra time"]
+        table = Table(*columns, *(["a step"] if self.timed else []), box=None, pad_edge=False)
         for rung in self.ladder:
             table.add_row(
                 _gib(rung.peak_bytes),
                 *_plan_cells(rung),
                 f"{rung.extra_compute:.0%}",
                 _share(rung.extra_time),
+                *([_time(rung.step_seconds)] if self.timed else []),
             )
         yield table
         for line in self.decisions:
@@ -361,6 +396,12 @@ class PlanReport:
         own = _gib(self.card.context_bytes + self.card.workspace_bytes)
         context = f"{own} for CUDA and its libraries ({'measured' if measured else 'a guess'})"
         yield f"Peaks are for the whole card, including {context}. Next: frugan plan {self._name} --memory 6GiB"
+
+    def _price_line(self, price: float | None, per_hour: float) -> str:
+        if price is None:
+            return "price: unknown, because this training has no end; give it one: training.duration='500k steps'"
+        least, most = (factor * price for factor in self.card.times)
+        return f"price: about {price:,.2f}, probably {least:,.2f} to {most:,.2f}, at {per_hour:g} per card and hour"
 
     @property
     def _name(self) -> str:
@@ -406,12 +447,6 @@ def _share(share: float) -> str:
     return "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
-def _price_line(price: float | None, per_hour: float, error: float) -> str:
-    if price is None:
-        return "price: unknown, because this training has no end; give it one: training.duration='500k steps'"
-    return f"price: about {price:,.2f}, give or take {error:.0%}, at {per_hour:g} per card and hour"
-
-
 def _time(seconds: float) -> str:
     """With three digits, as cards' times are compared."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
@@ -426,8 +461,16 @@ def refusal(report: PlanReport) -> str:
     return f"does NOT fit {show_size(report.budget_bytes or 0)}: it takes {show_size(report.peak_bytes)}"
 
 
+@dataclass(frozen=True)
+class Found:
+    """What the search has found out about the plan that it chose."""
+
+    fastest: bool  # whether it is the fastest of all that are wished for, so that nothing was given up to fit
+    has_blocks: bool  # whether there is anything to recompute
+
+
 def decisions(
-    report: PlanReport, training: Training, precision: Precision, wishes: Wishes, between_bytes: int
+    report: PlanReport, training: Training, precision: Precision, wishes: Wishes, between_bytes: int, found: Found
 ) -> Iterator[str]:
     """One line for each choice: what, why, how to override.
 
@@ -437,6 +480,7 @@ def decisions(
         precision: with the reason for it.
         wishes: what was asked of the plan.
         between_bytes: for summing gradients and for communication.
+        found: why the plan was chosen.
     """
     rung = report.rung
     yield from _about_budget(report.card, report.budget_bytes)
@@ -448,7 +492,7 @@ def decisions(
         "override with --micro-batch"
     )
     yield "loss terms: one backward pass after the other where they are independent; saves activations, costs nothing"
-    yield from _about_savings(wishes, rung, fits=report.fits)
+    yield from _about_savings(wishes, rung, found, fits=report.fits)
     yield (
         "cuDNN autotuning: off, because how much memory it takes cannot be predicted (in one published training, 17.7 "
         "GB in the first steps instead of 10.9); with memory to spare, set torch.backends.cudnn.benchmark = True "
@@ -471,18 +515,18 @@ def _about_budget(card: Card, budget_bytes: int | None) -> Iterator[str]:
         yield f"memory: all of {card.name}; if it also drives your desktop, give less with --memory"
 
 
-def _about_savings(wishes: Wishes, rung: Rung, *, fits: bool) -> Iterator[str]:
+def _about_savings(wishes: Wishes, rung: Rung, found: Found, *, fits: bool) -> Iterator[str]:
     for saver in rung.savers:
         if saver in wishes.use:
             yield f"{saver}: asked for"
         elif saver != "micro-batch":
-            yield f"{saver}: {_why(saver, fits)}"
+            yield f"{saver}: {_why(saver, found, fits=fits)}"
     if rung.host_bytes:
         yield (
             f"host memory: {show_size(rung.host_bytes)} for what this plan keeps there, most of it pinned; pictures "
             "and the program itself come on top"
         )
-    if fits and not {"recompute", "keep-products"} & {*rung.savers}:
+    if fits and found.has_blocks and not {"recompute", "keep-products"} & {*rung.savers, *wishes.avoid}:
         yield "recompute: not needed, it fits without; switch it on with --use recompute"
     if wishes.avoid:
         yield f"ruled out: {', '.join(sorted({*wishes.avoid}))}"
@@ -515,7 +559,9 @@ def _compiled(training: Training, plan: Plan) -> Iterator[str]:
         )
 
 
-def _why(saver: str, fits: bool) -> str:
+def _why(saver: str, found: Found, *, fits: bool) -> str:
     if not fits:
-        return "part of the smallest plan, which is still too large"
-    return f"needed to fit, and the fastest way to; avoid it with --avoid {saver}"
+        return "part of the plan that promises to take least, which is still too large"
+    if found.fastest:
+        return f"part of the fastest plan; avoid it with --avoid {saver}"
+    return f"every faster plan takes more than there is; avoid it with --avoid {saver}"

@@ -17,12 +17,12 @@ from frugan.engine.device import out_of_memory_noted, release_memory
 from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.plan import Plan
 from frugan.engine.update import NotCompiled
-from frugan.memory.cards import PUBLISHED, TIME_ERROR, Card, named_card
+from frugan.memory.cards import PUBLISHED, Card, named_card
 from frugan.memory.prediction import Prediction, least_work, predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in, smallest_cards
-from frugan.wording import GIB, duration
+from frugan.wording import GIB, between, duration
 
 
 def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: int, most_seconds: float) -> str:
@@ -45,8 +45,8 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
         parts.append(f"{smaller[0]}, which is smaller, takes about {duration(smaller[1])} here")
     if (card := _card(recipe, name, predicted, steps, step_seconds * steps, most_seconds)) is not None:
         parts.append(
-            f"this one wants a card such as {card[0]}: about {duration(card[1])}, give or take {TIME_ERROR:.0%}, "
-            "by its maker's figures"
+            f"this one wants a card such as {card[0]}: about {duration(card[1])} by its maker's figures "
+            f"({between(*(factor * card[1] for factor in named_card(card[0]).times))})"
         )
     return "".join(f"; {part}" for part in parts)
 
