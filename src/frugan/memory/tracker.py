@@ -129,6 +129,13 @@ class Trace:
         """Note that a storage is gone."""
         self.events.append(-1 - number)
 
+    def insert(self, size_bytes: int, place: str, begins: int, ends: int) -> None:
+        """Note memory that was there from the event of one number to that of another."""
+        number = self.make(size_bytes, "temporaries", place)
+        self.events[-1:] = []
+        self.events.insert(ends, -1 - number)
+        self.events.insert(begins, number)
+
     def live_bytes(self) -> Iterator[int]:
         """Bytes that live after each event."""
         live = 0
@@ -249,11 +256,6 @@ class Peak:
     place: str  # what was allocating
     categories: dict[Category, int]  # bytes by what they are for
 
-    def grown(self, size_bytes: int) -> "Peak":
-        """The same with more temporaries."""
-        categories = {**self.categories, "temporaries": self.categories.get("temporaries", 0) + size_bytes}
-        return Peak(self.size_bytes + size_bytes, self.place, categories) if size_bytes else self
-
 
 class Tracker(TorchDispatchMode):
     """Traces all storages that live, from `with` on: each that an operation makes, until it is freed.
@@ -363,6 +365,23 @@ class Tracker(TorchDispatchMode):
             ):
                 self.trace.categories[number] = category
 
+    def repeat(self, tensors: Iterable[Tensor], times: int) -> int:
+        """Count what tensors hold so many times more, until it is freed; how much they hold themselves."""
+        own_bytes = 0
+        for storage in {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors)}.values():
+            if (number := self._number(storage)) is not None:
+                category = self.trace.categories[number]
+                own_bytes += self.trace.sizes_bytes[number]
+                made = [self.trace.make(storage.nbytes(), category, self.place) for _ in range(times)]
+                self._live(sum(self.trace.sizes_bytes[each] for each in made))
+                weakref.finalize(storage, self._free, made).atexit = False
+        return own_bytes
+
+    def _free(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.live_bytes -= self.trace.sizes_bytes[number]
+            self.trace.free(number)
+
     @contextmanager
     def saved(self) -> Iterator[None]:
         """Mark what autograd saves for backward while the block runs."""
@@ -388,17 +407,18 @@ class Tracker(TorchDispatchMode):
             return
         key = id(storage)
         number = self.trace.make(storage.nbytes(), category, self.place)
-        size_bytes = self.trace.sizes_bytes[number]
         if not torch.is_grad_enabled() and (node := running_node()) is not None:
             self._made_in[number] = node
 
         def freed(_: object) -> None:
-            self.live_bytes -= size_bytes
-            self.trace.free(number)
+            self._free((number,))
             self._known.pop(key, None)
 
         self._known[key] = (weakref.ref(storage, freed), number)
-        self.live_bytes += size_bytes
+        self._live(self.trace.sizes_bytes[number])
+
+    def _live(self, more_bytes: int) -> None:
+        self.live_bytes += more_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
 
