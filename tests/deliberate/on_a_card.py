@@ -138,6 +138,20 @@ FAULTS = (
         PEAKS,
     ),
     Fault(
+        "micro-batches that a plan leaves out leave no terms",
+        "memory/step_memory.py",
+        "self._tracker.repeat(self._terms, self._left_out)",
+        "self._tracker.repeat(self._terms, 0)",
+        PEAKS,
+    ),
+    Fault(
+        "the last micro-batch finds nothing that the second made",
+        "memory/step_memory.py",
+        "        if more_bytes > 0:\n",
+        "        if False:\n",
+        PEAKS,
+    ),
+    Fault(
         "counts and scales do not count",
         "memory/step_memory.py",
         "(*_slots(state), *_numbers(state))",
