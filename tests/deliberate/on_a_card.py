@@ -152,6 +152,13 @@ FAULTS = (
         PEAKS,
     ),
     Fault(
+        "the next step keeps a state's value beside the one that takes its place",
+        "memory/tracker.py",
+        "-1 - places.get(-1 - event, -1 - event) if",
+        "event if",
+        "memory/test_trace.py",
+    ),
+    Fault(
         "counts and scales do not count",
         "memory/step_memory.py",
         "(*_slots(state), *_numbers(state))",

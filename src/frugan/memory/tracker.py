@@ -185,7 +185,7 @@ class Trace:
             if allocator.taken_bytes > taken[place := places[number]]:
                 taken[place] = allocator.taken_bytes
 
-        self._play(allocator, [*self.events[:first], *(self.events[first:] * repeats)], made)
+        self._play(allocator, self._repeated(repeats, first), made)
         return Replay(allocator.peak_reserved_bytes, allocator.peak_taken_bytes, allocator.small_reserved_bytes, taken)
 
     def needed_bytes(self, unlimited: "Replay", repeats: int = 1, first: int = 0) -> int:
@@ -196,11 +196,11 @@ class Trace:
             repeats, first: as for `replay`.
         """
         sizes = self.sizes_bytes
-        before, step = (
-            [event for event in events if sizes[event if event >= 0 else -1 - event] > SMALL_REQUEST_BYTES]
-            for events in (self.events[:first], self.events[first:])
-        )
-        events = [*before, *(step * repeats)]
+        events = [
+            event
+            for event in self._repeated(repeats, first)
+            if sizes[event if event >= 0 else -1 - event] > SMALL_REQUEST_BYTES
+        ]
         small = unlimited.small_reserved_bytes
         too_little, enough = unlimited.taken_bytes - 1, unlimited.reserved_bytes
         while enough - too_little > max(CLOSE_BYTES, CLOSE * enough):
@@ -211,6 +211,26 @@ class Trace:
             except OutOfBudget:
                 too_little = tried
         return enough
+
+    def _repeated(self, repeats: int, first: int) -> list[int]:
+        """All events, those from number `first` on so often.
+
+        What a round puts in the place of something older (a state's new value, say), the next one replaces where the
+        first one replaced that: of what was left anew, the last that is as large.
+        """
+        older = {event for event in self.events[:first] if event >= 0}
+        begun = self.events[first:]
+        gone = [-1 - event for event in begun if event < 0]
+        left: dict[int, list[int]] = {}
+        for number in sorted({event for event in begun if event >= 0}.difference(gone)):
+            left.setdefault(self.sizes_bytes[number], []).append(number)
+        places = {
+            number: left[size].pop()
+            for number in gone
+            if number in older and left.get(size := self.sizes_bytes[number])
+        }
+        again = [-1 - places.get(-1 - event, -1 - event) if event < 0 else event for event in begun]
+        return [*self.events[:first], *begun, *(again * (repeats - 1))]
 
     def _play(
         self, allocator: CachingAllocator, events: Sequence[int], made: Callable[[int], None] | None = None
