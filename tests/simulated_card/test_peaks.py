@@ -163,7 +163,7 @@ def small_relative(name: str) -> Recipe:
 
 
 def recipe_cases() -> list[Any]:
-    short = {("saehd-demo-64", "all")}
+    short = {("stylegan2-digits-32", "all")}
     return [
         pytest.param(name, saver, id=f"{name}-{saver}", marks=[] if (name, saver) in short else pytest.mark.long)
         for name in built_in()
