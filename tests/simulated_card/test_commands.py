@@ -153,7 +153,7 @@ def test_a_budget_is_never_passed(
     own = accelerator_of(device)
     context_bytes = own.total_bytes - own.free_bytes
 
-    def known(name: str | None, on: torch.device | None) -> Card:
+    def known(name: str | None, on: torch.device) -> Card:
         return replace(choose_card(name, on), context_bytes=context_bytes, workspace_bytes=workspace_bytes)
 
     monkeypatch.setattr("frugan.api.train.plan_in_force.choose_card", known)

@@ -130,7 +130,7 @@ SMALL: Mapping[str, Mapping[str, int]] = {
     "saehd": {"ae_dims": 32, "e_dims": 16, "d_dims": 16, "d_mask_dims": 16, "gan_dims": 4, "resolution": 64},
 }
 """Family -> fields of a recipe's networks that make a step one of seconds, and leave every layer where it is."""
-AWAY: Mapping[str, Mapping[str, bool]] = {
+AWAY: Mapping[str, Mapping[str, Any]] = {
     "averages": {"ema_on_host": True},
     "optimizer": {"optimizer_on_host": True},
     "recompute-averages": {"ema_on_host": True},
@@ -151,7 +151,7 @@ IN_MICRO_BATCHES = {"micro-batch", "recompute-averages", "all"}
 def small_relative(name: str) -> Recipe:
     """A shipped recipe in little: its layers, losses, optimizers and stages, with few channels and samples."""
     recipe = load_recipe(name)
-    fields = {f"networks.{key}": value for key, value in SMALL[recipe.family].items()}
+    fields: dict[str, object] = {f"networks.{key}": value for key, value in SMALL[recipe.family].items()}
     networks = recipe.networks.model_dump()
     if networks.get("shared_embedding"):
         fields["networks.shared_embedding"] = 8
