@@ -3,7 +3,8 @@
 Needs Triton (pip install "frugan[kernels]"), no card and no CUDA build. Each phase of a recipe is traced as a card runs
 it; torch's compiler writes its program for a card that is only described, and Triton makes machine code of every
 kernel. Beside what the programs do stands what a plan says of the same phases (`frugan.memory.compiled`); `--plans`
-renews that part of the record alone.
+renews that part of the record alone. What a record has already is not compiled again, and it is written after each
+phase: the largest take half an hour.
 """
 
 import json
@@ -35,13 +36,14 @@ from machine import describe_machine
 
 CASES = (
     "biggan-digits-32",
-    "biggan-imagenet-128",
-    "stylegan2-digits-32",
-    "stylegan2-ffhq-256",
     "saehd-demo-64",
+    "stylegan2-digits-32",
     "saehd-df-ud-256",
+    "biggan-imagenet-128",
+    "stylegan2-ffhq-256",
 )
-"""Recipes, two of each family; each at its own micro-batch, in its last stage and in the precision of the card."""
+"""Recipes, two of each family, the quickest first; each at its own micro-batch, in its last stage and in the precision
+of the card."""
 
 
 LARGEST = 8
@@ -172,20 +174,34 @@ def _short(found: dict[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in found.items() if name not in left_out}, **code}
 
 
-def in_its_own_process(recipe: str, target: str) -> dict[str, Any]:
+def in_its_own_process(recipe: str, target: str, phase: str) -> dict[str, Any]:
     """As `compiled`, which changes torch for good."""
-    words = [sys.executable, __file__, recipe, ALONE, target]
+    words = [sys.executable, __file__, recipe, ALONE, target, phase]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def add_plans(recipe: str, targets: dict[str, Any]) -> None:
-    """Put what a plan says beside what was compiled."""
-    for target, found in targets.items():
+def complete(recipe: str, targets: dict[str, Any], save: Callable[[], None], *, compiling: bool) -> None:
+    """Put into a record what it lacks of a recipe, and what a plan says of each phase, anew.
+
+    Args:
+        targets: what the record has of the recipe.
+        save: writes it.
+        compiling: False: what a plan says alone.
+    """
+    for target in CARDS if compiling else list(targets):
         figures = planned(recipe, target)
-        for phase, described in found["phases"].items():
+        for phase in figures if compiling else ():
+            found = targets.get(target, {"phases": {}})
+            if phase not in found["phases"]:
+                new = in_its_own_process(recipe, target, phase)
+                targets[target] = {**new, "phases": {**found["phases"], **new["phases"]}}
+                targets[target]["phases"][phase]["plan"] = figures[phase]
+                save()
+        for phase, described in targets[target]["phases"].items():
             described["plan"] = figures[phase]
+    save()
 
 
 def main() -> None:
@@ -201,18 +217,24 @@ def main() -> None:
         at = words.index("--out")
         out = Path(words[at + 1])
         del words[at : at + 2]
-    result: dict[str, Any] = {}
-    if PLANS in words:
-        words.remove(PLANS)
-        assert out is not None, f"{PLANS} needs --out RESULT.json, which it renews"
-        result = json.loads(out.read_text("utf-8"))
+    compiling = PLANS not in words
+    words = [word for word in words if word != PLANS]
+    result: dict[str, Any] = json.loads(out.read_text("utf-8")) if out is not None and out.exists() else {}
+    if not compiling and not result:
+        sys.exit(f"{PLANS} needs --out RESULT.json, which it renews")
+
+    def save() -> None:
+        if out is not None:
+            out.write_text(_text(result), "utf-8")
+
     for recipe in words or CASES:
-        if recipe not in result:
-            result[recipe] = {target: in_its_own_process(recipe, target) for target in CARDS}
-        add_plans(recipe, result[recipe])
-        if out is not None:  # after each recipe: the next one may take half an hour
-            out.write_text(json.dumps({**result, "machine": _machine()}, indent=1) + "\n", "utf-8")
-    print(json.dumps({**result, "machine": _machine()}, indent=1))
+        complete(recipe, result.setdefault(recipe, {}), save, compiling=compiling)
+    print(_text(result))
+
+
+def _text(result: dict[str, Any]) -> str:
+    """The record, with the machine that it was made on last."""
+    return json.dumps({**{k: v for k, v in result.items() if k != "machine"}, "machine": _machine()}, indent=1) + "\n"
 
 
 def _machine() -> dict[str, Any]:

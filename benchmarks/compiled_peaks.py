@@ -1,4 +1,5 @@
-"""Holds the planner's model of compiled phases to torch's own compiler: python benchmarks/compiled_peaks.py [JSON]
+"""Holds the planner's model of compiled phases to torch's own compiler: python benchmarks/compiled_peaks.py [CASE ...]
+[RESULT.json]
 
 For each phase of a few recipes, with everything kept and with every block recomputed: kernels, bytes that they move,
 and the most that lives at once, by `frugan.memory.compiled` and by torch's scheduler (for processors; it stops
@@ -146,20 +147,17 @@ def _without_data(tensor: Tensor) -> Tensor:
 
 
 def main() -> None:
-    """Compare, and print JSON."""
-    targets = [word for word in sys.argv[1:] if word.endswith(".json")]
-    result: dict[str, Any] = {
-        name: {
-            "kept": compared(*case, recompute=False),
-            "recomputed": compared(*case, recompute=True),
-        }
-        for name, case in CASES.items()
-        if name in sys.argv[1:] or len(sys.argv) - 1 == len(targets)
-    }
-    text = json.dumps({**result, "machine": describe_machine()}, indent=1)
-    print(text)
-    for target in targets:
-        Path(target).write_text(text + "\n", "utf-8")
+    """Compare, and print JSON; a file keeps what it has of other cases, and is written after each."""
+    words = sys.argv[1:]
+    out = Path(words.pop()) if words and words[-1].endswith(".json") else None
+    result: dict[str, Any] = json.loads(out.read_text("utf-8")) if out is not None and out.exists() else {}
+    for name in words or CASES:
+        case = CASES[name]
+        result[name] = {"kept": compared(*case, recompute=False), "recomputed": compared(*case, recompute=True)}
+        result["machine"] = describe_machine()
+        if out is not None:
+            out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

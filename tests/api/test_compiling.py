@@ -26,6 +26,7 @@ from frugan.engine.events import read_events
 from frugan.engine.precision import resolve_precision
 from frugan.engine.update import forward_and_backward
 from frugan.recipe.loading import load_recipe
+from frugan.wording import show_size
 
 CPU = TrainingOptions(device="cpu")
 PLAIN = MINIGAN.replace('"12 steps"', '"1 step"')
@@ -114,6 +115,10 @@ def test_a_plan_prices_the_compiled_step_and_says_so(tmp_path: Path, monkeypatch
     assert not written.choice.plan.cuda_graphs
     assert [line for line in compiled.decisions if line.startswith("CUDA graphs: ")]
     assert COMPILED in compiled.decisions
+    (line,) = [line for line in compiled.decisions if line.startswith("training.compile: ") and line != COMPILED]
+    launches = [f"{report.choice.work.operations:,.0f}" for report in (compiled, written)]
+    assert f" {launches[0]} launches in an average step instead of {launches[1]}," in line
+    assert f" peak {show_size(compiled.peak_bytes)} instead of {show_size(written.peak_bytes)}, about " in line
     assert COMPILED not in written.decisions
 
 

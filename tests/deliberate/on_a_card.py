@@ -138,6 +138,27 @@ FAULTS = (
         PEAKS,
     ),
     Fault(
+        "micro-batches that a plan leaves out leave no terms",
+        "memory/step_memory.py",
+        "self._tracker.repeat(self._terms, self._left_out)",
+        "self._tracker.repeat(self._terms, 0)",
+        PEAKS,
+    ),
+    Fault(
+        "the last micro-batch finds nothing that the second made",
+        "memory/step_memory.py",
+        "        if more_bytes > 0:\n",
+        "        if False:\n",
+        PEAKS,
+    ),
+    Fault(
+        "the next step keeps a state's value beside the one that takes its place",
+        "memory/tracker.py",
+        "-1 - places.get(-1 - event, -1 - event) if",
+        "event if",
+        "memory/test_trace.py",
+    ),
+    Fault(
         "counts and scales do not count",
         "memory/step_memory.py",
         "(*_slots(state), *_numbers(state))",

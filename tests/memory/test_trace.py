@@ -77,3 +77,20 @@ def test_a_block_that_is_not_split_counts_whole() -> None:
     replayed = trace.replay()
     assert trace.peak().size_bytes == 19 * MIB + MIB // 2
     assert replayed.taken_in("D") >= replayed.taken_bytes > trace.peak().size_bytes - 1
+
+
+def test_what_a_step_replaces_twice_is_there_once_in_the_next() -> None:
+    trace = Trace()
+    value, begins = trace.make(512, "optimizer", "before"), 1
+    in_between = trace.make(512, "temporaries", "D")
+    trace.free(value)
+    trace.free(trace.make(2048, "temporaries", "G"))
+    trace.make(512, "temporaries", "G")
+    trace.free(in_between)
+    assert trace.replay(1, begins).taken_bytes == trace.replay(3, begins).taken_bytes == 512 + 2048
+
+
+def test_what_is_inserted_counts_between_two_events() -> None:
+    trace = _trace()
+    trace.insert(2 * MIB, "D", 1, 3)
+    assert [size // MIB for size in trace.live_bytes()] == [30, 32, 44, 49, 47, 42, 48, 36, 30, 0]

@@ -1,20 +1,28 @@
 """Runs by the commands on a simulated card: begun, gone on with, moved between devices, looked at and converted."""
 
+import json
 import shlex
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from api.pictures import write_pictures
 from cli.calling import Frugan
 from frugan.contract import cpu_ways
 from frugan.data.faces.drawn_faces import write_drawn_faces
+from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.events import read_events
 from frugan.engine.tensor_files import read_tensors
+from frugan.memory.calibration import choose_card
+from frugan.memory.cards import Card
+from frugan.wording import MIB
 from limits import Limit
 
 Cards = Callable[..., Any]
@@ -108,6 +116,70 @@ def test_a_run_of_a_card_is_looked_at_there(
     assert "memory ran out while the device's peaks were measured" in too_little.stderr
     assert memory.allocator.peak_reserved_bytes < limit_bytes
     assert (tmp_path / "samples").is_dir()
+
+
+class Looker(nn.Module):
+    """A network of features, which takes 2 MiB of a card."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2**19), requires_grad=False)
+
+    def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
+        """Means of quarters and of all [N, 12] and [N, 3]."""
+        values = pictures.float() / 255 * self.weight.to(pictures.device)[0]
+        return nn.functional.adaptive_avg_pool2d(values, 2).flatten(1), values.mean((2, 3))
+
+
+LOOKER = Looker()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workspace_bytes", [0, 64 * MIB], ids=["to-the-last", "room-for-libraries"])
+@pytest.mark.parametrize("family", ["biggan", "stylegan2", "saehd"])
+def test_a_budget_is_never_passed(
+    family: str,
+    workspace_bytes: int,
+    words: Callable[[str], list[str]],
+    frugan: Frugan,
+    cards: Cards,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """From the first look at the card to the last checkpoint, by what is reserved; where no room is left for scores,
+    they are left out in a sentence.
+    """
+    recipe, memory, device = words(family), cards().memory[0], torch.device("simcard:0")
+    own = accelerator_of(device)
+    context_bytes = own.total_bytes - own.free_bytes
+
+    def known(name: str | None, on: torch.device) -> Card:
+        return replace(choose_card(name, on), context_bytes=context_bytes, workspace_bytes=workspace_bytes)
+
+    monkeypatch.setattr("frugan.api.train.plan_in_force.choose_card", known)
+    monkeypatch.setattr("frugan.api.plan.plan_recipe.choose_card", known)
+    planned = frugan("plan", *(word for word in recipe if "=" in word or word == recipe[0]), "--json")
+    assert planned.returncode == 0, planned.stderr
+    smallest = json.loads(planned.stdout)["ladder"][-1]
+    budget_bytes = -(-smallest["peak_bytes"] // MIB) * MIB
+    held = [0]
+    hold = memory.allocator._hold
+
+    def holding(more_bytes: int, small: bool) -> None:
+        hold(more_bytes, small)
+        held.append(own.total_bytes - own.free_bytes)
+
+    monkeypatch.setattr(memory.allocator, "_hold", holding)
+    more = ["saving.snapshot_every=2 steps", "saving.checkpoint_every=2 steps", "--memory", f"{budget_bytes // MIB}MiB"]
+    scored = ["evaluation.every=2 steps", 'evaluation.metrics=["fid"]', "evaluation.samples=10"]
+    scored += [f"evaluation.network={__name__}:LOOKER"]
+    trained(frugan, tmp_path / "run", recipe, "--device", "simcard:0", *more, *([] if family == "saehd" else scored))
+    assert context_bytes < max(held) <= budget_bytes
+    events = list(read_events(tmp_path / "run" / "events.jsonl"))
+    scores = [event["step"] for event in events if event["event"] == "metrics"]
+    without = [event for event in events if event["event"] == "warning" and "memory ran out" in event["line"]]
+    expected = 0 if family == "saehd" else 2
+    assert (len(scores), len(without)) == ((expected, 0) if workspace_bytes else (0, expected))
 
 
 @pytest.mark.long

@@ -12,12 +12,12 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.phase import MicroBatch, Phase
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.host_memory import HostCopies, pinned_bytes, rounded_bytes
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.update import DrawFeed, PictureFeed, Probe
+from frugan.engine.update import Backward, DrawFeed, PictureFeed, Probe
 from frugan.engine.weights import pending_gradient
 from frugan.memory.compiled import DatalessCompiledPhases
 from frugan.memory.dataless import Dataless
@@ -129,6 +129,7 @@ def measure_step(
     watched = replace(step, probe=probe)
     if compiled and dataless is not None:
         watched = replace(watched, backward=DatalessCompiledPhases(tracker, dataless))
+    watched = replace(watched, backward=probe.noting_terms(watched.backward))
     if as_card:
         watched = replace(
             watched,
@@ -142,7 +143,7 @@ def measure_step(
             tracker.place = SHEETS
             grids()
     trace = tracker.trace
-    by_phase = {phase.name: _peak_of(trace, phase.name).grown(probe.growth.get(phase.name, 0)) for phase in step.phases}
+    by_phase = {phase.name: _peak_of(trace, phase.name) for phase in step.phases}
     if grids is not None:
         by_phase[SHEETS] = _peak_of(trace, SHEETS)
     return StepMemory(
@@ -183,13 +184,11 @@ class _MemoryProbe(Probe):
 
     Attributes:
         found: work of each update, by its share of an average step.
-        growth: phase -> bytes that the micro-batches left out would leave behind.
         sent: host memory that copies of activations take.
     """
 
     def __init__(self, tracker: Tracker, counter: WorkCounter, micro_batches: int | None, *, as_card: bool) -> None:
         self.found: list[Work] = []
-        self.growth: dict[str, int] = {}
         self.sent = _Sent()
         self._tracker = tracker
         self._counter = counter
@@ -199,12 +198,12 @@ class _MemoryProbe(Probe):
         self._before = Work()
         self._laps: list[Work] = []  # work at the beginning of each micro-batch
         self._done = Work()  # and at the end of the last
-        self._ends: list[int] = []  # bytes that live at the end of each
+        self._first_end = (0, 0)  # events so far and bytes that live at the end of the first
+        self._terms: list[Tensor] = []  # of the one that is run
 
     def phase_begins(self, phase: Phase) -> None:
         self._tracker.place = phase.name
         self._laps.clear()
-        self._ends.clear()
         self._before = self._counter.work
 
     def shown(self, sizes: Sequence[int]) -> Sequence[int]:
@@ -227,7 +226,11 @@ class _MemoryProbe(Probe):
         return here
 
     def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
-        self._ends.append(self._tracker.live_bytes)
+        if len(self._laps) == 1:
+            self._first_end = len(self._tracker.trace.events), self._tracker.live_bytes
+        elif len(self._laps) == 2 and self._left_out:
+            self._grow_to_the_last(phase)
+        self._terms.clear()
         self._done = self._counter.work
         self._tracker.place = phase.name
         self._tracker.mark("gradients", _gradients(state), again=True)
@@ -240,9 +243,31 @@ class _MemoryProbe(Probe):
         # A micro-batch like the second one for each that was left out; the first one makes what the others add to.
         laps = [*self._laps, self._done]
         like = laps[2] - laps[1] if len(laps) > 2 else laps[-1] - laps[-2]
-        # Each micro-batch leaves a little: its terms.
-        self.growth[phase.name] = self._left_out * max(0, self._ends[1] - self._ends[0]) if len(self._ends) > 1 else 0
         self.found.append((self._counter.work - self._before + like * self._left_out) * (1 / phase.every))
+
+    def noting_terms(self, backward: Backward) -> Backward:
+        """The same, whose terms are known at the end of the micro-batch."""
+
+        def run(
+            phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
+        ) -> Terms:
+            terms = backward(phase, networks, micro, own, factor, plan)
+            self._terms += terms.values()
+            return terms
+
+        return run
+
+    def _grow_to_the_last(self, phase: Phase) -> None:
+        """Let the second micro-batch find what the last one would, and leave it: the terms of those that are left out.
+
+        One beyond the second also finds sums that the second was the first to make, and not what they were made of.
+        """
+        (begins, first_bytes), ends = self._first_end, len(self._tracker.trace.events)
+        left_bytes = self._tracker.live_bytes - first_bytes
+        own_bytes = self._tracker.repeat(self._terms, self._left_out)
+        more_bytes = left_bytes + (self._left_out - 1) * own_bytes
+        if more_bytes > 0:
+            self._tracker.trace.insert(more_bytes, phase.name, begins, ends)
 
     def host_copies(self) -> HostCopies:
         return _WatchedCopies(self._tracker if self._as_card else None, self._counter, self.sent)

@@ -129,6 +129,13 @@ class Trace:
         """Note that a storage is gone."""
         self.events.append(-1 - number)
 
+    def insert(self, size_bytes: int, place: str, begins: int, ends: int) -> None:
+        """Note memory that was there from the event of one number to that of another."""
+        number = self.make(size_bytes, "temporaries", place)
+        self.events[-1:] = []
+        self.events.insert(ends, -1 - number)
+        self.events.insert(begins, number)
+
     def live_bytes(self) -> Iterator[int]:
         """Bytes that live after each event."""
         live = 0
@@ -178,7 +185,7 @@ class Trace:
             if allocator.taken_bytes > taken[place := places[number]]:
                 taken[place] = allocator.taken_bytes
 
-        self._play(allocator, [*self.events[:first], *(self.events[first:] * repeats)], made)
+        self._play(allocator, self._repeated(repeats, first), made)
         return Replay(allocator.peak_reserved_bytes, allocator.peak_taken_bytes, allocator.small_reserved_bytes, taken)
 
     def needed_bytes(self, unlimited: "Replay", repeats: int = 1, first: int = 0) -> int:
@@ -189,11 +196,11 @@ class Trace:
             repeats, first: as for `replay`.
         """
         sizes = self.sizes_bytes
-        before, step = (
-            [event for event in events if sizes[event if event >= 0 else -1 - event] > SMALL_REQUEST_BYTES]
-            for events in (self.events[:first], self.events[first:])
-        )
-        events = [*before, *(step * repeats)]
+        events = [
+            event
+            for event in self._repeated(repeats, first)
+            if sizes[event if event >= 0 else -1 - event] > SMALL_REQUEST_BYTES
+        ]
         small = unlimited.small_reserved_bytes
         too_little, enough = unlimited.taken_bytes - 1, unlimited.reserved_bytes
         while enough - too_little > max(CLOSE_BYTES, CLOSE * enough):
@@ -204,6 +211,26 @@ class Trace:
             except OutOfBudget:
                 too_little = tried
         return enough
+
+    def _repeated(self, repeats: int, first: int) -> list[int]:
+        """All events, those from number `first` on so often.
+
+        What a round puts in the place of something older (a state's new value, say), the next one replaces where the
+        first one replaced that: of what was left anew, the last that is as large.
+        """
+        older = {event for event in self.events[:first] if event >= 0}
+        begun = self.events[first:]
+        gone = [-1 - event for event in begun if event < 0]
+        left: dict[int, list[int]] = {}
+        for number in sorted({event for event in begun if event >= 0}.difference(gone)):
+            left.setdefault(self.sizes_bytes[number], []).append(number)
+        places = {
+            number: left[size].pop()
+            for number in gone
+            if number in older and left.get(size := self.sizes_bytes[number])
+        }
+        again = [-1 - places.get(-1 - event, -1 - event) if event < 0 else event for event in begun]
+        return [*self.events[:first], *begun, *(again * (repeats - 1))]
 
     def _play(
         self, allocator: CachingAllocator, events: Sequence[int], made: Callable[[int], None] | None = None
@@ -248,11 +275,6 @@ class Peak:
     size_bytes: int  # then
     place: str  # what was allocating
     categories: dict[Category, int]  # bytes by what they are for
-
-    def grown(self, size_bytes: int) -> "Peak":
-        """The same with more temporaries."""
-        categories = {**self.categories, "temporaries": self.categories.get("temporaries", 0) + size_bytes}
-        return Peak(self.size_bytes + size_bytes, self.place, categories) if size_bytes else self
 
 
 class Tracker(TorchDispatchMode):
@@ -363,6 +385,23 @@ class Tracker(TorchDispatchMode):
             ):
                 self.trace.categories[number] = category
 
+    def repeat(self, tensors: Iterable[Tensor], times: int) -> int:
+        """Count what tensors hold so many times more, until it is freed; how much they hold themselves."""
+        own_bytes = 0
+        for storage in {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors)}.values():
+            if (number := self._number(storage)) is not None:
+                category = self.trace.categories[number]
+                own_bytes += self.trace.sizes_bytes[number]
+                made = [self.trace.make(storage.nbytes(), category, self.place) for _ in range(times)]
+                self._live(sum(self.trace.sizes_bytes[each] for each in made))
+                weakref.finalize(storage, self._free, made).atexit = False
+        return own_bytes
+
+    def _free(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.live_bytes -= self.trace.sizes_bytes[number]
+            self.trace.free(number)
+
     @contextmanager
     def saved(self) -> Iterator[None]:
         """Mark what autograd saves for backward while the block runs."""
@@ -388,17 +427,18 @@ class Tracker(TorchDispatchMode):
             return
         key = id(storage)
         number = self.trace.make(storage.nbytes(), category, self.place)
-        size_bytes = self.trace.sizes_bytes[number]
         if not torch.is_grad_enabled() and (node := running_node()) is not None:
             self._made_in[number] = node
 
         def freed(_: object) -> None:
-            self.live_bytes -= size_bytes
-            self.trace.free(number)
+            self._free((number,))
             self._known.pop(key, None)
 
         self._known[key] = (weakref.ref(storage, freed), number)
-        self.live_bytes += size_bytes
+        self._live(self.trace.sizes_bytes[number])
+
+    def _live(self, more_bytes: int) -> None:
+        self.live_bytes += more_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
 

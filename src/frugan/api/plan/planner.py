@@ -18,7 +18,7 @@ from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.memory.cards import Budget, Card, bytes_between
 from frugan.memory.plan_space import PlanSpace, Wishes, savers_of
-from frugan.memory.prediction import PredictionStore, Target
+from frugan.memory.prediction import Prediction, PredictionStore, Target
 from frugan.memory.search import Choice, Search
 from frugan.recipe.recipe import Recipe
 
@@ -138,6 +138,7 @@ class Planner:
             shows_given=recipe.shows_given,
             ladder=tuple(rungs) if ladder else (),
             duration_seconds=recipe.training.duration.seconds(recipe.training.batch, choice.whole_seconds),
+            compiled=self._compiled(choice.plan),
         )
         fastest = fitting is not None and fitting.seconds <= search.estimates.fastest_first[0].seconds
         found = Found(fastest=fastest, has_blocks=search.space.has_blocks)
@@ -147,6 +148,16 @@ class Planner:
             return report
         say(f"{refusal(report)}; looking for the smallest change that would fit, for {NEAREST_SECONDS:g} s")
         return replace(report, nearest_change=self._nearest_change(budget))
+
+    def _compiled(self, plan: Plan) -> tuple[Prediction, Prediction] | None:
+        """A plan as steps are written, and compiled, in the stage that takes most; None: nothing is compiled."""
+        if not self.training.compiled:
+            return None
+        stage = self.search.estimates.heaviest_stage
+        training = self.recipe.training.model_copy(update={"compile": False})
+        with replace(self, recipe=self.recipe.model_copy(update={"training": training}), known=None) as other:
+            written = other.store(replace(plan, cuda_graphs=False), stage, rough=False)
+        return written, self.store(plan, stage, rough=False)
 
     @property
     def _between_bytes(self) -> int:

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from frugan.api.plan.relatives import Largest
 from frugan.engine.compiled_phases import refused
-from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.training import Training
 from frugan.memory.cards import Card, Link, Sum, generation_of
 from frugan.memory.plan_space import SaverName, Wishes
+from frugan.memory.prediction import Prediction
 from frugan.memory.search import Choice
 from frugan.wording import GIB, between, duration, show_size, typed_size
 
@@ -215,6 +215,8 @@ class PlanReport:
     # in what the recipe is the largest that fits, and the fields that make it so; None: that was not asked
     largest: tuple[Largest, tuple[str, ...]] | None = None
     timed: bool = False  # whether the card's speed is known: times mean nothing without
+    # the plan as steps are written, and compiled, in the stage that takes most; None: nothing is compiled
+    compiled: tuple[Prediction, Prediction] | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -498,7 +500,7 @@ def decisions(
         "GB in the first steps instead of 10.9); with memory to spare, set torch.backends.cudnn.benchmark = True "
         "before frugan.train in Python"
     )
-    yield from _compiled(training, report.choice.plan)
+    yield from _compiled(report, training, precision)
     if between_bytes:
         yield (
             f"{training.ranks} cards: {show_size(between_bytes)} on each for summing gradients and for "
@@ -543,10 +545,26 @@ def _about_card(card: Card) -> Iterator[str]:
         yield f"speed: guessed from what is published of the {card.figures_of}"
 
 
-def _compiled(training: Training, plan: Plan) -> Iterator[str]:
-    """How compiled phases are priced, which are not, and how they are started."""
-    if not training.compiled:
+def _compiled(report: PlanReport, training: Training, precision: Precision) -> Iterator[str]:
+    """What compiling does, how compiled phases are priced, which are not, and how they are started."""
+    if report.compiled is None:
         return
+    plan = report.choice.plan
+    written, compiled = report.compiled
+    beside_bytes = report.peak_bytes - report.choice.prediction.reserved_bytes
+    launches, peaks, times = (
+        [show(each) for each in (compiled, written)]
+        for show in (
+            lambda each: f"{each.work.operations:,.0f}",
+            lambda each: show_size(each.reserved_bytes + beside_bytes),
+            lambda each: duration(report.card.seconds(each.work, precision)),
+        )
+    )
+    yield (
+        f"training.compile: {launches[0]} launches in an average step instead of {launches[1]}, predicted peak "
+        f"{peaks[0]} instead of {peaks[1]}, about {times[0]} a step instead of {times[1]}; off with "
+        "training.compile=false"
+    )
     yield COMPILED
     reasons = {phase.name: refused(phase, plan, shared=training.in_parts) for phase in training.phases}
     for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):

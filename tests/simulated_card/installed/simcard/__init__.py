@@ -2,8 +2,9 @@
 
 What it models, each in a file of its own: what torch sees (`device.py`), memory and its allocator (`memory.py`), when
 copies are done (`time.py`), what is sure to come after what (`order.py`), failures inside of backward (`backward.py`).
-`card.py` is how frugan asks it. Kernels compute on a processor, at once, in the processor's arithmetic: speed, rounding
-of a card's own, autotuning, workspaces of libraries, compiled kernels and graphs are not modelled.
+`card.py` is how frugan asks it. Kernels compute on a processor, at once, in the processor's arithmetic (convolutions in
+half precision in fp32, rounded: processors without units for it are slow there). Speed, rounding of a card's own,
+autotuning, workspaces of libraries, compiled kernels and graphs are not modelled.
 
 What is said once for a process, and for those that it starts, stands in the environment:
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import (
     _DummyBackendModule,
     _DummyPrivateUse1Hook,
@@ -46,6 +45,9 @@ INDEXED = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_p
 DRAWS_IN_PLACE = {"aten::native_batch_norm": (3, 4), "aten::_native_batch_norm_legit": (3, 4)}
 """Operations that write to some of their arguments and return new memory too: what they wrote is taken back when there
 is none."""
+
+CONVOLUTIONS = {aten.convolution.default, aten.convolution_backward.default}
+HALF = (torch.float16, torch.bfloat16)
 
 
 class Cards:
@@ -163,6 +165,22 @@ class CardTensor(Tensor):
         return _BACKWARD.keeping(lambda: run(op, *args, **(kwargs or {})))
 
 
+def leaves_of(x: Any) -> Iterator[Any]:
+    """What arguments or results hold; torch's own walk through them took half of an operation's time."""
+    if isinstance(x, list | tuple):
+        for each in x:
+            yield from leaves_of(each)
+    else:
+        yield x
+
+
+def changed(change: Callable[[Any], Any], x: Any) -> Any:
+    """The same with something else in the place of each leaf."""
+    if isinstance(x, list | tuple):
+        return type(x)([changed(change, each) for each in x])
+    return change(x)
+
+
 def raw(x: Any) -> Any:
     """The processor's part of an argument."""
     if isinstance(x, CardTensor):
@@ -177,14 +195,14 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
     if op is aten.copy_.default:
         return _copy(*args, **kwargs)
     name = op._schema.name
-    leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    leaves = [x for x in leaves_of((args, [*kwargs.values()])) if isinstance(x, Tensor)]
     ours = [x for x in leaves if isinstance(x, CardTensor)]
     index = ours[0].device.index if ours else _asked_for(kwargs.get("device"))
     _refuse_mixed(op, leaves, index)
     if ours and kwargs.get("device") is not None:  # made elsewhere, in the likeness of a card's tensor
         device = torch.device(kwargs["device"])
         if device.type != KIND:
-            return op(*tree_map(raw, args), **kwargs)
+            return op(*changed(raw, args), **kwargs)
         index = _asked_for(device)
     if name in WAITING or (name in INDEXED and _waits_for_indices(args[1])):
         CARDS.blocking(name, index)
@@ -193,7 +211,7 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
         CARDS.memory[index].load(name)
         if CARDS.clock.order.watches:
             CARDS.begins(index, name, [x.raw for x in ours], _written(op, args, kwargs))
-    raw_args, raw_kwargs = tree_map(raw, (args, kwargs))
+    raw_args, raw_kwargs = changed(raw, args), {name: changed(raw, x) for name, x in kwargs.items()}
     if raw_kwargs.get("pin_memory"):
         raise RuntimeError(f"{op}: memory of a card cannot be pinned")
     raw_kwargs.pop("pin_memory", None)
@@ -202,8 +220,8 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
     with_generator(op, torch.device(KIND, index), CARDS.generators[index], raw_args, raw_kwargs)
     given = {id(x.raw): x for x in ours}
     with _undone_without_memory(name, raw_args, raw_kwargs):
-        made = op(*raw_args, **raw_kwargs)
-        for x in tree_leaves(made):
+        made = _convolved(op, raw_args) if op in CONVOLUTIONS else op(*raw_args, **raw_kwargs)
+        for x in leaves_of(made):
             if isinstance(x, Tensor) and id(x) not in given and not _shares(x, ours):
                 CARDS.take(x, index)
                 if name in EMPTY:
@@ -214,7 +232,16 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
             return x
         return given[id(x)] if id(x) in given else CardTensor(x, index)
 
-    return tree_map(wrapped, made)
+    return changed(wrapped, made)
+
+
+def _convolved(op: Any, args: Sequence[Any]) -> Any:
+    """A convolution, or its gradients. In half precision: computed in fp32 and rounded, in a twentieth of the time."""
+    dtype = args[0].dtype
+    if dtype not in HALF:
+        return op(*args)
+    made = op(*(x.float() if isinstance(x, Tensor) else x for x in args))
+    return changed(lambda x: x.to(dtype) if isinstance(x, Tensor) else x, made)
 
 
 def _shares(x: Tensor, ours: list[CardTensor]) -> bool:
@@ -276,7 +303,7 @@ def _written(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Te
     """The processor's parts of the arguments that an operation writes to."""
     given = {argument.name: value for argument, value in zip(op._schema.arguments, args, strict=False)} | dict(kwargs)
     written = [given.get(each.name) for each in op._schema.arguments if each.alias_info and each.alias_info.is_write]
-    return [x.raw for x in tree_leaves(written) if isinstance(x, CardTensor)]
+    return [x.raw for x in leaves_of(written) if isinstance(x, CardTensor)]
 
 
 def _from_host(x: Tensor, index: int, *, non_blocking: bool) -> Tensor:

@@ -1,6 +1,7 @@
 """Random numbers of a simulated card: torch makes no generator for a device of Python's."""
 
 import weakref
+from functools import cache
 from typing import Any
 
 import torch
@@ -35,15 +36,20 @@ _GENERATORS: "weakref.WeakValueDictionary[int, Generator]" = weakref.WeakValueDi
 """By what C++ calls them, which gives operations other objects of Python."""
 
 
+@cache
+def _place(op: Any) -> int | None:
+    """Number of the argument by which an operation is given a generator."""
+    places = [i for i, argument in enumerate(op._schema.arguments) if "Generator" in str(argument.type)]
+    return places[0] if places else None
+
+
 def with_generator(op: Any, device: torch.device, own: Generator, args: Any, kwargs: Any) -> None:
     """Draw from the card's own generator where none is given.
 
     Raises:
         RuntimeError: another device's is given.
     """
-    places = [i for i, argument in enumerate(op._schema.arguments) if "Generator" in str(argument.type)]
-    if places:
-        (at,) = places
+    if (at := _place(op)) is not None:
         given = args[at] if at < len(args) else kwargs.get("generator")
         if given is None and torch.Tag.nondeterministic_seeded in op.tags:
             kwargs["generator"] = own
