@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,8 @@ FP32 = Precision("fp32", torch.float32, "test")
 BF16 = Precision("bf16", torch.bfloat16, "test")
 FP16 = Precision("fp16", torch.float16, "test")
 CPU = torch.device("cpu")
+
+PAGE = Path(__file__).parents[2] / "docs" / "your-own-loop.md"
 
 Optimizers = Callable[[Any], torch.optim.Optimizer]
 
@@ -257,7 +261,7 @@ def test_batches_that_are_normalised_stay_whole() -> None:
     optimizer, batch = adamw(model.parameters()), KINDS["unet"].batch(64)
     tight = frugan.plan_module(model, cross_entropy, batch, optimizer, "785MiB", precision="fp32")
     assert (tight.micro_batch, tight.recompute) == (64, recomputable(model))
-    assert "would be normalised by themselves" in str(tight)
+    assert "would be normalised by itself" in str(tight)
     model.eval()
     assert frugan.plan_module(model, cross_entropy, batch, optimizer, "785MiB", precision="fp32").micro_batch < 64
 
@@ -375,3 +379,28 @@ def test_inputs_may_be_trees_with_numbers() -> None:
     plan = frugan.plan_module(model, loss, (batch, 0.5), optimizer)
     step = frugan.ModuleStep(model, loss, optimizer, ModulePlan(plan.batch, 2, FP32))
     assert step(batch, 0.5).loss == pytest.approx(wanted)
+
+
+def test_the_example_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    """It runs as it stands and learns; its plans are those that the page shows, but for what differs by processor."""
+    text = PAGE.read_text("utf-8")
+    short, whole, planned = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    prints, prints_planned = (each.splitlines() for each in re.findall(r"```text\n(.*?)```", text, re.DOTALL))
+    if torch.cuda.is_available():
+        pytest.skip("the page shows what a CPU prints")
+    names: dict[str, Any] = {}
+    exec(whole, names)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition(": loss")[0] for line in printed[-3:]] == [
+        line.partition(": loss")[0] for line in prints[-3:]
+    ]
+    losses = [float(line.partition("loss ")[2].partition(",")[0]) for line in printed[-3:]]
+    assert losses[2] < losses[0] < 0.5
+    assert (names["plan"].micro_batch, names["plan"].fits) == (16, True)
+    exec(planned, names)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1:] == prints_planned[1:] or not torch.__version__.startswith("2.13")
+    assert names["plan"].fits
+    for line in short.splitlines():
+        call = re.match(r"\s*(plan|step|outcome) = .*", line)
+        assert call is None or line.strip() in whole, line  # the short loop is the whole one's

@@ -39,7 +39,7 @@ from frugan.memory.search import LOWER
 from frugan.memory.step_memory import STEPS
 from frugan.memory.tracker import Category, Tracker, tensors_of
 from frugan.memory.work import Work, WorkCounter
-from frugan.wording import GIB, count, first_names, parse_size, show_size
+from frugan.wording import count, first_names, parse_size, show_size
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,11 @@ class ModuleReport(ModulePlan):
                 f"micro-batch {self.micro_batch}, {forwards} for batch {self.batch}; {self.precision.name}; {blocks}; "
                 f"extra time {self.extra_time:.0%} (predicted)",
                 "",
-                f"{'at the peak':20}  GiB",
+                "at the peak:",
                 *(
-                    f"{name:20} {size / GIB:5.2f}"
+                    f"{name:20} {show_size(size):>10}"
                     for name, size in sorted(self.categories.items(), key=lambda each: -each[1])
+                    if size
                 ),
                 "",
                 *(f"- {line}" for line in self.decisions),
@@ -490,7 +491,7 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         budget_bytes=budget_bytes,
         peak_bytes=taken.reserved_bytes + sum(outside.values()),
         categories={**taken.categories, **({"allocator slack": slack} if outside else {}), **outside},
-        extra_time=search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1,
+        extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
         decisions=tuple(_decisions(search, micro_batch, recompute, normalisation_batch)),
         search=search,
     )
@@ -503,18 +504,18 @@ def _decisions(
     warning = "" if precision.warning is None else f" ({precision.warning})"
     yield f'precision: {precision.name}, {precision.reason}{warning}; override with precision="fp32", "fp16" or "bf16"'
     if normalisation_batch is not None:
-        yield f"normalisation: {normalisation_batch} samples in each forward, as asked, whatever the memory"
+        yield f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is"
     elif search.together is not None:
         yield (
-            "batch normalisation: the whole batch in one forward, for parts of it would be normalised by themselves, "
-            "which is another training; normalisation_batch=N has it so, always by N"
+            "batch normalisation: each forward takes the whole batch, because a part of it would be normalised by "
+            "itself, which changes the result; normalisation_batch=N allows forwards of N samples"
         )
     if any(isinstance(m, _DropoutNd) and m.training and m.p for m in model.modules()) and micro_batch < search.batch:
-        yield "dropout: drawn for each forward, so that another micro-batch draws others; as good, but not the same"
+        yield "dropout: its masks are drawn for each forward, so another micro-batch draws other ones"
     if not search.blocks:
-        yield "recompute: no blocks were found in lists or sequences of modules; name them with blocks=[...]"
+        yield "recompute: no list or sequence of modules holds blocks for it; name some with blocks=[...]"
     elif not recompute:
-        yield f"recompute: not needed; it could be {count(len(search.blocks), 'block')}: {first_names(search.blocks)}"
+        yield f"recompute: not needed; {count(len(search.blocks), 'block')} could be: {first_names(search.blocks)}"
     if (card := search.card) is not None:
         yield (
             f"card: {card.name}; {show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} "

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
@@ -20,6 +21,7 @@ from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.precision import LossScale, Precision
 from frugan.engine.weights import Layout, WorkingWeights, working_weights
 from frugan.errors import BadInput, TrainingFailed
+from frugan.memory.work import written_in_place
 from frugan.wording import first_line, nearest
 
 Loss = Callable[..., Tensor]
@@ -380,31 +382,53 @@ def _restore(buffer: Tensor, before: Tensor) -> None:
     buffer.copy_(before)
 
 
+class _Writes(TorchDispatchMode):
+    """Notes whether an operation is to write into any of some tensors. (Torch's own counts leave out fused kernels.)"""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._kept = [tensor.untyped_storage() for tensor in tensors]
+        self._known = {storage._cdata for storage in self._kept}
+        self.began = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; torch would import its compiler to make sure
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation."""
+        kwargs = kwargs or {}
+        if not self.began and func._schema.is_mutable:
+            written = written_in_place(func, (args, kwargs))
+            self.began = any(tensor.untyped_storage()._cdata in self._known for tensor in written)
+        return func(*args, **kwargs)
+
+
 @contextmanager
 def _whole_or_not_at_all(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Let memory that runs out pass as such only where nothing has moved; state that was begun is forgotten.
 
-    The first step of most optimizers makes their state, before it moves anything. Whether a tensor has moved is read
-    off the count that torch keeps of writes into it.
+    The first step of most optimizers makes their state before it moves anything. Later ones begin by counting the step.
 
     Raises:
         TrainingFailed: a part had moved.
     """
     before = {parameter: dict(kept) for parameter, kept in optimizer.state.items()}
-    tensors = [*moved_by(optimizer).values(), *(t for t in tree_leaves(list(before.values())) if isinstance(t, Tensor))]
-    versions = [tensor._version for tensor in tensors]
+    moved = moved_by(optimizer).values()
+    is_first = any(parameter not in before for parameter in moved)
+    writes = _Writes([*moved, *(t for t in tree_leaves(list(before.values())) if isinstance(t, Tensor))])
     try:
-        yield
+        with writes if is_first else nullcontext():
+            yield
     except RuntimeError as error:
         if not ran_out_of_memory(error):
             raise
-        if versions != [tensor._version for tensor in tensors]:
+        if writes.began or not is_first:
             raise TrainingFailed(
                 "memory ran out in the midst of the optimizer's step, which cannot be repeated: go on from a "
                 f"checkpoint with a smaller memory= ({first_line(error)})"
             ) from None
-        for parameter in list(optimizer.state):
-            del optimizer.state[parameter]
+        optimizer.state.clear()
         optimizer.state.update(before)
         raise
 
