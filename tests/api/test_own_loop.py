@@ -102,6 +102,17 @@ def test_optimizers_and_their_state_are_counted(optimizers: Optimizers) -> None:
     assert again == pytest.approx(predicted, rel=0.001)
 
 
+def test_on_cards_optimizers_work_on_lists() -> None:
+    """As torch's do there by themselves: with temporaries as large as all parameters, which here are most of all."""
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    batch = (torch.randn(2, 256), torch.randint(10, (2,)))
+    plan = ModulePlan(2, 2, FP32)
+    optimizer = torch.optim.AdamW(model.parameters())
+    predicted = Task(model, cross_entropy, batch, optimizer, (), CPU, as_card=True).run(plan).live_bytes
+    on_lists = torch.optim.AdamW(model.parameters(), foreach=True)
+    assert predicted == pytest.approx(measured_bytes(model, on_lists, batch, plan), rel=0.02)
+
+
 def trained(
     name: str, plan: ModulePlan, *, steps: int = 3, grouped: bool = True, **options: Any
 ) -> tuple[dict[str, Tensor], list[frugan.StepOutcome]]:
