@@ -355,7 +355,7 @@ FAULTS = (
     ),
     Fault(
         "a plan of one's own forgets that cards take lists in their optimizers",
-        "api/own_loop/plan.py",
+        "api/own_loop/dataless_step.py",
         'own["foreach"] = True',
         "pass",
         "api/test_own_loop.py::test_on_cards_optimizers_work_on_lists",
