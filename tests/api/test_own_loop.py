@@ -340,6 +340,14 @@ def test_a_module_that_does_not_run_in_half_precision_is_planned_in_full() -> No
         frugan.plan_module(model, mean, x, optimizer, "1GiB", precision="bf16")
 
 
+def test_recurrent_layers_are_planned_in_full() -> None:
+    model = nn.LSTM(4, 4, batch_first=True)
+    optimizer, x = adamw(model.parameters()), torch.randn(4, 3, 4)
+    plan = frugan.plan_module(model, lambda m, x: m(x)[0].mean(), x, optimizer, "1GiB")
+    assert plan.precision.name == "fp32"
+    assert "recurrent layers keep their weights" in str(plan)
+
+
 def test_what_cannot_be_planned_is_refused() -> None:
     x = torch.randn(4, 4)
     model = Branches()
@@ -366,6 +374,12 @@ def test_what_cannot_be_planned_is_refused() -> None:
         plan(normalisation_batch=5)
     with pytest.raises(BadInput, match="expected parameters in fp32"):
         plan(model=nn.Linear(4, 4).half())
+    with pytest.raises(BadInput, match="precision 'int8': expected one of auto, fp32"):
+        plan(precision="int8")
+    with pytest.raises(BadInput, match="LBFGS runs forward and backward itself"):
+        frugan.plan_module(layer, mean, x, torch.optim.LBFGS(layer.parameters()))
+    with pytest.raises(BadInput, match="the ReLU has no parameters"):
+        plan(model=nn.ReLU())
     with pytest.raises(BadInput, match="not a size"):
         plan(memory="6")
     compiled = nn.Sequential(layer)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -104,7 +104,9 @@ def plan_module(
         BadInput: unknown card or block, a wrapped model, inputs of different numbers of samples, or a module that asks
             for the value of a tensor.
     """
-    check_plain(model)
+    check_plain(model, optimizer)
+    if precision not in (known := get_args(PrecisionName)):
+        raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
     given = _as_arguments(inputs)
     batch = samples_in(given)
     if normalisation_batch is not None and not 1 <= normalisation_batch <= batch:

@@ -92,7 +92,7 @@ class ModuleStep:
         *,
         clip_norm: float | None = None,
     ) -> None:
-        check_plain(model)
+        check_plain(model, optimizer)
         for name in plan.recompute:
             block_named(model, name)
         self.plan = plan
@@ -257,10 +257,15 @@ def _in_precision(model: nn.Module, precision: Precision) -> Iterator[WorkingWei
 
     Each of torch's layers that has weights casts what it is given to their precision, as activations may become fp32
     on the way (a buffer that is added). In fp32 the model runs as it is.
+
+    Raises:
+        RuntimeError: it has recurrent layers.
     """
     if precision.dtype == torch.float32:
         yield None
         return
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        raise RuntimeError("recurrent layers keep their weights in lists of their own, where no others can be put")
     layouts = {"model": Layout(precision.dtype)}
     with ExitStack() as stack:
         working = stack.enter_context(working_weights({"model": model}, layouts, ("model",), None, many=True))
@@ -433,12 +438,16 @@ def _whole_or_not_at_all(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         raise
 
 
-def check_plain(model: nn.Module) -> None:
-    """Refuse a wrapped model.
+def check_plain(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a wrapped model, one without parameters, and an optimizer that runs the model itself.
 
     Raises:
-        BadInput: it is wrapped.
+        BadInput: it is.
     """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise BadInput("LBFGS runs forward and backward itself, in a closure; expected another of torch's optimizers")
+    if not any(True for _ in model.parameters()):
+        raise BadInput(f"the {type(model).__name__} has no parameters: there is nothing to train")
     if isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
         raise BadInput(
             f"the model is a {type(model).__name__}: give the module inside it; plans are for one process, and for "
