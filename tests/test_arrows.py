@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
         "registry",
         "families",
         "engine",
+        "ema_hook",
         "memory",
         "data",
         "metrics",

@@ -113,6 +113,33 @@ def test_it_goes_on_from_a_checkpoint_and_can_be_taken_away() -> None:
         other.load_state_dict(state)
 
 
+def test_averages_on_the_host_and_attributes_that_are_carried_along() -> None:
+    """The host is where the averages are here too; tests/simulated_card has them away from a card."""
+    model, other = network(), network()
+    model.alpha, model[0].calls = 0.5, [1]  # type: ignore[assignment]
+    optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+    names = ["alpha", "0.calls"]
+    settings = frugan.EmaSettings(decay=DECAY)
+    hook = frugan.EmaHook(optimizer, {"G": model, "D": other}, settings, on_host=True, attributes=names)
+    beside = frugan.EmaHook(optimizer, {"G": model}, settings)
+    model.alpha, model[0].calls = 0.75, [1, 2]  # type: ignore[assignment]
+    train(model, optimizer, 1)
+    average = hook.networks["G"]
+    assert hook.on_host
+    assert vars(average)["alpha"] == 0.75
+    assert vars(average.get_submodule("0"))["calls"] == [1, 2]
+    model[0].calls.append(3)  # type: ignore[union-attr,operator]
+    assert vars(average.get_submodule("0"))["calls"] == [1, 2]
+    assert vars(beside.networks["G"])["alpha"] == 0.5
+    assert not hasattr(hook.networks["D"], "alpha")
+    for a, b in zip(average.parameters(), beside.networks["G"].parameters(), strict=True):
+        assert torch.equal(a, b)
+    with pytest.raises(frugan.BadInput, match="attribute 'beta': G has no plain attribute of this name"):
+        frugan.EmaHook(optimizer, {"G": model}, attributes=["beta"])
+    with pytest.raises(frugan.BadInput, match=r"attribute '0\.weight'"):
+        frugan.EmaHook(optimizer, {"G": model}, attributes=["0.weight"])
+
+
 @pytest.mark.long
 def test_wrappers_are_looked_through() -> None:
     model = network()

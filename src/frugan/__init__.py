@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from frugan.api.networks import build as build
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
+    from frugan.api.own_loop.plan import ModuleReport as ModuleReport
+    from frugan.api.own_loop.plan import plan_module as plan_module
+    from frugan.api.own_loop.step import ModulePlan as ModulePlan
+    from frugan.api.own_loop.step import ModuleStep as ModuleStep
+    from frugan.api.own_loop.step import StepOutcome as StepOutcome
     from frugan.api.plan.network_costs import info as info
     from frugan.api.plan.plan_recipe import PlanOptions as PlanOptions
     from frugan.api.plan.plan_recipe import largest as largest
@@ -45,8 +50,12 @@ __all__ = [
     "EmaSettings",
     "Evaluation",
     "EvaluationOptions",
+    "ModulePlan",
+    "ModuleReport",
+    "ModuleStep",
     "PlanOptions",
     "PlanReport",
+    "StepOutcome",
     "TrainingFailed",
     "TrainingOptions",
     "TrainingResult",
@@ -63,6 +72,7 @@ __all__ = [
     "load",
     "load_recipe",
     "plan",
+    "plan_module",
     "prepare",
     "sample",
     "save",
@@ -82,8 +92,12 @@ _WHERE = MappingProxyType(
         "EmaSettings": "frugan.engine.ema",
         "Evaluation": "frugan.api.evaluate.scorer",
         "EvaluationOptions": "frugan.api.evaluate.scorer",
+        "ModulePlan": "frugan.api.own_loop.step",
+        "ModuleReport": "frugan.api.own_loop.plan",
+        "ModuleStep": "frugan.api.own_loop.step",
         "PlanOptions": "frugan.api.plan.plan_recipe",
         "PlanReport": "frugan.api.plan.report",
+        "StepOutcome": "frugan.api.own_loop.step",
         "TrainingFailed": "frugan.errors",
         "TrainingOptions": "frugan.api.train.run",
         "TrainingResult": "frugan.api.train.run",
@@ -100,6 +114,7 @@ _WHERE = MappingProxyType(
         "load": "frugan.api.networks",
         "load_recipe": "frugan.recipe.loading",
         "plan": "frugan.api.plan.plan_recipe",
+        "plan_module": "frugan.api.own_loop.plan",
         "prepare": "frugan.data.prepare",
         "sample": "frugan.api.sample.sampling",
         "save": "frugan.api.networks",

@@ -1,6 +1,7 @@
 """frugan's running average of weights in a training loop of one's own: a hook of torch's optimizers."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ class EmaHook:
         settings: how; None: a decay of 0.9999.
         batch: images per step over all processes; needed where the settings count images.
         buffers: floating-point buffers (running statistics) are copied, or averaged as well.
+        on_host: keep the averages in host memory: nothing on the card, and a copy to the host in each step.
+        attributes: names of plain attributes that are carried along in each step, such as "alpha" or "blocks.0.alpha";
+            a network that has not one of them goes without.
 
     Attributes:
         networks: the averages, by name; copies of the networks, to draw samples with and to save.
@@ -51,6 +55,8 @@ class EmaHook:
         *,
         batch: int | None = None,
         buffers: BufferRule = "copy",
+        on_host: bool = False,
+        attributes: Sequence[str] = (),
     ) -> None:
         named = {ONLY: networks} if isinstance(networks, nn.Module) else dict(networks)
         sources = {name: _inner(network) for name, network in named.items()}
@@ -62,11 +68,20 @@ class EmaHook:
             )
         if batch is not None and batch < 1:
             raise BadInput(f"EmaHook: batch {batch}: expected at least 1")
+        self._attributes = [
+            (name, *place.rpartition(".")[::2]) for place in attributes for name in _owning(place, sources)
+        ]
         self.steps = 0
+        self._sources = sources
         self._batch = batch or 1
-        self._ema = Ema(sources, dict.fromkeys(sources, buffers), settings, on_host=False)
+        self._ema = Ema(sources, dict.fromkeys(sources, buffers), settings, on_host=on_host)
         self._accepted = {name: _yes(network) for name, network in sources.items()}
         self._handle = optimizer.register_step_post_hook(self._after_step)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the averages are kept in host memory."""
+        return self._ema.on_host
 
     @property
     def networks(self) -> dict[str, nn.Module]:
@@ -105,6 +120,9 @@ class EmaHook:
         if found_inf is not None:
             moved = {name: (found_inf == 0).to(yes.device, non_blocking=True) for name, yes in moved.items()}
         self._ema.update(self.steps, self._batch, moved)
+        for name, owner, attribute in self._attributes:
+            value = getattr(self._sources[name].get_submodule(owner), attribute)
+            setattr(self.networks[name].get_submodule(owner), attribute, _carried(value))
 
 
 def _check(optimizer: torch.optim.Optimizer, networks: Mapping[str, nn.Module]) -> None:
@@ -122,6 +140,28 @@ def _check(optimizer: torch.optim.Optimizer, networks: Mapping[str, nn.Module]) 
                     "are too small for so few digits. Keep the parameters in fp32 (autocast casts them where they are "
                     "used)"
                 )
+
+
+def _owning(place: str, networks: Mapping[str, nn.Module]) -> list[str]:
+    """Names of the networks that have an attribute.
+
+    Raises:
+        BadInput: none has, or it is a parameter, buffer or module, which the average has of its own.
+    """
+    owner, _, attribute = place.rpartition(".")
+    modules = {name: dict(network.named_modules()).get(owner) for name, network in networks.items()}
+    found = [name for name, module in modules.items() if module is not None and attribute in vars(module)]
+    if not found:
+        raise BadInput(
+            f"EmaHook: attribute {place!r}: {', '.join(networks)} has no plain attribute of this name; parameters and "
+            "buffers are averaged or copied by themselves"
+        )
+    return found
+
+
+def _carried(value: Any) -> Any:
+    """A copy of an attribute that later changes of the network's own do not reach."""
+    return value.detach().clone() if isinstance(value, Tensor) else copy.copy(value)
 
 
 def _inner(network: nn.Module) -> nn.Module:

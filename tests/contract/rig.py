@@ -11,7 +11,7 @@ from frugan.contract.family import Family
 from frugan.contract.phase import Phase
 from frugan.doctor.trial import MadePictures
 from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings
+from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings, SGDSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
@@ -43,7 +43,12 @@ def adabelief(rate: float) -> OptimizerSettings:
     return AdaBeliefSettings(learning_rate=rate, eps=1e-2, dropout=0.5)
 
 
-OPTIMIZERS = (adam, rmsprop, adabelief)
+def sgd(rate: float) -> OptimizerSettings:
+    """With all that it has."""
+    return SGDSettings(learning_rate=rate, weight_decay=1e-2, nesterov=True)
+
+
+OPTIMIZERS = (adam, rmsprop, adabelief, sgd)
 
 
 @dataclass

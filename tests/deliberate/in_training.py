@@ -118,6 +118,13 @@ FAULTS = (
         "engine/test_optimizers.py api/test_training.py::test_learning_rate_changed_at_resume_is_used",
     ),
     Fault(
+        "SGD's momentum is damped",
+        "engine/optimizer.py",
+        "dampening=0.0",
+        "dampening=self.momentum",
+        "engine/test_piecewise_optimizers.py",
+    ),
+    Fault(
         "RMSprop's eps stands inside the root",
         "engine/optimizer.py",
         "gradients, self.decay, self.eps, rate",

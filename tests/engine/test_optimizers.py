@@ -47,6 +47,13 @@ def test_a_shared_optimizer_moves_each_network_once() -> None:
     assert [phase.name for phase in phases if phase.optimizer == "critic"] == ["critic", "penalty"]
 
 
+def test_nesterov_needs_momentum() -> None:
+    word = "optimizers.default.kind=sgd"
+    rate = "optimizers.default.learning_rate=0.1"
+    with pytest.raises(BadInput, match="momentum = 0: set it"):
+        load_recipe("saehd-demo-64", [word, rate, "optimizers.default.momentum=0", "optimizers.default.nesterov=true"])
+
+
 def test_beta_of_zero_may_be_written_as_an_integer() -> None:
     assert isinstance(AdamSettings.model_validate({"learning_rate": 1, "beta1": 0}).beta1, float)
     with pytest.raises(ValidationError):

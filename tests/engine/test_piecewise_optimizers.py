@@ -1,4 +1,5 @@
-"""DeepFaceLab's optimizers: gated, in pieces, with dropout. (tests/parity holds their numbers to the original's.)"""
+"""SGD and DeepFaceLab's optimizers: gated, in pieces, with dropout. (tests/parity holds the latter's numbers to the
+original's.)"""
 
 import math
 
@@ -6,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.optimizer import AdaBelief, PiecewiseOptimizer, RMSprop, keep_mask
+from frugan.engine.optimizer import SGD, AdaBelief, PiecewiseOptimizer, RMSprop, keep_mask
+from frugan.engine.optimizers import SGDSettings, create_optimizer
 
 YES, NO = torch.tensor(True), torch.tensor(False)
 
@@ -14,6 +16,8 @@ YES, NO = torch.tensor(True), torch.tensor(False)
 def _make(kind: str, parameters: list[nn.Parameter]) -> PiecewiseOptimizer:
     if kind == "rmsprop":
         return RMSprop(parameters, lr=1e-2, decay=0.9, eps=1e-6)
+    if kind == "sgd":
+        return SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=1e-2, nesterov=True)
     return AdaBelief(parameters, lr=1e-2, betas=(0.9, 0.999), eps=1e-6)
 
 
@@ -38,7 +42,7 @@ def _everything(optimizer: PiecewiseOptimizer, parameters: list[nn.Parameter]) -
     return [t.detach().clone() for t in (*parameters, *slots, optimizer.updates)]
 
 
-@pytest.mark.parametrize("kind", ["rmsprop", "adabelief"])
+@pytest.mark.parametrize("kind", ["sgd", "rmsprop", "adabelief"])
 def test_a_refused_update_leaves_no_trace(kind: str) -> None:
     parameters = _parameters()
     optimizer = _make(kind, parameters)
@@ -51,7 +55,7 @@ def test_a_refused_update_leaves_no_trace(kind: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, _everything(optimizer, parameters), strict=True))
 
 
-@pytest.mark.parametrize("kind", ["rmsprop", "adabelief"])
+@pytest.mark.parametrize("kind", ["sgd", "rmsprop", "adabelief"])
 def test_pieces_and_layout_do_not_matter(kind: str) -> None:
     def trained(*, channels_last: bool, piece: int) -> list[Tensor]:
         parameters = _parameters()
@@ -106,6 +110,39 @@ def test_the_cosine_goes_down_and_up_again() -> None:
         moves.append(before - float(parameter.detach()))
     wanted = [(math.cos(k * 2 * math.pi / 10) + 1) / 2 for k in range(1, 11)]
     assert moves == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SGDSettings(learning_rate=0.1),
+        SGDSettings(learning_rate=0.1, weight_decay=1e-2, nesterov=True),
+        SGDSettings(learning_rate=0.1, momentum=0, weight_decay=1e-2),
+    ],
+    ids=["momentum", "nesterov", "plain"],
+)
+def test_sgd_is_torchs_own(settings: SGDSettings, on_host: bool) -> None:
+    """Its fused one, skipped updates aside, to the bit; plain descent keeps nothing."""
+    own, theirs = _parameters(), _parameters()
+    optimizer = create_optimizer(settings, {str(i): each for i, each in enumerate(own)}, on_host=on_host)
+    torchs = torch.optim.SGD(
+        theirs,
+        0.1,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        nesterov=settings.nesterov,
+        fused=True,
+    )
+    for step in range(4):
+        for parameters in (own, theirs):
+            _gradients(parameters, step)
+        accepted = step != 2
+        optimizer.update(torch.tensor(accepted), learning_rate=0.1, period=None, share=None, seed=0)
+        if accepted:
+            torchs.step()
+        assert all(torch.equal(a, b) for a, b in zip(own, theirs, strict=True)), step
+    assert len(optimizer.kept_for(own[0])) == (1 if settings.momentum else 0)
 
 
 def test_adabelief_without_momentum() -> None:

@@ -169,7 +169,7 @@ def test_one_with_data_an_optimizer_and_a_file_format_of_its_own(frugan: Callabl
         (("train", "optimizers.G.momentum=2"), "optimizers.G.momentum: must be less than 1"),
         (
             ("train", "optimizers.G.kind=sigmund"),
-            "'sigmund' is unknown; expected one of: adam, rmsprop, adabelief, s",
+            "'sigmund' is unknown; expected one of: adam, sgd, rmsprop, adabelief, s",
         ),
         (("train", "data.flip=true"), "data.flip: height maps are not mirrored"),
         (("train",), "no .npy file with heights"),

@@ -128,6 +128,18 @@ def test_there_and_back(name: str) -> None:
     )
 
 
+def test_optimizers_of_another_kind_are_told() -> None:
+    words = ["optimizers.G.kind=sgd", "optimizers.G.learning_rate=0.1"]
+    recipe = load_recipe("biggan-imagenet-128", words)
+    kinds = {key: of.model_dump() for key, of in recipe.optimizer_settings().items()}
+    values = recipe.model_dump(mode="json")
+    values["ema"]["start"] = 0
+    options, lines = options_of(values, kinds)
+    assert lines[0] == "optimizers.G: that program has Adam alone, no sgd; it begins with fresh statistics"
+    assert "G_lr" not in options
+    assert options["D_lr"] == 4e-4
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

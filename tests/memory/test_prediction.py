@@ -11,7 +11,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
 from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
-from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
+from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings, SGDSettings
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
@@ -140,11 +140,15 @@ def test_savers(family: Family, savers: dict[str, object], limit: Limit) -> None
 
 @pytest.mark.parametrize(
     "settings",
-    [pytest.param(RMSpropSettings(), marks=pytest.mark.long), AdaBeliefSettings(dropout=0.5)],
-    ids=["rmsprop", "adabelief"],
+    [
+        pytest.param(RMSpropSettings(), marks=pytest.mark.long),
+        AdaBeliefSettings(dropout=0.5),
+        pytest.param(SGDSettings(learning_rate=1e-3), marks=pytest.mark.long),
+    ],
+    ids=["rmsprop", "adabelief", "sgd"],
 )
 @pytest.mark.parametrize("family", in_short(("made-up",), MADE_UP, families()["saehd"]))
-def test_optimizers(family: Family, settings: RMSpropSettings | AdaBeliefSettings) -> None:
+def test_optimizers(family: Family, settings: OptimizerSettings) -> None:
     of = task(family, settings=settings, batch=4)
     plan = plan_of(of, 2)
     _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)

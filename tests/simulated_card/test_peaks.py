@@ -12,7 +12,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
 from frugan.api.setup import training_of
 from frugan.contract.family import Family
-from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings
+from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings, SGDSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.streams import Streams
@@ -114,7 +114,13 @@ def test_a_peak_is_the_predicted_one_in_other_precisions(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "settings", [RMSpropSettings(learning_rate=1e-4, dropout=0.5), AdaBeliefSettings(learning_rate=1e-4, dropout=0.5)]
+    "settings",
+    [
+        RMSpropSettings(learning_rate=1e-4, dropout=0.5),
+        AdaBeliefSettings(learning_rate=1e-4, dropout=0.5),
+        SGDSettings(learning_rate=1e-4),
+        SGDSettings(learning_rate=1e-4, momentum=0),
+    ],
 )
 @pytest.mark.parametrize("on_host", [False, True])
 def test_a_peak_is_the_predicted_one_of_other_optimizers(

@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from frugan.contract import cpu_ways
 
@@ -234,7 +235,12 @@ class Reparametrised(Stateful):
 
 
 def keeps_fp32(module: nn.Module) -> frozenset[str]:
-    """Names of a module's own parameters that stay fp32 in every precision (attribute `fp32_parameters`)."""
+    """Names of a module's own parameters that stay fp32 in every precision (attribute `fp32_parameters`).
+
+    So do those of torch's own batch normalisation: with running statistics in fp32 it takes no others.
+    """
+    if isinstance(module, _NormBase):
+        return frozenset(name for name, _ in module.named_parameters(recurse=False))
     return frozenset(getattr(module, "fp32_parameters", ()))
 
 

@@ -1,4 +1,4 @@
-"""Optimizers, gated on the device: what the engine asks of all of them, and the rules: Adam, RMSprop, AdaBelief."""
+"""Optimizers, gated on the device: what the engine asks of them, and the rules: Adam, SGD, RMSprop, AdaBelief."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class Optimizer(torch.optim.Optimizer):
     It makes no temporaries as large as the parameters: Adam is torch's fused one, the others go in pieces.
     """
 
-    slots: ClassVar[tuple[str, ...]]  # names of the statistics kept for each parameter, in its shape and layout
+    slots: tuple[str, ...]  # names of the statistics kept for each parameter, in its shape and layout
     steps: ClassVar[tuple[str, ...]] = ()  # names of what is counted for each parameter; scalars beside it
     on_host: bool = False  # the statistics live in host memory and come over for each parameter's update
     # what becomes of an element depends on nothing but its own gradient and statistics, so that ranks may
@@ -160,9 +160,10 @@ def _statistics(optimizer: Optimizer, *, on_host: bool) -> dict[nn.Parameter, di
         made = host_likes(parameters, "optimizer state")
     else:
         made = [torch.empty_like(parameter.detach()) for parameter in parameters]
-    statistics: dict[nn.Parameter, dict[str, Tensor]] = {}
-    for parameter, slot, value in zip(parameters, slots * (len(parameters) // len(slots)), made, strict=True):
-        statistics.setdefault(parameter, {})[slot] = value
+    names = [slot for _ in optimizer.moved() for slot in slots]
+    statistics: dict[nn.Parameter, dict[str, Tensor]] = {parameter: {} for parameter in optimizer.moved()}
+    for parameter, slot, value in zip(parameters, names, made, strict=True):
+        statistics[parameter][slot] = value
     return statistics
 
 
@@ -233,24 +234,19 @@ each of a dozen kernels has enough to do."""
 
 
 class PiecewiseOptimizer(Optimizer):
-    """What RMSprop and AdaBelief have in common: walking the parameters, the verdict, the rate, the dropout.
-
-    They are as DeepFaceLab's library defines them, updated in pieces. Differences from the published ones: eps stands
-    outside the root only, nothing is corrected for the first steps, and a learning-rate dropout moves a random share of
-    the weights at each update while the statistics see every gradient.
+    """What SGD, RMSprop and AdaBelief have in common: walking the parameters in pieces, the verdict, the rate, the
+    dropout, which moves a random share of the weights at each update while the statistics see every gradient.
 
     Args:
         parameters: fp32 masters, contiguous or channels-last.
         lr: learning rate.
-        eps: added to the root.
     """
 
     updates: Tensor  # accepted updates so far; int64 scalar on the device
     piece: int  # elements updated at once
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, eps: float) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
-        self.eps = eps
         self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
         self.works_as_on(card=accelerator_of(parameters[0].device).is_card)
 
@@ -340,15 +336,63 @@ class PiecewiseOptimizer(Optimizer):
         raise NotImplementedError(f"{type(self).__name__} must define _move")
 
 
+class SGD(PiecewiseOptimizer):
+    """Gradient descent with momentum, as torch defines it.
+
+    A momentum that begins at zero is after the first step the gradient, as torch's is.
+
+    Args:
+        parameters, lr: as for `PiecewiseOptimizer`.
+        momentum: share of the last step's direction that is kept; 0: none, and no state.
+        weight_decay: share of each weight that is added to its gradient.
+        nesterov: look one step ahead along the momentum.
+    """
+
+    elementwise = True
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float, weight_decay: float, nesterov: bool
+    ) -> None:
+        super().__init__(parameters, lr=lr)
+        self.slots = ("momentum_buffer",) if momentum else ()
+        self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
+
+    def _move(
+        self,
+        weights: list[Tensor],
+        gradients: list[Tensor],
+        statistics: Sequence[list[Tensor]],
+        rate: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        torch._fused_sgd_(
+            weights,
+            gradients,
+            statistics[0] if statistics else [],
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=rate,
+            dampening=0.0,
+            nesterov=self.nesterov,
+            maximize=False,
+            is_first_step=False,
+            grad_scale=None,
+            found_inf=found_inf,
+        )
+
+
 class RMSprop(PiecewiseOptimizer):
-    """Root of a running mean of squared gradients (Tieleman and Hinton 2012)."""
+    """Root of a running mean of squared gradients (Tieleman and Hinton 2012), as DeepFaceLab's library defines it.
+
+    Differences from the published one: eps stands outside the root only.
+    """
 
     elementwise = True
     slots = ("acc",)
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, decay: float, eps: float) -> None:
-        super().__init__(parameters, lr=lr, eps=eps)
-        self.decay = decay
+        super().__init__(parameters, lr=lr)
+        self.decay, self.eps = decay, eps
 
     def _move(
         self,
@@ -363,7 +407,11 @@ class RMSprop(PiecewiseOptimizer):
 
 
 class AdaBelief(PiecewiseOptimizer):
-    """Root of a running mean of squared deviations of gradients from their mean (Zhuang et al. 2020)."""
+    """Root of a running mean of squared deviations of gradients from their mean (Zhuang et al. 2020), as DeepFaceLab's
+    library defines it.
+
+    Differences from the published one: eps stands outside the root only, and nothing is corrected for the first steps.
+    """
 
     elementwise = True
     slots = ("ms", "vs")
@@ -371,8 +419,8 @@ class AdaBelief(PiecewiseOptimizer):
     def __init__(
         self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
     ) -> None:
-        super().__init__(parameters, lr=lr, eps=eps)
-        self.betas = betas
+        super().__init__(parameters, lr=lr)
+        self.betas, self.eps = betas, eps
 
     def _move(
         self,

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from frugan.contract.phase import Phase
 from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
-from frugan.engine.optimizer import AdaBelief, Adam, Optimizer, RMSprop, make_state
+from frugan.engine.optimizer import SGD, AdaBelief, Adam, Optimizer, RMSprop, make_state
 from frugan.engine.optimizer_shards import OptimizerShards, Shard
 
 
@@ -66,8 +66,33 @@ class AdamSettings(OptimizerSettings):
         return Adam(parameters, lr=self.learning_rate, betas=(float(self.beta1), float(self.beta2)), eps=self.eps)
 
 
+class SGDSettings(OptimizerSettings):
+    """Gradient descent with momentum (Sutskever et al. 2013), all as torch defines it."""
+
+    kind: Literal["sgd"] = setting("sgd", "which optimizer")
+    momentum: float = setting(0.9, "share of the last step's direction that is kept; 0: none, and no state", ge=0, lt=1)
+    weight_decay: float = setting(0.0, "share of each weight that is added to its gradient", ge=0)
+    nesterov: bool = setting(False, "look one step ahead along the momentum")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov looks ahead along the momentum, and momentum = 0: set it, such as 0.9")
+        return self
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        return SGD(
+            parameters,
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov,
+        )
+
+
 class _PiecewiseSettings(OptimizerSettings):
-    """What optimizers that work in pieces have in common."""
+    """What DeepFaceLab's optimizers have in common."""
 
     learning_rate: float = setting(5e-5, "learning rate at the start", CHANGEABLE, gt=0)
     eps: float = setting(1e-6, "added to the denominator", gt=0)
@@ -122,7 +147,7 @@ class AdaBeliefSettings(_PiecewiseSettings):
 
 
 KINDS: Mapping[str, type[OptimizerSettings]] = MappingProxyType(
-    {"adam": AdamSettings, "rmsprop": RMSpropSettings, "adabelief": AdaBeliefSettings}
+    {"adam": AdamSettings, "sgd": SGDSettings, "rmsprop": RMSpropSettings, "adabelief": AdaBeliefSettings}
 )
 """Settings types by the word that `kind` has for them; families may bring others."""
 

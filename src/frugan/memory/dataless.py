@@ -140,9 +140,13 @@ class Dataless:
 
     What an operation gives is found once for each set of its operands' shapes, and made by a look into a table from
     then on; so is its work.
+
+    Attributes:
+        value: what a tensor is said to hold when it is asked; None: that is an error.
     """
 
     def __init__(self) -> None:
+        self.value: float | None = None
         self._known: dict[tuple[Any, ...], Known] = {}
         self._viewing: set[Any] = set()
 
@@ -179,6 +183,8 @@ class Dataless:
             self._viewing.add(func)
             return func(*args, **kwargs), None
         if func is aten._local_scalar_dense.default:
+            if self.value is not None:
+                return self.value, None
             raise RuntimeError("_local_scalar_dense: tensors without data cannot be asked for a value")
         specs = RULES[func](*args, **kwargs) if func in RULES else NotImplemented
         if specs is NotImplemented and func._schema.is_mutable and _writes_its_results(func):
@@ -292,21 +298,36 @@ class WithoutData(TorchDispatchMode):
 
 
 @contextmanager
-def fused_attention() -> Iterator[None]:
+def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
     """Inside, attention on tensors without data is the fused one wherever it would be on a device.
 
     Torch chooses by the device, and for "meta" takes what stores the whole map.
+
+    Args:
+        with_dropout: also where attention is dropped out, as on cards; a processor then stores the map.
     """
     plain = F.scaled_dot_product_attention
 
-    def attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
-        fits = query.is_meta and not rest and {*options} <= {"scale"} and query.ndim == 4
+    def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        fits = query.is_meta and {*options} <= {"scale"} and query.ndim == 4 and (with_dropout or not dropout_p)
         if not fits or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
-            return plain(query, key, value, *rest, **options)
-        outputs = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, **options)
+            return plain(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = query.new_zeros(attn_mask.shape)  # what torch makes of it
+        outputs = aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, is_causal, attn_mask=attn_mask, **options
+        )
         return outputs[0]  # type: ignore[no-any-return]
 
-    F.scaled_dot_product_attention = attention
+    F.scaled_dot_product_attention = attention  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -291,11 +291,11 @@ def outcome(
     try:
         return predict(training, plan, target, stage, rough=rough, dataless=dataless).as_json()
     except RuntimeError as error:
-        return {"refused": _reason(error)}
+        return {"refused": why_refused(error)}
 
 
-def _reason(error: RuntimeError) -> str:
-    """Why a plan is refused, and by which line of a family of another package, if it is one."""
+def why_refused(error: RuntimeError) -> str:
+    """Why a step cannot be run without data, and at which line of code that is not frugan's or torch's, if it is."""
     reason = first_line(error)
     if "_local_scalar_dense" in reason:
         reason = "a forward or a part looks at a tensor's value (.item(), float(), `if`); in a plan tensors have none"

@@ -292,24 +292,41 @@ def counted(x: Tensor, dim: Any = None) -> Spec:
     return shape, contiguous(shape), torch.int64
 
 
-def mm(a: Tensor, b: Tensor) -> Spec:
+def check_dtypes(*operands: Tensor | None) -> None:
+    """Refuse products of several dtypes, as devices do; torch's own rules for tensors without data let them pass.
+
+    Raises:
+        RuntimeError: they are of several.
+    """
+    dtypes = dict.fromkeys(str(x.dtype).removeprefix("torch.") for x in operands if x is not None)
+    if len(dtypes) > 1:
+        raise RuntimeError(f"a product of {' and '.join(dtypes)} tensors: expected one dtype")
+
+
+def mm(a: Tensor, b: Tensor) -> Specs:
     """Products of matrices, of batches of them too."""
+    check_dtypes(a, b)
+    if a.shape[-1] != b.shape[-2]:
+        return NotImplemented  # type: ignore[no-any-return]  # torch says what is wrong
     shape = (*a.shape[:-1], b.shape[-1])
     return shape, contiguous(shape), a.dtype
 
 
-def addmm(_: Tensor, a: Tensor, b: Tensor, **__: Any) -> Spec:
+def addmm(added: Tensor, a: Tensor, b: Tensor, **__: Any) -> Specs:
     """The same added to something."""
+    check_dtypes(added, a)
     return mm(a, b)
 
 
-def mv(a: Tensor, _: Tensor) -> Spec:
+def mv(a: Tensor, b: Tensor) -> Spec:
     """A matrix times a vector."""
+    check_dtypes(a, b)
     return (a.shape[0],), (1,), a.dtype
 
 
-def dot(a: Tensor, _: Tensor) -> Spec:
+def dot(a: Tensor, b: Tensor) -> Spec:
     """Two vectors."""
+    check_dtypes(a, b)
     return (), (), a.dtype
 
 
@@ -326,15 +343,18 @@ def each_norm(tensors: Sequence[Tensor], _: float = 2, dtype: torch.dtype | None
 def convolution(
     x: Tensor,
     weight: Tensor,
-    _: Tensor | None,
+    bias: Tensor | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
-) -> Spec:
+) -> Specs:
     """Convolutions, transposed ones too."""
+    check_dtypes(x, weight, bias)
+    if x.shape[1] != weight.shape[0 if transposed else 1] * (1 if transposed else groups):
+        return NotImplemented  # type: ignore[no-any-return]  # torch says what is wrong
     spatial = []
     for d, (size, kernel) in enumerate(zip(x.shape[2:], weight.shape[2:], strict=True)):
         reach = dilation[d % len(dilation)] * (kernel - 1)

@@ -463,9 +463,9 @@ def _adam_files(tensors: Mapping[str, Tensor], files: Mapping[str, Any], recipe:
     table = release_table(own_batch_norm=False)  # of parameters, which are named alike
     found: dict[str, Any] = {}
     for name in ("G", "D"):
-        if name not in files:
-            continue
         of = recipe.optimizers[name]
+        if name not in files or of["kind"] != "adam":
+            continue
         order = parameter_order(files[name])
         state = {}
         for index, key in enumerate(order):

@@ -341,17 +341,20 @@ LAST_NORM_EPS = 1e-5
 """Of the generator's last normalisation there, whatever BN_eps says."""
 
 
-def options_of(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+def options_of(
+    recipe: Mapping[str, Any], optimizers: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[str]]:
     """Options that stand for a recipe's fields, and a line for what that program has no option for.
 
     Args:
         recipe: as a dict, of the step in question.
-        adam: settings of the optimizers "D" and "G".
+        optimizers: settings of "D" and "G"; of another kind than Adam, that program's own settings stand for them.
 
     Raises:
         BadInput: that program builds no such networks.
     """
     _check_networks(recipe["networks"])
+    adam = {name: settings for name, settings in optimizers.items() if settings["kind"] == "adam"}
     networks, objective, training, ema = (recipe[name] for name in ("networks", "objective", "training", "ema"))
     deep = networks["architecture"] == "biggan-deep"
     batch = training["batch"]
@@ -377,7 +380,7 @@ def options_of(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]])
         "batch_size": size,
         "num_G_accumulations": batch // size,
         "num_D_accumulations": batch // size,
-        "adam_eps": adam["G"]["eps"],
+        "adam_eps": adam["G"]["eps"] if "G" in adam else DEFAULTS["adam_eps"],
         "ema": averaging,
         "use_ema": averaging,
     }
@@ -385,7 +388,12 @@ def options_of(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]])
         options |= {"ema_decay": ema["decay"], "ema_start": ema["start"]}
     for name, settings in adam.items():
         options |= {f"{name}_{option}": settings[field] for option, field in ADAM_FIELDS.items()}
-    return options, _without_counterpart(recipe, adam)
+    lines = [
+        f"optimizers.{name}: that program has Adam alone, no {settings['kind']}; it begins with fresh statistics"
+        for name, settings in optimizers.items()
+        if name not in adam
+    ]
+    return options, [*lines, *_without_counterpart(recipe, adam)]
 
 
 def _check_networks(networks: Mapping[str, Any]) -> None:
@@ -410,7 +418,7 @@ def _without_counterpart(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[s
         "objective.generator_learns": not objective["generator_learns"],
         "networks.frozen_discriminator_blocks": networks["frozen_discriminator_blocks"] != 0,
         "networks.output_norm_eps": networks["output_norm_eps"] != LAST_NORM_EPS,
-        "optimizers.D.eps": adam["D"]["eps"] != adam["G"]["eps"],
+        "optimizers.D.eps": len({settings["eps"] for settings in adam.values()}) > 1,
         "optimizers.*.final_learning_rate": any(each.get("final_learning_rate") is not None for each in adam.values()),
         "ema.schedule": recipe["ema"]["schedule"] != "constant",
     }

@@ -119,8 +119,8 @@ def exported_options(
     if before is not None:
         now = merged(now, _stated(before[1]), before[0])
     settings = recipe.optimizers
-    if settings[AUTOENCODER]["kind"] == "adam":
-        return now, ["optimizer: DeepFaceLab has no Adam; it goes on with AdaBelief, from fresh statistics"]
+    if (missing := {"adam": "Adam", "sgd": "SGD"}.get(settings[AUTOENCODER]["kind"])) is not None:
+        return now, [f"optimizer: DeepFaceLab has no {missing}; it goes on with AdaBelief, from fresh statistics"]
     lines = [f"optimizer: {line}" for line in without_counterpart(settings[AUTOENCODER])]
     if others := [name for name, of in settings.items() if of != settings[AUTOENCODER]]:
         lines.append(f"optimizer: DeepFaceLab has one for all; the settings of {', '.join(others)} are lost")

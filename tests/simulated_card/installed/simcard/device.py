@@ -401,11 +401,21 @@ class _Module(_DummyBackendModule):
 def _attention(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Torch's attention, which on cards is a fused one wherever it can be; here it is the processor's."""
 
-    def attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
-        fits = isinstance(query, CardTensor) and not rest and {*options} <= {"scale"} and query.ndim == 4
-        if not fits or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
-            return plain(query, key, value, *rest, **options)
-        attended: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, **options)[0]
+    def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        given = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, **options}
+        fits = isinstance(query, CardTensor) and {*options} <= {"scale"} and query.ndim == 4
+        plainly = attn_mask is not None or dropout_p > 0
+        if not fits or plainly or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
+            return plain(query, key, value, **given)
+        attended: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, **given)[0]
         return attended
 
     return attention

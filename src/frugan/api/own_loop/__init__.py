@@ -1,0 +1,1 @@
+"""Planned steps of any module, for training loops of one's own."""
