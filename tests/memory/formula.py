@@ -25,10 +25,10 @@ def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_byte
     }
     live = sum(parts.values())
     macs = 1e12 * {"all": 1.0, "products": 1.0, "nothing": 1.3, "nothing here": 1.3}[keeping_of(plan)]
-    moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3, "nothing here": 1.3}[keeping_of(plan)]
-    host = 2 * batch * sample_bytes * plan.offload + 20 * MIB * plan.ema_on_host + 160 * MIB * plan.optimizer_on_host
-    host += 20 * MIB * plan.shard_optimizer
-    work = Work(macs, moved, 1000 * batch / plan.micro_batch, host)
+    moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3, "nothing here": 1.32}[keeping_of(plan)]
+    host = 80 * MIB * plan.optimizer_on_host + 20 * MIB * plan.shard_optimizer
+    beside = 2 * batch * sample_bytes * plan.offload + 20 * MIB * plan.ema_on_host
+    work = Work(macs, moved, 1000 * batch / plan.micro_batch, host, beside_bytes=beside)
     return Prediction(live, int(1.1 * live), "G/block", stage.name, parts, {"G": live}, work)
 
 

@@ -12,7 +12,7 @@ from frugan.contract.family import Family
 from frugan.contract.phase import Networks, Phase
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.ema import EmaSettings
-from frugan.engine.host_memory import HostCopies
+from frugan.engine.host_memory import Away, HostCopies
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import DTYPES, Precision
@@ -144,7 +144,7 @@ class CountedCopies(HostCopies):
         """See `HostCopies`."""
         return True
 
-    def send(self, tensor: Tensor) -> Tensor:
+    def send(self, tensor: Tensor) -> Away:
         """See `HostCopies`."""
         self.count += 1
         return super().send(tensor)

@@ -119,6 +119,7 @@ class Step:
 
             # Commit everything that the phase moves.
             with no_way_back(f"the update of phase {phase.name}"):
+                state.ema.let_weights_move()
                 with optimizer.in_shards():
                     optimizer.update(
                         accepted,
@@ -171,6 +172,7 @@ class Step:
             # Forward and backward of each micro-batch; gradients add up in fp32.
             for micro, share in inputs.micro_batches(state, plan.micro_batch, update, shared):
                 if self.originals and shares:
+                    state.ema.let_weights_move()
                     _renew(working, observer)
                 for name, term in self.backward(phase, networks, micro, own, gain * share, plan).items():
                     terms.setdefault(name, []).append(term)

@@ -439,7 +439,8 @@ def recomputing(
         # An attribute of the instance hides the method of its class, or what slices have put in its place.
         block.__dict__["forward"] = _Block(block, own or partial(type(block).forward, block), contexts, host)
     try:
-        yield
+        with host.until_done() if host is not None else nullcontext():
+            yield
     finally:
         for block, own in zip(chosen, before, strict=True):
             if own is None:

@@ -113,6 +113,9 @@ class Estimates:
         static = sum(like.categories.get(name, 0) for name in STATIC)
         live = static + (like.live_bytes - static) * growth
         work = _times(self._work(plan.micro_batch), _ratio(like.work, plain.work))
+        work = work + Work(
+            beside_bytes=like.work.beside_bytes
+        )  # of what is offloaded: all samples', whatever their split
         slack = like.reserved_bytes / like.live_bytes
         if plan.in_slices and self._sliced is not None:
             live += min(0, self._sliced.live_bytes - plain.live_bytes)
@@ -120,7 +123,7 @@ class Estimates:
             work = work + (self._sliced.work - plain.work) * (1 / growth)
         if plan.ema_on_host:
             averages = like.categories.get("averages", 0)
-            live, work = live - averages, work + Work(host_bytes=averages)
+            live, work = live - averages, work + Work(bytes_moved=averages, beside_bytes=averages)
         statistics = float(like.categories.get("optimizer", 0))
         updates = max(phase.repeats for phase in self.heaviest_stage.phases)
         if plan.shard_optimizer:
@@ -128,7 +131,8 @@ class Estimates:
             work = work + Work(host_bytes=others * updates * sum(self.space.fp32_bytes.values()))
             live, statistics = live - others * statistics, statistics - others * statistics
         if plan.optimizer_on_host:
-            live, work = live - statistics, work + Work(host_bytes=2 * statistics * updates)
+            # while some of it goes, some comes
+            live, work = live - statistics, work + Work(host_bytes=statistics * updates)
         return Estimate(plan, live * slack, self.card.compared_seconds(work, plan.precision))
 
     def _work(self, micro_batch: int) -> Work:
