@@ -32,6 +32,7 @@ class Optimizer(torch.optim.Optimizer):
     # what becomes of an element depends on nothing but its own gradient and statistics, so that ranks may
     # share the elements out
     elementwise: ClassVar[bool] = False
+    piece: int | None = None  # elements updated at once, of whichever parameters; None: one parameter's
     shards: OptimizerShards | None = None  # what this rank has of the parameters, where it does not move all of them
 
     @property
@@ -283,7 +284,7 @@ class PiecewiseOptimizer(Optimizer):
     """
 
     updates: Tensor  # accepted updates so far; int64 scalar on the device
-    piece: int  # elements updated at once
+    piece: int
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, eps: float) -> None:
         super().__init__(parameters, {"lr": lr})

@@ -318,20 +318,24 @@ def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Wor
     """What a plan moves between host and device in an average step."""
     moved = 0.0
     for phase in phases if plan.optimizer_on_host else ():
-        sizes = [size for name in phase.trainable for size in _statistics_bytes(state, phase, state.networks[name])]
-        # while one goes, the next one comes: only the largest has a way to itself
-        moved += (sum(sizes) + max(sizes, default=0)) * phase.repeats / phase.every
+        moved += _passing_bytes(state, phase) * phase.repeats / phase.every
     for phase in phases if plan.shard_optimizer else ():
         moved += _gathered_bytes(state, phase) * phase.repeats / phase.every
     beside = float(sum(t.nbytes for t in _averages(state))) if plan.ema_on_host else 0.0
     return Work(host_bytes=moved, beside_bytes=beside)
 
 
-def _statistics_bytes(state: TrainingState, phase: Phase, network: nn.Module) -> list[int]:
-    """Of what a phase's optimizer keeps of a network on the host, parameter by parameter."""
+def _passing_bytes(state: TrainingState, phase: Phase) -> int:
+    """What statistics on the host take of one way in an update, as long as it takes them to come and to go.
+
+    While a piece goes, the next one comes: only one, the largest, has a way to itself.
+    """
     optimizer = state.optimizers[phase.optimizer]
-    kept = (optimizer.kept_for(parameter) for parameter in network.parameters() if parameter.requires_grad)
-    return [sum(slots[name].nbytes for name in optimizer.slots) for slots in kept]
+    parameters = (p for name in phase.trainable for p in state.networks[name].parameters() if p.requires_grad)
+    sizes = [sum(kept[slot].nbytes for slot in optimizer.slots) for kept in map(optimizer.kept_for, parameters)]
+    if optimizer.piece is None:
+        return sum(sizes) + max(sizes, default=0)
+    return sum(sizes) + min(sum(sizes), optimizer.piece * len(optimizer.slots) * torch.float32.itemsize)
 
 
 def _gathered_bytes(state: TrainingState, phase: Phase) -> int:
