@@ -68,8 +68,8 @@ FAULTS = (
     Fault(
         "nothing comes back ahead of backward",
         "engine/host_memory.py",
-        "            for each in (*given.left, *given.earlier()):",
-        "            for each in given.left:",
+        "            for each in given.earlier() if self._ahead else ():",
+        "            for each in ():",
         "simulated_card/test_host_memory.py",
     ),
     Fault(

@@ -95,7 +95,7 @@ def test_what_is_offloaded_takes_its_way_in_estimates() -> None:
     space, estimates = by_formula().space, by_formula().estimates
     slow = replace(estimates, card=replace(estimates.card, host_bytes_per_s=1e6))
     for micro_batch in (4, 64):
-        kept, sent = (space.plan(micro_batch, keeping) for keeping in ("nothing", "nothing here"))
+        kept, sent = (space.plan(micro_batch, keeping) for keeping in ("nothing", "one ahead"))
         assert slow.of(sent).seconds == pytest.approx(2 * 64 * MIB / 1e6, rel=0.01)
         assert slow.of(kept).seconds < 0.1 * slow.of(sent).seconds
         here, away = (space.plan(micro_batch, "all", averages_away=away) for away in (False, True))

@@ -46,19 +46,21 @@ class Noted(HostCopies):
         super().bring(away)
 
 
-def test_what_backward_asks_for_next_comes_ahead(cards: Callable[..., Any], limit: Limit) -> None:
-    """And what was sent last is still there."""
+@pytest.mark.parametrize("ahead", [True, False])
+def test_what_backward_asks_for_next_comes_ahead(ahead: bool, cards: Callable[..., Any], limit: Limit) -> None:
+    """Where it is to; and what was sent last is still there."""
     limit("bytes sent to the host", 1)
     cards()
     copies, y = Noted(), torch.full((4,), 2.0, device=CARD, requires_grad=True)
     y.register_hook(lambda _: copies.notes.append("x"))
     x = y
-    for _ in range(3):
-        with copies.keeping():
-            y = y.square()
-        y.register_hook(lambda _: copies.notes.append("y"))
-    y.sum().backward()
-    assert copies.notes == ["y", "comes", "y", "comes", "y", "x"]
+    with copies.until_done(bring_ahead=ahead):
+        for _ in range(3):
+            with copies.keeping():
+                y = y.square()
+            y.register_hook(lambda _: copies.notes.append("y"))
+        y.sum().backward()
+    assert copies.notes == ["y", "comes", "y", "comes", "y", "x"] if ahead else ["y", "y", "comes", "y", "comes", "x"]
     assert x.grad is not None
     assert torch.equal(x.grad.cpu(), torch.full((4,), 8 * 2.0**7))
 
@@ -67,16 +69,17 @@ def test_what_nobody_asks_for_is_kept_until_its_copies_are_done(cards: Callable[
     limit("bytes sent to the host", 1)
     cards()
     copies, x = HostCopies(), torch.ones(4, device=CARD, requires_grad=True)
-    middle = x * 1
-    with copies.keeping():
-        y = middle.square()
-    del middle, y  # while it leaves
-    first = x * 1
-    with copies.keeping():
-        middle = first.square()
-    with copies.keeping():
-        y = middle.square()
-    del first
-    torch.autograd.grad(y, middle, torch.ones(4, device=CARD))
-    del middle, y  # while the one before it comes back
+    with copies.until_done(bring_ahead=True):
+        middle = x * 1
+        with copies.keeping():
+            y = middle.square()
+        del middle, y  # while it leaves
+        first = x * 1
+        with copies.keeping():
+            middle = first.square()
+        with copies.keeping():
+            y = middle.square()
+        del first
+        torch.autograd.grad(y, middle, torch.ones(4, device=CARD))
+        del middle, y  # while the one before it comes back
     assert torch.equal(torch.zeros(4, device=CARD).cpu(), torch.zeros(4))

@@ -26,7 +26,8 @@ STEPS = 3
 SAVINGS: Mapping[str, Mapping[str, object]] = {
     "nothing": {},
     "on the host": {"ema_on_host": True, "optimizer_on_host": True},
-    "offload": {"recompute": True, "offload": True},
+    "offload": {"recompute": True, "offload": True, "bring_ahead": True},
+    "offload alone": {"recompute": True, "offload": True},
     "recompute": {"recompute": True},
     "products": {"recompute": True, "keep_products": True},
     "slices": {"in_slices": True},
@@ -80,6 +81,7 @@ def test_schedules_agree_in_half_precision(
 ) -> None:
     limit("bytes sent to the host", 1)
     settings: Any = {"precision": precision, "optimizers": optimizers, "recompute": True, "offload": True}
+    settings |= {"bring_ahead": True}
     settings |= {"ema_on_host": True, "optimizer_on_host": True}
     cards(SIMCARD_SCHEDULE="earliest")
     _, early = trained(family, CARD, **settings)

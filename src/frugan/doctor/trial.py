@@ -188,7 +188,7 @@ def plan_by(subject: Training, networks: Networks, way: Way) -> Plan:
         "micro-batch": lambda: replace(plan, micro_batch=subject.micro_batch),
         "recompute": lambda: replace(plan, recompute=blocks),
         "keep-products": lambda: replace(plan, recompute=blocks, keep_products=True),
-        "offload": lambda: replace(plan, recompute=blocks, offload=True),
+        "offload": lambda: replace(plan, recompute=blocks, offload=True, bring_ahead=True),
         "dense-slices": lambda: replace(plan, in_slices=plain_dense(networks)),
         "ema-on-host": lambda: replace(plan, ema_on_host=True),
         "shard-optimizer": lambda: plan,

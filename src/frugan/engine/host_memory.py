@@ -248,9 +248,9 @@ class HostCopies:
     """Sends what recomputed blocks are given to host memory, and brings it back for backward.
 
     A step that recomputes its blocks keeps little else, and each tensor is needed once: its way to the host and back is
-    the price. Beside a card the copies have a queue of their own. What a block is given leaves while that block runs,
-    and is let go when the next one begins; it comes back while backward is at the block after it. So a card holds one
-    block's inputs more than it works on, and nobody waits but the card itself, where copies take longer than blocks.
+    the price. Beside a card the copies have a queue of their own, and nobody waits for them but the card. What a block
+    is given leaves while that block runs, and is let go when the next one begins. It comes back when backward asks for
+    it, or ahead, while that is at the block after it: then a card holds one block's inputs more than it works on.
     They are not handed to torch's `record_stream`: memory would be free at some later time, which no plan knows.
 
     Memory of the host that is needed no more is used again at once: all copies are on one queue, so what is written
@@ -271,6 +271,10 @@ class HostCopies:
         away.here = torch.empty_like(away.there, device=away.device, pin_memory=False)
         away.copied = self._copied(away.device, away.here, away.there)
 
+    def bring_ahead(self, away: Away) -> None:
+        """Begin its way back before it is asked for."""
+        self.bring(away)
+
     def has_queue(self, device: torch.device) -> bool:
         """Whether copies go on while a device computes."""
         return accelerator_of(device).is_card
@@ -286,6 +290,7 @@ class HostCopies:
         return copied_beside(self._side, device, [into], [value])
 
     _side: Stream | None = None
+    _ahead = False
     _latest: _Given | None = None  # what was sent last
     _asked: _Given | None = None  # what backward asked for last
 
@@ -341,8 +346,13 @@ class HostCopies:
             yield
 
     @contextmanager
-    def until_done(self) -> Iterator[None]:
-        """Nothing is on its way any more when this ends."""
+    def until_done(self, *, bring_ahead: bool) -> Iterator[None]:
+        """Nothing is on its way any more when this ends.
+
+        Args:
+            bring_ahead: what a block was given comes back while backward is at the block after it.
+        """
+        self._ahead = bring_ahead
         try:
             yield
         finally:
@@ -358,17 +368,17 @@ class HostCopies:
         return tensor if reached == tensor.numel() else tensor.clone()
 
     def _back(self, away: Away, given: _Given) -> Tensor | None:
-        """A tensor on its device again. On a card that is there by now, and what backward asks for next begins to come.
-
-        What was sent last may not have left yet: that is given as it is.
-        """
+        """A tensor on its device again. What was sent last may not have left yet: that is given as it is."""
         if given is not self._asked and self.has_queue(away.device):
             self._asked = given
             if given is not self._latest:
                 self.let_go()
-            for each in (*given.left, *given.earlier()):
+            for each in given.left:
                 if each.here is None:
                     self.bring(each)
+            for each in given.earlier() if self._ahead else ():
+                if each.here is None:
+                    self.bring_ahead(each)
         elif away.here is None:
             self.bring(away)
         return away.take()

@@ -167,7 +167,9 @@ class Step:
                 plan.in_slices,
                 many=many,
             ) as working,
-            recomputing(networks, plan.recompute, keep_products=plan.keep_products, host=host),
+            recomputing(
+                networks, plan.recompute, keep_products=plan.keep_products, host=host, bring_ahead=plan.bring_ahead
+            ),
         ):
             # Forward and backward of each micro-batch; gradients add up in fp32.
             for micro, share in inputs.micro_batches(state, plan.micro_batch, update, shared):

@@ -15,7 +15,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.training import Stage
 from frugan.errors import BadInput
 from frugan.memory.cards import Card
-from frugan.memory.plan_space import KEEPINGS, Keeping, PlanSpace, Wishes, keeping_of
+from frugan.memory.plan_space import KEEPINGS, OFFLOADED, Keeping, PlanSpace, Wishes, keeping_of
 from frugan.memory.prediction import Prediction
 from frugan.memory.work import Work
 
@@ -113,9 +113,8 @@ class Estimates:
         static = sum(like.categories.get(name, 0) for name in STATIC)
         live = static + (like.live_bytes - static) * growth
         work = _times(self._work(plan.micro_batch), _ratio(like.work, plain.work))
-        work = work + Work(
-            beside_bytes=like.work.beside_bytes
-        )  # of what is offloaded: all samples', whatever their split
+        # of what is offloaded: all samples', whatever their split
+        work = work + Work(host_bytes=like.work.host_bytes, beside_bytes=like.work.beside_bytes)
         slack = like.reserved_bytes / like.live_bytes
         if plan.in_slices and self._sliced is not None:
             live += min(0, self._sliced.live_bytes - plain.live_bytes)
@@ -192,7 +191,7 @@ class Estimates:
         self._run_ahead()
         predictions: dict[Keeping, Prediction] = {"all": self._plain_roughly}
         for keeping in self.space.keepings[1:]:
-            if keeping == "nothing here" and not self._worth_offloading(predictions["nothing"]):
+            if keeping in OFFLOADED and not self._worth_offloading(predictions["nothing"]):
                 continue
             try:
                 predictions[keeping] = self._roughly(self._first(keeping))

@@ -277,6 +277,10 @@ class _WatchedCopies(HostCopies):
         return away
 
     def bring(self, away: Away) -> None:
+        self.counter.host_bytes += away.there.nbytes
+        super().bring(away)
+
+    def bring_ahead(self, away: Away) -> None:
         self.counter.beside_bytes += away.there.nbytes
         super().bring(away)
 

@@ -204,7 +204,7 @@ class WorkCounter(TorchDispatchMode):
 
     Attributes:
         work: so far.
-        beside_bytes: moved between host and device beside other work, as those who move them say.
+        host_bytes, beside_bytes: moved between host and device, as those who move them say.
     """
 
     def __init__(self) -> None:
@@ -214,12 +214,14 @@ class WorkCounter(TorchDispatchMode):
         self._operations = 0
         self._macs = 0
         self._fp32_macs = 0
+        self.host_bytes = 0
         self.beside_bytes = 0
 
     @property
     def work(self) -> Work:
         """So far."""
-        return Work(self._macs, self._traffic.bytes_moved, self._operations, 0, self._fp32_macs, self.beside_bytes)
+        moved = self._traffic.bytes_moved
+        return Work(self._macs, moved, self._operations, self.host_bytes, self._fp32_macs, self.beside_bytes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and count it."""
