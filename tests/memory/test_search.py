@@ -102,6 +102,16 @@ def test_what_is_offloaded_takes_its_way_in_estimates() -> None:
         assert estimates.of(here).seconds < estimates.of(away).seconds
 
 
+def test_what_is_offloaded_comes_back_ahead_where_there_is_room() -> None:
+    wishes = Wishes(micro_batch=64, use=frozenset({"offload"}), avoid=frozenset({"ema-on-host", "optimizer-on-host"}))
+    asked = by_formula(wishes, sample_bytes=100 * MIB)
+    asked = replace(asked, card=replace(asked.card, host_bytes_per_s=1e11))  # copies could hide
+    ahead, lean = asked.ladder()
+    assert (ahead.plan.bring_ahead, lean.plan.bring_ahead) == (True, False)
+    for rung in (ahead, lean):
+        assert asked.within(rung.prediction.reserved_bytes) == rung
+
+
 def test_state_is_shared_out_before_it_goes_to_the_host() -> None:
     """Where it does not fit otherwise, and only between ranks: all weights once are less than statistics twice."""
     wishes = Wishes(micro_batch=4, avoid=frozenset({"recompute", "keep-products", "ema-on-host"}))
