@@ -13,7 +13,7 @@ from contract.rig import BF16, FP32, Rig, adabelief, adam, assert_same, largest_
 from contract.trainings import ROUNDING, plain, trained
 from frugan.contract.layers import Observer
 from frugan.engine.gradients import GradientReport
-from frugan.engine.host_memory import HostCopies
+from frugan.engine.host_memory import Away, HostCopies
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.families import families
@@ -93,15 +93,15 @@ def test_offload_is_bit_equal(monkeypatch: pytest.MonkeyPatch, limit: Limit) -> 
     sent, brought = 0, 0
     send, bring = HostCopies.send, HostCopies.bring
 
-    def counted_send(self: HostCopies, tensor: Tensor) -> Tensor:
+    def counted_send(self: HostCopies, tensor: Tensor) -> Away:
         nonlocal sent
         sent += 1
         return send(self, tensor)
 
-    def counted_bring(self: HostCopies, there: Tensor, device: torch.device) -> Tensor:
+    def counted_bring(self: HostCopies, away: Away) -> None:
         nonlocal brought
         brought += 1
-        return bring(self, there, device)
+        bring(self, away)
 
     monkeypatch.setattr(HostCopies, "send", counted_send)
     monkeypatch.setattr(HostCopies, "bring", counted_bring)

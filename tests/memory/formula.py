@@ -15,7 +15,7 @@ PredictionsBy = Callable[[Callable[..., Prediction]], None]
 
 
 def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_bytes: int = MIB) -> Prediction:
-    kept = {"all": 1.0, "products": 0.6, "nothing": 0.25, "nothing here": 0.1}[keeping_of(plan)]
+    kept = {"all": 1.0, "products": 0.6, "nothing": 0.25, "one ahead": 0.12, "nothing here": 0.1}[keeping_of(plan)]
     parts = {
         "parameters": 40 * MIB,
         "gradients": 0 if rough else 40 * MIB,
@@ -24,11 +24,12 @@ def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_byte
         "saved activations": int(plan.micro_batch * sample_bytes * kept),
     }
     live = sum(parts.values())
-    macs = 1e12 * {"all": 1.0, "products": 1.0, "nothing": 1.3, "nothing here": 1.3}[keeping_of(plan)]
-    moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3, "nothing here": 1.3}[keeping_of(plan)]
-    host = 2 * batch * sample_bytes * plan.offload + 20 * MIB * plan.ema_on_host + 160 * MIB * plan.optimizer_on_host
-    host += 20 * MIB * plan.shard_optimizer
-    work = Work(macs, moved, 1000 * batch / plan.micro_batch, host)
+    macs = 1e12 * {"all": 1.0, "products": 1.0}.get(keeping_of(plan), 1.3)
+    moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3}.get(keeping_of(plan), 1.32)
+    host = 80 * MIB * plan.optimizer_on_host + 20 * MIB * plan.shard_optimizer
+    host += batch * sample_bytes * (plan.offload and not plan.bring_ahead)
+    beside = batch * sample_bytes * (plan.offload + plan.bring_ahead) + 20 * MIB * plan.ema_on_host
+    work = Work(macs, moved, 1000 * batch / plan.micro_batch, host, beside_bytes=beside)
     return Prediction(live, int(1.1 * live), "G/block", stage.name, parts, {"G": live}, work)
 
 

@@ -22,7 +22,7 @@ from frugan.engine.streams import Streams
 from frugan.engine.training import Training
 from frugan.families import families
 from frugan.memory.cards import Card, unnamed_card
-from frugan.memory.plan_space import PlanSpace, Wishes
+from frugan.memory.plan_space import OFFLOADED, PlanSpace, Wishes
 from frugan.memory.prediction import BlankPictures, PredictionStore, Target, step_memory
 from frugan.memory.search import Search
 from frugan.memory.step_memory import StepMemory, measure_step
@@ -63,7 +63,8 @@ def plan_of(
         precision,
         of.recomputable(built) if keeping != "all" else {},
         keep_products=keeping == "products",
-        offload=keeping == "nothing here",
+        offload=keeping in OFFLOADED,
+        bring_ahead=keeping == "one ahead",
         in_slices=plain_dense(built) if slices else {},
         parts_in_sequence=parts_in_sequence,
     )

@@ -136,6 +136,14 @@ def test_time_is_the_longer_one_of_card_and_host() -> None:
     assert replace(SLOW, queued=False).seconds(work, BF16) == 1 + 2 + 3 + 4 * 3.0  # a processor is its own host
 
 
+def test_copies_beside_the_rest_take_what_they_take_longer() -> None:
+    """And those that the card waits for come on top."""
+    hidden, longer = (Work(macs=100, bytes_moved=10, host_bytes=6, beside_bytes=each) for each in (5, 50))
+    for seconds in (SLOW.seconds, SLOW.compared_seconds):
+        assert seconds(hidden, BF16) == 1 + 2 + 3
+        assert seconds(longer, BF16) == 25 + 3
+
+
 def test_products_that_stay_fp32_take_their_time_in_half_precision() -> None:
     work = Work(macs=100, fp32_macs=40)
     assert SLOW.seconds(work, BF16) == 60 / 100 + 40 / 10

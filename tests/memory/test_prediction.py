@@ -182,13 +182,13 @@ def test_the_way_of_what_is_offloaded_is_counted_for_the_whole_step(family: Fami
     of = task(family, batch=8)
     plans = (plan_of(of, 2, keeping=keeping) for keeping in ("nothing", "nothing here"))
     kept, sent = (step_memory(of, plan, "card", of.stages[0], rough=True) for plan in plans)
-    assert kept.work.host_bytes == 0
-    assert sent.work.host_bytes > 0
+    assert kept.work.beside_bytes == 0
+    assert sent.work.beside_bytes >= sent.work.host_bytes > 0
     if family is not MADE_UP:
         assert _most_saved_bytes(sent) < _most_saved_bytes(kept)
     twice = of.with_batch(2 * of.batch)
     more = step_memory(twice, plan_of(of, 2, keeping="nothing here"), "card", twice.stages[0], rough=True)
-    assert more.work.host_bytes == pytest.approx(2 * sent.work.host_bytes)
+    assert more.work.beside_bytes == pytest.approx(2 * sent.work.beside_bytes)
 
 
 def _most_saved_bytes(of: StepMemory) -> int:
@@ -237,7 +237,7 @@ def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
     assert on_host.static.get("averages", 0) == 0
     assert on_card.peak.size_bytes - on_host.peak.size_bytes > 0.5 * moved
     largest_phase = max(of.phases, key=lambda phase: phase.repeats)
-    assert on_host.work.host_bytes >= 2 * largest_phase.repeats * 0.2 * on_card.static["optimizer"]
+    assert on_host.work.host_bytes >= largest_phase.repeats * 0.2 * on_card.static["optimizer"]
     assert on_card.work.host_bytes == 0
 
 

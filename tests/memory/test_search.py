@@ -108,6 +108,28 @@ def test_wishes_are_kept(saver: str) -> None:
     assert all(saver not in savers_of(rung.plan, 64) for rung in avoided)
 
 
+def test_what_is_offloaded_takes_its_way_in_estimates() -> None:
+    """Where copies take longer than the rest, each plan that sends more is slower; where they hide, none is free."""
+    space, estimates = by_formula().space, by_formula().estimates
+    slow = replace(estimates, card=replace(estimates.card, host_bytes_per_s=1e6))
+    for micro_batch in (4, 64):
+        kept, sent = (space.plan(micro_batch, keeping) for keeping in ("nothing", "one ahead"))
+        assert slow.of(sent).seconds == pytest.approx(2 * 64 * MIB / 1e6, rel=0.01)
+        assert slow.of(kept).seconds < 0.1 * slow.of(sent).seconds
+        here, away = (space.plan(micro_batch, "all", averages_away=away) for away in (False, True))
+        assert estimates.of(here).seconds < estimates.of(away).seconds
+
+
+def test_what_is_offloaded_comes_back_ahead_where_there_is_room() -> None:
+    wishes = Wishes(micro_batch=64, use=frozenset({"offload"}), avoid=frozenset({"ema-on-host", "optimizer-on-host"}))
+    asked = by_formula(wishes, sample_bytes=100 * MIB)
+    asked = replace(asked, card=replace(asked.card, host_bytes_per_s=1e11))  # copies could hide
+    ahead, lean = asked.ladder()
+    assert (ahead.plan.bring_ahead, lean.plan.bring_ahead) == (True, False)
+    for rung in (ahead, lean):
+        assert asked.within(rung.prediction.reserved_bytes) == rung
+
+
 def test_state_is_shared_out_before_it_goes_to_the_host() -> None:
     """Where it does not fit otherwise, and only between ranks: all weights once are less than statistics twice."""
     wishes = Wishes(micro_batch=4, avoid=frozenset({"recompute", "keep-products", "ema-on-host"}))

@@ -22,7 +22,7 @@ CARD = torch.device("privateuseone", 0)  # torch's name of the first simulated c
 FAMILIES = [MadeUpFamily(), *families().values()]
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"precision": BF16},
-    "saving": {"recompute": True, "offload": True, "ema_on_host": True, "optimizer_on_host": True},
+    "saving": {"recompute": True, "offload": True, "bring_ahead": True, "ema_on_host": True, "optimizer_on_host": True},
 }
 SHORT = {"made-up": 41, "biggan": 401}
 LONG = {"made-up": 1, "biggan": 17, "stylegan2": 23, "saehd": 17}

@@ -26,7 +26,8 @@ STEPS = 3
 SAVINGS: Mapping[str, Mapping[str, object]] = {
     "nothing": {},
     "on the host": {"ema_on_host": True, "optimizer_on_host": True},
-    "offload": {"recompute": True, "offload": True},
+    "offload": {"recompute": True, "offload": True, "bring_ahead": True},
+    "offload alone": {"recompute": True, "offload": True},
     "recompute": {"recompute": True},
     "products": {"recompute": True, "keep_products": True},
     "slices": {"in_slices": True},
@@ -80,6 +81,7 @@ def test_schedules_agree_in_half_precision(
 ) -> None:
     limit("bytes sent to the host", 1)
     settings: Any = {"precision": precision, "optimizers": optimizers, "recompute": True, "offload": True}
+    settings |= {"bring_ahead": True}
     settings |= {"ema_on_host": True, "optimizer_on_host": True}
     cards(SIMCARD_SCHEDULE="earliest")
     _, early = trained(family, CARD, **settings)
@@ -98,8 +100,8 @@ def test_schedules_agree_in_half_precision(
     ],
 )
 def test_a_step_lets_the_host_wait_for_nothing(family: Family, saving: str, cards: Cards, limit: Limit) -> None:
-    """Two steps, so that phases that are due every second one are seen; the numbers of one are read while the next is
-    queued."""
+    """Two steps, so that phases that are due every second one are seen; the numbers of one, and weights that an average
+    on the host follows, are read when the next is queued."""
     limit("bytes sent to the host", 1)
     settings: Any = SAVINGS[saving]
     waits = cards().clock.waits
@@ -110,8 +112,36 @@ def test_a_step_lets_the_host_wait_for_nothing(family: Family, saving: str, card
         for _ in range(2):
             results = rig.step.run(rig.state, rig.plan)
             Readout.start(rig.state.step, results, {})
-    expected = {"event"} if settings.get("ema_on_host") and rig.state.ema.networks else set()
-    assert set(waits) == expected
+    expected = {"event": 1} if settings.get("ema_on_host") and rig.state.ema.landings else {}
+    assert waits == expected
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_averages_on_the_host_are_finished_for_whoever_asks(moves: bool, cards: Cards) -> None:
+    """A step behind until then; also where they go back to the card."""
+    on_processor, _ = trained(MadeUpFamily(), CPU, 2)
+    waits = cards().clock.waits
+    rig, _ = trained(MadeUpFamily(), CARD, 1, ema_on_host=True)
+    waits.clear()
+    rig.run(1)
+    assert not waits
+    assert all(torch.isnan(each).all() for each in rig.state.ema.landings["maker"].values() if each.is_floating_point())
+    if moves:
+        rig.state.follow(replace(rig.plan, ema_on_host=False))
+    accelerator_of(CARD).synchronize()
+    assert_same({name: value.cpu() for name, value in rig.tensors().items()}, on_processor.tensors())
+
+
+def test_the_originals_habit_lets_weights_leave_before_they_move(cards: Cards) -> None:
+    """It commits at each micro-batch."""
+    ended = []
+    for device in (CPU, CARD):
+        rig = Rig.create(MadeUpFamily(), device=device, micro_batch=4, ema_on_host=True)
+        rig.step = replace(rig.step, originals=True)
+        rig.run(STEPS)
+        accelerator_of(device).synchronize()
+        ended.append({name: value.cpu() for name, value in rig.tensors().items()})
+    assert_same(*ended)
 
 
 @pytest.mark.parametrize("saving", ["on the host", "offload"])

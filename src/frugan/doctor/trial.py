@@ -12,7 +12,7 @@ from frugan.contract.family import Family
 from frugan.contract.phase import Networks, Phase
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.ema import EmaSettings
-from frugan.engine.host_memory import HostCopies
+from frugan.engine.host_memory import Away, HostCopies
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import DTYPES, Precision
@@ -146,7 +146,7 @@ class CountedCopies(HostCopies):
         """See `HostCopies`."""
         return True
 
-    def send(self, tensor: Tensor) -> Tensor:
+    def send(self, tensor: Tensor) -> Away:
         """See `HostCopies`."""
         self.count += 1
         return super().send(tensor)
@@ -190,7 +190,7 @@ def plan_by(subject: Training, networks: Networks, way: Way) -> Plan:
         "micro-batch": lambda: replace(plan, micro_batch=subject.micro_batch),
         "recompute": lambda: replace(plan, recompute=blocks),
         "keep-products": lambda: replace(plan, recompute=blocks, keep_products=True),
-        "offload": lambda: replace(plan, recompute=blocks, offload=True),
+        "offload": lambda: replace(plan, recompute=blocks, offload=True, bring_ahead=True),
         "dense-slices": lambda: replace(plan, in_slices=plain_dense(networks)),
         "ema-on-host": lambda: replace(plan, ema_on_host=True),
         "shard-optimizer": lambda: plan,

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Self
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from frugan.contract.family import BufferRule
 from frugan.contract.layers import copy_where, flat
 from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
+from frugan.engine.accelerator.base import Event, Stream
 from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.host_memory import host_likes
+from frugan.engine.host_memory import copied_beside, host_likes
 from frugan.engine.progress import Duration, Interval
 
 NEXT_TO_ONE = 1 - 2.0**-53
@@ -199,8 +201,20 @@ class EmaSettings(Settings):
         return self.decay
 
 
+@dataclass(frozen=True)
+class _Coming:
+    """Weights on their way to the host, for the average to follow."""
+
+    names: tuple[str, ...]  # of their networks
+    decay: float
+    arrived: Event
+
+
 class Ema:
     """Averages of networks.
+
+    Of a card's networks, averages in host memory follow a step behind: what one step leaves is averaged at the end of
+    the next one, which the card computes meanwhile. Whoever asks for the averages gets them finished.
 
     Args:
         networks: sources; the average starts as a copy.
@@ -221,18 +235,27 @@ class Ema:
         self.rules = dict(rules)
         self.on_host = on_host
         self._sources = {name: networks[name] for name in rules}
-        self.networks = {name: _copied(network) for name, network in self._sources.items()}
+        self._averages = {name: _copied(network) for name, network in self._sources.items()}
+        self._coming: _Coming | None = None
+        self._side: Stream | None = None  # that weights come over by
         self.landings: dict[str, dict[str, Tensor]] = {}
         """Network -> host memory beside a card into which its weights come over; "" is the verdict."""
         self._copied = {name: _copied_buffers(network, rules[name]) for name, network in self._sources.items()}
         if on_host:
             self.move(on_host=True)
 
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        """The averages; where weights are on their way to them, the host waits for these first."""
+        self._finish()
+        return self._averages
+
     def move(self, *, on_host: bool) -> None:
         """Take the averages to host memory, or back beside their networks."""
         self.on_host = on_host
+        averages = self.networks
         self.landings.clear()
-        for name, network in self.networks.items():
+        for name, network in averages.items():
             source = self._sources[name]
             device = next(source.parameters()).device
             _to(network, torch.device("cpu") if on_host else device)
@@ -250,32 +273,52 @@ class Ema:
             batch: images per step.
             moved: network -> whether any of its updates was accepted (bool scalar); where not, the average stays too.
         """
+        self._finish()
         decay = self.settings.decay_at(step, batch)
-        for name, source in self._sources.items():
-            if name not in moved:
-                continue
-            accepted: Tensor = moved[name]
-            values: Mapping[str, Tensor] = source.state_dict()
-            if self.on_host:
-                accepted, values = self._to_host(name, accepted, values)
-            found_inf = (~accepted).float()
-            averages = self.networks[name].state_dict()
-            copied = [key for key in values if key in self._copied[name]]
-            followed = [key for key in values if key not in self._copied[name]]
-            copy_accepted([averages[key] for key in copied], [values[key] for key in copied], accepted)
-            ema_lerp([averages[key] for key in followed], [values[key] for key in followed], 1 - decay, found_inf)
+        names = tuple(name for name in self._sources if name in moved)
+        if self.landings and names:
+            self._coming = _Coming(names, decay, self._sent(names, moved))
+            return
+        for name in names:
+            self._follow(name, decay, moved[name], self._sources[name].state_dict())
 
-    def _to_host(
-        self, name: str, accepted: Tensor, values: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Copy to host memory, all copies under way together; this is the one place where a step waits for the card."""
-        if accepted.device.type == "cpu":
-            return accepted, values
-        landing = self.landings[name]
-        for key, value in {"": accepted, **values}.items():
-            landing[key].copy_(value, non_blocking=True)
-        accelerator_of(accepted.device).queued_so_far().synchronize()
-        return landing[""], {key: landing[key] for key in values}
+    def let_weights_move(self) -> None:
+        """Let what the device is given from now on begin when weights that are on their way to the host have left."""
+        if self._coming is not None:
+            device = next(self._sources[self._coming.names[0]].parameters()).device
+            accelerator_of(device).current_stream.wait_event(self._coming.arrived)
+
+    def _sent(self, names: Sequence[str], moved: Mapping[str, Tensor]) -> Event:
+        """Begin the weights' way to the host, beside what the card is given next; return an event behind it."""
+        into, values = list[Tensor](), list[Tensor]()
+        for name in names:
+            landing, source = self.landings[name], self._sources[name].state_dict()
+            landing[""].copy_(moved[name], non_blocking=True)  # at once: nobody keeps it
+            into += [landing[key] for key in source]
+            values += source.values()
+        device = values[0].device
+        self._side = self._side or accelerator_of(device).side_stream()
+        return copied_beside(self._side, device, into, values)
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        """Average what is on its way. The host sleeps until it is there: as a rule it is, for a step has passed."""
+        coming, self._coming = self._coming, None
+        if coming is None:
+            return
+        coming.arrived.synchronize()
+        for name in coming.names:
+            landing = self.landings[name]
+            self._follow(name, coming.decay, landing[""], {key: landing[key] for key in landing if key})
+
+    def _follow(self, name: str, decay: float, accepted: Tensor, values: Mapping[str, Tensor]) -> None:
+        """Move one network's average towards values, where they were accepted."""
+        found_inf = (~accepted).float()
+        averages = self._averages[name].state_dict()
+        copied = [key for key in values if key in self._copied[name]]
+        followed = [key for key in values if key not in self._copied[name]]
+        copy_accepted([averages[key] for key in copied], [values[key] for key in copied], accepted)
+        ema_lerp([averages[key] for key in followed], [values[key] for key in followed], 1 - decay, found_inf)
 
 
 def _copied(network: nn.Module) -> nn.Module:

@@ -6,13 +6,14 @@ import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.accelerator.base import Event, Stream
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.wording import MIB, first_line
 
@@ -150,6 +151,24 @@ def beside(kept: Tensor, parameter: Tensor) -> Tensor:
     return torch.empty_like(kept, device=parameter.device, pin_memory=False).copy_(kept, non_blocking=True)
 
 
+def copied_beside(side: Stream, device: torch.device, into: Sequence[Tensor], values: Sequence[Tensor]) -> Event:
+    """Queue copies beside a device's computation, behind all that it was given so far.
+
+    Args:
+        side: the queue that they go to.
+
+    Returns:
+        An event behind them. Until the queue that computes has waited for it, memory of the device on either side of
+        the copies is to be kept and left alone: it was not taken for the queue that uses it here.
+    """
+    accelerator = accelerator_of(device)
+    side.wait_event(accelerator.queued_so_far())
+    with accelerator.on(side):
+        for each, value in zip(into, values, strict=True):
+            each.copy_(value, non_blocking=True)
+        return side.record_event()
+
+
 def _like(like: Tensor, what: str, device: torch.device) -> Tensor:
     try:
         return accelerator_of(device).pinned_like(like)
@@ -184,22 +203,96 @@ SMALLEST_BYTES = MIB
 ON_THE_HOST = "what recomputed blocks are given"
 
 
+@dataclass(eq=False)
+class Away:
+    """A tensor that was sent to host memory."""
+
+    there: Tensor  # in host memory
+    device: torch.device  # where it belongs
+    computing: Stream  # the queue that uses it there
+    copied: Event  # behind the last copy of it
+    here: Tensor | None  # on its device, while that copy is under way
+
+    def take(self) -> Tensor | None:
+        """What of it is on its device, for what is queued from now on: that comes after the copy."""
+        here, self.here = self.here, None
+        if here is not None:
+            self.computing.wait_event(self.copied)
+        return here
+
+    def __del__(self) -> None:
+        """Memory that is being copied is used again only after that."""
+        self.take()
+
+
+@dataclass(eq=False)
+class _Given:
+    """What one block was given."""
+
+    before: Self | None  # what the block before it was given
+    sent: list[weakref.ref[Away]] = field(default_factory=list)
+
+    @property
+    def left(self) -> list[Away]:
+        """What of it backward may ask for yet."""
+        return [away for each in self.sent if (away := each()) is not None]
+
+    def earlier(self) -> list[Away]:
+        """The same of the nearest block before it of which anything is left."""
+        while self.before is not None and not self.before.left:
+            self.before = self.before.before
+        return [] if self.before is None else self.before.left
+
+
 class HostCopies:
     """Sends what recomputed blocks are given to host memory, and brings it back for backward.
 
     A step that recomputes its blocks keeps little else, and each tensor is needed once: its way to the host and back is
-    the price. Copies are queued on the stream that computes, so that nobody waits for them but the card itself.
+    the price. Beside a card the copies have a queue of their own, and nobody waits for them but the card. What a block
+    is given leaves while that block runs, and is let go when the next one begins. It comes back when backward asks for
+    it, or ahead, while that is at the block after it: then a card holds one block's inputs more than it works on.
+    They are not handed to torch's `record_stream`: memory would be free at some later time, which no plan knows.
 
-    Beside a card, memory of what is needed no more is used again at once: all copies are on one stream, so what is
-    written next comes after what was read last. Torch itself would wait for the card to have read it, and the host is
-    many copies ahead: it would pin two or three times as much.
+    Memory of the host that is needed no more is used again at once: all copies are on one queue, so what is written
+    next comes after what was read last. Torch itself would wait for the card to have read it, and the host is many
+    copies ahead: it would pin two or three times as much.
     """
 
-    def send(self, tensor: Tensor) -> Tensor:
-        """A copy in host memory, pinned beside a card; the host does not wait for it."""
-        is_on_card = accelerator_of(tensor.device).is_card
-        there = self._borrowed(tensor) if is_on_card else host_like(tensor, ON_THE_HOST)
-        return there.copy_(tensor, non_blocking=True)
+    def send(self, tensor: Tensor) -> Away:
+        """Begin a tensor's way to host memory, pinned beside a card; the host does not wait for it."""
+        accelerator = accelerator_of(tensor.device)
+        there = self._borrowed(tensor) if accelerator.is_card else host_like(tensor, ON_THE_HOST)
+        copied = self._copied(tensor.device, there, tensor)
+        here = tensor if self.has_queue(tensor.device) else None
+        return Away(there, tensor.device, accelerator.current_stream, copied, here)
+
+    def bring(self, away: Away) -> None:
+        """Begin its way back."""
+        away.here = torch.empty_like(away.there, device=away.device, pin_memory=False)
+        away.copied = self._copied(away.device, away.here, away.there)
+
+    def bring_ahead(self, away: Away) -> None:
+        """Begin its way back before it is asked for."""
+        self.bring(away)
+
+    def has_queue(self, device: torch.device) -> bool:
+        """Whether copies go on while a device computes."""
+        return accelerator_of(device).is_card
+
+    def let_go(self) -> None:
+        """Let what has been queued to leave have left; its memory on the card is free then."""
+        for away in () if self._latest is None else self._latest.left:
+            away.take()
+
+    def _copied(self, device: torch.device, into: Tensor, value: Tensor) -> Event:
+        if self._side is None:
+            self._side = accelerator_of(device).side_stream()
+        return copied_beside(self._side, device, [into], [value])
+
+    _side: Stream | None = None
+    _ahead = False
+    _latest: _Given | None = None  # what was sent last
+    _asked: _Given | None = None  # what backward asked for last
 
     @cached_property
     def _free(self) -> dict[int, list[Tensor]]:
@@ -212,9 +305,7 @@ class HostCopies:
         free = self._free.setdefault(size_bytes, [])
         like = torch.empty(size_bytes, dtype=torch.uint8, device="meta")
         block = free.pop() if free else self._pinned(like, tensor.device)
-        # a part of a larger tensor, such as noise images drawn at once, has that one's strides, and only its own bytes
-        stride = torch.empty_like(tensor, device="meta").stride()
-        there = block[: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, stride)
+        there = block[: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
         weakref.finalize(there, free.append, block)
         return there
 
@@ -230,10 +321,6 @@ class HostCopies:
 
     _refused = False
 
-    def bring(self, there: Tensor, device: torch.device) -> Tensor:
-        """A copy of what was sent, on its device again, also where host and device are one."""
-        return torch.empty_like(there, device=device, pin_memory=False).copy_(there, non_blocking=True)
-
     def is_worth_it(self, tensor: Tensor) -> bool:
         """Whether a tensor is large enough to go."""
         return tensor.nbytes >= SMALLEST_BYTES
@@ -241,19 +328,60 @@ class HostCopies:
     @contextmanager
     def keeping(self) -> Iterator[None]:
         """What autograd keeps of what is called inside goes to the host, if it is large and no weight."""
+        self.let_go()
+        given = self._latest = _Given(self._latest)
 
-        def pack(tensor: Tensor) -> tuple[Tensor, torch.device | None]:
+        def pack(tensor: Tensor) -> Tensor | Away:
             kept = tensor.detach()  # the tensor itself would keep its graph
             if isinstance(tensor, nn.Parameter) or not self.is_worth_it(tensor):
-                return kept, None
-            return self.send(kept), tensor.device
+                return kept
+            away = self.send(self._dense(kept) if self.has_queue(kept.device) else kept)
+            given.sent.append(weakref.ref(away))
+            return away
 
-        def unpack(packed: tuple[Tensor, torch.device | None]) -> Any:
-            kept, device = packed
-            return kept if device is None else self.bring(kept, device)
+        def unpack(kept: Tensor | Away) -> Any:
+            return self._back(kept, given) if isinstance(kept, Away) else kept
 
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
             yield
+
+    @contextmanager
+    def until_done(self, *, bring_ahead: bool) -> Iterator[None]:
+        """Nothing is on its way any more when this ends.
+
+        Args:
+            bring_ahead: what a block was given comes back while backward is at the block after it.
+        """
+        self._ahead = bring_ahead
+        try:
+            yield
+        finally:
+            self.let_go()
+            self._latest = self._asked = None
+
+    def _dense(self, tensor: Tensor) -> Tensor:
+        """A tensor that fills its memory: else each copy takes more, of the queue's own.
+
+        A part of a larger tensor, such as noise images drawn at once, has that one's strides, and only its own bytes.
+        """
+        reached = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        return tensor if reached == tensor.numel() else tensor.clone()
+
+    def _back(self, away: Away, given: _Given) -> Tensor | None:
+        """A tensor on its device again. What was sent last may not have left yet: that is given as it is."""
+        if given is not self._asked and self.has_queue(away.device):
+            self._asked = given
+            if given is not self._latest:
+                self.let_go()
+            for each in given.left:
+                if each.here is None:
+                    self.bring(each)
+            for each in given.earlier() if self._ahead else ():
+                if each.here is None:
+                    self.bring_ahead(each)
+        elif away.here is None:
+            self.bring(away)
+        return away.take()
 
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MOST = -1, -3, -4

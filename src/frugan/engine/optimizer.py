@@ -1,19 +1,23 @@
 """Optimizers, gated on the device: what the engine asks of them, and the rules: Adam, SGD, RMSprop, AdaBelief."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.accelerator.base import Event, Stream
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.ema import descend_by_roots, ema_lerp_and_subtract
-from frugan.engine.host_memory import beside, host_likes, zeros_for
+from frugan.engine.host_memory import beside, copied_beside, host_likes, zeros_for
 from frugan.engine.optimizer_shards import OptimizerShards, Slice, in_memory_order
 from frugan.engine.streams import generator_on
+
+Of = TypeVar("Of")
+"""What statistics are of: a parameter, or pieces of some."""
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -28,6 +32,7 @@ class Optimizer(torch.optim.Optimizer):
     # what becomes of an element depends on nothing but its own gradient and statistics, so that ranks may
     # share the elements out
     elementwise: ClassVar[bool] = False
+    piece: int | None = None  # elements updated at once, of whichever parameters; None: one parameter's
     shards: OptimizerShards | None = None  # what this rank has of the parameters, where it does not move all of them
 
     @property
@@ -64,6 +69,35 @@ class Optimizer(torch.optim.Optimizer):
 
     def works_as_on(self, *, card: bool) -> None:
         """Take as much temporary memory as on a card, or a processor, wherever the parameters are."""
+        self._has_queues = card
+
+    _has_queues: bool | None = None  # whether copies go on beside a device's work; None: as its kind does
+    _ways: tuple[Stream, Stream] | None = None  # of the device: for what comes from the host, and for what goes there
+
+    def passing(self, kept: Iterable[tuple[Of, Sequence[Tensor]]]) -> Iterator[tuple[Of, list[Tensor]]]:
+        """Statistics that live on the host, one piece after the other beside its parameter.
+
+        A piece goes back when the next one is asked for. On a card that one comes meanwhile: two are there at a time,
+        and each way has a queue of its own. Moving a piece takes little beside its way, so a third would win little.
+        """
+        device = next(self.moved()).device
+        accelerator = accelerator_of(device)
+        computing = accelerator.current_stream
+        coming, going = self._ways = self._ways or (accelerator.side_stream(), accelerator.side_stream())
+        held: list[tuple[list[Tensor], Event]] = []  # on the device until they have left
+        most = 1 if (accelerator.is_card if self._has_queues is None else self._has_queues) else 0
+        try:
+            for of, there in kept:
+                here = [torch.empty_like(each, device=device, pin_memory=False) for each in there]
+                held.append((here, copied_beside(coming, device, here, there)))
+                computing.wait_event(held[-1][1])
+                yield of, here
+                held[-1] = here, copied_beside(going, device, there, here)
+                while len(held) > most:
+                    _let_go(computing, *held.pop(0))
+        finally:
+            for each in held:
+                _let_go(computing, *each)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All parameters, in order."""
@@ -117,6 +151,12 @@ class Optimizer(torch.optim.Optimizer):
             return None
         number = next(i for i, each in enumerate(self.shards.slices) if each.master is parameter)
         return None if self.shards.slices[number].is_whole else (number, self.shards.slices[number])
+
+
+def _let_go(computing: Stream, statistics: list[Tensor], copied: Event) -> None:
+    """Let what is queued from now on begin when statistics have been copied, and forget them."""
+    computing.wait_event(copied)
+    statistics.clear()
 
 
 def make_state(optimizer: Optimizer, *, on_host: bool) -> None:
@@ -208,21 +248,19 @@ class Adam(Optimizer, torch.optim.Adam):
     def _step_parameter_by_parameter(self) -> None:
         """One step whose statistics lie in host memory: each comes over, moves and goes back.
 
-        Copies and updates are queued on one stream, so that the host waits for none of them.
+        From the largest on, so that the one that comes takes about as long as the one that goes.
         """
         gradients = {parameter: parameter.grad for parameter in self.moved() if parameter.grad is not None}
         for parameter in gradients:
             parameter.grad = None
-        for parameter, gradient in gradients.items():
+        by_size = sorted(gradients, key=lambda parameter: -parameter.numel())
+        kept = ((parameter, [self.state[parameter][slot] for slot in self.slots]) for parameter in by_size)
+        for parameter, statistics in self.passing(kept):
             host = self.state[parameter]
-            self.state[parameter] = {
-                slot: beside(value, parameter) if slot in self.slots else value for slot, value in host.items()
-            }
-            parameter.grad = gradient
+            self.state[parameter] = host | dict(zip(self.slots, statistics, strict=True))
+            parameter.grad = gradients[parameter]
             self.step()
             parameter.grad = None
-            for slot in self.slots:
-                host[slot].copy_(self.state[parameter][slot], non_blocking=True)
             self.state[parameter] = host
         for parameter, gradient in gradients.items():
             parameter.grad = gradient
@@ -243,7 +281,7 @@ class PiecewiseOptimizer(Optimizer):
     """
 
     updates: Tensor  # accepted updates so far; int64 scalar on the device
-    piece: int  # elements updated at once
+    piece: int
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -257,6 +295,7 @@ class PiecewiseOptimizer(Optimizer):
 
     def works_as_on(self, *, card: bool) -> None:
         """Take pieces as large as there."""
+        super().works_as_on(card=card)
         self.piece = PIECE_ON_CARD if card else PIECE
 
     @torch.no_grad()
@@ -270,20 +309,16 @@ class PiecewiseOptimizer(Optimizer):
             rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
         rate, found_inf = rate.float(), (~accepted).float()
         random = None if share is None else generator_on(accepted.device, seed)
-        for pieces, (weights, gradients, *kept) in self._groups():
-            statistics: list[list[Tensor]] = kept
-            if self.on_host:
-                statistics = [[beside(each, like) for each, like in zip(slot, weights, strict=True)] for slot in kept]
+        groups = ((group, [each for slot in group[1][2:] for each in slot]) for group in self._groups())
+        for (pieces, (weights, gradients, *_)), flat in self.passing(groups) if self.on_host else groups:
+            statistics = [flat[i : i + len(weights)] for i in range(0, len(flat), len(weights))]
             stays: list[tuple[Tensor, Tensor, Tensor]] = []
             if random is not None and share is not None:
                 stays = _drawn_to_stay(weights, pieces, share, random, rate.device)
             self._move(weights, gradients, statistics, rate, found_inf)
             for each, keep, before in stays:
                 torch.where(keep, each, before, out=each)
-            if self.on_host:
-                for there, back in zip(kept, statistics, strict=True):
-                    for host, each in zip(there, back, strict=True):
-                        host.copy_(each, non_blocking=True)
+            del statistics  # they are given back before others come
 
     def _groups(self) -> Iterator[tuple[list["_Piece"], list[list[Tensor]]]]:
         """Flat pieces of parameters, gradients and statistics: of one large parameter, or of many small ones.

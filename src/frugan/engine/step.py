@@ -129,6 +129,7 @@ class Step:
 
             # Commit everything that the phase moves.
             with no_way_back(f"the update of phase {phase.name}"):
+                state.ema.let_weights_move()
                 with optimizer.in_shards():
                     optimizer.update(
                         accepted,
@@ -176,11 +177,14 @@ class Step:
                 plan.in_slices,
                 many=many,
             ) as working,
-            recomputing(networks, plan.recompute, keep_products=plan.keep_products, host=host),
+            recomputing(
+                networks, plan.recompute, keep_products=plan.keep_products, host=host, bring_ahead=plan.bring_ahead
+            ),
         ):
             # Forward and backward of each micro-batch; gradients add up in fp32.
             for micro, share in inputs.micro_batches(state, plan.micro_batch, update, shared):
                 if self.originals and shares:
+                    state.ema.let_weights_move()
                     _renew(working, observer)
                 for name, term in self.backward(phase, networks, micro, own, gain * share, plan).items():
                     terms.setdefault(name, []).append(term)

@@ -445,6 +445,7 @@ def recomputing(
     *,
     keep_products: bool = False,
     host: HostCopies | None = None,
+    bring_ahead: bool = False,
 ) -> Iterator[None]:
     """Recompute the named blocks (network -> module names) of the networks that are present, while this is open.
 
@@ -456,6 +457,7 @@ def recomputing(
         keep_products: keep the results of convolutions and matrix products. Not for blocks that write into such a
             result (an activation in place): torch raises.
         host: keeps what blocks are given; None: it stays where it is.
+        bring_ahead: it comes back a block before it is needed.
     """
     contexts = _contexts_with_products if keep_products else noop_context_fn
     chosen = [networks[name].get_submodule(block) for name in blocks if name in networks for block in blocks[name]]
@@ -464,7 +466,8 @@ def recomputing(
         # An attribute of the instance hides the method of its class, or what slices have put in its place.
         block.__dict__["forward"] = _Block(block, own or partial(type(block).forward, block), contexts, host)
     try:
-        yield
+        with host.until_done(bring_ahead=bring_ahead) if host is not None else nullcontext():
+            yield
     finally:
         for block, own in zip(chosen, before, strict=True):
             if own is None:

@@ -123,7 +123,10 @@ class Card:
         return self._busy_seconds(work, precision) / self.seconds(work, precision)
 
     def compared_seconds(self, work: Work, precision: Precision) -> float:
-        """What plans are compared by: all parts added up, so that none is free because it hides behind another."""
+        """What plans are compared by: all parts added up, so that none is free because it hides behind another.
+
+        But for copies that go on beside the rest: they count what they add to it, and the memory traffic that they are.
+        """
         return self._busy_seconds(work, precision) + work.operations * self.seconds_per_kernel
 
     def waits_for_launches(self, work: Work, precision: Precision) -> bool:
@@ -131,14 +134,17 @@ class Card:
         return self.queued and work.operations * self.seconds_per_kernel > self._busy_seconds(work, precision)
 
     def _busy_seconds(self, work: Work, precision: Precision) -> float:
-        """Of the card: products each at the speed of their own numbers, as fp32 ones are no faster beside half ones."""
+        """Of the card: products each at the speed of their own numbers, as fp32 ones are no faster beside half ones.
+
+        What is copied beside them takes longer or hides behind them, as a whole; for the rest of copies it waits.
+        """
         fp32_macs = work.macs if precision.name == "fp32" else work.fp32_macs
-        return (
+        computing = (
             (work.macs - fp32_macs) / self.macs_per_s[precision.name]
             + fp32_macs / self.macs_per_s["fp32"]
             + work.bytes_moved / self.bytes_per_s
-            + work.host_bytes / self.host_bytes_per_s
         )
+        return max(computing, work.beside_bytes / self.host_bytes_per_s) + work.host_bytes / self.host_bytes_per_s
 
 
 @dataclass(frozen=True)

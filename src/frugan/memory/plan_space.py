@@ -46,10 +46,12 @@ def savers_of(plan: Plan, batch: int) -> tuple[SaverName, ...]:
     return tuple(name for name in SAVERS if used[name])
 
 
-Keeping = Literal["all", "products", "nothing", "nothing here"]
-"""What is kept of a block's activations; "nothing here": what the block is given is not kept on the card either."""
+Keeping = Literal["all", "products", "nothing", "one ahead", "nothing here"]
+"""What is kept of a block's activations; "nothing here": what the block is given is not kept on the card either; "one
+ahead": but for that of the block which is next in backward."""
 
-KEEPINGS: tuple[Keeping, ...] = ("all", "products", "nothing", "nothing here")
+KEEPINGS: tuple[Keeping, ...] = get_args(Keeping)
+OFFLOADED = KEEPINGS[3:]
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ class PlanSpace:
             precision=self.precision,
             recompute={} if keeping == "all" else blocks,
             keep_products=keeping == "products",
-            offload=keeping == "nothing here",
+            offload=keeping in OFFLOADED,
+            bring_ahead=keeping == "one ahead",
             in_slices=large if slices else {},
             ema_on_host=averages_away,
             optimizer_on_host=optimizer_away,
@@ -157,7 +160,8 @@ class PlanSpace:
     def thriftiest(self) -> Plan:
         """Every saving at once that is not ruled out."""
         avoid = {*self.wishes.avoid}
-        kept = {"nothing here": {"recompute", "offload"}, "nothing": {"recompute"}, "products": {"keep-products"}}
+        kept = {each: {"recompute", "offload"} for each in OFFLOADED}
+        kept |= {"nothing": {"recompute"}, "products": {"keep-products"}}
         keeping: Keeping = next((k for k in reversed(self.keepings) if not kept.get(k, set()) & avoid), "all")
         return self.plan(
             self.micro_batches()[0],
@@ -222,4 +226,6 @@ def keeping_of(plan: Plan) -> Keeping:
         return "all"
     if plan.keep_products:
         return "products"
-    return "nothing here" if plan.offload else "nothing"
+    if plan.offload:
+        return "one ahead" if plan.bring_ahead else "nothing here"
+    return "nothing"

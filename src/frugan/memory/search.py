@@ -18,7 +18,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.training import Stage
 from frugan.errors import BadInput
 from frugan.memory.cards import Card
-from frugan.memory.plan_space import Keeping, PlanSpace, Wishes, keeping_of
+from frugan.memory.plan_space import OFFLOADED, Keeping, PlanSpace, Wishes, keeping_of
 from frugan.memory.prediction import Prediction
 from frugan.memory.work import Work
 
@@ -127,7 +127,7 @@ class Estimates:
             adding = (sliced.work - self.plain.work) - more  # to the gradients of the forwards before
             work = work + more * (count / most) + adding * ((count - 1) / max(1, most - 1))
         if plan.ema_on_host:
-            work = work + Work(host_bytes=self._averages_bytes)
+            work = work + Work(bytes_moved=self._averages_bytes, beside_bytes=self._averages_bytes)
         own = 1 / self.space.training.ranks if plan.shard_optimizer else 1.0  # share of the optimizer state
         if plan.shard_optimizer:
             updates = max(phase.repeats for phase in self.heaviest_stage.phases)
@@ -257,7 +257,7 @@ class Estimates:
 
     @property
     def _keepings(self) -> Sequence[Keeping]:
-        return [each for each in self.space.keepings if each != "nothing here" or self.offload]
+        return [each for each in self.space.keepings if each not in OFFLOADED or self.offload]
 
     def _run_ahead(self) -> None:
         """Run all that times are estimated from."""

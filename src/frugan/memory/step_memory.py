@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine.host_memory import HostCopies, pinned_bytes, rounded_bytes
+from frugan.engine.host_memory import Away, HostCopies, pinned_bytes, rounded_bytes
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -136,6 +136,7 @@ def measure_step(
             pictures=UnwatchedPictures(step.pictures, tracker.elsewhere),
             draws=UnwatchedDraws(step.draws, tracker.elsewhere),
         )
+    host_work, host_bytes = _host_work(state, plan, step.phases), _kept_on_host_bytes(state, plan)
     with tracker, tracker.saved(), named_places(state, tracker, blocks or {}):
         watched.run(state, plan, count_zeros=count_zeros)
         tracker.mark("optimizer", _slots(state), again=True)
@@ -152,8 +153,8 @@ def measure_step(
         static=static,
         trace=trace,
         begins=begins,
-        work=sum(probe.found, _host_work(state, plan, step.phases)),
-        host_bytes=_kept_on_host_bytes(state, plan) + probe.sent.peak_bytes if as_card else 0,
+        work=sum(probe.found, host_work),
+        host_bytes=host_bytes + probe.sent.peak_bytes if as_card else 0,
     )
 
 
@@ -282,7 +283,7 @@ class _MemoryProbe(Probe):
         return replace(micro, pictures=pictures, draws=here(micro.draws))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _WatchedCopies(HostCopies):
     """Copies that lie in host memory, though everything is in one memory; their way is counted."""
 
@@ -290,16 +291,23 @@ class _WatchedCopies(HostCopies):
     counter: WorkCounter  # of work
     sent: _Sent  # how much of them there is at once
 
-    def send(self, tensor: Tensor) -> Tensor:
-        self.counter.host_bytes += tensor.nbytes
-        with self.tracker.elsewhere() if self.tracker is not None else nullcontext():
-            copy = super().send(tensor)
-        self.sent.watch(copy)
-        return copy
+    def has_queue(self, device: torch.device) -> bool:
+        return self.tracker is not None or super().has_queue(device)
 
-    def bring(self, there: Tensor, device: torch.device) -> Tensor:
-        self.counter.host_bytes += there.nbytes
-        return super().bring(there, device)
+    def send(self, tensor: Tensor) -> Away:
+        self.counter.beside_bytes += tensor.nbytes
+        with self.tracker.elsewhere() if self.tracker is not None else nullcontext():
+            away = super().send(tensor)
+        self.sent.watch(away.there)
+        return away
+
+    def bring(self, away: Away) -> None:
+        self.counter.host_bytes += away.there.nbytes
+        super().bring(away)
+
+    def bring_ahead(self, away: Away) -> None:
+        self.counter.beside_bytes += away.there.nbytes
+        super().bring(away)
 
 
 def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, list[Tensor]]:
@@ -337,20 +345,26 @@ def _kept_on_host_bytes(state: TrainingState, plan: Plan) -> int:
 
 def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Work:
     """What a plan moves between host and device in an average step."""
-    moved = float(sum(t.nbytes for t in _averages(state))) if plan.ema_on_host else 0.0
+    moved = 0.0
     for phase in phases if plan.optimizer_on_host else ():
-        for name in phase.trainable:
-            moved += 2 * _statistics_bytes(state, phase, state.networks[name]) * phase.repeats / phase.every
+        moved += _passing_bytes(state, phase) * phase.repeats / phase.every
     for phase in phases if plan.shard_optimizer else ():
         moved += _gathered_bytes(state, phase) * phase.repeats / phase.every
-    return Work(host_bytes=moved)
+    beside = float(sum(t.nbytes for t in _averages(state))) if plan.ema_on_host else 0.0
+    return Work(host_bytes=moved, beside_bytes=beside)
 
 
-def _statistics_bytes(state: TrainingState, phase: Phase, network: nn.Module) -> int:
-    """Of what a phase's optimizer keeps of a network on the host."""
+def _passing_bytes(state: TrainingState, phase: Phase) -> int:
+    """What statistics on the host take of one way in an update, as long as it takes them to come and to go.
+
+    While a piece goes, the next one comes: only one, the largest, has a way to itself.
+    """
     optimizer = state.optimizers[phase.optimizer]
-    kept = (optimizer.kept_for(parameter) for parameter in network.parameters() if parameter.requires_grad)
-    return sum(slots[name].nbytes for slots in kept for name in optimizer.slots)
+    parameters = (p for name in phase.trainable for p in state.networks[name].parameters() if p.requires_grad)
+    sizes = [sum(kept[slot].nbytes for slot in optimizer.slots) for kept in map(optimizer.kept_for, parameters)]
+    if optimizer.piece is None:
+        return sum(sizes) + max(sizes, default=0)
+    return sum(sizes) + min(sum(sizes), optimizer.piece * len(optimizer.slots) * torch.float32.itemsize)
 
 
 def _gathered_bytes(state: TrainingState, phase: Phase) -> int:

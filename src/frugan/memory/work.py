@@ -183,10 +183,11 @@ class Work:
     macs: float = 0  # multiply-accumulates of convolutions, matrix products and attention
     bytes_moved: float = 0  # inputs and outputs of every operation
     operations: float = 0  # that move something; each is about one kernel to be started
-    host_bytes: float = 0  # moved between host and device, apart from pictures
+    host_bytes: float = 0  # moved between host and device, apart from pictures, while the device waits for them
     # of `macs`, those on fp32 numbers, whatever the working weights are; predictions made before this
     # was counted have 0
     fp32_macs: float = 0
+    beside_bytes: float = 0  # moved between host and device while the device does the rest
 
     def __add__(self, other: "Work") -> "Work":
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -203,7 +204,7 @@ class WorkCounter(TorchDispatchMode):
 
     Attributes:
         work: so far.
-        host_bytes: moved between host and device, as those who move it say.
+        host_bytes, beside_bytes: moved between host and device, as those who move them say.
     """
 
     def __init__(self) -> None:
@@ -214,11 +215,13 @@ class WorkCounter(TorchDispatchMode):
         self._macs = 0
         self._fp32_macs = 0
         self.host_bytes = 0
+        self.beside_bytes = 0
 
     @property
     def work(self) -> Work:
         """So far."""
-        return Work(self._macs, self._traffic.bytes_moved, self._operations, self.host_bytes, self._fp32_macs)
+        moved = self._traffic.bytes_moved
+        return Work(self._macs, moved, self._operations, self.host_bytes, self._fp32_macs, self.beside_bytes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and count it."""

@@ -7,7 +7,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from frugan.engine.host_memory import beside
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings
 
@@ -38,12 +37,8 @@ class Signum(Optimizer):
     ) -> None:
         """Move every parameter that has a gradient; nothing at all where `accepted` is False."""
         weight = torch.where(accepted, 1 - self.momentum, 0.0).float()
-        for parameter in self.parameters():
-            if parameter.grad is None:
-                continue
-            kept = self.state[parameter]["momentum"]
-            mean = beside(kept, parameter) if self.on_host else kept
-            mean.lerp_(torch.where(accepted, parameter.grad, 0.0), weight)
+        moved = ((each, each.grad) for each in self.parameters() if each.grad is not None)
+        kept = ((each, [self.state[each[0]]["momentum"]]) for each in moved)
+        for (parameter, gradient), (mean,) in self.passing(kept) if self.on_host else kept:
+            mean.lerp_(torch.where(accepted, gradient, 0.0), weight)
             parameter.sub_(torch.where(accepted, mean.sign() * learning_rate, 0.0))
-            if self.on_host:
-                kept.copy_(mean, non_blocking=True)

@@ -25,6 +25,10 @@ class CardEvent:
         """See `Event`."""
         CARDS.clock.wait("event", [self.place], implicit=False)
 
+    def __deepcopy__(self, memo: object) -> "CardEvent":
+        """It is where it is, whatever is copied around it."""
+        return self
+
 
 @dataclass(frozen=True)
 class CardStream:
@@ -40,6 +44,10 @@ class CardStream:
         """See `Stream`."""
         if isinstance(event, CardEvent):
             CARDS.clock.let_wait(self.queue, event.place)
+
+    def __deepcopy__(self, memo: object) -> "CardStream":
+        """There are no more queues, whatever is copied around it."""
+        return self
 
 
 @dataclass(frozen=True)

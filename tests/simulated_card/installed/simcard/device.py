@@ -85,12 +85,17 @@ class Cards:
 
     def take(self, made: Tensor, index: int) -> None:
         """Give out a card's memory for what an operation made: the queue that frees it is the card's own."""
-        if self.streams[index] is not self.main[index] and not self.memory[index].holds(made):
+        if not self.memory[index].holds(made):
+            self.refuse_memory_beside(index)
+        self.memory[index].take(made)
+
+    def refuse_memory_beside(self, index: int) -> None:
+        """Memory that is taken for another queue than a card's own is of a pool of that queue's."""
+        if self.streams[index] is not self.main[index]:
             raise RuntimeError(
                 f"memory is taken on {self.streams[index].name}, from a pool of its own that no plan knows; take it "
                 "before `on`"
             )
-        self.memory[index].take(made)
 
     def begins(self, index: int, what: str, reads: Sequence[Tensor], writes: Sequence[Tensor] = ()) -> None:
         """A card's current queue is given an operation on processors' tensors."""
@@ -353,7 +358,15 @@ def _to_copy(x: Tensor, **kwargs: Any) -> Tensor:
     return there
 
 
+def _takes_memory(there: Tensor, x: Tensor) -> bool:
+    """Whether a copy between host and card goes by way of more memory on the card: what is no single piece alike."""
+    one_piece = 1 + sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True)) == x.numel()
+    return bool(x.numel()) and not (one_piece and x.stride() == there.stride() and x.dtype == there.dtype)
+
+
 def _copy(there: Tensor, x: Tensor, non_blocking: bool = False) -> Tensor:
+    if isinstance(there, CardTensor) != isinstance(x, CardTensor) and x.dim() and _takes_memory(there, x):
+        CARDS.refuse_memory_beside((there if isinstance(there, CardTensor) else x).device.index)
     if isinstance(there, CardTensor):
         index = there.device.index
         CARDS.begins(index, "a copy", [x.raw] if isinstance(x, CardTensor) else [], [there.raw])
