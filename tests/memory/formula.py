@@ -26,11 +26,13 @@ def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_byte
     live = sum(parts.values())
     macs = 1e12 * {"all": 1.0, "products": 1.0}.get(keeping_of(plan), 1.3)
     moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3}.get(keeping_of(plan), 1.32)
+    moved += 20 * MIB * plan.ema_on_host
     host = 80 * MIB * plan.optimizer_on_host + 20 * MIB * plan.shard_optimizer
     host += batch * sample_bytes * (plan.offload and not plan.bring_ahead)
     beside = batch * sample_bytes * (plan.offload + plan.bring_ahead) + 20 * MIB * plan.ema_on_host
     work = Work(macs, moved, 1000 * batch / plan.micro_batch, host, beside_bytes=beside)
-    return Prediction(live, int(1.1 * live), "G/block", stage.name, parts, {"G": live}, work)
+    by_phase = {phase.name: live for phase in stage.phases}
+    return Prediction(live, int(1.1 * live), f"{stage.phases[0].name}/block", stage.name, parts, by_phase, work)
 
 
 def predicted_by_formula(

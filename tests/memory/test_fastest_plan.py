@@ -68,7 +68,7 @@ def test_of_the_whole_space_of_a_made_up_family() -> None:
     """By real runs of every plan; the batch of 8 in groups of 2 is added up in 4, 2 and 1 forwards."""
     asked = search(replace(task(MadeUpFamily(), batch=8, group=2), averaged={}))
     plans = _plans(asked)
-    assert len(plans) == 24
+    assert len(plans) == 30
     for each in plans:
         assert asked.estimates.least_bytes(each) <= asked.run(each).prediction.live_bytes
     for budget in _budgets(asked):
