@@ -13,6 +13,7 @@ from contract.rig import BF16, Rig, assert_same
 from frugan.contract.family import Family
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.plan import Plan
+from frugan.engine.state import TrainingState
 from frugan.errors import TrainingFailed
 from frugan.families import families
 from limits import Limit
@@ -41,6 +42,14 @@ def cases() -> list[Any]:
 
 def family_named(name: str) -> Family:
     return next(each for each in FAMILIES if each.name == name)
+
+
+def _copied(state: TrainingState) -> TrainingState:
+    accelerator_of(CARD).synchronize()  # what is on its way to the host
+    copied = copy.deepcopy(state)
+    for name, optimizer in copied.optimizers.items():
+        optimizer.on_host = state.optimizers[name].on_host  # torch copies statistics and groups alone
+    return copied
 
 
 def same_plan(plan: Plan, phase: str, message: str) -> Plan:
@@ -77,7 +86,7 @@ def test_a_step_that_runs_out_of_memory_anywhere_ends_as_one_that_does_not(
         if not came_to_it:
             break
         if could_not:
-            tight.state = copy.deepcopy(free.state)
+            tight.state = _copied(free.state)
             for rig in (tight, free):
                 rig.run(1)
         accelerator_of(CARD).synchronize()

@@ -239,11 +239,13 @@ class Adam(Optimizer, torch.optim.Adam):
             group["lr"] = learning_rate
         self.found_inf = (~accepted).float()
         self.grad_scale = None
-        if self.on_host:
-            self._step_parameter_by_parameter()
-        else:
-            self.step()
-        del self.found_inf  # no update leaves more behind than another
+        try:
+            if self.on_host:
+                self._step_parameter_by_parameter()
+            else:
+                self.step()
+        finally:
+            del self.found_inf  # no update leaves more behind than another, nor one that memory ran out in
 
     def _step_parameter_by_parameter(self) -> None:
         """One step whose statistics lie in host memory: each comes over, moves and goes back.
@@ -259,9 +261,11 @@ class Adam(Optimizer, torch.optim.Adam):
             host = self.state[parameter]
             self.state[parameter] = host | dict(zip(self.slots, statistics, strict=True))
             parameter.grad = gradients[parameter]
-            self.step()
-            parameter.grad = None
-            self.state[parameter] = host
+            try:
+                self.step()
+            finally:
+                parameter.grad = None
+                self.state[parameter] = host
         for parameter, gradient in gradients.items():
             parameter.grad = gradient
 
