@@ -20,6 +20,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         FAMILIES: {
             "biggan": "frugan.families.biggan.family:BigGANFamily",
+            "r3gan": "frugan.families.r3gan.family:R3GANFamily",
             "saehd": "frugan.families.saehd.family:SAEHDFamily",
             "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
         },
