@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_va
 
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
-from frugan.contract.settings import CHANGEABLE, DataSettings, Settings, setting
+from frugan.contract.settings import ADDED, CHANGEABLE, DataSettings, Settings, setting
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
