@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from frugan.api.card import write_card
-    from frugan.api.convert.convert import from_leras, from_stylegan_pickle, to_dfm, to_leras, to_stylegan_safetensors
+    from frugan.api.convert.convert import (
+        from_leras,
+        from_r3gan_pickle,
+        from_stylegan_pickle,
+        to_dfm,
+        to_leras,
+        to_stylegan_safetensors,
+    )
     from frugan.api.evaluate.evaluation import evaluate as evaluate
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
@@ -53,6 +60,7 @@ __all__ = [
     "draw",
     "evaluate",
     "from_leras",
+    "from_r3gan_pickle",
     "from_stylegan_pickle",
     "info",
     "largest",
@@ -88,6 +96,7 @@ _WHERE = MappingProxyType(
         "draw": "frugan.api.sample.sampling",
         "evaluate": "frugan.api.evaluate.evaluation",
         "from_leras": "frugan.api.convert.convert",
+        "from_r3gan_pickle": "frugan.api.convert.convert",
         "from_stylegan_pickle": "frugan.api.convert.convert",
         "info": "frugan.api.plan.network_costs",
         "largest": "frugan.api.plan.plan_recipe",

@@ -163,7 +163,9 @@ class PhaseWork:
         """Terms, gradients, observations of layers and of the phase; nothing of the networks moves."""
         stand_ins = dict(zip(self.given.tensors, tensors, strict=True))
         seen = _Seen()
-        own = _Carried({n: stand_ins[f"carried {n}"] for n in self.phase.carried}, stand_ins["loss scale"], stand_ins["course"])
+        own = _Carried(
+            {n: stand_ins[f"carried {n}"] for n in self.phase.carried}, stand_ins["loss scale"], stand_ins["course"]
+        )
         own.noted = []
         for tensor in tensors:
             stand_in_for(tensor)

@@ -19,7 +19,7 @@ HALF = 0.02
 """The program's own bfloat16 differs from fp32 by as much."""
 
 each_case = pytest.mark.parametrize("name", CASES)
-each_network = pytest.mark.parametrize("network", ("G", "D"))
+each_network = pytest.mark.parametrize("network", ["G", "D"])
 
 
 def off(ours: Tensor, reference: Tensor) -> float:
@@ -63,7 +63,7 @@ def test_what_each_stage_makes(name: str) -> None:
         for side in built[network].sides:  # type: ignore[union-attr]
             stage = built[network].get_submodule(f"b{side}")
             stage.register_forward_hook(lambda _, __, made, into=into: into.append(made))  # type: ignore[misc]
-    made, *_ = run(case, built, torch.float32)
+    run(case, built, torch.float32)
     judged_real = seen["dact"][: len(case.networks.sides)]
     for stage, ours in enumerate(seen["gact"]):
         assert off(ours[0, :4], case.io(f"gact.{stage}")) <= LIMIT
@@ -72,7 +72,7 @@ def test_what_each_stage_makes(name: str) -> None:
         assert off(ours[0, :4] if ours.ndim == 4 else ours, reference) <= LIMIT
 
 
-@pytest.mark.parametrize("slope", (0.2, 0.21))
+@pytest.mark.parametrize("slope", [0.2, 0.21])
 def test_another_slope_is_noticed(slope: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frugan.nn.elementwise.SLOPE", slope)
     assert float(leaky_relu(torch.full((1, 1), -1.0), torch.zeros(1))) == pytest.approx(-slope)

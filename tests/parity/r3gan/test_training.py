@@ -24,9 +24,9 @@ SHARP = 1e-11
 """The same in float64, of everything."""
 
 each_case = pytest.mark.parametrize("name", CASES)
-each_phase = pytest.mark.parametrize("phase", ("D", "G"))
-each_dtype = pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
-each_variant = pytest.mark.parametrize("variant", ("plain", "affine"))
+each_phase = pytest.mark.parametrize("phase", ["D", "G"])
+each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+each_variant = pytest.mark.parametrize("variant", ["plain", "affine"])
 
 
 def prefix_of(dtype: torch.dtype) -> str:
@@ -180,7 +180,7 @@ def test_iterations_in_single_precision(name: str) -> None:
             assert float(result.gradients.norm) == pytest.approx(trace[result.phase]["grad_norm"], rel=2e-4)
 
 
-@pytest.mark.parametrize("faulty", ({"final_beta2": None}, {"final_learning_rate": None}, {"beta1": 0.1}))
+@pytest.mark.parametrize("faulty", [{"final_beta2": None}, {"final_learning_rate": None}, {"beta1": 0.1}])
 def test_wrong_settings_of_the_optimizer_are_noticed(faulty: Mapping[str, float | None]) -> None:
     assert iteration_error(train("uncond16", torch.float64, faulty=faulty), "uncond16") > 1e4 * SHARP
 

@@ -179,7 +179,9 @@ class R3GANFamily(Family):
         widths = [
             {field: tuple(round(value * share) for value in getattr(networks, field)) for field in scaled}
             for share in SHARES
-            if all(value * share >= 1 and (value * share).is_integer() for f in scaled for value in getattr(networks, f))
+            if all(
+                value * share >= 1 and (value * share).is_integer() for f in scaled for value in getattr(networks, f)
+            )
         ]
         return {"resolution": tuple(map(at, RESOLUTIONS)), "width": tuple(widths)}
 
@@ -196,4 +198,3 @@ class R3GANFamily(Family):
             half_resolutions=1,
         )
         return networks, R3GANObjective(gamma=1.0)
-

@@ -164,9 +164,7 @@ def _blocks(config: R3GANNetworks, network: Literal["G", "D"], place: int) -> nn
     # The deeper a network, the less each of its blocks adds at first; two of a block's three layers share it.
     gain = ACTIVATION_GAIN * sum(config.stages(network, "blocks")) ** -0.25
     half = config.half_at(config.sides[place])
-    return nn.ModuleList(
-        ResidualBlock(width, config.expansion, groups, gain, half=half) for _ in range(count)
-    )
+    return nn.ModuleList(ResidualBlock(width, config.expansion, groups, gain, half=half) for _ in range(count))
 
 
 class GeneratorStage(nn.Module):
