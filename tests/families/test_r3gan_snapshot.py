@@ -66,7 +66,7 @@ def test_a_run_goes_on(tmp_path: Path) -> None:
     optimizers = load_file(checkpoint.path / "optimizers.safetensors")
     networks = R3GANNetworks.model_validate(network_settings(*_both(NOW)))
     for name in ("G", "D"):
-        network: Network = name  # type: ignore[assignment]
+        network: Network = name
         states = expected(f"{name}_opt")
         assert states
         for key, value in states.items():

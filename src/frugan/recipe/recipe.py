@@ -148,10 +148,11 @@ STAGED = frozenset({"objective", "data", "optimizers"})
 class Recipe(Settings):
     """What to train. `networks` and `objective` are the family's own types."""
 
-    family: str = Field(description="kind of model: biggan, saehd, stylegan2, or one of another package")
+    family: str = Field(description="kind of model: biggan, r3gan, saehd, stylegan2, or one of another package")
     rule: str = setting(
         "",
-        "rule that sets other fields when a command changes the resolution or the batch (stylegan2: auto); empty: none",
+        "rule that sets other fields when a command changes the resolution or the batch (stylegan2: auto, r3gan: "
+        "guess); empty: none",
         max_length=40,
     )
     about: About = About(summary="", source="", trained="never")

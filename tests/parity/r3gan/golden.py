@@ -67,7 +67,7 @@ class Case:
         """Both networks, with the recorded weights."""
         built = R3GANFamily().build(self.networks)
         for name in ("G", "D"):
-            network: Network = name  # type: ignore[assignment]
+            network: Network = name
             built[name].load_state_dict(self.renamed(network, tensors(f"{self.name}/{name}.safetensors")))
         return {name: network.to(dtype) for name, network in built.items()}
 

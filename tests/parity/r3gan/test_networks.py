@@ -62,13 +62,13 @@ def test_what_each_stage_makes(name: str) -> None:
     for network, into in (("G", seen["gact"]), ("D", seen["dact"])):
         for side in built[network].sides:  # type: ignore[union-attr]
             stage = built[network].get_submodule(f"b{side}")
-            stage.register_forward_hook(lambda _, __, made, into=into: into.append(made))  # type: ignore[misc]
+            stage.register_forward_hook(lambda _, __, made, into=into: into.append(made))
     run(case, built, torch.float32)
     judged_real = seen["dact"][: len(case.networks.sides)]
-    for stage, ours in enumerate(seen["gact"]):
-        assert off(ours[0, :4], case.io(f"gact.{stage}")) <= LIMIT
-    for stage, ours in enumerate(judged_real):
-        reference = case.io(f"dact.{stage}")
+    for number, ours in enumerate(seen["gact"]):
+        assert off(ours[0, :4], case.io(f"gact.{number}")) <= LIMIT
+    for number, ours in enumerate(judged_real):
+        reference = case.io(f"dact.{number}")
         assert off(ours[0, :4] if ours.ndim == 4 else ours, reference) <= LIMIT
 
 
@@ -173,8 +173,8 @@ def test_first_weights_are_drawn_as_they_are_said_to_be(name: str) -> None:
         for key, layer in module.named_modules():
             std = getattr(layer, "std", None)
             if std is not None:
-                count = layer.weight.numel()  # type: ignore[union-attr,operator]
-                drawn = float(layer.weight.detach().std(correction=0))  # type: ignore[union-attr,operator]
+                count = layer.weight.numel()
+                drawn = float(layer.weight.detach().std(correction=0))
                 assert drawn == pytest.approx(std, rel=6 / math.sqrt(2 * count)), key
             for bias in ("bias1", "bias2"):
                 assert not hasattr(layer, bias) or not layer.get_parameter(bias).any()

@@ -194,7 +194,8 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         penalties["real"] = r1
     if objective.r2_gamma:
         penalties["fake"] = r2
-    penalty = _penalty_phase(penalties, augmentation, draws, shape, objective.r1_every)
+    every = objective.r1_every
+    penalty = [_penalty_phase(penalties, augmentation, draws, shape, every)] if penalties else []
     generator = Phase(
         name="G",
         updates=("G",),
@@ -208,7 +209,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
     )
     return (
         discriminator,
-        *((penalty,) if penalties else ()),
+        *penalty,
         *((generator,) if objective.generator_learns else ()),
     )
 

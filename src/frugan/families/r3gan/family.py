@@ -13,7 +13,7 @@ from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, P
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
-from frugan.families.r3gan.config import RESOLUTIONS, R3GANNetworks, R3GANObjective
+from frugan.families.r3gan.config import RESOLUTIONS, R3GANNetworks, R3GANObjective, propose_gamma
 from frugan.families.r3gan.networks import Discriminator, Generator, ResidualBlock
 from frugan.families.r3gan.phases import phases
 from frugan.nn.latents import arc, class_ends, line
@@ -24,6 +24,13 @@ SHARES = (1 / 8, 1 / 4, 1 / 2, 1, 2)
 """Of the channels and groups of a recipe: relatives for the planner."""
 
 
+RULE = "guess"
+SMALL_WIDTH, SMALL_CHANNELS = 128, 2048
+"""By the rule: channels of the widest stages, and at most this divided by the side of any."""
+CHANNELS_PER_GROUP = 16
+"""Of the published networks but ImageNet's, inside a block."""
+
+
 class R3GANFamily(Family):
     """The family contract for R3GAN."""
 
@@ -32,6 +39,7 @@ class R3GANFamily(Family):
     objective_type = R3GANObjective
     optimizers = ("D", "G")
     class_tables = True
+    rules = (RULE,)
 
     def build(self, networks: R3GANNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """Generator "G" and discriminator "D"."""
@@ -159,6 +167,21 @@ class R3GANFamily(Family):
     def class_dimension(self, key: str, networks: R3GANNetworks) -> int | None:
         """Of the embeddings of both networks."""
         return 1 if key in ("G.embed.weight", "D.embed.weight") else None
+
+    def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
+        """Stages of a network for few pictures, and a strength of the penalties that is no more than a guess."""
+        if rule != RULE:
+            raise BadInput(f"rule {rule!r}: R3GAN has one rule, {RULE}; or leave it out")
+        sides = [1 << n for n in range(2, resolution.bit_length())]
+        widths = [max(CHANNELS_PER_GROUP // 2, min(SMALL_WIDTH, SMALL_CHANNELS // side)) for side in sides]
+        gamma = propose_gamma(resolution, classes=False)
+        return {
+            "networks.widths": widths,
+            "networks.groups": [2 * width // CHANNELS_PER_GROUP for width in widths],
+            "networks.blocks": [1] * len(widths),
+            "objective.gamma": gamma,
+            "objective.final_gamma": float(f"{gamma / 10:.2g}"),
+        }
 
     def variants(self, networks: R3GANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         """Resolutions, with the highest stage repeated or left out, and shares of channels and groups, smallest

@@ -295,7 +295,8 @@ class Discriminator(nn.Module):
             x = self.get_submodule(f"b{side}")(x)
         if self.classes is None:
             return cast(Tensor, x)
-        return (x * self.embed(_given(classes, self.classes))).sum(1, keepdim=True)
+        wanted = cast(Tensor, self.embed(_given(classes, self.classes)))  # [N, features]
+        return cast(Tensor, x * wanted).sum(1, keepdim=True)
 
 
 def _given(classes: Tensor | None, known: int) -> Tensor:

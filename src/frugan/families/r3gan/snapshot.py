@@ -415,7 +415,7 @@ class R3GANPickle(FileFormat):
             if network not in snapshot.optimizers or network not in there:
                 asked.say(f"the snapshot has no state of {network}'s optimizer, which starts afresh")
             else:
-                optimizers |= _optimizer(recipe, network, snapshot, source)  # type: ignore[arg-type]
+                optimizers |= _optimizer(recipe, network, snapshot, source)
         return Imported(
             recipe,
             trained | other,
