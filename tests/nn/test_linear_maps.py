@@ -62,6 +62,18 @@ def test_its_derivatives(kernel: int, stride: int, padding: int) -> None:
     assert torch.autograd.gradgradcheck(convolved, (x,))
 
 
+def test_a_convolution_in_groups() -> None:
+    """Values and both derivatives, of a weight that learns nothing."""
+    x, weight = _random(2, 6, 5, 4).requires_grad_(), _random(4, 3, 3, 3)
+
+    def convolved(x: Tensor) -> Tensor:
+        return conv2d(x, weight, padding=1, groups=2)
+
+    torch.testing.assert_close(convolved(x), F.conv2d(x, weight, padding=1, groups=2))
+    assert torch.autograd.gradcheck(convolved, (x,))
+    assert torch.autograd.gradgradcheck(lambda x: convolved(x).square(), (x,))
+
+
 def test_what_is_kept() -> None:
     """Only where the weight learns is the input needed again."""
     x, weight = _random(2, 3, 4, 4).requires_grad_(), _random(2, 3, 3, 3)
