@@ -199,13 +199,11 @@ class R3GANFamily(Family):
             return {"resolution": resolution} | {f: (v + (v[-1],) * stages)[:stages] for f, v in lists.items()}
 
         scaled = [field for field in fields if not field.endswith("blocks")]
-        widths = [
-            {field: tuple(round(value * share) for value in getattr(networks, field)) for field in scaled}
-            for share in SHARES
-            if all(
-                value * share >= 1 and (value * share).is_integer() for f in scaled for value in getattr(networks, f)
-            )
-        ]
+        widths: list[dict[str, object]] = []
+        for share in SHARES:
+            values = {field: [value * share for value in getattr(networks, field)] for field in scaled}
+            if all(value >= 1 and value == int(value) for numbers in values.values() for value in numbers):
+                widths.append({field: tuple(map(int, numbers)) for field, numbers in values.items()})
         return {"resolution": tuple(map(at, RESOLUTIONS)), "width": tuple(widths)}
 
     def tiny(self) -> tuple[R3GANNetworks, R3GANObjective]:
