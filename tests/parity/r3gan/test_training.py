@@ -168,7 +168,7 @@ def digest_errors(
     return errors
 
 
-@each_case
+@pytest.mark.parametrize("name", ["uncond16", pytest.param("cond32", marks=pytest.mark.long)])
 def test_iterations_in_single_precision(name: str) -> None:
     """Measured: 1.1e-5, of one bias where rounding gave the sign of Adam's first step; else 2e-6."""
     run, values = trained(name), read_json(f"{name}/values.json")
@@ -180,7 +180,14 @@ def test_iterations_in_single_precision(name: str) -> None:
             assert float(result.gradients.norm) == pytest.approx(trace[result.phase]["grad_norm"], rel=2e-4)
 
 
-@pytest.mark.parametrize("faulty", [{"final_beta2": None}, {"final_learning_rate": None}, {"beta1": 0.1}])
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        {"final_beta2": None},
+        pytest.param({"final_learning_rate": None}, marks=pytest.mark.long),
+        pytest.param({"beta1": 0.1}, marks=pytest.mark.long),
+    ],
+)
 def test_wrong_settings_of_the_optimizer_are_noticed(faulty: Mapping[str, float | None]) -> None:
     assert iteration_error(train("uncond16", torch.float64, faulty=faulty), "uncond16") > 1e4 * SHARP
 
