@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from frugan.families.r3gan.config import R3GANNetworks
 from frugan.nn.elementwise import SLOPE, leaky_relu
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
-from frugan.nn.linear_maps import conv2d
+from frugan.nn.linear_maps import grouped_conv2d
 
 ACTIVATION_GAIN = math.sqrt(2 / (1 + SLOPE**2))
 """Restores the variance that the activation takes (He et al. 2015, arXiv 1502.01852)."""
@@ -67,7 +67,7 @@ class Convolution(Weighted):
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, H, W]."""
         x = x.to(self.weight.dtype)
-        return conv2d(x, self.weight, padding=self.weight.shape[2] // 2, groups=self.groups)
+        return grouped_conv2d(x, self.weight, padding=self.weight.shape[2] // 2, groups=self.groups)
 
 
 class Linear(Weighted):
