@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from frugan.api.card import write_card
-    from frugan.api.convert.convert import from_leras, from_stylegan_pickle, to_dfm, to_leras, to_stylegan_safetensors
+    from frugan.api.convert.convert import (
+        from_leras,
+        from_r3gan_pickle,
+        from_stylegan_pickle,
+        to_dfm,
+        to_leras,
+        to_stylegan_safetensors,
+    )
     from frugan.api.evaluate.evaluation import evaluate as evaluate
     from frugan.api.evaluate.real import evaluate_real
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
@@ -66,6 +73,7 @@ __all__ = [
     "evaluate_real",
     "fetch",
     "from_leras",
+    "from_r3gan_pickle",
     "from_stylegan_pickle",
     "info",
     "largest",
@@ -108,6 +116,7 @@ _WHERE = MappingProxyType(
         "evaluate_real": "frugan.api.evaluate.real",
         "fetch": "frugan.api.fetch",
         "from_leras": "frugan.api.convert.convert",
+        "from_r3gan_pickle": "frugan.api.convert.convert",
         "from_stylegan_pickle": "frugan.api.convert.convert",
         "info": "frugan.api.plan.network_costs",
         "largest": "frugan.api.plan.plan_recipe",

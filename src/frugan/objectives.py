@@ -72,11 +72,13 @@ ADVERSARIAL_LOSSES: Mapping[str, AdversarialLoss] = MappingProxyType(
 )
 
 
-# R1: a penalty on the discriminator's gradient at real pictures.
+# R1 and R2: a penalty on the discriminator's gradient, at real pictures and at generated ones.
 
 
 def r1_penalty(outputs: Tensor, pictures: Tensor, loss_scale: Tensor) -> Tensor:
     """Half the squared norm of the outputs' gradient with respect to the pictures, for each picture.
+
+    R1 of real pictures, R2 of generated ones that pass no gradient on to their generator.
 
     Args:
         outputs: of the discriminator [n, 1], where no picture looks at another.
@@ -90,6 +92,25 @@ def r1_penalty(outputs: Tensor, pictures: Tensor, loss_scale: Tensor) -> Tensor:
     """
     (gradient,) = torch.autograd.grad(outputs.float().sum() * loss_scale, pictures, create_graph=True)
     return (gradient.float() / loss_scale).square().sum((1, 2, 3)) / 2
+
+
+def r1_by_differences(outputs: Tensor, outputs_of_noisy: Tensor, deviation: float) -> Tensor:
+    """An estimate of `r1_penalty` without a gradient: half the squared change of the output, over the noise's variance.
+
+    Its mean over the noise is the penalty, up to terms of the order of the variance; one picture's estimate deviates
+    from it by √2 times itself.
+
+    Args:
+        outputs: of the discriminator [n, 1].
+        outputs_of_noisy: the same of pictures with normal noise added [n, 1].
+        deviation: of the noise.
+
+    Returns:
+        [n], fp32.
+
+    Source: Lin et al. 2025 (arXiv 2501.08316), section 3.4, without its factor.
+    """
+    return ((outputs_of_noisy.float() - outputs.float()) / deviation).square().sum(1) / 2
 
 
 # Path length regularisation: a step in a style shall change the picture by as much everywhere.

@@ -20,6 +20,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         FAMILIES: {
             "biggan": "frugan.families.biggan.family:BigGANFamily",
+            "r3gan": "frugan.families.r3gan.family:R3GANFamily",
             "saehd": "frugan.families.saehd.family:SAEHDFamily",
             "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
         },
@@ -28,6 +29,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "dfm": "frugan.families.saehd.dfm:Dfm",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",
+            "r3gan-pickle": "frugan.families.r3gan.snapshot:R3GANPickle",
             "stylegan-pickle": "frugan.families.stylegan2.snapshot:StyleGANPickle",
             "stylegan-safetensors": "frugan.families.stylegan2.snapshot:StyleGANSafetensors",
         },

@@ -106,8 +106,8 @@ FAULTS = (
     Fault(
         "a frozen convolution's gradient goes by torch's dummy input",
         "nn/linear_maps.py",
-        "return F.conv_transpose2d(gradient, ordered, None, stride, padding, rest)",
-        "return torch.nn.grad.conv2d_input(shape, ordered, gradient, stride, padding)",
+        "return F.conv_transpose2d(gradient, ordered, None, stride, padding, rest, groups)",
+        "return torch.nn.grad.conv2d_input(shape, ordered, gradient, stride, padding, 1, groups)",
         "nn/test_linear_maps.py::test_the_gradient_of_what_is_held_constant_is_one_convolution",
     ),
     Fault(

@@ -31,12 +31,15 @@ from frugan.engine.compiled_phases import (
     starts_graphs,
 )
 from frugan.engine.plan import Plan
+from frugan.engine.progress import Course
 from frugan.engine.state import TrainingState
 from frugan.engine.update import Probe
 from frugan.engine.weights import is_working
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
+from frugan.families.r3gan.config import R3GANNetworks, R3GANObjective
+from frugan.families.r3gan.family import R3GANFamily
 from limits import Limit
 
 AS_TRACED = "eager"
@@ -404,3 +407,20 @@ def test_results_of_a_cuda_graph_are_not_overwritten_by_its_next_run(monkeypatch
     assert_equal_steps(written, compiled, 2, tolerance=ROUNDING)
     assert warnings(said) == []
     assert len(begun) == 4
+
+
+class Changing(R3GANFamily):
+    """R3GAN whose gamma changes during training."""
+
+    def tiny(self) -> tuple[R3GANNetworks, R3GANObjective]:
+        return super().tiny()[0], R3GANObjective(gamma=1.0, final_gamma=0.1)
+
+
+def test_what_changes_during_training_is_no_constant_of_a_graph() -> None:
+    """One graph for each phase, however far gamma has come."""
+    written, compiled, _, said = pair(Changing())
+    for rig in (written, compiled):
+        rig.step = replace(rig.step, course=Course(3 * rig.step.batch, cosine=True))
+    assert_equal_steps(written, compiled, 2)
+    assert warnings(said) == []
+    assert len(said) == 2 * len(written.phases), said

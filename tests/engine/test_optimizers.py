@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
 from frugan.engine.optimizers import AdamSettings, networks_of
+from frugan.engine.progress import Course
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 
@@ -16,7 +17,7 @@ from frugan.recipe.loading import load_recipe
 def test_learning_rate_falls_in_a_straight_line() -> None:
     rig = Rig.create(MadeUpFamily())
     settings = {name: AdamSettings(learning_rate=1e-2, final_learning_rate=0.0) for name in ("critic", "maker")}
-    rig.step = replace(rig.step, settings=settings, length=4)
+    rig.step = replace(rig.step, settings=settings, course=Course(4 * rig.step.batch))
     rates = []
     for _ in range(5):
         rig.run(1)
@@ -29,7 +30,7 @@ def test_no_rate_means_no_movement() -> None:
     rig.run(1)
     before = {k: v.clone() for k, v in rig.state.networks["maker"].named_parameters()}
     settings = {name: AdamSettings(learning_rate=1e-2, final_learning_rate=0.0) for name in ("critic", "maker")}
-    rig.step = replace(rig.step, settings=settings, length=1)
+    rig.step = replace(rig.step, settings=settings, course=Course(rig.step.batch))
     rig.run(1)
     assert all(torch.equal(v, before[k]) for k, v in rig.state.networks["maker"].named_parameters())
 

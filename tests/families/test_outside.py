@@ -267,5 +267,5 @@ def test_one_that_is_no_family_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_others_are_among_what_is_expected() -> None:
-    with pytest.raises(BadInput, match="expected one of: biggan, broken, minigan, saehd, stylegan2, terrain"):
+    with pytest.raises(BadInput, match="expected one of: biggan, broken, minigan, r3gan, saehd, stylegan2, terrain"):
         family("ministan")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.nn.linear_maps import conv2d, mean_pool2d
+from frugan.nn.linear_maps import conv2d, grouped_conv2d, mean_pool2d
 
 CASES = [(1, 1, 0), (3, 1, 1), (3, 2, 0), (3, 2, 1)]
 """Kernel, stride, padding."""
@@ -60,6 +60,30 @@ def test_its_derivatives(kernel: int, stride: int, padding: int) -> None:
 
     assert torch.autograd.gradcheck(convolved, (x,))
     assert torch.autograd.gradgradcheck(convolved, (x,))
+
+
+def test_a_convolution_in_groups() -> None:
+    """Values and both derivatives, of a weight that learns nothing."""
+    x, weight = _random(2, 6, 5, 4).requires_grad_(), _random(4, 3, 3, 3)
+
+    def convolved(x: Tensor) -> Tensor:
+        return conv2d(x, weight, padding=1, groups=2)
+
+    torch.testing.assert_close(convolved(x), F.conv2d(x, weight, padding=1, groups=2))
+    assert torch.autograd.gradcheck(convolved, (x,))
+    assert torch.autograd.gradgradcheck(lambda x: convolved(x).square(), (x,))
+
+
+def test_a_convolution_in_groups_that_learns() -> None:
+    """Values, gradients and second derivatives in both, of torch's."""
+    x, weight = _random(2, 6, 5, 4).requires_grad_(), _random(4, 3, 3, 3).requires_grad_()
+
+    def convolved(x: Tensor, weight: Tensor) -> Tensor:
+        return grouped_conv2d(x, weight, padding=1, groups=2)
+
+    torch.testing.assert_close(convolved(x, weight), F.conv2d(x, weight, padding=1, groups=2))
+    assert torch.autograd.gradcheck(convolved, (x, weight))
+    assert torch.autograd.gradgradcheck(lambda x, weight: convolved(x, weight).square(), (x, weight))
 
 
 def test_what_is_kept() -> None:

@@ -1,16 +1,20 @@
 """Recipes: what ships is what the published launch scripts say."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from frugan.api.setup import parameter_counts
 from frugan.engine.optimizers import AdamSettings
+from frugan.engine.progress import Course
 from frugan.errors import BadInput
+from frugan.families.r3gan.config import R3GANNetworks, R3GANObjective
 from frugan.recipe.loading import dump_recipe, load_recipe, parse_recipe, stages_overridden
 from frugan.recipe.overrides import differences
 from frugan.recipes import built_in
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 EXPECTED = {
     # recipe: resolution, batch, group, D steps, G lr, D lr, beta2, attention, z, shared, adam eps, EMA start, init
     "biggan-imagenet-128": (128, 2048, 32, 1, 1e-4, 4e-4, 0.999, (64,), 120, 128, 1e-6, "20k steps", "orthogonal"),
@@ -41,6 +45,14 @@ STYLES = {
     "stylegan2-cifar10": (32, 32768, 2, 0.01, 64, 32, 0.0025, 500_000, True, 43.3),
     "stylegan2-auto": (256, 16384, 2, 0.8192, 16, 4, 0.0025, 5_000, True, 47.2),
 }
+PRESETS = {
+    # recipe: the program's preset, its batch, the paper's duration, gamma, half-life of the average, last probability
+    "r3gan-cifar10-32": ("CIFAR10", 512, "250M images", (0.05, 0.005), 5_000_000, 0.55),
+    "r3gan-ffhq-64": ("FFHQ-64", 256, "100M images", (2.0, 0.2), 500_000, 0.3),
+    "r3gan-ffhq-256": ("FFHQ-256", 256, "200M images", (150.0, 15.0), 500_000, 0.3),
+    "r3gan-imagenet-32": ("ImageNet-32", 4096, "1000M images", (0.5, 0.05), 50_000_000, 0.5),
+    "r3gan-imagenet-64": ("ImageNet-64", 4096, "1000M images", (1.0, 0.1), 50_000_000, 0.4),
+}
 PARAMETERS = {
     "biggan-imagenet-128": (70_433_988, 87_982_370),
     "biggan-imagenet-256": (82_235_844, 99_225_890),
@@ -59,7 +71,49 @@ PARAMETERS = {
 def test_what_ships_is_what_is_checked_here() -> None:
     others = {"biggan-digits-32", "biggan-small-32", "biggan-small-64", "stylegan2-digits-32", "stylegan2-small-64"}
     others |= {"biggan-finetune-128", *(f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024))}
-    assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES}
+    others |= {"r3gan-digits-32", "r3gan-small-32", "r3gan-small-64"}
+    assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES, *PRESETS}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_of_r3gan(name: str) -> None:
+    """Networks, and all that changes during training, are the recorded presets'."""
+    preset, batch, duration, gamma, half_life, probability = PRESETS[name]
+    recorded = json.loads((GOLDEN / "r3gan" / "presets.json").read_text("utf-8"))[preset]
+    recipe = load_recipe(name)
+    networks, objective, adam = recipe.networks, recipe.objective, recipe.optimizer_settings()["D"]
+    assert isinstance(networks, R3GANNetworks)
+    assert isinstance(objective, R3GANObjective)
+    assert isinstance(adam, AdamSettings)
+    assert recipe.optimizer_settings()["G"] == adam
+    assert {
+        "g_widths": list(networks.stages("G", "widths")),
+        "g_groups": list(networks.stages("G", "groups")),
+        "g_blocks": list(networks.stages("G", "blocks")),
+        "d_widths": list(networks.stages("D", "widths"))[::-1],
+        "z_dim": networks.latent_size,
+        "classes": networks.classes or 0,
+        "expansion": networks.expansion,
+    }.items() <= recorded.items()
+    for network in ("G", "D"):
+        assert (
+            sum(p.numel() for p in recipe.kind.build(networks, "meta")[network].parameters())
+            == (recorded[f"{network}_params"])
+        )
+    ema, augmentation = recipe.ema, objective.augmentation
+    changing = {
+        "lr": (adam.learning_rate, adam.final_learning_rate),
+        "beta2": (adam.beta2, adam.final_beta2),
+        "gamma": (objective.gamma, objective.final_gamma),
+        "ema": (ema.half_life_images, ema.final_half_life_images),
+        "aug": (augmentation.probability, augmentation.final_probability),
+    }
+    assert (changing["gamma"], changing["ema"][1], changing["aug"][1]) == (gamma, half_life, probability)
+    for key, (first, final) in changing.items():
+        assert (first, final) == (recorded["schedule"][key]["base_value"], recorded["schedule"][key]["final_value"])
+        assert recipe.training.course == Course(recorded["schedule"][key]["total_nimg"], cosine=True)
+    assert (recipe.training.batch, str(recipe.training.duration), recipe.data.flip) == (batch, duration, True)
+    assert (augmentation.colour_share, augmentation.chosen) == (0.5, ("blit", "geometry", "colour", "cutout"))
 
 
 @pytest.mark.parametrize("name", EXPECTED)

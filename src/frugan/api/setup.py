@@ -66,7 +66,7 @@ def training_of(recipe: Recipe) -> Training:
         build=build,
         make=lambda: networks_used(build_networks(recipe), described.phases),
         recomputable=kind.recomputable,
-        length=training.duration.known_steps(training.batch),
+        course=training.course,
         make_grids=make_grids,
         compiled=training.compile,
     )

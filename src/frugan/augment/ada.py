@@ -314,6 +314,7 @@ class Ada:
     """
 
     operations: Sequence[str]  # which of "blit", "geometry", "colour", "filter", "noise" and "cutout"
+    colour_share: float = 1.0  # of the probability with which each of the others acts
     # uniforms, normals: how many such numbers it takes for each picture
     uniforms: ClassVar[int] = sum(UNIFORMS)
     normals: ClassVar[int] = sum(NORMALS)
@@ -346,7 +347,7 @@ class Ada:
         if maps:
             pictures = resample(pictures, compose(*maps))
         if "colour" in self.operations:
-            pictures = change_colours(pictures, coloured, of_colour, probability)
+            pictures = change_colours(pictures, coloured, of_colour, probability * self.colour_share)
         if "filter" in self.operations:
             pictures = filter_bands(pictures, filtered, of_filter, probability)
         if self.noisy:

@@ -12,7 +12,7 @@ from torch import Tensor
 from frugan.augment.ada import Ada
 from frugan.augment.diffaugment import DiffAugment
 from frugan.contract.phase import Carried, Draw, Draws, MicroBatch, PhaseState
-from frugan.contract.settings import CHANGEABLE, Settings, setting
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 
 # What a recipe says about augmentation.
 
@@ -46,6 +46,20 @@ class AugmentationSettings(Settings):
     probability: float = setting(
         0.0, "ada: probability of each operation at the start of training", CHANGEABLE, ge=0, le=1
     )
+    final_probability: float | None = setting(
+        None,
+        "ada without a target: probability at the end of training.burn_in; none: it stays the same. R3GAN: 0.3 to 0.55",
+        CHANGEABLE | ADDED,
+        ge=0,
+        le=1,
+    )
+    colour_share: float = setting(
+        1.0,
+        "ada: how often each colour operation acts, as a share of the probability; R3GAN: 0.5",
+        CHANGEABLE | ADDED,
+        gt=0,
+        le=1,
+    )
     target: float | None = setting(
         0.6,
         "ada: the probability is adjusted until the mean sign of the discriminator's output on real "
@@ -74,7 +88,12 @@ class AugmentationSettings(Settings):
 
     @model_validator(mode="after")
     def _something_happens(self) -> Self:
-        if self.method == "ada" and self.target is None and self.probability == 0:
+        if self.final_probability is not None and (self.method != "ada" or self.target is not None):
+            raise ValueError(
+                f"final_probability {self.final_probability:g}: goes with method = 'ada' and target = 'none', under "
+                "which the probability is not steered otherwise"
+            )
+        if self.method == "ada" and self.target is None and self.probability == 0 and not self.final_probability:
             raise ValueError("target none, probability 0: ada would change no picture; set probability, or a target")
         return self
 
@@ -112,7 +131,9 @@ class Augmentation:
         """What a recipe asks for."""
         if not settings.chosen:
             return cls(settings, None)
-        return cls(settings, (Ada if settings.method == "ada" else DiffAugment)(settings.chosen))
+        if settings.method == "ada":
+            return cls(settings, Ada(settings.chosen, settings.colour_share))
+        return cls(settings, DiffAugment(settings.chosen))
 
     @property
     def adapts(self) -> bool:
@@ -146,7 +167,8 @@ class Augmentation:
         if self.adapts:
             probability = state.read(STATE)[0]
         else:
-            probability = torch.full((), self.settings.probability, device=pictures.device)
+            now = state.between(self.settings.probability, self.settings.final_probability)
+            probability = now if isinstance(now, Tensor) else torch.full((), now, device=pictures.device)
         noise = micro.draws.get(f"augment_{name}.noise")
         return self.pipeline(pictures.float(), uniforms, normals, probability, noise)
 

@@ -19,6 +19,7 @@ from frugan.cli.options import (
     Noise,
     Psi,
     PsiLayers,
+    Rounding,
     Seed,
     StandingSize,
     Statistics,
@@ -92,6 +93,12 @@ class EvaluateOptions:
     psi: Psi = 1.0
     psi_layers: PsiLayers = None
     noise: Noise = "const"
+    rounding: Annotated[
+        Rounding,
+        typer.Option(
+            help="how pictures become bytes: nearest, or bf16 as the R3GAN program has it, whose scores contain it"
+        ),
+    ] = "nearest"
     truncations: Annotated[
         str | None, typer.Option(help="score at several truncations: FROM:TO:STEP or numbers with commas")
     ] = None
@@ -147,6 +154,7 @@ class EvaluateOptions:
             psi=self.psi,
             psi_layers=self.psi_layers,
             noise=self.noise,
+            rounding=self.rounding,
             classes=None if classes == tuple(range(known)) else classes,  # None: all
             statistics=self.statistics,
             standing_batches=self.standing_batches,
@@ -285,8 +293,9 @@ def _print(evaluations: list["Evaluation"]) -> None:
 
 
 def _styles(evaluation: "Evaluation") -> str:
-    """What was asked of styles, where it is not what training does."""
+    """What was asked of styles and of bytes, where it is not the usual."""
     provenance = evaluation.provenance
     layers = "" if provenance.psi_layers is None else f" in the first {provenance.psi_layers} layers"
     psi = "" if provenance.psi == 1 else f", psi {provenance.psi:g}{layers}"
-    return psi + ("" if provenance.noise == "const" else f", noise: {provenance.noise}")
+    noise = "" if provenance.noise == "const" else f", noise: {provenance.noise}"
+    return psi + noise + ("" if provenance.rounding == "nearest" else ", bytes by R3GAN's arithmetic in bf16")

@@ -176,6 +176,7 @@ Noise = Annotated[
     typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none"),
 ]
 Statistics = Literal["running", "standing", "batch"]
+Rounding = Literal["nearest", "bf16"]
 """What batch normalisation uses."""
 StandingSize = Annotated[
     int | None, typer.Option(help="samples in each of these batches; default: training.normalisation_batch")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from frugan.contract.layers import SharedGroup, whole_mean
@@ -86,10 +87,22 @@ class PhaseState:
         loss_scale: fp32 scalar tensor; 1 unless the phase runs in fp16. For gradients taken inside a part.
     """
 
-    def __init__(self, values: Mapping[str, Tensor], loss_scale: Tensor) -> None:
+    def __init__(self, values: Mapping[str, Tensor], loss_scale: Tensor, course: float | Tensor = 0.0) -> None:
         self._values = values
         self._observed: dict[str, tuple[Tensor, int]] = {}
         self.loss_scale = loss_scale
+        self._course = course
+
+    @property
+    def course(self) -> Tensor:
+        """How far what has a final value is on its way to it, from 0 to 1; fp32 scalar. Made when first asked for."""
+        if not isinstance(self._course, Tensor):
+            self._course = torch.full((), self._course, dtype=torch.float32, device=self.loss_scale.device)
+        return self._course
+
+    def between(self, first: float, final: float | None) -> float | Tensor:
+        """A value on its way from the first to the final one; None: it stays the first. A number, or an fp32 scalar."""
+        return first if final is None else first + (final - first) * self.course
 
     def read(self, name: str) -> Tensor:
         """Value of a carried state before this phase; fp32, a scalar or [n]."""

@@ -97,7 +97,7 @@ class PhaseInputs:
             tensors |= {f"pictures {source}.{name}": tensor for name, tensor in named.items()}
         tensors |= {f"draw {name}": tensor for name, tensor in micro.draws.items()}
         tensors |= {f"carried {name}": own.read(name) for name in phase.carried}
-        tensors["loss scale"] = own.loss_scale
+        tensors |= {"loss scale": own.loss_scale, "course": own.course}
         return cls(tuple(places), tensors)
 
     def shapes(self) -> dict[str, tuple[object, ...]]:
@@ -163,7 +163,9 @@ class PhaseWork:
         """Terms, gradients, observations of layers and of the phase; nothing of the networks moves."""
         stand_ins = dict(zip(self.given.tensors, tensors, strict=True))
         seen = _Seen()
-        own = _Carried({n: stand_ins[f"carried {n}"] for n in self.phase.carried}, stand_ins["loss scale"])
+        own = _Carried(
+            {n: stand_ins[f"carried {n}"] for n in self.phase.carried}, stand_ins["loss scale"], stand_ins["course"]
+        )
         own.noted = []
         for tensor in tensors:
             stand_in_for(tensor)

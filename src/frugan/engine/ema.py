@@ -161,7 +161,13 @@ class EmaSettings(Settings):
         0.9999, "constant and ramp: the decay; averages over about 1 / (1 - decay) steps", CHANGEABLE, ge=0, lt=1
     )
     half_life_images: float | None = setting(
-        None, "half-life: images after which a weight counts half", CHANGEABLE, gt=0
+        None, "half-life: images after which a weight counts half; 0: the average is a copy", CHANGEABLE, ge=0
+    )
+    final_half_life_images: float | None = setting(
+        None,
+        "half-life: the same at the end of training.burn_in; none: it stays the same. R3GAN goes from 0 to 500000",
+        CHANGEABLE | ADDED,
+        gt=0,
     )
     ramp: Interval = setting(RAMP, "ramp: time until the decay has reached 63% of its value", CHANGEABLE | ADDED)
     half_life_share: float | None = setting(
@@ -178,6 +184,10 @@ class EmaSettings(Settings):
     def _consistent(self) -> Self:
         if (self.schedule == "half-life") != (self.half_life_images is not None):
             raise ValueError("half_life_images goes with schedule = 'half-life', and only with it")
+        if self.final_half_life_images is not None and self.schedule != "half-life":
+            raise ValueError("final_half_life_images goes with schedule = 'half-life', and only with it")
+        if self.half_life_images == 0 and self.final_half_life_images is None:
+            raise ValueError("half_life_images 0: averages nothing; expected more, or final_half_life_images as well")
         if self.half_life_share is not None and self.schedule != "half-life":
             raise ValueError("half_life_share goes with schedule = 'half-life', and only with it")
         if self.schedule != "ramp" and self.ramp != RAMP:
@@ -187,14 +197,20 @@ class EmaSettings(Settings):
                 raise ValueError(f"{name} = {duration}: expected steps or images")
         return self
 
-    def decay_at(self, step: int, batch: int) -> float:
-        """Decay of the update that ends step number `step`, counted from 1 there as the originals do."""
+    def decay_at(self, step: int, batch: int, course: float = 0.0) -> float:
+        """Decay of the update that ends step number `step`, counted from 1 there as the originals do.
+
+        Args:
+            course: how far the half-life is on its way to the final one, from 0 to 1.
+        """
         if step < self.start.steps(batch):
             return 0.0
         if self.schedule == "ramp":
             return self.decay * (1 - math.exp(-step / self.ramp.steps(batch)))
         if self.half_life_images is not None:
             images = self.half_life_images
+            if self.final_half_life_images is not None:
+                images += (self.final_half_life_images - images) * min(1.0, course)
             if self.half_life_share is not None:
                 images = min(images, self.half_life_share * (step - 1) * batch)
             return float(0.5 ** (batch / images)) if images else 0.0
@@ -265,16 +281,17 @@ class Ema:
                 self.landings[name] = dict(zip(values, made, strict=True))
 
     @torch.no_grad()
-    def update(self, step: int, batch: int, moved: Mapping[str, Tensor]) -> None:
+    def update(self, step: int, batch: int, moved: Mapping[str, Tensor], course: float = 0.0) -> None:
         """Follow the networks at the end of a step.
 
         Args:
             step: steps done, this one included.
             batch: images per step.
             moved: network -> whether any of its updates was accepted (bool scalar); where not, the average stays too.
+            course: see `EmaSettings.decay_at`.
         """
         self._finish()
-        decay = self.settings.decay_at(step, batch)
+        decay = self.settings.decay_at(step, batch, course)
         names = tuple(name for name in self._sources if name in moved)
         if self.landings and names:
             self._coming = _Coming(names, decay, self._sent(names, moved))

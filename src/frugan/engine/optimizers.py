@@ -20,17 +20,27 @@ class OptimizerSettings(Settings):
     kind: str  # its name in recipes
     learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="learning rate at the start")
     final_learning_rate: float | None = setting(
-        None, "learning rate at the end of the duration, reached linearly; none: it stays the same", CHANGEABLE, ge=0
+        None,
+        "learning rate at the end: of training.burn_in, or else reached linearly over the duration; none: it stays",
+        CHANGEABLE,
+        ge=0,
     )
     clip_norm: float | None = setting(
         None, "largest gradient norm: larger ones are scaled down to it; none: no clipping", CHANGEABLE, gt=0
     )
 
-    def rate_at(self, progress: float) -> float:
-        """Learning rate at a share of the duration, from 0 to 1."""
+    def rate_at(self, course: float) -> float:
+        """Learning rate at a share of its way to the final one, from 0 to 1."""
         if self.final_learning_rate is None:
             return self.learning_rate
-        return self.learning_rate + (self.final_learning_rate - self.learning_rate) * min(1.0, progress)
+        return self.learning_rate + (self.final_learning_rate - self.learning_rate) * min(1.0, course)
+
+    def steer(self, optimizer: Optimizer, course: float) -> None:
+        """Set what else changes during training, before each update. Default: nothing does.
+
+        Args:
+            course: share of its way, from 0 to 1.
+        """
 
     @property
     def cosine_updates(self) -> int | None:
@@ -53,6 +63,9 @@ class AdamSettings(OptimizerSettings):
     kind: Literal["adam"] = setting("adam", "which optimizer")
     beta1: float = setting(0.0, "decay of the running mean of gradients", ge=0, lt=1)
     beta2: float = setting(0.999, "decay of the running mean of squared gradients", ge=0, lt=1)
+    final_beta2: float | None = setting(
+        None, "beta2 at the end, where final_learning_rate is reached; none: it stays the same", ADDED, ge=0, lt=1
+    )
     eps: float = setting(1e-8, "added to the denominator", gt=0)
     lazy_regularisation: bool = setting(
         False,
@@ -64,6 +77,13 @@ class AdamSettings(OptimizerSettings):
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""
         return Adam(parameters, lr=self.learning_rate, betas=(float(self.beta1), float(self.beta2)), eps=self.eps)
+
+    def steer(self, optimizer: Optimizer, course: float) -> None:
+        """Set beta2, by which the next update also corrects for the first ones, as torch does it."""
+        if self.final_beta2 is not None:
+            beta2 = self.beta2 + (self.final_beta2 - self.beta2) * min(1.0, course)
+            for group in optimizer.param_groups:
+                group["betas"] = (float(self.beta1), beta2)
 
 
 class SGDSettings(OptimizerSettings):
@@ -170,13 +190,14 @@ def with_lazy_phases(settings: OptimizerSettings, phases: Sequence[Phase], optim
     if not isinstance(settings, AdamSettings) or not settings.lazy_regularisation:
         return settings
     share = math.prod(p.every / (p.every + 1) for p in phases if p.optimizer == optimizer and p.every > 1)
-    final = settings.final_learning_rate
+    final, final_beta2 = settings.final_learning_rate, settings.final_beta2
     return settings.model_copy(
         update={
             "learning_rate": settings.learning_rate * share,
             "final_learning_rate": None if final is None else final * share,
             "beta1": settings.beta1**share,
             "beta2": settings.beta2**share,
+            "final_beta2": None if final_beta2 is None else final_beta2**share,
             "lazy_regularisation": False,
         }
     )

@@ -118,6 +118,23 @@ def _above_nothing(duration: Duration) -> Duration:
 Interval = Annotated[Duration, AfterValidator(_above_nothing)]
 """A duration that is longer than nothing: how long, or how often."""
 
+
+@dataclass(frozen=True)
+class Course:
+    """How far values that have a final one (`final_…` in recipes) are on their way to it; all of them together."""
+
+    images: float | None = None  # that the whole way takes; None: they stay at their first value
+    # along half a cosine, slow at both ends (Loshchilov and Hutter 2016, arXiv 1608.03983), and not along a line
+    cosine: bool = False
+
+    def at(self, images: int) -> float:
+        """Share of the way, from 0 to 1, after so many images."""
+        if self.images is None:
+            return 0.0
+        share = min(1.0, images / self.images)
+        return (1 - math.cos(math.pi * share)) / 2 if self.cosine else share
+
+
 FIRST_WAIT_SECONDS = 300.0
 """Without new grids at the start of a training, however long its steps are; later a tenth of the time so far."""
 LEAST_SHARE = 50

@@ -13,6 +13,7 @@ from frugan.engine.gradients import all_finite, clip, measure
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan
+from frugan.engine.progress import Course
 from frugan.engine.ranks.ranks import ObservedShare, OneRank, Ranks, sharing
 from frugan.engine.state import TrainingState
 from frugan.engine.update import (
@@ -43,7 +44,7 @@ class Step:
     pictures: PictureFeed
     draws: DrawFeed
     batch: int  # samples per update
-    length: int | None = None  # steps of the whole training, for learning rates that change; None: unknown
+    course: Course = field(default_factory=Course)  # of what changes during training
     # samples in a row that a part may look at together; None: those of a micro-batch
     normalisation_batch: int | None = None
     originals: bool = False  # prepare, carry and commit at every micro-batch, as the original programs do (for parity)
@@ -81,8 +82,12 @@ class Step:
                     results.append(result)
         state.step += 1
         with no_way_back("the averages"):
-            state.ema.update(state.step, self.batch, self._moved(results))
+            state.ema.update(state.step, self.batch, self._moved(results), self.course_at(state.step - 1))
         return results
+
+    def course_at(self, step: int) -> float:
+        """How far what changes during training is on its way in step `step`, from 0 to 1."""
+        return self.course.at(step * self.batch)
 
     def update(self, state: TrainingState, plan: Plan, update: Update) -> PhaseResult:
         """Run one update of one phase, whatever comes of it: a verdict of "not finite" moves nothing.
@@ -97,7 +102,8 @@ class Step:
         settings, scale = self.settings[phase.optimizer], state.loss_scales[phase.optimizer]
         networks = {name: state.networks[name] for name in phase.uses}
         observer = Observer()
-        own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale)
+        course = self.course_at(state.step)
+        own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale, course)
         pictures = TimedPictures(self.pictures)
         inputs = Inputs(pictures, self.draws, self.batch, self.normalisation_batch, self.probe, self.ranks)
         parameters = named_parameters(networks, phase.trainable)
@@ -130,10 +136,11 @@ class Step:
             # Commit everything that the phase moves.
             with no_way_back(f"the update of phase {phase.name}"):
                 state.ema.let_weights_move()
+                settings.steer(optimizer, course)
                 with optimizer.in_shards():
                     optimizer.update(
                         accepted,
-                        learning_rate=settings.rate_at(state.step / self.length if self.length else 0.0),
+                        learning_rate=settings.rate_at(course),
                         period=settings.cosine_updates if phase.learning_rate_dropout else None,
                         share=settings.moving_share if phase.learning_rate_dropout else None,
                         seed=self.draws.update_seed(phase, update.step, update.repeat),

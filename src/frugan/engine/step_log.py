@@ -352,8 +352,8 @@ class StepLog:
         singular_values = {name: value for name, value in extra.items() if not name.startswith(CARRIED)}
         for phase in step.phases:
             if phase.name in phases:
-                done = (readout.step - 1) / step.length if step.length else 0.0
-                phases[phase.name]["learning_rate"] = step.settings[phase.optimizer].rate_at(done)
+                rate = step.settings[phase.optimizer].rate_at(step.course_at(readout.step - 1))
+                phases[phase.name]["learning_rate"] = rate
         took = pending.took or time.perf_counter() - pending.began
         self.timer.add(took)
         card = self.card.taken()

@@ -16,6 +16,7 @@ from frugan.engine.ema import Ema, EmaSettings
 from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
+from frugan.engine.progress import Course
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -60,7 +61,7 @@ class Training:
     build: Callable[[str], dict[str, nn.Module]]
     make: Callable[[], dict[str, nn.Module]]  # the same with their first weights, in fp32 on the host
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]  # networks -> blocks that may be recomputed
-    length: int | None = None  # steps of the whole training; None: unknown
+    course: Course = field(default_factory=Course)  # of what changes during training
     make_grids: MakeGrids | None = None  # makes the grids of a snapshot; None: there are none
     compiled: bool = False  # its phases are, where a plan allows
     ranks: int = 1  # that train together, each a batch of this size; they may share out the optimizers' state
@@ -253,7 +254,7 @@ class Training:
             pictures,
             draws,
             self.batch,
-            self.length,
+            self.course,
             self.normalisation_batch,
             originals,
             probe or Probe(),

@@ -12,6 +12,9 @@ from torch import Tensor
 
 Statistics = Literal["running", "standing", "batch"]
 """What batch normalisation uses: the averages that training left, averages made for the evaluation, or each batch's."""
+Rounding = Literal["nearest", "bf16"]
+"""How pictures become bytes: to the nearest level, or as the R3GAN program has it, which computes 127.5·x + 128 in
+bfloat16 and cuts off what is behind the point: a third of all values are a level higher."""
 
 GENERATED, REAL = "generated", "real"
 """Pictures that were scored."""
@@ -64,6 +67,7 @@ class Provenance:
     psi: float = 1.0
     psi_layers: int | None = None
     noise: str = "const"  # what layers add: their own, another for each picture, or none
+    rounding: str = "nearest"  # how pictures became bytes; "bf16": as the R3GAN program has it
     # which pictures were scored; REAL: one part of the real ones against the rest, which the fields about weights and
     # samples say nothing of
     scored: str = GENERATED

@@ -5,6 +5,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.grad import conv2d_weight
 
 from frugan.contract import cpu_ways
 
@@ -14,18 +15,31 @@ from frugan.contract import cpu_ways
 # phase, and its average pooling keeps its input for the size of it. A linear map's gradient needs neither.
 
 
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: int = 1, padding: int = 0) -> Tensor:
+def conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: int = 1, padding: int = 0, groups: int = 1
+) -> Tensor:
     """As `torch.nn.functional.conv2d`; where neither weight nor bias takes a gradient, x is not kept.
 
     Args:
         x: [N, I, H, W].
-        weight: [O, I, k, k].
+        weight: [O, I/groups, k, k].
         bias: [O].
     """
     learns = weight.requires_grad or (bias is not None and bias.requires_grad)
     if learns or not x.requires_grad or not torch.is_grad_enabled():
-        return F.conv2d(x, weight, bias, stride, padding)
-    return cast(Tensor, _Convolution.apply(x, weight, bias, stride, padding))
+        return F.conv2d(x, weight, bias, stride, padding, 1, groups)
+    return cast(Tensor, _Convolution.apply(x, weight, bias, stride, padding, groups))
+
+
+def grouped_conv2d(x: Tensor, weight: Tensor, *, padding: int, groups: int) -> Tensor:
+    """As `conv2d` without a bias, where a weight that learns is differentiated twice.
+
+    Torch's own second derivative of a convolution in groups goes group by group, which for 96 groups are hundreds of
+    kernels; here each derivative is one convolution in groups.
+    """
+    if groups == 1 or not weight.requires_grad or not x.requires_grad or not torch.is_grad_enabled():
+        return conv2d(x, weight, padding=padding, groups=groups)
+    return cast(Tensor, _Grouped.apply(x, weight, padding, groups))
 
 
 def mean_pool2d(x: Tensor) -> Tensor:
@@ -37,24 +51,28 @@ class _Convolution(torch.autograd.Function):
     """x [N, I, H, W] -> [N, O, H', W'], the weight held constant."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, groups: int
+    ) -> Tensor:
         ctx.save_for_backward(weight)
-        ctx.given = x.shape, stride, padding
-        return F.conv2d(x, weight, bias, stride, padding)
+        ctx.given = x.shape, stride, padding, groups
+        return F.conv2d(x, weight, bias, stride, padding, 1, groups)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         (weight,) = ctx.saved_tensors
-        return cast(Tensor, _Adjoint.apply(gradients[0], weight, *ctx.given)), None, None, None, None
+        return cast(Tensor, _Adjoint.apply(gradients[0], weight, *ctx.given)), None, None, None, None, None
 
 
 class _Adjoint(torch.autograd.Function):
     """[N, O, H', W'] -> [N, I, H, W]: the convolution's gradient in x."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, weight: Tensor, shape: torch.Size, stride: int, padding: int) -> Tensor:
+    def forward(
+        ctx: Any, gradient: Tensor, weight: Tensor, shape: torch.Size, stride: int, padding: int, groups: int
+    ) -> Tensor:
         ctx.save_for_backward(weight)
-        ctx.given = stride, padding
+        ctx.given = stride, padding, groups
         # By a transposed convolution: torch's `conv2d_input` gives a dummy in contiguous order for the input, and on
         # cuDNN the gradient, and what comes of it, would be copied to that order and back.
         rest = [
@@ -62,12 +80,72 @@ class _Adjoint(torch.autograd.Function):
             for side, out, kernel in zip(shape[2:], gradient.shape[2:], weight.shape[2:], strict=True)
         ]
         ordered = _ordered_as(gradient, weight)
-        return F.conv_transpose2d(gradient, ordered, None, stride, padding, rest)
+        return F.conv_transpose2d(gradient, ordered, None, stride, padding, rest, groups)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         (weight,) = ctx.saved_tensors
-        return cast(Tensor, _Convolution.apply(gradients[0], weight, None, *ctx.given)), None, None, None, None
+        return cast(Tensor, _Convolution.apply(gradients[0], weight, None, *ctx.given)), None, None, None, None, None
+
+
+class _Grouped(torch.autograd.Function):
+    """x [N, I, H, W], weight [O, I/groups, k, k] -> [N, O, H', W'], both of which may learn."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int, groups: int) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.given = padding, groups
+        return F.conv2d(x, weight, None, 1, padding, 1, groups)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, weight = ctx.saved_tensors
+        to_x = to_weight = None
+        if ctx.needs_input_grad[0]:
+            to_x = cast(Tensor, _GroupedAdjoint.apply(gradients[0], weight, *ctx.given))
+        if ctx.needs_input_grad[1]:
+            to_weight = cast(Tensor, _WeightGradient.apply(x, gradients[0], weight.shape, *ctx.given))
+        return to_x, to_weight, None, None
+
+
+class _GroupedAdjoint(torch.autograd.Function):
+    """[N, O, H', W'], weight [O, I/groups, k, k] -> [N, I, H, W]: the convolution's gradient in x."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, weight: Tensor, padding: int, groups: int) -> Tensor:
+        ctx.save_for_backward(gradient, weight)
+        ctx.given = padding, groups
+        return F.conv_transpose2d(gradient, _ordered_as(gradient, weight), None, 1, padding, 0, groups)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        gradient, weight = ctx.saved_tensors
+        to_gradient = to_weight = None
+        if ctx.needs_input_grad[0]:
+            to_gradient = cast(Tensor, _Grouped.apply(gradients[0], weight, *ctx.given))
+        if ctx.needs_input_grad[1]:
+            to_weight = cast(Tensor, _WeightGradient.apply(gradients[0], gradient, weight.shape, *ctx.given))
+        return to_gradient, to_weight, None, None
+
+
+class _WeightGradient(torch.autograd.Function):
+    """x [N, I, H, W], [N, O, H', W'] -> [O, I/groups, k, k]: the convolution's gradient in its weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gradient: Tensor, shape: torch.Size, padding: int, groups: int) -> Tensor:
+        ctx.save_for_backward(x, gradient)
+        ctx.given = padding, groups
+        return cast(Tensor, conv2d_weight(x, shape, gradient, 1, padding, 1, groups))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        x, gradient = ctx.saved_tensors
+        to_x = to_gradient = None
+        if ctx.needs_input_grad[0]:
+            to_x = cast(Tensor, _GroupedAdjoint.apply(gradient, gradients[0], *ctx.given))
+        if ctx.needs_input_grad[1]:
+            to_gradient = cast(Tensor, _Grouped.apply(x, gradients[0], *ctx.given))
+        return to_x, to_gradient, None, None, None
 
 
 def _ordered_as(x: Tensor, weight: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Recipes: what to train, complete and validated, as TOML files with overrides."""
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -8,11 +9,11 @@ from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_va
 
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
-from frugan.contract.settings import CHANGEABLE, DataSettings, Settings, setting
+from frugan.contract.settings import ADDED, CHANGEABLE, DataSettings, Settings, setting
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
-from frugan.engine.progress import ENDLESS, Duration, EvaluationSettings, Interval
+from frugan.engine.progress import ENDLESS, Course, Duration, EvaluationSettings, Interval
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put
@@ -48,6 +49,12 @@ class TrainingSettings(Settings):
         json_schema_extra=CHANGEABLE,
         description="how long to train, such as 150k steps, 25M images or 6h; endless: until you stop it",
     )
+    burn_in: Interval | None = setting(
+        None,
+        "all values with a final one (final_learning_rate and the like) go to it along half a cosine over this time, "
+        "and stay there; none: in a straight line over the duration",
+        CHANGEABLE | ADDED,
+    )
     seed: int = setting(0, "seed of all random numbers", ge=0)
     precision: PrecisionName = setting(
         "auto", "precision that the networks compute in; auto: the best that the device supports"
@@ -71,6 +78,22 @@ class TrainingSettings(Settings):
     @classmethod
     def _may_be_endless(cls, value: Any) -> Any:
         return ENDLESS if value == str(ENDLESS) else value
+
+    @field_validator("burn_in")
+    @classmethod
+    def _countable(cls, value: Duration | None) -> Duration | None:
+        if value is not None and value.unit == "seconds":
+            raise ValueError(f"{value}: expected steps or images; what follows the clock could not be repeated")
+        return value
+
+    @property
+    def course(self) -> Course:
+        """Of values that have a final one; they stay at the first where the duration is unknown."""
+        way = self.burn_in or self.duration
+        if way.unit == "images" and self.burn_in is not None:
+            return Course(way.amount, cosine=True)
+        steps = way.known_steps(self.batch)
+        return Course(None if steps is None else steps * self.batch, cosine=self.burn_in is not None)
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
@@ -125,10 +148,11 @@ STAGED = frozenset({"objective", "data", "optimizers"})
 class Recipe(Settings):
     """What to train. `networks` and `objective` are the family's own types."""
 
-    family: str = Field(description="kind of model: biggan, saehd, stylegan2, or one of another package")
+    family: str = Field(description="kind of model: biggan, r3gan, saehd, stylegan2, or one of another package")
     rule: str = setting(
         "",
-        "rule that sets other fields when a command changes the resolution or the batch (stylegan2: auto); empty: none",
+        "rule that sets other fields when a command changes the resolution or the batch (stylegan2: auto, r3gan: "
+        "guess); empty: none",
         max_length=40,
     )
     about: About = About(summary="", source="", trained="never")
@@ -178,13 +202,16 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _rates_can_be_known(self) -> Self:
-        falling = [name for name, o in self.optimizers.items() if o.final_learning_rate is not None]
-        if falling and self.training.duration.known_steps(self.training.batch) is None:
+        optimizers = (key for name, each in self.optimizers.items() for key in _finals(each, f"optimizers.{name}"))
+        sections = {"objective": self.objective, "ema": self.ema}
+        others = (key for name, section in sections.items() for key in _finals(section, name))
+        falling = next(itertools.chain(optimizers, others), None)
+        if falling is not None and self.training.course.images is None:
             clock = self.training.duration.unit == "seconds"
-            why = "a rate that follows the clock could not be repeated" if clock else "it is reached at the end"
+            why = "a value that follows the clock could not be repeated" if clock else "it is reached at the end"
             raise ValueError(
-                f"optimizers.{falling[0]}.final_learning_rate needs a duration in steps or images, not "
-                f"{self.training.duration}: {why}"
+                f"{falling} needs a duration in steps or images, not {self.training.duration}: {why}; or set "
+                "training.burn_in"
             )
         return self
 
@@ -295,6 +322,16 @@ class Recipe(Settings):
             return Recipe.model_validate(values)
         except ValidationError as error:
             raise ValueError(f"stages, at {stage.at}: {explain(error, Recipe)}") from error
+
+
+def _finals(settings: BaseModel, section: str) -> Iterator[str]:
+    """Dotted keys of the fields that say what a value comes to at last, as far as they are set."""
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from _finals(value, f"{section}.{name}")
+        elif name.startswith("final_") and value is not None:
+            yield f"{section}.{name}"
 
 
 def _not_finite(values: Any, key: str = "") -> Iterator[tuple[str, float]]:

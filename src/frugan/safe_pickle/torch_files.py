@@ -219,7 +219,7 @@ def read_torch_file(path: Path) -> Any:
     return _read_zip(path, size) if begins[:2] == b"PK" else _read_legacy(path)
 
 
-class _Reader(ObjectReader):
+class StateReader(ObjectReader):
     """The stack machine for state dicts: whole numbers are keys too, and what BUILD adds to a dict is passed over."""
 
     expected = "numbers, text, tensors and layers without weights"
@@ -277,7 +277,7 @@ def _read_zip(path: Path, size: int) -> Any:
                 return known
 
             builders = {**Tensors(size).builders, **_LAYERS}
-            reader = _Reader(data, builders, constants=STORAGE_KINDS, persistent=stored)
+            reader = StateReader(data, builders, constants=STORAGE_KINDS, persistent=stored)
             reader.size_bytes = size  # the numbers stand beside the pickle
             return read_whole(reader, where)
     except BadInput:
@@ -319,7 +319,7 @@ def _read_legacy(path: Path) -> Any:
     where = f"{path}:"
     raw = path.read_bytes()
     try:
-        at = _head(raw, _Reader, "", "files of torch.save")
+        at = _head(raw, StateReader, "", "files of torch.save")
         described: dict[str, DescribedStorage] = {}
 
         def note(identity: Any) -> Any:
@@ -331,13 +331,15 @@ def _read_legacy(path: Path) -> Any:
 
         # The numbers come after the pickle that speaks of them, so it is read twice: for their sizes, then with them.
         blank = dict.fromkeys(Tensors(0).builders, _nothing)
-        _, end = read_next(_Reader(raw, {**blank, **_LAYERS}, constants=STORAGE_KINDS, persistent=note, position=at))
+        _, end = read_next(
+            StateReader(raw, {**blank, **_LAYERS}, constants=STORAGE_KINDS, persistent=note, position=at)
+        )
         storages = _legacy_storages(raw, end, described)
     except BadInput as refusal:
         raise BadInput(f"{where} {refusal}") from refusal
     except DAMAGED as error:
         raise BadInput(f"{where} is damaged or cut off, or no file of torch.save. Copy or make it again.") from error
-    reader = _Reader(
+    reader = StateReader(
         raw,
         {**Tensors(len(raw)).builders, **_LAYERS},
         constants=STORAGE_KINDS,
@@ -375,7 +377,7 @@ def _head(raw: bytes, reader: type[ObjectReader], what: str, alike: str) -> int:
 
 
 def _legacy_storages(raw: bytes, at: int, described: Mapping[str, DescribedStorage]) -> dict[str, Storage]:
-    keys, at = read_next(_Reader(raw, {}, position=at))
+    keys, at = read_next(StateReader(raw, {}, position=at))
     if type(keys) is not list or not all(type(key) is str for key in keys) or sorted(keys) != sorted(described):
         raise BadInput(f"lists other storages than its tensors look at. {CURE}")
     storages: dict[str, Storage] = {}

@@ -183,6 +183,31 @@ def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = prin
     return convert(Conversion(Path(source), Path(out), say), made_by="stylegan-pickle")
 
 
+def from_r3gan_pickle(
+    source: str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    raw: bool = False,
+    say: Say = print,
+) -> Converted:
+    """Convert a snapshot of the R3GAN program, under its modules' present names or the earlier ones; nothing is run.
+
+    Args:
+        source: network-snapshot-….pkl.
+        out: a new .safetensors file with the averaged generator and the discriminator; or a new folder for a run, with
+            which `train` goes on: networks, averages, Adam's states, and the count of pictures.
+        overrides: `key.sub=value` words for what a snapshot does not say, such as training.batch=512.
+        raw: a file's generator is the one as trained.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: not a snapshot of R3GAN, damaged, or hostile; or `out` is there. Nothing is written then.
+        OSError: the disk is full or `out` cannot be written; nothing is left then.
+    """
+    return convert(Conversion(Path(source), Path(out), say, overrides=overrides, raw=raw), made_by="r3gan-pickle")
+
+
 def to_stylegan_safetensors(
     source: str | Path, out: str | Path, *, replace: bool = False, say: Say = print
 ) -> Converted:

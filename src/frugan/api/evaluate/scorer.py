@@ -242,6 +242,7 @@ class Scorer:
             psi=draw.psi,
             psi_layers=draw.psi_layers,
             noise=draw.noise,
+            rounding=draw.rounding,
         )
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:

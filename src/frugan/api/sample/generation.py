@@ -13,6 +13,7 @@ from frugan.contract.layers import GroupNormalised, Observer, Stateful
 from frugan.engine.streams import derive_seed
 from frugan.engine.weights import Layout, set_normalisation_batch, working_weights
 from frugan.errors import BadInput
+from frugan.metrics.scores import Rounding
 from frugan.recipe.recipe import Recipe
 
 BLOCK = 64
@@ -62,14 +63,14 @@ class Sampler:
         return group * -(-BLOCK // group) if request.statistics == "batch" else BLOCK
 
     def draw(self, first: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pictures first, first+1, ...: uint8 [n, C, R, R], rounded, and their classes [n], block by block."""
+        """Pictures first, first+1, ...: uint8 [n, C, R, R], and their classes [n], block by block."""
         after = first + count
         for block in range(first // self._block, -(-after // self._block)):
             start = block * self._block
             grid, labels = self._drawn(block)
             here = slice(max(0, first - start), min(self._block, after - start))
             self.not_finite += int((~torch.isfinite(grid[here])).flatten(1).any(1).sum())
-            yield pixels(grid[here]), labels[here]
+            yield pixels(grid[here], self.request.rounding), labels[here]
 
     def _drawn(self, number: int) -> tuple[Tensor, Tensor]:
         """One block of pictures [n, C, R, R] in [-1, 1], and their classes [n]."""
@@ -109,8 +110,10 @@ class Sampler:
             self.recipe.kind.sample(self.recipe.networks, self.networks, asked)
 
 
-def pixels(pictures: Tensor) -> Tensor:
-    """[..., C, R, R] in [-1, 1] -> uint8, rounded."""
+def pixels(pictures: Tensor, rounding: Rounding = "nearest") -> Tensor:
+    """[..., C, R, R] in [-1, 1] -> uint8."""
+    if rounding == "bf16":
+        return (pictures.bfloat16().nan_to_num(nan=-1.0) * 127.5 + 128).clamp(0, 255).to(torch.uint8)
     return ((pictures.float().nan_to_num(nan=-1.0) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 

@@ -7,7 +7,7 @@ from frugan.api.progress import STANDING_BATCHES
 from frugan.contract.family import GridRequest, Noise
 from frugan.data.decoding import MOST_PIXELS
 from frugan.errors import BadInput
-from frugan.metrics.scores import Statistics
+from frugan.metrics.scores import Rounding, Statistics
 from frugan.recipe.recipe import Recipe
 from frugan.report.grids import TITLE_HEIGHT, that_fit
 
@@ -23,6 +23,7 @@ class DrawRequest(GridRequest):
     # the recipe's normalisation batch
     standing_batches: int = STANDING_BATCHES
     standing_size: int | None = None
+    rounding: Rounding = "nearest"
 
 
 MANY = ("--random", "--npz", "--pngs")

@@ -236,11 +236,13 @@ def slow_average(recipe: Recipe) -> str | None:
     steps = recipe.training.duration.known_steps(batch)
     if steps is None or steps < WORTH_AN_ESTIMATE or not recipe.kind.averaged():
         return None
-    over = round(1 / (1 - recipe.ema.decay_at(steps, batch)), 3)
+    course = recipe.training.course.at((steps - 1) * batch)
+    over = round(1 / (1 - recipe.ema.decay_at(steps, batch, course)), 3)
     if over <= SLOW_AVERAGE * steps:
         return None
+    longest = "half_life_images" if recipe.ema.final_half_life_images is None else "final_half_life_images"
     cure = (
-        f"half_life_images={steps * batch * math.log(2) / 10:,.0f}".replace(",", "")
+        f"{longest}={steps * batch * math.log(2) / 10:,.0f}".replace(",", "")
         if recipe.ema.half_life_images is not None
         else f"decay={max(0.0, 1 - 10 / steps):.6g}"
     )

@@ -228,7 +228,10 @@ class BigGANObjective(Settings):
         1, "discriminator updates per generator update, each on new pictures", ge=1, le=1000
     )
     r1_gamma: float = setting(0.0, "strength of the R1 penalty on the discriminator; 0: none", CHANGEABLE | ADDED, ge=0)
-    r1_every: int = setting(16, "steps from one R1 update to the next", CHANGEABLE | ADDED, ge=1)
+    r2_gamma: float = setting(
+        0.0, "strength of R2, the same penalty at generated pictures; 0: none", CHANGEABLE | ADDED, ge=0
+    )
+    r1_every: int = setting(16, "steps from one R1 and R2 update to the next", CHANGEABLE | ADDED, ge=1)
     augmentation: AugmentationSettings = setting(
         AugmentationSettings(), "augmentation of what the discriminator sees", ADDED
     )

@@ -2,10 +2,10 @@
 
 Source: Brock et al. 2018 (arXiv 1809.11096). The release judges real and generated pictures in one concatenated
 forward; nothing in the discriminator looks across samples, so two parts give the same gradients in half the memory.
-R1 comes in a phase of its own, every few steps (Karras et al. 2019, arXiv 1912.04958, appendix B).
+R1 and R2 come in a phase of their own, every few steps (Karras et al. 2019, arXiv 1912.04958, appendix B).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from frugan.augment.augmentation import Augmentation
-from frugan.contract.phase import Draw, MicroBatch, Networks, Part, Phase, PhaseState, Terms
+from frugan.contract.phase import Draw, Draws, MicroBatch, Networks, Part, Phase, PhaseState, Terms
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.networks import Discriminator, Generator, latent_size
 from frugan.objectives import ADVERSARIAL_LOSSES, AdversarialLoss, add_orthogonal_gradient, r1_penalty, relativistic
@@ -27,6 +27,7 @@ class _Game:
     loss: AdversarialLoss  # of the game
     augmentation: Augmentation  # what the discriminator sees
     r1_gamma: float  # strength of R1
+    r2_gamma: float  # of R2
 
     def real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         outputs = _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
@@ -50,6 +51,9 @@ class _Game:
         self.augmentation.observe(outputs, micro, state, counts=False)
         return terms
 
+    def r2(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        return _r2(self.r2_gamma, self.augmentation, networks, micro.draws["y"], micro, state)
+
 
 @dataclass(frozen=True)
 class _PairedGame:
@@ -57,6 +61,7 @@ class _PairedGame:
 
     augmentation: Augmentation  # what the discriminator sees
     r1_gamma: float  # strength of R1
+    r2_gamma: float  # of R2
 
     def discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         with torch.no_grad():
@@ -75,6 +80,9 @@ class _PairedGame:
         terms, _ = _r1(self.r1_gamma, self.augmentation, networks, micro, state)
         return terms  # one picture by itself has no sign here, so the augmentation is not steered by it
 
+    def r2(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        return _r2(self.r2_gamma, self.augmentation, networks, _labels(micro), micro, state)
+
     def _real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Tensor:
         """Outputs on the real pictures [n, 1]."""
         return _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
@@ -92,6 +100,22 @@ def _r1(
     shown = augmentation.apply(pictures, "real", micro, state)
     outputs = cast(Discriminator, networks["D"])(shown, _labels(micro), differentiable_twice=True)
     return {"r1": gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()}, outputs
+
+
+def _r2(
+    gamma: float,
+    augmentation: Augmentation,
+    networks: Networks,
+    classes: Tensor,
+    micro: MicroBatch,
+    state: PhaseState,
+) -> Terms:
+    """The same penalty at generated pictures, of which the generator learns nothing."""
+    with torch.no_grad():
+        pictures = _generate(networks, micro, classes)
+    shown = augmentation.apply(pictures.requires_grad_(), "fake", micro, state)
+    outputs = cast(Discriminator, networks["D"])(shown, classes, differentiable_twice=True)
+    return {"r2": gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()}
 
 
 def _judge(
@@ -128,23 +152,24 @@ def _orthogonal(network: str, strength: float, networks: Networks) -> None:
 
 
 def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
-    """Phases D (repeated `discriminator_steps` times), D_r1 where the objective asks for it, and G if it learns."""
+    """Phases D (repeated `discriminator_steps` times), D_r1 where a penalty is asked for, and G if it learns."""
     augmentation = Augmentation.of(objective.augmentation)
     steps = objective.discriminator_steps
     shape = (networks.channels, networks.resolution, networks.resolution)
     draws: dict[str, Draw] = {"z": Draw("normal", (latent_size(networks),))}
     d_parts: tuple[Part, ...]
     r1: Part
+    r2: Part
     g_parts: tuple[Part, ...]
     g_sources: tuple[str, ...]
     g_sees: tuple[str, ...]
     if objective.loss == "relativistic":
-        pairs = _PairedGame(augmentation, objective.r1_gamma)
-        d_parts, r1, g_parts = (pairs.discriminator,), pairs.r1, (pairs.generator,)
+        pairs = _PairedGame(augmentation, objective.r1_gamma, objective.r2_gamma)
+        d_parts, r1, r2, g_parts = (pairs.discriminator,), pairs.r1, pairs.r2, (pairs.generator,)
         g_sources, g_sees = ("images",), ("real", "fake")
     else:
-        game = _Game(ADVERSARIAL_LOSSES[objective.loss], augmentation, objective.r1_gamma)
-        d_parts, r1, g_parts = (game.real, game.fake), game.r1, (game.generator,)
+        game = _Game(ADVERSARIAL_LOSSES[objective.loss], augmentation, objective.r1_gamma, objective.r2_gamma)
+        d_parts, r1, r2, g_parts = (game.real, game.fake), game.r1, game.r2, (game.generator,)
         g_sources, g_sees = (), ("fake",)
         draws["y"] = Draw("classes", classes=networks.classes)
 
@@ -164,7 +189,13 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         grad_hook=orthogonal("D", objective.discriminator_orthogonality),
         carried=augmentation.carried(),
     )
-    penalty = _r1_phase(r1, augmentation, shape, objective.r1_every)
+    penalties: dict[str, Part] = {}
+    if objective.r1_gamma:
+        penalties["real"] = r1
+    if objective.r2_gamma:
+        penalties["fake"] = r2
+    every = objective.r1_every
+    penalty = [_penalty_phase(penalties, augmentation, draws, shape, every)] if penalties else []
     generator = Phase(
         name="G",
         updates=("G",),
@@ -178,20 +209,27 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
     )
     return (
         discriminator,
-        *((penalty,) if objective.r1_gamma else ()),
+        *penalty,
         *((generator,) if objective.generator_learns else ()),
     )
 
 
-def _r1_phase(part: Part, augmentation: Augmentation, shape: tuple[int, int, int], every: int) -> Phase:
-    """The discriminator's penalty every few steps, on real pictures of `shape`."""
+def _penalty_phase(
+    parts: Mapping[str, Part],
+    augmentation: Augmentation,
+    draws: Draws,
+    shape: tuple[int, int, int],
+    every: int,
+) -> Phase:
+    """The discriminator's penalties every few steps, on "real" pictures of `shape`, on "fake" ones, or on both."""
+    generates = "fake" in parts
     return Phase(
         name="D_r1",
         updates=("D",),
-        uses=("D",),
+        uses=("D", "G") if generates else ("D",),
         optimizer="D",
-        parts=(part,),
-        draws=augmentation.draws("real", shape=shape),
+        parts=tuple(parts.values()),
+        draws={**(draws if generates else {}), **augmentation.draws(*parts, shape=shape)},
         sources=("images",),
         every=every,
         gain=every,

@@ -414,12 +414,14 @@ def _without_counterpart(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[s
     odd = {
         "objective.loss": objective["loss"] != "hinge",
         "objective.r1_gamma": objective["r1_gamma"] != 0,
+        "objective.r2_gamma": objective["r2_gamma"] != 0,
         "objective.augmentation": objective["augmentation"]["method"] is not None,
         "objective.generator_learns": not objective["generator_learns"],
         "networks.frozen_discriminator_blocks": networks["frozen_discriminator_blocks"] != 0,
         "networks.output_norm_eps": networks["output_norm_eps"] != LAST_NORM_EPS,
         "optimizers.D.eps": len({settings["eps"] for settings in adam.values()}) > 1,
         "optimizers.*.final_learning_rate": any(each.get("final_learning_rate") is not None for each in adam.values()),
+        "optimizers.*.final_beta2": any(each.get("final_beta2") is not None for each in adam.values()),
         "ema.schedule": recipe["ema"]["schedule"] != "constant",
     }
     return [f"{field}: that program has no option for it" for field, differs in odd.items() if differs]

@@ -130,7 +130,10 @@ class StyleGAN2Objective(Settings):
     )
 
     r1_gamma: float = setting(10.0, "strength of the R1 penalty on the discriminator; 0: none", CHANGEABLE, ge=0)
-    r1_every: int = setting(16, "steps from one R1 update to the next", ge=1)
+    r2_gamma: float = setting(
+        0.0, "strength of R2, the same penalty at generated pictures; 0: none", CHANGEABLE | ADDED, ge=0
+    )
+    r1_every: int = setting(16, "steps from one R1 and R2 update to the next", ge=1)
     path_length_weight: float = setting(2.0, "strength of path length regularisation; 0: none", CHANGEABLE, ge=0)
     path_length_every: int = setting(4, "steps from one path length update to the next", ge=1)
     path_length_decay: float = setting(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from frugan.augment.augmentation import Augmentation
-from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Part, Phase, PhaseState, Terms
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.networks import Generator, noise_size
 from frugan.objectives import (
@@ -99,6 +99,15 @@ class _Game:
         penalty = self.objective.r1_gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()
         return {"r1": penalty + 0 * outputs.float().mean()}  # the last bias: see path_length
 
+    def r2(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        paired = self.objective.loss == "relativistic"
+        classes = self._labels(micro) if paired else micro.draws.get("y")
+        with torch.no_grad():
+            pictures, _ = self._generate(networks, micro, classes)
+        outputs = self._judge(networks, pictures.requires_grad_(), classes, "fake", micro, state)
+        penalty = self.objective.r2_gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()
+        return {"r2": penalty + 0 * outputs.float().mean()}
+
     def _generate(self, networks: Networks, micro: MicroBatch, classes: Tensor | None) -> tuple[Tensor, Tensor]:
         """Pictures [n, C, R, R] of classes [n], and the styles that they are made of [n, styles, style]."""
         generator = cast(Generator, networks["G"])
@@ -147,7 +156,7 @@ def _moved(decay: float, before: Tensor, mean: Tensor, samples: int) -> Tensor:
 
 
 def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
-    """Phases G, G_path and D_r1 where the objective asks for them, and D."""
+    """Phases G, G_path and D_r1 where the objective asks for their penalties, and D."""
     augmentation = Augmentation.of(objective.augmentation)
     game = _Game(networks, objective, augmentation)
     draws = {"z": Draw("normal", (networks.latent_size,))}
@@ -185,8 +194,8 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
             carried=augmentation.carried(),
         )
     )
-    if objective.r1_gamma:
-        step_phases.append(_r1_phase(game, shape))
+    if objective.r1_gamma or objective.r2_gamma:
+        step_phases.append(_penalty_phase(game, played, shape))
     return tuple(step_phases)
 
 
@@ -208,17 +217,24 @@ def _path_length_phase(game: _Game, draws: Mapping[str, Draw], shape: tuple[int,
     )
 
 
-def _r1_phase(game: _Game, shape: tuple[int, int, int]) -> Phase:
-    """The discriminator's penalty every few steps, on real pictures of `shape`."""
+def _penalty_phase(game: _Game, draws: Mapping[str, Draw], shape: tuple[int, int, int]) -> Phase:
+    """The discriminator's penalties every few steps, on real pictures of `shape` and on those generated of `draws`."""
+    objective = game.objective
+    parts: dict[str, Part] = {}
+    if objective.r1_gamma:
+        parts["real"] = game.r1
+    if objective.r2_gamma:
+        parts["fake"] = game.r2
+    generates = "fake" in parts
     return Phase(
         name="D_r1",
         updates=("D",),
-        uses=("D",),
+        uses=("D", "G") if generates else ("D",),
         optimizer="D",
-        parts=(game.r1,),
-        draws=game.augmentation.draws("real", shape=shape),
+        parts=tuple(parts.values()),
+        draws={**(draws if generates else {}), **game.augmentation.draws(*parts, shape=shape)},
         sources=("images",),
-        every=game.objective.r1_every,
-        gain=game.objective.r1_every,
+        every=objective.r1_every,
+        gain=objective.r1_every,
         carried=game.augmentation.carried(),
     )

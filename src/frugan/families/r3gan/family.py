@@ -1,0 +1,221 @@
+"""R3GAN: residual networks without normalisation, a loss on pairs of pictures, and two gradient penalties.
+
+Source: Huang et al. 2024 (arXiv 2501.05441).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece
+from frugan.contract.phase import Networks, Phase
+from frugan.data.picture_needs import PictureNeeds
+from frugan.errors import BadInput
+from frugan.families.r3gan.config import RESOLUTIONS, R3GANNetworks, R3GANObjective, propose_gamma
+from frugan.families.r3gan.networks import Discriminator, Generator, ResidualBlock
+from frugan.families.r3gan.phases import phases
+from frugan.nn.latents import arc, class_ends, line
+
+MOST_ROWS = 10
+"""Classes that are shown where none are asked for."""
+SHARES = (1 / 8, 1 / 4, 1 / 2, 1, 2)
+"""Of the channels and groups of a recipe: relatives for the planner."""
+
+
+RULE = "guess"
+SMALL_WIDTH, SMALL_CHANNELS = 128, 2048
+"""By the rule: channels of the widest stages, and at most this divided by the side of any."""
+CHANNELS_PER_GROUP = 16
+"""Of the published networks but ImageNet's, inside a block."""
+
+
+class R3GANFamily(Family):
+    """The family contract for R3GAN."""
+
+    name = "r3gan"
+    networks_type = R3GANNetworks
+    objective_type = R3GANObjective
+    optimizers = ("D", "G")
+    class_tables = True
+    rules = (RULE,)
+
+    def build(self, networks: R3GANNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+        """Generator "G" and discriminator "D"."""
+        with torch.device(device):
+            return {"G": Generator(networks), "D": Discriminator(networks)}
+
+    @torch.no_grad()
+    def initialise(self, networks: R3GANNetworks, built: Networks, seed: Callable[[str], int]) -> None:
+        """Each network from a random stream of its own, layer by layer."""
+        for name, network in built.items():
+            device = next(network.parameters()).device
+            generator = torch.Generator(device).manual_seed(seed(name))
+            for module in network.modules():
+                start: Callable[[torch.Generator], None] | None = getattr(module, "initialise", None)
+                if start is not None:
+                    start(generator)
+
+    def phases(self, networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, ...]:
+        """D, its penalties where they have a phase of their own, and G."""
+        return phases(networks, objective)
+
+    def sources(self, networks: R3GANNetworks, objective: R3GANObjective) -> Mapping[str, PictureNeeds]:
+        """One: pictures, with classes where the networks know them."""
+        return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels)}
+
+    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
+        """Every residual block of both."""
+        return {
+            network: tuple(name for name, module in built[network].named_modules() if isinstance(module, ResidualBlock))
+            for network in ("G", "D")
+        }
+
+    def forwards(self, networks: R3GANNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
+        """The generator on the same latent for all, the discriminator on grey pictures; class 0."""
+        side, channels = networks.resolution, networks.channels
+
+        def labels(network: nn.Module, samples: int) -> Tensor | None:
+            if networks.classes is None:
+                return None
+            return torch.zeros(samples, dtype=torch.int64, device=next(network.buffers()).device)
+
+        def generate(network: nn.Module, samples: int) -> Tensor:
+            z = torch.ones(samples, networks.latent_size, device=next(network.buffers()).device)
+            return cast(Tensor, network(z, labels(network, samples)))
+
+        def discriminate(network: nn.Module, samples: int) -> Tensor:
+            pictures = torch.zeros(samples, channels, side, side, device=next(network.buffers()).device)
+            return cast(Tensor, network(pictures, labels(network, samples)))
+
+        return {"G": generate, "D": discriminate}
+
+    def averaged(self) -> Mapping[str, BufferRule]:
+        """The generator."""
+        return {"G": "copy"}
+
+    @torch.no_grad()
+    def sample(self, networks: R3GANNetworks, built: Networks, request: GridRequest) -> Tensor:
+        """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
+
+        Without interpolation each row is a class (without classes: `rows` rows, or as many as zeros are asked for) and
+        each picture has its own latent. An interpolation goes from latent to latent, in a straight line or along an
+        arc, through mixtures of two classes, or both.
+
+        Raises:
+            BadInput: styles nearer to the mean one are asked for, or classes of networks without.
+        """
+        if request.psi != 1:
+            raise BadInput(f"psi {request.psi:g}: R3GAN has no styles; truncation makes its latents shorter")
+        known = networks.classes
+        if known is None and (any(request.classes or ()) or request.interpolate == "class"):
+            raise BadInput("classes: these networks were made without (networks.classes is none)")
+        generator = cast(Generator, built["G"])
+        device = next(generator.buffers()).device
+        random = torch.Generator().manual_seed(request.seed)
+
+        def latents(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator.latent_size, generator=random) * request.truncation
+
+        def shares(labels: Tensor) -> Tensor:
+            return torch.nn.functional.one_hot(labels, known or 1).float()
+
+        columns = request.columns
+        if request.interpolate is None:
+            if known is None:
+                rows = [0] * (len(request.classes) if request.classes is not None else request.rows)
+            else:
+                rows = list(request.classes) if request.classes is not None else list(range(min(known, MOST_ROWS)))
+            z = latents(len(rows), columns)  # [rows, columns, Z]
+            y = shares(torch.tensor(rows))[:, None].expand(-1, columns, -1)  # [rows, columns, classes]
+        else:
+            start, end = class_ends(request.classes, request.rows, known or 1, random)  # [rows] each
+            z_start, z_end = latents(2, len(start))
+            if request.interpolate == "class":
+                z_end = z_start
+            if request.interpolate == "latent":
+                end = start
+            z = (arc if request.spherical else line)(z_start, z_end, columns)
+            y = line(shares(start), shares(end), columns)
+        pictures = [
+            generator(part_z.to(device), None if known is None else part_y.to(device)).cpu()
+            for part_z, part_y in zip(
+                z.flatten(0, 1).split(request.micro_batch), y.flatten(0, 1).split(request.micro_batch), strict=True
+            )
+        ]
+        grid = torch.cat(pictures).clamp(-1, 1)  # [rows*columns, C, R, R]
+        return grid.view(*z.shape[:2], *grid.shape[1:])
+
+    def snapshots(self, networks: R3GANNetworks) -> Mapping[str, GridRequest]:
+        """Samples, ten classes of them where there are any, and interpolations."""
+        classes = None if networks.classes is None else range(min(networks.classes, MOST_ROWS))
+        return {
+            "samples": GridRequest(seed=1, classes=classes),
+            "interpolation": GridRequest(seed=2, interpolate="latent" if networks.classes is None else "both"),
+        }
+
+    def piece_of(self, key: str) -> Piece | None:
+        """Where the tensor "network.parameter" belongs: "G.b8.blocks.0.conv1.weight" to blocks.0 of G's b8."""
+        network, *path = key.split(".")
+        if path[-1] == "resample_filter":
+            return None
+        if not path[0].startswith("b"):
+            return Piece(network, path[0])
+        return Piece(network, path[0], ".".join(path[1:3]) if path[1] == "blocks" else path[1])
+
+    def class_dimension(self, key: str, networks: R3GANNetworks) -> int | None:
+        """Of the embeddings of both networks."""
+        return 1 if key in ("G.embed.weight", "D.embed.weight") else None
+
+    def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
+        """Stages of a network for few pictures, and a strength of the penalties that is no more than a guess."""
+        if rule != RULE:
+            raise BadInput(f"rule {rule!r}: R3GAN has one rule, {RULE}; or leave it out")
+        sides = [1 << n for n in range(2, resolution.bit_length())]
+        widths = [max(CHANNELS_PER_GROUP // 2, min(SMALL_WIDTH, SMALL_CHANNELS // side)) for side in sides]
+        gamma = propose_gamma(resolution, classes=False)
+        return {
+            "networks.widths": widths,
+            "networks.groups": [2 * width // CHANNELS_PER_GROUP for width in widths],
+            "networks.blocks": [1] * len(widths),
+            "objective.gamma": gamma,
+            "objective.final_gamma": float(f"{gamma / 10:.2g}"),
+        }
+
+    def variants(self, networks: R3GANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
+        """Resolutions, with the highest stage repeated or left out, and shares of channels and groups, smallest
+        first."""
+        fields = [
+            f"{whose}{name}"
+            for whose in ("", "discriminator_")
+            for name in ("widths", "groups", "blocks")
+            if getattr(networks, f"{whose}{name}") is not None
+        ]
+
+        def at(resolution: int) -> dict[str, object]:
+            stages = resolution.bit_length() - 2
+            lists = {field: getattr(networks, field) for field in fields}
+            return {"resolution": resolution} | {f: (v + (v[-1],) * stages)[:stages] for f, v in lists.items()}
+
+        scaled = [field for field in fields if not field.endswith("blocks")]
+        widths: list[dict[str, object]] = []
+        for share in SHARES:
+            values = {field: [value * share for value in getattr(networks, field)] for field in scaled}
+            if all(value >= 1 and value == int(value) for numbers in values.values() for value in numbers):
+                widths.append({field: tuple(map(int, numbers)) for field, numbers in values.items()})
+        return {"resolution": tuple(map(at, RESOLUTIONS)), "width": tuple(widths)}
+
+    def tiny(self) -> tuple[R3GANNetworks, R3GANObjective]:
+        """16 pixels, at the most 8 channels, 3 classes; every term."""
+        networks = R3GANNetworks(
+            resolution=16,
+            classes=3,
+            latent_size=8,
+            widths=(8, 8, 4),
+            groups=(4, 4, 2),
+            blocks=(1, 2, 1),
+            generator_embedding=4,
+            half_resolutions=1,
+        )
+        return networks, R3GANObjective(gamma=1.0)

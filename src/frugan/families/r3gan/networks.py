@@ -1,0 +1,305 @@
+"""R3GAN's networks: two pyramids of residual blocks, the discriminator's turned upside down.
+
+Source: Huang et al. 2024 (arXiv 2501.05441), section 4; blocks start as the identity (Zhang et al. 2019, arXiv
+1901.09321). Nothing is normalised, and nothing looks across samples.
+"""
+
+import math
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from frugan.families.r3gan.config import R3GANNetworks
+from frugan.nn.elementwise import SLOPE, leaky_relu
+from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
+from frugan.nn.linear_maps import grouped_conv2d
+
+ACTIVATION_GAIN = math.sqrt(2 / (1 + SLOPE**2))
+"""Restores the variance that the activation takes (He et al. 2015, arXiv 1502.01852)."""
+
+
+# Layers without biases, whose first weights are normal numbers of deviation gain/√(fan in).
+
+
+class Weighted(nn.Module):
+    """A layer with one weight.
+
+    Args:
+        shape: of the weight.
+        std: deviation of its first values.
+        half: may run in half precision.
+    """
+
+    weight: nn.Parameter
+
+    def __init__(self, *shape: int, std: float, half: bool) -> None:
+        super().__init__()
+        self.std = std
+        self.fp32_parameters = () if half else ("weight",)
+        self.weight = nn.Parameter(torch.empty(shape))
+        nn.init.normal_(self.weight, std=std)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the first weights."""
+        nn.init.normal_(self.weight, std=self.std, generator=generator)
+
+
+class Convolution(Weighted):
+    """Convolution of the same side.
+
+    Args:
+        inputs, outputs: channels.
+        kernel: 1 or 3.
+        groups: of channels.
+        gain: of its first weights.
+        half: may run in half precision.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int = 1, *, groups: int = 1, gain: float = 1.0, half: bool
+    ) -> None:
+        shape = (outputs, inputs // groups, kernel, kernel)
+        super().__init__(*shape, std=gain / math.sqrt(math.prod(shape[1:])), half=half)
+        self.groups = groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs, H, W] -> [N, outputs, H, W]."""
+        x = x.to(self.weight.dtype)
+        return grouped_conv2d(x, self.weight, padding=self.weight.shape[2] // 2, groups=self.groups)
+
+
+class Linear(Weighted):
+    """Fully connected, always fp32.
+
+    Args:
+        inputs, outputs: features.
+        std: deviation of its first weights; None: 1/√inputs.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, std: float | None = None) -> None:
+        super().__init__(outputs, inputs, std=1 / math.sqrt(inputs) if std is None else std, half=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs] -> [N, outputs]."""
+        return F.linear(x.to(self.weight.dtype), self.weight)
+
+
+class Embedding(Linear):
+    """Classes to vectors: of class numbers, or of mixtures of classes."""
+
+    def forward(self, classes: Tensor) -> Tensor:
+        """[N] whole numbers, or shares [N, classes] -> [N, outputs]."""
+        if not classes.is_floating_point():
+            # One-hot by comparison: torch's own looks at the values, for which a card would have to be waited for.
+            classes = classes[:, None] == torch.arange(self.weight.shape[1], device=classes.device)
+        return super().forward(classes)
+
+
+class ResidualBlock(nn.Module):
+    """x + a wide, grouped 3x3 convolution between two 1x1 ones, the last of which is 0 at first.
+
+    Args:
+        width: channels.
+        expansion: how many times wider it is inside.
+        groups: of the 3x3 convolution.
+        gain: of the first weights.
+        half: may run in half precision.
+    """
+
+    def __init__(self, width: int, expansion: int, groups: int, gain: float, *, half: bool) -> None:
+        super().__init__()
+        wide = width * expansion
+        self.fp32_parameters = () if half else ("bias1", "bias2")
+        self.conv1 = Convolution(width, wide, gain=gain, half=half)
+        self.bias1 = nn.Parameter(torch.zeros(wide))
+        self.conv2 = Convolution(wide, wide, 3, groups=groups, gain=gain, half=half)
+        self.bias2 = nn.Parameter(torch.zeros(wide))
+        self.conv3 = Convolution(wide, width, gain=0.0, half=half)
+
+    def initialise(self, _: torch.Generator) -> None:
+        """No biases at first."""
+        nn.init.zeros_(self.bias1)
+        nn.init.zeros_(self.bias2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, width, H, W] -> the same."""
+        x = x.to(self.conv1.weight.dtype)
+        made = leaky_relu(self.conv1(x), self.bias1)
+        made = leaky_relu(self.conv2(made), self.bias2)
+        return x + cast(Tensor, self.conv3(made))
+
+
+class Resampling(nn.Module):
+    """Twice or half the side with zeros around, and a 1x1 convolution at the smaller side where the width changes.
+
+    Args:
+        inputs, outputs: channels.
+        half: may run in half precision.
+    """
+
+    resample_filter: Tensor
+
+    def __init__(self, direction: Literal["up", "down"], inputs: int, outputs: int, *, half: bool) -> None:
+        super().__init__()
+        self.direction = direction
+        self.register_buffer("resample_filter", fir_filter())
+        self.kernels = KeptKernels()
+        self.conv = Convolution(inputs, outputs, half=half) if inputs != outputs else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs, H, W] -> [N, outputs, 2·H, 2·W] or [N, outputs, H/2, W/2]."""
+        if self.direction == "up":
+            return upsample2d(self.conv(x), self.resample_filter, self.kernels)
+        return cast(Tensor, self.conv(downsample2d(x, self.resample_filter, self.kernels)))
+
+
+# Stages: what is done at one side.
+
+
+def _blocks(config: R3GANNetworks, network: Literal["G", "D"], place: int) -> nn.ModuleList:
+    """Residual blocks of the stage at a place, 0 at 4 pixels."""
+    width, groups, count = (config.stages(network, field)[place] for field in ("widths", "groups", "blocks"))
+    # The deeper a network, the less each of its blocks adds at first; two of a block's three layers share it.
+    gain = ACTIVATION_GAIN * sum(config.stages(network, "blocks")) ** -0.25
+    half = config.half_at(config.sides[place])
+    return nn.ModuleList(ResidualBlock(width, config.expansion, groups, gain, half=half) for _ in range(count))
+
+
+class GeneratorStage(nn.Module):
+    """The generator's work at one side: resampling from the one below, then residual blocks.
+
+    Args:
+        place: of the side, 0 at 4 pixels.
+    """
+
+    def __init__(self, config: R3GANNetworks, place: int) -> None:
+        super().__init__()
+        widths, half = config.stages("G", "widths"), config.half_at(config.sides[place])
+        self.lowest = place == 0
+        if self.lowest:
+            embedded = 0 if config.classes is None else config.generator_embedding
+            self.fp32_parameters = ("basis",)
+            self.basis = nn.Parameter(torch.empty(widths[0], 4, 4))
+            self.linear = Linear(config.latent_size + embedded, widths[0])
+            nn.init.normal_(self.basis)
+        else:
+            self.resample = Resampling("up", widths[place - 1], widths[place], half=half)
+        self.blocks = _blocks(config, "G", place)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the first basis."""
+        if self.lowest:
+            nn.init.normal_(self.basis, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Latents [N, features], or what the stage below has made [N, I, H/2, W/2] -> [N, width, H, W]."""
+        if self.lowest:
+            x = self.basis * self.linear(x)[:, :, None, None]
+        else:
+            x = self.resample(x.to(cast(ResidualBlock, self.blocks[0]).conv1.weight.dtype))
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class DiscriminatorStage(nn.Module):
+    """The discriminator's work at one side: residual blocks, then resampling to the one below, or the last features.
+
+    Args:
+        place: of the side, 0 at 4 pixels.
+    """
+
+    def __init__(self, config: R3GANNetworks, place: int) -> None:
+        super().__init__()
+        widths, half = config.stages("D", "widths"), config.half_at(config.sides[place])
+        self.lowest = place == 0
+        self.blocks = _blocks(config, "D", place)
+        if self.lowest:
+            self.basis = Weighted(widths[0], 1, 4, 4, std=1 / 4, half=False)
+            self.linear = Linear(widths[0], config.judged_features)
+        else:
+            self.resample = Resampling("down", widths[place], widths[place - 1], half=half)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, width, H, W] -> [N, O, H/2, W/2]; at 4 pixels features [N, outputs]."""
+        for block in self.blocks:
+            x = block(x)
+        if self.lowest:
+            return cast(Tensor, self.linear((x * self.basis.weight[:, 0]).sum((2, 3))))
+        return cast(Tensor, self.resample(x))
+
+
+# The networks.
+
+
+class Generator(nn.Module):
+    """R3GAN's generator."""
+
+    def __init__(self, config: R3GANNetworks) -> None:
+        super().__init__()
+        self.latent_size, self.classes, self.sides = config.latent_size, config.classes, config.sides
+        if config.classes is not None:
+            self.embed = Embedding(config.classes, config.generator_embedding, std=1 / math.sqrt(config.classes))
+        for place, side in enumerate(config.sides):
+            self.add_module(f"b{side}", GeneratorStage(config, place))
+        last = config.stages("G", "widths")[-1]
+        self.torgb = Convolution(last, config.channels, half=config.half_at(config.resolution))
+
+    def forward(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
+        """Generate pictures.
+
+        Args:
+            z: latents [N, latent_size].
+            classes: class numbers [N], or shares of classes [N, classes], if the networks know classes.
+
+        Returns:
+            Pictures [N, colours, R, R], about in [-1, 1], fp32.
+        """
+        x = z
+        if self.classes is not None:
+            x = torch.cat([z, self.embed(_given(classes, self.classes)).to(z.dtype)], 1)
+        for side in self.sides:
+            x = self.get_submodule(f"b{side}")(x)
+        pictures = cast(Tensor, self.torgb(x))
+        return pictures.to(torch.promote_types(pictures.dtype, torch.float32))
+
+
+class Discriminator(nn.Module):
+    """R3GAN's discriminator; classes by projection (Miyato and Koyama 2018, arXiv 1802.05637)."""
+
+    def __init__(self, config: R3GANNetworks) -> None:
+        super().__init__()
+        self.classes, self.sides = config.classes, config.sides[::-1]
+        widths = config.stages("D", "widths")
+        self.fromrgb = Convolution(config.channels, widths[-1], half=config.half_at(config.resolution))
+        for place, side in reversed(list(enumerate(config.sides))):
+            self.add_module(f"b{side}", DiscriminatorStage(config, place))
+        if config.classes is not None:
+            std = 1 / math.sqrt(config.judged_features * config.classes)
+            self.embed = Embedding(config.classes, config.judged_features, std=std)
+
+    def forward(self, pictures: Tensor, classes: Tensor | None = None) -> Tensor:
+        """Judge pictures.
+
+        Args:
+            pictures: [N, colours, R, R] in [-1, 1].
+            classes: class numbers [N], if the networks know classes.
+
+        Returns:
+            Outputs [N, 1], fp32; larger is more real.
+        """
+        x = self.fromrgb(pictures)
+        for side in self.sides:
+            x = self.get_submodule(f"b{side}")(x)
+        if self.classes is None:
+            return cast(Tensor, x)
+        wanted = cast(Tensor, self.embed(_given(classes, self.classes)))  # [N, features]
+        return cast(Tensor, x * wanted).sum(1, keepdim=True)
+
+
+def _given(classes: Tensor | None, known: int) -> Tensor:
+    if classes is None:
+        raise ValueError(f"no classes: these networks tell {known} apart; give a number for each sample")
+    return classes

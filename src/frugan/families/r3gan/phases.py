@@ -1,0 +1,140 @@
+"""R3GAN's training step: the discriminator on pairs of pictures with two gradient penalties, then the generator.
+
+Source: Huang et al. 2024 (arXiv 2501.05441), section 2. Each of the two sees real pictures of its own. The generated
+picture of a pair has the real one's class.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from frugan.augment.augmentation import Augmentation
+from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.families.r3gan.config import R3GANNetworks, R3GANObjective
+from frugan.objectives import r1_by_differences, r1_penalty, relativistic
+
+
+@dataclass(frozen=True)
+class _Game:
+    """The parts of all phases. In pairs, real pictures come first and generated ones after them."""
+
+    networks: R3GANNetworks  # their settings
+    objective: R3GANObjective  # what counts
+    augmentation: Augmentation  # what the discriminator sees
+
+    def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        classes = self._labels(micro)
+        with torch.no_grad():
+            shown = self.augmentation.apply(_real_pictures(micro), "real", micro, state)
+            real = networks["D"](shown, classes)
+        pictures = networks["G"](micro.draws["z"], classes)
+        fake = networks["D"](self.augmentation.apply(pictures, "fake", micro, state), classes)
+        return {"adversarial": relativistic(fake, real)}
+
+    def discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        outputs = self._judge(networks, self._pairs(networks, micro), micro, state)
+        return self._relativistic(outputs, micro, state)
+
+    def penalised_discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        pairs = self._pairs(networks, micro)
+        outputs = self._judge(networks, pairs, micro, state)
+        return self._relativistic(outputs, micro, state) | self._penalties(networks, pairs, outputs, micro, state)
+
+    def penalties(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        pairs = self._pairs(networks, micro)
+        outputs = self._judge(networks, pairs, micro, state)
+        terms = self._penalties(networks, pairs, outputs, micro, state)
+        # A penalty has no gradient for biases: 0 all the same, and not none, so that the optimizer counts alike.
+        return {name: term + 0 * outputs.float().mean() for name, term in terms.items()}
+
+    def _pairs(self, networks: Networks, micro: MicroBatch) -> Tensor:
+        """Real pictures and generated ones [2·n, C, R, R]; where penalties are exact, their gradient is wanted."""
+        with torch.no_grad():
+            generated = networks["G"](micro.draws["z"], self._labels(micro))
+            pairs = torch.cat([_real_pictures(micro), generated])
+        return pairs.requires_grad_(self.objective.penalty == "exact")
+
+    def _judge(self, networks: Networks, pairs: Tensor, micro: MicroBatch, state: PhaseState) -> Tensor:
+        """The discriminator's outputs [2·n, 1] on augmented pairs [2·n, C, R, R]."""
+        shown = [
+            self.augmentation.apply(pictures, name, micro, state)
+            for pictures, name in zip(pairs.chunk(2), ("real", "fake"), strict=True)
+        ]
+        classes = self._labels(micro)
+        twice = None if classes is None else torch.cat([classes, classes])
+        return cast(Tensor, networks["D"](torch.cat(shown), twice))
+
+    def _relativistic(self, outputs: Tensor, micro: MicroBatch, state: PhaseState) -> Terms:
+        real, fake = outputs.chunk(2)
+        self.augmentation.observe(real - fake, micro, state)
+        return {"relativistic": relativistic(real, fake)}
+
+    def _penalties(
+        self, networks: Networks, pairs: Tensor, outputs: Tensor, micro: MicroBatch, state: PhaseState
+    ) -> Terms:
+        """R1 and R2 of pairs [2·n, C, R, R] and what the discriminator made of them [2·n, 1]."""
+        if self.objective.penalty == "exact":
+            penalties = r1_penalty(outputs, pairs, state.loss_scale)
+        else:
+            deviation = self.objective.penalty_noise
+            noise = micro.draws["noise"].transpose(0, 1).flatten(0, 1)  # [2·n, C, R, R]
+            noisy = self._judge(networks, pairs + deviation * noise.to(pairs.dtype), micro, state)
+            penalties = r1_by_differences(outputs, noisy, deviation)
+        gamma = state.between(self.objective.gamma, self.objective.final_gamma)
+        r1, r2 = (gamma * penalties).chunk(2)  # [n] each
+        return {"r1": r1.mean(), "r2": r2.mean()}
+
+    def _labels(self, micro: MicroBatch) -> Tensor | None:
+        return micro.pictures["images"]["labels"] if self.networks.classes is not None else None
+
+
+def _real_pictures(micro: MicroBatch) -> Tensor:
+    return micro.pictures["images"]["pictures"] / 127.5 - 1
+
+
+def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, ...]:
+    """D, with its penalties or before a phase D_penalty every few steps, and G."""
+    augmentation = Augmentation.of(objective.augmentation)
+    game = _Game(networks, objective, augmentation)
+    shape = (networks.channels, networks.resolution, networks.resolution)
+    draws = {"z": Draw("normal", (networks.latent_size,)), **augmentation.draws("real", "fake", shape=shape)}
+    noise = {} if objective.penalty == "exact" else {"noise": Draw("normal", (2, *shape), per_image=True)}
+    always = objective.penalty_every == 1
+    discriminator = Phase(
+        name="D",
+        updates=("D",),
+        uses=("D", "G"),
+        optimizer="D",
+        parts=(game.penalised_discriminator if always else game.discriminator,),
+        draws=draws | noise if always else draws,
+        sources=("images",),
+        shared_data=False,
+        carried=augmentation.carried(),
+    )
+    penalty = Phase(
+        name="D_penalty",
+        updates=("D",),
+        uses=("D", "G"),
+        optimizer="D",
+        parts=(game.penalties,),
+        draws=draws | noise,
+        sources=("images",),
+        shared_data=False,
+        every=objective.penalty_every,
+        gain=objective.penalty_every,
+        carried=augmentation.carried(),
+    )
+    generator = Phase(
+        name="G",
+        updates=("G",),
+        uses=("D", "G"),
+        optimizer="G",
+        parts=(game.generator,),
+        draws=draws,
+        sources=("images",),
+        shared_data=False,
+        carried=augmentation.carried(),
+    )
+    return (discriminator, generator) if always else (discriminator, penalty, generator)
