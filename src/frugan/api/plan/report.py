@@ -176,8 +176,8 @@ class Together:
             yield (
                 f"a step: {_time(self.step_seconds)}, of which {_time(self.between_seconds)} summing gradients "
                 f"({self.between_seconds / self.step_seconds:.1%}); cards wait for the slowest {self.idle:.1%} of "
-                f"the time; {self.images_per_second:.3g} images/s, {self.efficiency:.0%} of what the cards would do "
-                "separately"
+                f"the time; {_three_digits(self.images_per_second)} images/s, {self.efficiency:.0%} of what the cards "
+                "would do separately"
             )
 
 
@@ -309,7 +309,7 @@ class PlanReport:
             waits = 1 - self.choice.busy_share
             busy = f"the card is predicted to be busy {self.choice.busy_share:.0%} of the time"
             busy += f" and to wait for its host {waits:.0%}" if waits >= 0.005 else ""
-            yield f"\na step: {_time(self.step_seconds)}, {self.images_per_second:.3g} images/s; {busy}"
+            yield f"\na step: {_time(self.step_seconds)}, {_three_digits(self.images_per_second)} images/s; {busy}"
         if self.duration_seconds is not None:
             yield (
                 f"time: about {duration(self.duration_seconds)} for the whole recipe on {self._cards}, probably "
@@ -403,7 +403,8 @@ class PlanReport:
         if price is None:
             return "price: unknown, because this training has no end; give it one: training.duration='500k steps'"
         least, most = (factor * price for factor in self.card.times)
-        return f"price: about {price:,.2f}, probably {least:,.2f} to {most:,.2f}, at {per_hour:g} per card and hour"
+        sums = [_three_digits(each) for each in (price, least, most)]
+        return f"price: about {sums[0]}, probably {sums[1]} to {sums[2]}, at {per_hour:g} per card and hour"
 
     @property
     def _name(self) -> str:
@@ -447,6 +448,12 @@ def _gib(size_bytes: float) -> str:
 
 def _share(share: float) -> str:
     return "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
+
+
+def _three_digits(number: float) -> str:
+    """As many as an estimate has at most, and no power of ten: 0.123, 45.6, 14,700."""
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
 
 
 def _time(seconds: float) -> str:
