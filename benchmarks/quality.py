@@ -32,6 +32,7 @@ from frugan.engine.weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.scores import precision_recall
+from frugan.metrics.two_sample import two_sample
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from picture_sets import fold_of, load_set, part_of
@@ -49,6 +50,8 @@ SCORES = (
     "diversity_features",
     "precision",
     "recall",
+    "two_sample",
+    "two_sample_real",
 )
 
 
@@ -145,6 +148,7 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> di
     pixels = ratios(within_class(_small(made, side), asked), within_class(_small(real, side), real_labels))
     features = ratios(within_class(judge.scores(made), asked), within_class(judge.scores(new), new_labels))
     precision, recall = precision_recall(_small(made, side).numpy(), _small(new, side).numpy())
+    spread = torch.randperm(len(real), generator=torch.Generator().manual_seed(1))[: len(new)]
     scores = (
         class_accuracy(judge, made, asked),
         trained_on_generated(made, asked, new, new_labels, side),
@@ -154,6 +158,8 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> di
         features.mean_overall,
         precision,
         recall,
+        two_sample(made, new).mean,
+        two_sample(real[spread], new).mean,
     )
     return {name: round(score, 4) for name, score in zip(SCORES, scores, strict=True)}
 
@@ -184,9 +190,9 @@ def summary(entries: list[dict[str, object]]) -> list[str]:
     for (name, of, split, step), members in groups.items():
         cells = []
         for score in SCORES:
-            values = [float(member[score]) for member in members]  # type: ignore[arg-type]
+            values = [float(member[score]) for member in members if score in member]  # type: ignore[arg-type]
             spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
-            cells.append(f"{fmean(values):.3f}{spread}")
+            cells.append(f"{fmean(values):.3f}{spread}" if values else "")
         lines.append(f"| {name} | {of} ({split}) | {step} | {len(members)} | " + " | ".join(cells) + " |")
     return lines
 

@@ -1,0 +1,127 @@
+"""How well a small network tells two sets of pictures apart: a judge that needs no labels and no weights.
+
+Source: Lopez-Paz and Oquab 2017 (arXiv 1610.06545).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FEWEST_PICTURES = 60
+"""Of each set: fewer leave the judge too little to learn from, and the interval too wide to say anything."""
+MOST_PICTURES = 2000
+"""Of each set; more hardly change the accuracy."""
+SIDE_PIXELS = 64
+"""Larger pictures are reduced to it by area averaging."""
+CHANNELS = (16, 32, 64)
+STEPS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 200, 64, 2e-3, 1e-2
+SHIFT_PIXELS = 2
+"""Pictures are moved by up to so many pixels while the judge learns, so that it does not learn them by heart."""
+
+
+@dataclass(frozen=True)
+class TwoSample:
+    """How often a network that was shown half of two sets is right about the other halves.
+
+    Attributes:
+        accuracies: one for each seed, each with its own halves and its own network; 0.5 cannot tell, 1 always can.
+        pictures: of each set.
+    """
+
+    accuracies: tuple[float, ...]
+    pictures: int
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return fmean(self.accuracies)
+
+    @property
+    def half_width(self) -> float:
+        """Half of a 95 % interval of the mean: of the seeds' spread, and at least that of guessing so many pictures."""
+        guessing = 0.5 / (self.pictures * len(self.accuracies)) ** 0.5  # one half of both sets is judged each time
+        seeds = stdev(self.accuracies) / len(self.accuracies) ** 0.5 if len(self.accuracies) > 1 else 0.0
+        return float(1.96 * max(guessing, seeds))
+
+
+def two_sample(first: Tensor, second: Tensor, seeds: Sequence[int] = range(3)) -> TwoSample:
+    """Let a small network learn to tell two sets apart on halves of them; count how often it is right on the others.
+
+    Of the larger set as many pictures are used as the smaller has, and at most `MOST_PICTURES`, others for each seed.
+
+    Args:
+        first, second: [N, C, R, R] and [M, C, R, R] in [-1, 1], alike but for their number; R at least 8.
+        seeds: of halves, networks and batches; the result depends on nothing else.
+
+    Raises:
+        ValueError: other shapes, too few pictures, or pictures that are not finite.
+    """
+    for name, pictures in {"first": first, "second": second}.items():
+        if pictures.ndim != 4 or pictures.shape[1:] != first.shape[1:] or pictures.shape[2] != pictures.shape[3]:
+            raise ValueError(f"{name} pictures {list(pictures.shape)}: expected [N, C, R, R], alike in C and R")
+        if len(pictures) < FEWEST_PICTURES:
+            raise ValueError(f"{len(pictures)} {name} pictures: expected at least {FEWEST_PICTURES}")
+        if not bool(torch.isfinite(pictures).all()):
+            raise ValueError(f"{name} pictures hold values that are not finite: did the training diverge?")
+    count = min(len(first), len(second), MOST_PICTURES) // 2 * 2
+    first, second = _reduced(first), _reduced(second)
+    accuracies = tuple(_accuracy(first, second, count, seed) for seed in seeds)
+    return TwoSample(accuracies, count)
+
+
+def _reduced(pictures: Tensor) -> Tensor:
+    """[N, C, R, R] on the host, fp32, at most `SIDE_PIXELS` a side."""
+    pictures = pictures.detach().float().cpu()
+    return pictures if pictures.shape[-1] <= SIDE_PIXELS else F.adaptive_avg_pool2d(pictures, SIDE_PIXELS)
+
+
+def _accuracy(first: Tensor, second: Tensor, count: int, seed: int) -> float:
+    """On the halves that the judge has not seen."""
+    random = torch.Generator().manual_seed(seed)
+    halves = [
+        pictures[torch.randperm(len(pictures), generator=random)[:count]].chunk(2) for pictures in (first, second)
+    ]
+    (learn, judge) = (torch.cat(parts) for parts in zip(*halves, strict=True))  # each [count, C, S, S]
+    labels = torch.arange(2).repeat_interleave(count // 2)  # [count]
+    network = _network(learn.shape[1], random)
+    optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
+    with torch.enable_grad():
+        for _ in range(STEPS):
+            chosen = torch.randint(count, (BATCH,), generator=random)
+            logits = network(_shifted(learn[chosen], random))  # [BATCH, 2]
+            optimizer.zero_grad()
+            F.cross_entropy(logits, labels[chosen]).backward()
+            optimizer.step()
+            schedule.step()
+    with torch.no_grad():
+        right = [
+            (network(part).argmax(1) == of).sum() for part, of in zip(judge.split(256), labels.split(256), strict=True)
+        ]
+    return float(sum(right)) / count
+
+
+def _network(channels: int, random: torch.Generator) -> nn.Sequential:
+    """Three strided convolutions and a mean over places; weights by He et al. 2015."""
+    widths = (channels, *CHANNELS)
+    layers: list[nn.Module] = []
+    for before, after in zip(widths, CHANNELS, strict=False):
+        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.LeakyReLU(0.2)]
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(CHANNELS[-1], 2))
+    for module in network:
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(module.weight, 0.2, generator=random)
+            module.bias = nn.Parameter(torch.zeros(module.out_channels if isinstance(module, nn.Conv2d) else 2))
+    return network
+
+
+def _shifted(pictures: Tensor, random: torch.Generator) -> Tensor:
+    """A batch moved by a few pixels, its edges repeated; all alike, which a mean over places does not mind."""
+    down, across = (int(v) for v in torch.randint(2 * SHIFT_PIXELS + 1, (2,), generator=random))
+    side = pictures.shape[-1]
+    padded = F.pad(pictures, [SHIFT_PIXELS] * 4, mode="replicate")
+    return padded[:, :, down : down + side, across : across + side]

@@ -1,0 +1,47 @@
+"""A small network tells pictures apart that differ, and cannot tell apart what comes from one place."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from frugan.metrics.two_sample import MOST_PICTURES, two_sample
+
+
+def stripes(count: int, width: int, seed: int) -> Tensor:
+    """Noise with stripes at a random place: [count, 1, 16, 16] in [-1, 1]."""
+    random = torch.Generator().manual_seed(seed)
+    places = torch.randint(16, (count, 1), generator=random)
+    columns = ((torch.arange(16) + places) // width % 2).float() * 1.2 - 0.6  # [count, 16]
+    noise = torch.randn(count, 1, 16, 16, generator=random) * 0.3
+    return (columns[:, None, None, :] + noise).clamp(-1, 1)
+
+
+def test_it_tells_apart_what_differs_and_nothing_else() -> None:
+    real, more, other = stripes(160, 4, 0), stripes(200, 4, 1), stripes(160, 2, 2)
+    differs, same = two_sample(real, other, [0]), two_sample(real, more, [0])
+    assert differs.mean > 0.9
+    assert abs(same.mean - 0.5) < same.half_width + 0.05
+    assert same.pictures == 160
+    assert same == two_sample(real, more, [0])
+    assert same.half_width >= 1.96 * 0.5 / 160**0.5
+
+
+@pytest.mark.long
+def test_large_pictures_are_reduced_and_many_left_out() -> None:
+    black, white = -torch.ones(64, 3, 80, 80), torch.ones(64, 3, 80, 80)
+    assert two_sample(black, white, [0]).mean == 1
+    assert MOST_PICTURES % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (torch.zeros(59, 3, 16, 16), torch.zeros(80, 3, 16, 16), "59 first pictures: expected at least 60"),
+        (torch.zeros(80, 3, 16, 16), torch.zeros(80, 1, 16, 16), r"second pictures \[80, 1, 16, 16\]"),
+        (torch.zeros(80, 3, 16, 8), torch.zeros(80, 3, 16, 8), r"first pictures \[80, 3, 16, 8\]"),
+        (torch.zeros(80, 3, 16, 16), torch.full((80, 3, 16, 16), torch.nan), "second pictures hold values"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(first: Tensor, second: Tensor, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        two_sample(first, second)
