@@ -75,6 +75,7 @@ class EmaHook:
         self._sources = sources
         self._batch = batch or 1
         self._ema = Ema(sources, dict.fromkeys(sources, buffers), settings, on_host=on_host)
+        self._averages = self._ema.networks  # to set attributes of, whatever is on its way to their weights
         self._accepted = {name: _yes(network) for name, network in sources.items()}
         self._handle = optimizer.register_step_post_hook(self._after_step)
 
@@ -120,9 +121,10 @@ class EmaHook:
         if found_inf is not None:
             moved = {name: (found_inf == 0).to(yes.device, non_blocking=True) for name, yes in moved.items()}
         self._ema.update(self.steps, self._batch, moved)
+        self._ema.let_weights_move()  # the next forward moves running statistics already
         for name, owner, attribute in self._attributes:
             value = getattr(self._sources[name].get_submodule(owner), attribute)
-            setattr(self.networks[name].get_submodule(owner), attribute, _carried(value))
+            setattr(self._averages[name].get_submodule(owner), attribute, _carried(value))
 
 
 def _check(optimizer: torch.optim.Optimizer, networks: Mapping[str, nn.Module]) -> None:

@@ -89,8 +89,8 @@ FAULTS = (
     Fault(
         "weights move while they are on their way to the average",
         "engine/step.py",
-        '{phase.name}"):\n                state.ema.let_weights_move()\n',
-        '{phase.name}"):\n',
+        "may move masters.\n                state.ema.let_weights_move()\n",
+        "may move masters.\n",
         BITS,
     ),
     Fault(

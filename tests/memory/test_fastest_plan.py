@@ -9,7 +9,7 @@ from frugan.api.plan.plan_recipe import PlanOptions, planner_of
 from frugan.api.plan.plan_recipe import plan as make_plan
 from frugan.engine.plan import Plan
 from frugan.engine.training import Stage
-from frugan.memory.plan_space import savers_of
+from frugan.memory.plan_space import Keeping, savers_of
 from frugan.memory.prediction import Prediction
 from frugan.memory.search import Choice, Search
 from frugan.memory.work import Work
@@ -73,6 +73,15 @@ def test_of_the_whole_space_of_a_made_up_family() -> None:
         assert asked.estimates.least_bytes(each) <= asked.run(each).prediction.live_bytes
     for budget in _budgets(asked):
         _assert_fastest(asked, budget, plans)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("keeping", ["all", "nothing"])
+def test_of_two_forwards_whose_gradients_add_up_in_half(keeping: Keeping) -> None:
+    """More than two add up in fp32 from the first on: a line through these says too much of two."""
+    asked = planner_of("saehd-df-ud-512", ("training.batch=16",), PlanOptions()).search
+    plan = asked.space.plan(8, keeping)
+    assert asked.estimates.least_bytes(plan) <= asked.run(plan).prediction.live_bytes
 
 
 @dataclass

@@ -126,7 +126,8 @@ class Step:
                 gradients = measure(parameters, inverse, zeros=update.count_zeros)
                 accepted = all_finite(torch.cat([gradients.norm[None], *terms.values()]))
 
-                # Regularise and clip; whether it counts is decided already.
+                # Regularise and clip; whether it counts is decided already. A hook may move masters.
+                state.ema.let_weights_move()
                 if phase.grad_hook is not None:
                     phase.grad_hook(networks)
                 if settings.clip_norm is not None:
@@ -135,7 +136,6 @@ class Step:
 
             # Commit everything that the phase moves.
             with no_way_back(f"the update of phase {phase.name}"):
-                state.ema.let_weights_move()
                 settings.steer(optimizer, course)
                 with optimizer.in_shards():
                     optimizer.update(

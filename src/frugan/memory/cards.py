@@ -113,6 +113,8 @@ class Card:
     @property
     def times(self) -> tuple[float, float]:
         """Least and most that a step takes beside what is predicted."""
+        if self.source == "measured":
+            return 1 - TIME_ERROR, 1 + TIME_ERROR
         if self.capability is None:
             return min(each.least for each in GENERATIONS), max(each.most for each in GENERATIONS)
         generation = generation_of(self.capability)

@@ -194,12 +194,15 @@ class Estimates:
         alive += slope * (asked - size)
         # Gradients that are added up are held longer, and beside a second micro-batch they are whole.
         whole = sum(self.space.fp32_bytes[name] for name in phase.trainable)
+        # Of two forwards in half precision the sums are in fp32 only in the end, of more from the first on.
+        is_half_sum = at_least and plan.precision.name != "fp32" and asked < seen <= 2 * asked
+        held = whole / 2 if is_half_sum else whole
         is_peak = like.place.split("/")[0] == phase.name
         there = like.categories.get("gradients", 0) if is_peak else whole
         if asked < seen and _keeps_all(plan):
-            return alive
+            return alive - (whole - held)
         if asked < seen:  # by a run of the first micro-batch alone
-            return alive + max(0, whole - there)
+            return alive + max(0, held - there)
         return alive if size == seen or not at_least else alive - there
 
     def _holds_no_less(self, plan: Plan, other: Plan) -> bool:
@@ -209,11 +212,20 @@ class Estimates:
         def adds(of: Plan, phase: Phase) -> bool:
             return phase.micro_batch(of.micro_batch, group) < phase.samples(batch)
 
+        def sums_in_half(of: Plan, phase: Phase) -> bool:
+            size, seen = phase.micro_batch(of.micro_batch, group), phase.samples(batch)
+            return of.precision.name != "fp32" and size < seen <= 2 * size
+
         return (
             plan.micro_batch >= other.micro_batch
             and keeping_of(plan) == keeping_of(other)
             and bool(plan.in_slices) == bool(other.in_slices)
-            and all(adds(plan, phase) or not adds(other, phase) for stage in self._stages for phase in stage.phases)
+            and all(
+                (adds(plan, phase) or not adds(other, phase))
+                and (not sums_in_half(plan, phase) or sums_in_half(other, phase))
+                for stage in self._stages
+                for phase in stage.phases
+            )
         )
 
     @property

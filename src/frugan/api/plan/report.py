@@ -321,9 +321,9 @@ class PlanReport:
     def _known_from(self) -> str:
         """Where speeds and their range come from."""
         least, most = self.card.times
-        measured = self.card.source == "measured"
-        speeds = "this machine's measured speed" if measured else "published peak speeds, an estimate"
-        around = f"{least:g} to {most:g} times that"
+        speeds, around = "published peak speeds, an estimate", f"{least:g} to {most:g} times that"
+        if self.card.source == "measured":
+            return f"this machine's measured speed; {around} is a guess"
         if self.card.capability is None:
             return f"{speeds}; {around} is a guess"
         generation = generation_of(self.card.capability)

@@ -19,9 +19,10 @@ from frugan.engine.precision import Precision
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.calibration import choose_card
-from frugan.memory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
+from frugan.memory.cards import Budget, Card, bytes_between, free_bytes, outside_bytes, room_bytes, spills
 from frugan.memory.plan_space import Wishes
-from frugan.wording import parse_size, show_size, typed_size
+from frugan.memory.search import Choice
+from frugan.wording import GIB, parse_size, show_size, typed_size
 
 Loaded = TypeVar("Loaded")
 
@@ -32,6 +33,8 @@ ON_HOST = frozenset({"ema-on-host", "optimizer-on-host", "offload"})
 """Savings that keep something in the computer's memory."""
 MOST_OF_HOST = 0.75
 """Share of it that a plan may keep there: the program, its pictures and the system want the rest."""
+MOST_GROWTH_BYTES = GIB
+"""That CUDA's context is taken to grow by during training, with what NCCL takes; more is another program's."""
 
 
 @dataclass
@@ -172,10 +175,18 @@ class TrainingPlanner:
             return report
         there = f"{show_size(kept)} in the computer's memory, most of it pinned, and that has {show_size(has)}"
         if asked := ON_HOST & {*planner.wishes.use}:
-            raise BadInput(f"{', '.join(sorted(asked))}: this plan would keep {there}; leave it out")
+            raise BadInput(
+                f"{', '.join(sorted(asked))}: this plan would keep {there}; leave it out, or avoid the others of "
+                f"{', '.join(sorted(ON_HOST))}"
+            )
         self.run.choose_here(f"host memory: the plan would keep {there}: looking for one that keeps nothing there")
         without = replace(planner.wishes, avoid={*planner.wishes.avoid, *ON_HOST})
         return planner.wishing(without).report(budget_bytes)
+
+    def _is_too_much_beside(self, choice: Choice) -> bool:
+        """Whether a plan keeps more in the computer's memory than can be pinned there."""
+        has = host_bytes() if self._on_card else None
+        return has is not None and choice.prediction.host_bytes > MOST_OF_HOST * has
 
     def own_plan(self, common: Plan, kept: Mapping[str, Any] | None) -> Plan:
         """The plan for this rank's own share on its own card; where ranks share normalisation groups, be it in one
@@ -227,7 +238,7 @@ class TrainingPlanner:
         return self._smaller(plan, f"in phase {phase}", message, ". Nothing was changed by it")
 
     def as_written(self, plan: Plan, phase: str, reason: str) -> Plan:
-        """The plan to go on by once a phase cannot be compiled, for phases as they are written: from now on all are.
+        """The plan to go on by once a phase cannot be compiled, as if none could: if one cannot, seldom can another.
 
         The one in force, if it fits as well; else the fastest that does, or where none is predicted to, the smallest.
         """
@@ -246,6 +257,9 @@ class TrainingPlanner:
             if needed <= room:
                 return plan
             choice = planner.search.within(room) or planner.search.least()
+        if self._is_too_much_beside(choice):
+            with self.planner.wishing(replace(wishes, avoid={*wishes.avoid, *ON_HOST})) as planner:
+                choice = planner.search.within(room) or planner.search.least()
         self.run.choose_here(
             f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
             f"{show_size(choice.prediction.reserved_bytes)}: with phase {phase} as it is written the one before would "
@@ -267,6 +281,10 @@ class TrainingPlanner:
         wishes = Wishes(use={*use, *asked}, avoid={*self.run.options.avoid, *avoid})
         with self.planner.wishing(wishes) as planner:
             choice, now = planner.smaller(plan, STEP_DOWN, room)
+        if choice is not None and self._is_too_much_beside(choice):
+            wishes = Wishes(use={*asked}, avoid={*wishes.avoid, *ON_HOST})
+            with self.planner.wishing(wishes) as planner:
+                choice, now = planner.smaller(plan, STEP_DOWN, room)
         if choice is None:
             free = "" if room is None else f", and there is room for {show_size(room)}"
             raise TrainingFailed(
@@ -290,6 +308,7 @@ class TrainingPlanner:
         if not self._on_card:
             return budget
         room = room_bytes(self.device) - self._card.workspace_bytes
+        room -= bytes_between(self.run.ranks.size).get("gradient buckets", 0)
         return room if budget is None else min(room, budget)
 
     @property
@@ -400,6 +419,13 @@ class TrainingPlanner:
         card, own = self._card, accelerator_of(self.device)
         context_bytes = outside_bytes(self.device) - others_bytes
         if context_bytes <= card.context_bytes:
+            return
+        if context_bytes - card.context_bytes > MOST_GROWTH_BYTES:  # no context does: another program has come
+            self._held = budget_bytes, others_bytes + context_bytes - card.context_bytes
+            self.run.choose_here(
+                f"cap: left as it is; {show_size(context_bytes - card.context_bytes)} more are taken on this card "
+                "outside of torch than when it was set, so another program has come"
+            )
             return
         self._card = replace(card, context_bytes=context_bytes)
         self.planner = replace(self.planner, card=self._card, known=self.planner.store)

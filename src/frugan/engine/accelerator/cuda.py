@@ -161,7 +161,7 @@ class Cuda(Accelerator):
 
     def limit(self, limit_bytes: int | None) -> None:
         """See `Accelerator`."""
-        share = 1.0 if limit_bytes is None else min(1.0, limit_bytes / self.total_bytes)
+        share = 1.0 if limit_bytes is None else min(1.0, max(0.0, limit_bytes / self.total_bytes))
         torch.cuda.set_per_process_memory_fraction(share, self.device)
 
     def give_back(self) -> None:
