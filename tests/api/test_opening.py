@@ -17,7 +17,7 @@ from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.plan.predictions import shipped_predictions, subject
 from frugan.api.sample.sampling import sample
 from frugan.api.train import opening
-from frugan.api.train.opening import advice, slow_average
+from frugan.api.train.opening import advice, short_course, slow_average
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
@@ -252,3 +252,11 @@ def test_a_phase_that_cannot_be_compiled_is_timed_by_the_plan_made_for_it(monkey
     assert opening.Opening(run, {}, {})._timer(loop, stage)() == 1.5
     assert tried == ["compiled", "as written"]
     assert followed == ["as written"]
+
+
+def test_a_burn_in_that_the_end_cuts_off_is_told() -> None:
+    line = short_course(load_recipe("r3gan-small-64", ["training.duration=300 steps"]))
+    assert line is not None
+    assert line.startswith("training.burn_in 10k steps is longer than the run, 300 steps: ")
+    assert "gets 0.2% of its way; training.burn_in='150 steps'" in line
+    assert [name for name in built_in() if short_course(load_recipe(name))] == []

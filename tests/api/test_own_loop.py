@@ -354,7 +354,7 @@ def test_what_cannot_be_planned_is_refused() -> None:
     optimizer = adamw(model.parameters())
     with pytest.raises(BadInput, match=r"Branches: its step cannot be run without data: .*looks at a tensor's value"):
         frugan.plan_module(model, mean, x, optimizer)
-    layer = nn.Sequential(nn.Linear(4, 4))
+    layer, judge = nn.Sequential(nn.Linear(4, 4)), nn.Linear(4, 1)
     optimizer = adamw(layer.parameters())
 
     def plan(inputs: Any = x, loss: Any = mean, model: nn.Module = layer, **options: Any) -> None:
@@ -378,6 +378,14 @@ def test_what_cannot_be_planned_is_refused() -> None:
         plan(precision="int8")
     with pytest.raises(BadInput, match="LBFGS runs forward and backward itself"):
         frugan.plan_module(layer, mean, x, torch.optim.LBFGS(layer.parameters()))
+    with pytest.raises(BadInput, match="expected one of torch's, made for the model's parameters"):
+        frugan.plan_module(layer, mean, x, torch.optim.Adam)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="blocks 'enc': expected several names"):
+        plan(blocks="enc")
+    with pytest.raises(BadInput, match="does the loss train parameters outside of the model"):
+        frugan.plan_module(layer, lambda model, x: judge(model(x)).mean(), x, torch.optim.SGD(layer.parameters()))
+    with pytest.raises(BadInput, match=r"clip_norm -1.0: expected more than 0"):
+        frugan.ModuleStep(layer, mean, optimizer, frugan.plan_module(layer, mean, x, optimizer), clip_norm=-1.0)
     with pytest.raises(BadInput, match="the ReLU has no parameters"):
         plan(model=nn.ReLU())
     with pytest.raises(BadInput, match="not a size"):

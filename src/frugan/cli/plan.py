@@ -60,8 +60,11 @@ def plan(
     """
     from frugan.api.plan.plan_recipe import PlanOptions, check_price, largest
     from frugan.api.plan.plan_recipe import plan as make_plan
+    from frugan.recipe.loading import rule_followed
 
     with _Counting(quiet=as_json) as counting:
+        for line in rule_followed(recipe, overrides or []):
+            counting.say(line)
         options = PlanOptions(
             card, micro_batch, use or (), avoid or (), gpus, link, calibrate, tell=counting, say=counting.say
         )

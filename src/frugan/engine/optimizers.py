@@ -64,7 +64,7 @@ class AdamSettings(OptimizerSettings):
     beta1: float = setting(0.0, "decay of the running mean of gradients", ge=0, lt=1)
     beta2: float = setting(0.999, "decay of the running mean of squared gradients", ge=0, lt=1)
     final_beta2: float | None = setting(
-        None, "beta2 at the end, where final_learning_rate is reached; none: it stays the same", ADDED, ge=0, lt=1
+        None, "beta2 at the end of training.burn_in, or of the duration; none: it stays the same", ADDED, ge=0, lt=1
     )
     eps: float = setting(1e-8, "added to the denominator", gt=0)
     lazy_regularisation: bool = setting(

@@ -129,6 +129,8 @@ def plan_module(
         as_card=on_card,
     )
     together = normalisation_batch or (batch if normalises_batches(model) else None)
+    if isinstance(blocks, str):
+        raise BadInput(f"blocks {blocks!r}: expected several names, such as [{blocks!r}]")
     names = recomputable(model) if blocks is None else tuple(blocks)
     for name in names:
         block_named(model, name)
@@ -259,7 +261,9 @@ def _in_precision(search: Search, asked: PrecisionName, device: torch.device) ->
     except RuntimeError as error:
         name, reason = type(search.task.model).__name__, why_refused(error)
         if precision.name == "fp32":
-            raise BadInput(f"{name}: its step cannot be run without data: {reason}") from error
+            outside = "; does the loss train parameters outside of the model? Freeze them, or put them in the model"
+            cure = outside if "got meta" in reason or "and cpu" in reason else ""
+            raise BadInput(f"{name}: its step cannot be run without data: {reason}{cure}") from error
         in_fp32 = _in_precision(search, "fp32", device)
         if asked != "auto":
             raise BadInput(f'{name} does not run in {precision.name}: {reason}; precision="fp32" does') from error

@@ -74,7 +74,8 @@ class ModuleStep:
         plan: in force; a smaller one once memory has run out.
 
     Raises:
-        BadInput: the model is wrapped for several processes or compiled, or has no block that the plan recomputes.
+        BadInput: the model is wrapped for several processes or compiled, or has no block that the plan recomputes;
+            a gradient norm that is not positive.
 
     Example:
         >>> plan = frugan.plan_module(model, loss, (pictures, masks), optimizer, memory="6GiB")
@@ -93,6 +94,8 @@ class ModuleStep:
         clip_norm: float | None = None,
     ) -> None:
         check_plain(model, optimizer)
+        if clip_norm is not None and not clip_norm > 0:
+            raise BadInput(f"clip_norm {clip_norm}: expected more than 0, or None for no clipping")
         for name in plan.recompute:
             block_named(model, name)
         self.plan = plan
@@ -444,11 +447,13 @@ def check_plain(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     Raises:
         BadInput: it is.
     """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise BadInput(f"the optimizer is {optimizer!r}: expected one of torch's, made for the model's parameters")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise BadInput("LBFGS runs forward and backward itself, in a closure; expected another of torch's optimizers")
     if not any(True for _ in model.parameters()):
         raise BadInput(f"the {type(model).__name__} has no parameters: there is nothing to train")
-    if isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
+    if isinstance(model, DistributedDataParallel | nn.DataParallel) or hasattr(model, "_orig_mod"):
         raise BadInput(
             f"the model is a {type(model).__name__}: give the module inside it; plans are for one process, and for "
             "modules as they are written"

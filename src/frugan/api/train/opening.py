@@ -132,8 +132,9 @@ class Opening:
         if self._looked:
             return
         self._looked = True
-        if line := slow_average(self.run.recipe):
-            self.run.choose(f"warning: {line}")
+        for line in (short_course(self.run.recipe), slow_average(self.run.recipe)):
+            if line is not None:
+                self.run.choose(f"warning: {line}")
         self.run.stop.doing = "the timing of a step"
         seconds = self._choose_threads(loop, stage) if on_cpu else None
         if _has_left(loop, WORTH_AN_ESTIMATE):
@@ -228,6 +229,19 @@ class Opening:
     def _set(self, number: int) -> None:
         torch.set_num_threads(number)
         self.kept["threads"] = {"number": number, "machine": threads.machine_name()}
+
+
+def short_course(recipe: Recipe) -> str | None:
+    """What is wrong with a burn-in that the run's end cuts off; None: nothing."""
+    training = recipe.training
+    steps, course = training.duration.known_steps(training.batch), training.course
+    if training.burn_in is None or steps is None or (reached := course.at(steps * training.batch)) >= 1:
+        return None
+    return (
+        f"training.burn_in {training.burn_in} is longer than the run, {training.duration}: what changes during it "
+        f"(learning rates, gamma, the average's half-life) gets {reached:.1%} of its way; "
+        f"training.burn_in='{max(1, steps // 2)} steps' would be half of the run"
+    )
 
 
 def slow_average(recipe: Recipe) -> str | None:
