@@ -150,10 +150,14 @@ def test_names() -> None:
     assert named_blocks(["D.b4", "G.blocks.1"], blocks) == {"G": ("blocks.1.0", "blocks.1.1"), "D": ("b4",)}
     with pytest.raises(ValueError, match=r"G\.block\.10\.0: no such block \(did you mean G\.blocks\.10\.0\?\)"):
         named_blocks(["G.block.10.0"], blocks)
+    with pytest.raises(ValueError, match=r"did you mean G\.blocks\.1\?"):
+        named_blocks(["G.block.1"], blocks)
     with pytest.raises(ValueError, match="these networks have no blocks"):
         named_blocks(["G.x"], {})
     with pytest.raises(BadInput, match=r"did you mean G\.blocks\.1\.0\?.*the blocks are G\.blocks\.0\.0, "):
         load_recipe(SMALL, ['training.fp32_blocks=["G.block.1.0"]'])
+    with pytest.raises(BadInput, match=r"training\.fp32_blocks: must be a list \(got 'D'\)"):
+        load_recipe(SMALL, ["training.fp32_blocks=D"])
 
 
 def test_they_belong_to_what_is_predicted_and_an_empty_list_does_not() -> None:

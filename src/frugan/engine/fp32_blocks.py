@@ -36,7 +36,10 @@ def named_blocks(names: Iterable[str], blocks: Mapping[str, Sequence[str]]) -> d
         found = {block for block in known if block == name or block.startswith(f"{name}.")}
         if not found:
             listed = f"; the blocks are {', '.join(known)}" if known else "; these networks have no blocks"
-            raise ValueError(f"training.fp32_blocks: {name}: no such block{nearest(name, list(known))}{listed}")
+            # The beginnings of names come first: of two that are as near, the shorter one is what was meant.
+            parts = [block.split(".") for block in known]
+            valid = sorted({".".join(each[:n]) for each in parts for n in range(1, len(each) + 1)}, key=len)
+            raise ValueError(f"training.fp32_blocks: {name}: no such block{nearest(name, valid)}{listed}")
         wanted |= found
     chosen: dict[str, tuple[str, ...]] = {}
     for full, (network, block) in known.items():
