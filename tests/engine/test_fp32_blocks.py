@@ -19,6 +19,7 @@ from frugan.engine.precision import Precision
 from frugan.engine.weights import Layout, prepared
 from frugan.errors import BadInput
 from frugan.families import families
+from frugan.families.biggan.config import BigGANNetworks
 from frugan.memory.prediction import step_memory
 from frugan.recipe.loading import load_recipe
 
@@ -136,6 +137,15 @@ def test_compiled_phases_keep_blocks_in_fp32() -> None:
     compiled.run(1)
     assert not [line for line in said if not line.startswith(("compiling phase", "compiled phase"))]
     assert largest_difference(written.tensors(), compiled.tensors())[0] == 0
+
+
+def test_a_layer_before_the_first_block_stays_in_half_precision() -> None:
+    """BigGAN-deep's discriminator begins with a convolution that belongs to no block."""
+    family = FAMILIES["biggan"]
+    networks = BigGANNetworks.model_validate({**family.tiny()[0].model_dump(), "architecture": "biggan-deep"})
+    rig = Rig.create(family, networks=networks, precision=BF16, fp32_blocks={"D": ("blocks.0.0",)})
+    (results,) = rig.run(1)
+    assert all(bool(result.accepted) for result in results)
 
 
 def test_blocks_that_are_fp32_by_themselves_stay_as_they_are() -> None:
