@@ -4,17 +4,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
-from faults.small_runs import OUTSIDE, minigan_and_pictures
+from faults.small_runs import OUTSIDE, minigan_and_pictures, recipe_and_pictures
+from frugan.api.data import open_sources
 from frugan.api.progress import quiet
+from frugan.api.train.block_errors import block_errors, relative_error
 from frugan.api.train.precision_comparison import WINDOWS, Drift, _advice, _drift, compare_precision
 from frugan.api.train.run import TrainingOptions
+from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
+from frugan.families.biggan.networks import DiscriminatorBlock
 from frugan.recipe.loading import load_recipe
 from limits import Limit
 
 CPU = TrainingOptions(device="cpu")
+GENERATOR, DISCRIMINATOR = [("G", i) for i in (1, 2)], [("D", i) for i in range(4)]
+"""Blocks of the small recipe; the generator's first is in fp32 already."""
 
 
 def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit) -> None:
@@ -28,8 +36,46 @@ def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert max(drift.last for drift in comparison.drifts) > 0
     assert max(drift.first for drift in comparison.drifts) < 0.1
     assert all((run / "events.jsonl").is_file() for run in comparison.runs)
+    assert comparison.try_first == 'training.fp32_blocks=["G.block"]'
     with pytest.raises(BadInput, match="a comparison is there already"):
         compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=quiet)
+
+
+def test_the_block_that_half_precision_changes_most_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit
+) -> None:
+    """Each by itself: what a block before it has spoiled does not count."""
+    limit("windows of a comparison", 1)
+    forward = DiscriminatorBlock.forward
+
+    def spoiled(self: DiscriminatorBlock, x: Tensor) -> Tensor:
+        made = forward(self, x)
+        return 1.25 * made if self.first and x.dtype == torch.bfloat16 else made
+
+    monkeypatch.setattr(DiscriminatorBlock, "forward", spoiled)
+    recipe, pictures = recipe_and_pictures(tmp_path)
+    words = ['training.fp32_blocks=["G.blocks.0"]']
+    comparison = compare_precision(
+        recipe, pictures, tmp_path / "compared", "bf16", steps=2, overrides=words, options=CPU, say=quiet
+    )
+    assert comparison.block is not None
+    assert comparison.block.block == "D.blocks.0.0"
+    assert comparison.block.relative == pytest.approx(0.25, abs=0.02)
+    assert comparison.try_first == 'training.fp32_blocks=["G.blocks.0", "D.blocks.0.0"]'
+    loaded = load_recipe(recipe, words)
+    errors = block_errors(
+        loaded, open_sources(loaded, pictures, quiet, None), RunFolder(comparison.runs[0]), "bf16", torch.device("cpu")
+    )
+    assert errors[0] == comparison.block
+    assert all(0 < each.relative < 0.05 for each in errors[1:])
+    assert {each.block for each in errors} == {f"{n}.blocks.{i}.0" for n, i in (*GENERATOR, *DISCRIMINATOR)}
+
+
+def test_a_block_that_gives_what_is_not_finite_is_the_worst() -> None:
+    assert relative_error(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5])) == pytest.approx(0.5 / 7.25**0.5)
+    assert relative_error(torch.tensor([1.0, float("inf")]), torch.ones(2)) == float("inf")
+    assert relative_error(torch.tensor([1.0, float("nan")]), torch.ones(2)) == float("inf")
+    assert relative_error(torch.zeros(2), torch.zeros(2)) == 0
 
 
 @pytest.mark.parametrize(

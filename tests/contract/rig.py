@@ -1,7 +1,8 @@
 """What the contract tests train with: any family, tiny, on pictures made from their position."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from frugan.contract.family import Family
 from frugan.contract.phase import Phase
 from frugan.doctor.trial import MadePictures
 from frugan.engine.ema import EmaSettings
+from frugan.engine.fp32_blocks import keep_in_fp32
 from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings, SGDSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -72,6 +74,7 @@ class Rig:
         group: int | None = 4,
         precision: Precision = FP32,
         dtype: torch.dtype = torch.float32,
+        fp32_blocks: Mapping[str, Sequence[str]] = MappingProxyType({}),
         recompute: bool = False,
         keep_products: bool = False,
         offload: bool = False,
@@ -98,6 +101,7 @@ class Rig:
         )
         training = replace(training, normalisation_batch=group)
         built = training.make()
+        keep_in_fp32(built, fp32_blocks)
         for network in built.values():
             if (device, dtype) != (CPU, torch.float32):  # under fake tensors `to` raises even if nothing changes
                 network.to(device, dtype)

@@ -308,6 +308,63 @@ FAULTS = (
         "",
         "families/test_r3gan_snapshot.py::test_another_filter",
     ),
+    # blocks in fp32
+    Fault(
+        "weights of a block in fp32 are cast to half precision",
+        "engine/fp32_blocks.py",
+        'module.__dict__["fp32_parameters"] = tuple(keys)',
+        'module.__dict__["fp32_parameters"] = ()',
+        "engine/test_fp32_blocks.py",
+    ),
+    Fault(
+        "a block in fp32 rounds what it is given to half precision",
+        "engine/fp32_blocks.py",
+        "return value.float() if isinstance(value, Tensor) and value.dtype in HALF else value",
+        "return value",
+        "engine/test_fp32_blocks.py",
+    ),
+    Fault(
+        "the layer before a first block in fp32 is given fp32",
+        "families/biggan/networks.py",
+        "first = next(self.input_conv.parameters(), None)",
+        "first = None",
+        "engine/test_fp32_blocks.py",
+    ),
+    Fault(
+        "a block in fp32 gives fp32",
+        "engine/fp32_blocks.py",
+        "value.to(self.dtype) if isinstance(value, Tensor)",
+        "value if isinstance(value, Tensor)",
+        "engine/test_fp32_blocks.py",
+    ),
+    Fault(
+        "casts around blocks in fp32 stay when a phase is over",
+        "engine/weights.py",
+        "            self._undo.pop(0)()",
+        "            self._undo.pop(0)",
+        "engine/test_fp32_blocks.py",
+    ),
+    Fault(
+        "samples are drawn without the blocks in fp32",
+        "api/networks.py",
+        "    keep_in_fp32(built, weights.recipe.fp32_blocks)",
+        "",
+        "api/test_runs_with_fp32_blocks.py",
+    ),
+    Fault(
+        "predictions do not know blocks in fp32",
+        "api/plan/predictions.py",
+        '{"fp32_blocks": exact} if exact else {}',
+        "{}",
+        "engine/test_fp32_blocks.py",
+    ),
+    Fault(
+        "errors of the blocks before count for a block as well",
+        "api/train/block_errors.py",
+        "            return tuple(_as(a, kept) for a, kept in zip(args, self.given[name], strict=True))",
+        "            return None",
+        "api/test_precision_comparison.py",
+    ),
     # what the discriminator sees
     Fault(
         "ADA turns hues by half of what was drawn",

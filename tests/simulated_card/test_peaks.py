@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
 from frugan.api.setup import training_of
 from frugan.contract.family import Family
+from frugan.engine.fp32_blocks import keep_in_fp32
 from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings, SGDSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -111,6 +113,26 @@ def test_a_peak_is_the_predicted_one_in_other_precisions(
     monkeypatch.setattr("simcard.card.SimulatedCard.fp32_channels_last", False)
     of = task(family)
     assert_predicted(of, plan_of(of, of.group, precision), cards)
+
+
+@pytest.mark.parametrize("saving", [pytest.param("nothing", marks=pytest.mark.long), "recompute"])
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(f, marks=[] if f.name == "biggan" else pytest.mark.long) for f in FAMILIES],
+    ids=lambda family: family.name,
+)
+def test_a_peak_is_the_predicted_one_with_blocks_in_fp32(family: Family, saving: str, cards: Cards) -> None:
+    of = task(family)
+
+    def build(device: str) -> dict[str, nn.Module]:
+        networks = of.build(device)
+        keep_in_fp32(networks, {name: blocks[:1] for name, blocks in of.recomputable(networks).items()})
+        return networks
+
+    kept = replace(of, build=build)
+    plan = plan_of(kept, of.group, BF16, **SAVINGS[saving])
+    assert_predicted(kept, plan, cards)
+    assert predict(kept, plan, "card", of.stages[0]) != predict(of, plan, "card", of.stages[0])
 
 
 @pytest.mark.long

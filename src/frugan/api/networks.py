@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from frugan.api.progress import Say
 from frugan.api.setup import build_networks
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, load_networks, newest_whole, refuse_others, step_in_name
+from frugan.engine.fp32_blocks import keep_in_fp32
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_metadata, read_names, read_tensors, write_tensors
 from frugan.engine.weights import make_callable, set_normalisation_batch
@@ -236,6 +237,7 @@ def networks_from(weights: Weights, device: torch.device | str = "cpu") -> dict[
     tensors = weights.read()
     refuse_others({name: described[name] for name in weights.networks}, tensors, str(weights.path))
     built = kind.build(config, device)
+    keep_in_fp32(built, weights.recipe.fp32_blocks)
     present = {name: network for name, network in built.items() if name in weights.networks}
     load_networks(present, tensors, str(weights.path))
     return present

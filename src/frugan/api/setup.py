@@ -11,6 +11,7 @@ from torch import nn
 from frugan.api.devices import host_bytes
 from frugan.contract.family import GridRequest, Previews, spread
 from frugan.contract.phase import Networks, Phase
+from frugan.engine.fp32_blocks import keep_in_fp32
 from frugan.engine.streams import derive_seed
 from frugan.engine.training import Stage, Training, networks_used
 from frugan.errors import BadInput
@@ -21,9 +22,15 @@ from frugan.wording import show_size
 def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
     """Networks of a recipe with their first weights, for the engine."""
     kind = recipe.kind
-    networks = kind.build(recipe.networks, device)
+    networks = _built(recipe, device)
     if torch.device(device).type != "meta":
         kind.initialise(recipe.networks, networks, lambda name: derive_seed(recipe.training.seed, "weights", name))
+    return networks
+
+
+def _built(recipe: Recipe, device: torch.device | str) -> dict[str, nn.Module]:
+    networks = recipe.kind.build(recipe.networks, device)
+    keep_in_fp32(networks, recipe.fp32_blocks)
     return networks
 
 
@@ -46,7 +53,7 @@ def training_of(recipe: Recipe) -> Training:
     kind, training = recipe.kind, recipe.training
 
     def build(device: str) -> dict[str, nn.Module]:
-        return networks_used(kind.build(recipe.networks, device), described.phases)
+        return networks_used(_built(recipe, device), described.phases)
 
     def make_grids(networks: Networks, micro_batch: int, pictures: Previews) -> None:
         # The first grid only, and of it one forward or two: the others take no more at a time.

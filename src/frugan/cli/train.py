@@ -247,5 +247,14 @@ def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> No
     console.print(f"[bold]{one} beside {other}[/]: differences of means over tenths of the steps")
     console.print(table)
     console.print(f"skipped updates: {comparison.skipped[0]} in {one}, {comparison.skipped[1]} in {other}")
+    if comparison.block is not None:
+        half = one if one != "fp32" else other
+        console.print(
+            f"{half} changes {comparison.block.block} most: its output differs by {comparison.block.relative:.2%} from "
+            f"fp32's, on the same inputs and weights. To keep a block in fp32, try this one first: "
+            f"'{comparison.try_first}'",
+            markup=False,
+            soft_wrap=True,
+        )
     console.print(comparison.advice or f"nothing drifts: {one} trains like {other}", markup=False, soft_wrap=True)
     console.print(f"Next: frugan report {comparison.runs[0]} {comparison.runs[1]}", markup=False, soft_wrap=True)

@@ -24,6 +24,7 @@ from frugan.contract.layers import (
     keeps_fp32,
     squares_of,
 )
+from frugan.engine.fp32_blocks import enter_fp32
 from frugan.engine.gradients import SMALL_ELEMENTS, HalfSum, SliceSum, SmallSums, sliced_forward, slices_of
 
 
@@ -176,6 +177,7 @@ class WorkingWeights:
     _squares: dict[nn.Parameter, tuple[SumsSquares, _Made]] = field(default_factory=dict)
     _small: SmallSums = field(default_factory=SmallSums)
     _one: Tensor | None = None
+    _undo: list[Callable[[], None]] = field(default_factory=list)
 
     def begin(self) -> None:
         """Look at the network, and let its layers observe."""
@@ -185,6 +187,7 @@ class WorkingWeights:
         for name in self.in_slices:
             layer = self.network.get_submodule(name)
             self._made[layer.weight] = self._slice(layer)  # type: ignore[index,arg-type]
+        self._undo = enter_fp32(self.network, self.layout.dtype)
         self._slots = [
             (module, name, master)
             for module in self.network.modules()
@@ -376,6 +379,8 @@ class WorkingWeights:
         for kept in (self._slots, self._made, self._scaled, self._squares):
             kept.clear()
         self._small.drop()
+        while self._undo:
+            self._undo.pop(0)()
         for name in self.in_slices:
             self.network.get_submodule(name).__dict__.pop("forward", None)
         for module in self.network.modules():

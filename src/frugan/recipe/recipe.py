@@ -11,6 +11,7 @@ from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
 from frugan.contract.settings import ADDED, CHANGEABLE, DataSettings, Settings, setting
 from frugan.engine.ema import EmaSettings
+from frugan.engine.fp32_blocks import named_blocks
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Course, Duration, EvaluationSettings, Interval
@@ -58,6 +59,12 @@ class TrainingSettings(Settings):
     seed: int = setting(0, "seed of all random numbers", ge=0)
     precision: PrecisionName = setting(
         "auto", "precision that the networks compute in; auto: the best that the device supports"
+    )
+    fp32_blocks: tuple[str, ...] = setting(
+        (),
+        'blocks that compute in fp32 whatever the precision, such as ["G.blocks.3", "D.blocks.0"]; a wrong name is '
+        "answered with all there are",
+        ADDED,
     )
     compile: bool = setting(
         False,
@@ -227,6 +234,11 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _fp32_blocks_are_known(self) -> Self:
+        _ = self.fp32_blocks
+        return self
+
+    @model_validator(mode="after")
     def _standing_batches_are_whole_groups(self) -> Self:
         size, group = self.evaluation.standing_size, self.training.normalisation_batch or 1
         if size is not None and (size < 2 or size % group):
@@ -268,6 +280,12 @@ class Recipe(Settings):
     def sources(self) -> Mapping[str, SourceSpec]:
         """What the networks read, by the source's name."""
         return self.kind.sources(self.networks, self.objective)
+
+    @property
+    def fp32_blocks(self) -> dict[str, tuple[str, ...]]:
+        """Network -> blocks that compute in fp32 whatever the precision."""
+        names = self.training.fp32_blocks
+        return named_blocks(names, self.kind.recomputable(self.kind.build(self.networks, "meta"))) if names else {}
 
     @property
     def resolution(self) -> int:
@@ -379,7 +397,12 @@ def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str
     return _read(kinds[word], values, f"optimizers.{name}")
 
 
-PLAIN_WORDS = {"a valid integer": "a whole number", "a valid number": "a number", "a valid boolean": "true or false"}
+PLAIN_WORDS = {
+    "a valid tuple": "a list",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+}
 
 
 def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:

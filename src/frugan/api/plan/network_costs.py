@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frugan.api.devices import told_when_full, use_device
 from frugan.api.networks import Weights
-from frugan.api.setup import training_of
+from frugan.api.setup import build_networks, training_of
 from frugan.contract.data import SourceSpec
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
@@ -284,7 +284,7 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
         peaks = measure_peaks(where, precision.dtype)
     group = recipe.training.normalisation_batch or 1
     costs: dict[str, NetworkInfo] = {}
-    built = recipe.kind.build(recipe.networks, "meta")
+    built = build_networks(recipe, "meta")
     for name, run in _runs(recipe, built, group).items():
         cost: NetworkCost = network_cost(built[name], run, group, layout=layout)
         seconds = None

@@ -94,7 +94,9 @@ def subject(recipe: Recipe) -> dict[str, Any]:
     batch = {"batch": recipe.training.batch, "normalisation_batch": recipe.training.normalisation_batch}
     code = family_code(recipe.kind)  # shipped families have a version that a person raises
     more = ({"compiled": True} if recipe.training.compile else {}) | ({"code": code} if code is not None else {})
-    return values | {"optimizers": optimizers, "training": batch} | more
+    exact = {network: list(blocks) for network, blocks in recipe.fp32_blocks.items()}
+    kept = {"fp32_blocks": exact} if exact else {}
+    return values | {"optimizers": optimizers, "training": batch} | more | kept
 
 
 def _added_and_at_default(settings: BaseModel) -> Iterator[str]:

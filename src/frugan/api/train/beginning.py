@@ -1,7 +1,7 @@
 """How a training begins: networks, state, plan and shares on the device, from a checkpoint, other weights or afresh."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -191,7 +191,16 @@ def _create(
     run.folder.write_plan(in_force.as_json())
     for line in lines:
         run.choose(line)
+    if blocks := run.recipe.training.fp32_blocks:
+        run.choose(_fp32_line(blocks, loaded_by.precision.name))
     return state, loaded_by, planner
+
+
+def _fp32_line(blocks: Sequence[str], precision: str) -> str:
+    """What `training.fp32_blocks` does here."""
+    if precision == "fp32":
+        return "training.fp32_blocks changes nothing: everything computes in fp32"
+    return f"in fp32 while the rest computes in {precision}: {', '.join(blocks)} (training.fp32_blocks)"
 
 
 def _follow(run: TrainRun, decision: _Decision) -> _Start:

@@ -1,5 +1,6 @@
 """The same short training in two precisions, and how far they drift apart."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from frugan.api.data import Data
+from frugan.api.data import Data, open_sources
 from frugan.api.devices import choose_device
 from frugan.api.progress import COMPARED_STEPS, Progress, Say, quiet
+from frugan.api.train.block_errors import BlockError, block_errors
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import Event, read_events
@@ -51,6 +53,8 @@ class PrecisionComparison:
     drifts: tuple[Drift, ...]  # the largest last
     skipped: tuple[int, int]  # updates skipped as not finite, in each run
     advice: str | None  # what to look at; None: nothing drifted
+    block: BlockError | None  # whose output half precision changes most; None: the networks name no blocks
+    try_first: str | None  # the words that keep it in fp32
 
 
 def compare_precision(
@@ -101,13 +105,25 @@ def compare_precision(
         (_drift(key, curves[0][0][key], curves[1][0][key]) for key in curves[0][0] if key in curves[1][0]),
         key=lambda drift: drift.last,
     )
+    half = own if own != "fp32" else precision
+    exact = folders[1] if precision == "fp32" else folders[0]
+    sources = open_sources(loaded, data, quiet, progress)
+    errors = block_errors(_shortened(loaded, steps, ()), sources, RunFolder(exact), half, device)
+    worst = errors[0] if errors else None
     return PrecisionComparison(
         runs=folders,
         precisions=(own, precision),
         drifts=tuple(drifts),
         skipped=(curves[0][1], curves[1][1]),
-        advice=_advice(loaded, drifts, own if own != "fp32" else precision),
+        advice=_advice(loaded, drifts, half),
+        block=worst,
+        try_first=None if worst is None else _in_fp32(loaded, worst.block),
     )
+
+
+def _in_fp32(recipe: Recipe, block: str) -> str:
+    """The override that keeps one block more in fp32."""
+    return f"training.fp32_blocks={json.dumps([*recipe.training.fp32_blocks, block])}"
 
 
 def _own_precision(recipe: Recipe, other: str, device: torch.device) -> str:

@@ -346,7 +346,9 @@ class Discriminator(nn.Module):
         Returns:
             Outputs [B, 1], fp32; larger is more real.
         """
-        h = self.input_conv(pictures.to(next(self.blocks.parameters()).dtype))
+        first = next(self.input_conv.parameters(), None)
+        first = next(self.blocks.parameters()) if first is None else first
+        h = self.input_conv(pictures.to(first.dtype))
         for stage in self.blocks:
             for block in cast(nn.ModuleList, stage):
                 h = block(h, differentiable_twice) if isinstance(block, SelfAttention) else block(h)
