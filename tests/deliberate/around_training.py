@@ -7,7 +7,7 @@ FAULTS = (
     Fault(
         "what was freed still counts",
         "memory/tracker.py",
-        "self.live_bytes -= size_bytes",
+        "self.live_bytes -= self.trace.sizes_bytes[number]",
         "self.live_bytes -= 0",
         "memory/test_tracker.py",
     ),
@@ -554,8 +554,8 @@ FAULTS = (
     Fault(
         "an average keeps its first attributes",
         "ema_hook.py",
-        "setattr(self.networks[name]",
-        "getattr(self.networks[name]",
+        "setattr(self._averages[name]",
+        "getattr(self._averages[name]",
         "test_ema_hook.py",
     ),
 )
