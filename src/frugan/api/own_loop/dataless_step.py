@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from frugan.api.own_loop.step import Inputs, Loss, ModulePlan, micro_batches, moved_by, until_judged, without_trace
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.weights import pending_gradient
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
@@ -47,7 +48,7 @@ class Task:
 
     def copied(self, leaf: Tensor) -> bool:
         """Whether a tensor of the batch lies on the host of a card, so that parts of it are copied."""
-        return self.as_card and leaf.device.type in ("cpu", "meta")
+        return self.as_card and not accelerator_of(leaf.device).is_card
 
     def run(self, plan: ModulePlan) -> Taken:
         """Run a whole step by a plan, of which all micro-batches but two of the same size are reckoned with.
