@@ -322,6 +322,18 @@ def test_contract_is_consistent(family: Family) -> None:
     assert set(family.averaged()) <= set(built)
 
 
+@pytest.mark.parametrize("family", ALL, ids=lambda family: family.name)
+def test_grids_of_a_training_ask_for_every_class(family: Family) -> None:
+    """Each sheet then shows some of them, and the next ones others: of 1,000, ten at a time."""
+    config, _ = family.tiny()
+    if getattr(config, "classes", None) is None:
+        return
+    many = config.model_copy(update={"classes": 25})
+    for name, request in family.snapshots(many).items():
+        if request.interpolate is None:
+            assert request.classes == range(25), name
+
+
 @pytest.mark.parametrize(
     "family",
     [pytest.param(f, marks=pytest.mark.long if f.name == "biggan" else []) for f in (*ALL, GREY)],

@@ -1,6 +1,6 @@
 """Scores of real pictures, one part of them against the rest: what a perfect generator would have, and no less."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -85,8 +85,42 @@ def evaluate_real(
     wanted = USUAL_METRICS if options.metrics is None else options.metrics
     metrics = measurable(wanted, network, pictures.resolution, say, by_name=options.metrics is not None)
 
-    # Features of both parts, in a random order that the pictures decide.
-    count, first = len(pictures), min(len(pictures) // 2, options.samples)
+    first = min(len(pictures) // 2, options.samples)
+    scores, by_class, warnings, rows = _half_against_half(network, pictures, first, metrics, progress)
+    for line in warnings:
+        say(f"warning: {line}")
+    provenance = Provenance(
+        network=network.name,
+        network_digest=network.digest,
+        resizer=network.resizer,
+        samples=first,
+        data=described(data),
+        data_digest=pictures.digest,
+        real=len(pictures) - first,
+        rows=rows,
+        classes="all",
+        split=UNSEEN_BY_THE_DEMO if are_unseen_digits(data) and options.split == "all" else options.split,
+        seed=0,
+        ema=False,
+        truncation=1.0,
+        statistics=NONE,
+        precision=NONE,
+        weights=NONE if weights is None else str(weights.path),
+        step=0,
+        scored=REAL,
+    )
+    return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+
+def _half_against_half(
+    network: FeatureNetwork, pictures: PictureSet, first: int, metrics: Sequence[str], progress: Progress | None
+) -> tuple[dict[str, float], dict[str, float], list[str], int]:
+    """Score so many of the pictures, in a random order that they decide, as if they had been generated.
+
+    Returns:
+        Scores, those of classes, warnings, and the real pictures whose features metrics by rows were compared with.
+    """
+    count = len(pictures)
     order = random_order(f"real/{pictures.digest}", count)
     blank = features_of(network, pictures.resolution)
     dimensions = blank.pooled.shape[1]
@@ -108,38 +142,13 @@ def evaluate_real(
                     progress(before + done, count)
             parts.append((moments.finish(), store))
 
-        # The first part in the place of generated pictures.
         (own, rows), (others, other_rows) = parts
         scored = GatheredFeatures(own, inception, pictures.labels[order[: min(first, MOST_ROWS)]], 0, 0, 0)
         against = other_rows.rows() if keeps_rows else np.empty((0, dimensions), np.float32)
         reference = Reference(others, against, pictures.labels[order[first : first + len(against)]])
         warnings = list(too_few({"real": first}, dimensions))
         scores, by_class = measured(metrics, scored, rows, reference, pictures.class_names, warnings)
-
-    for line in warnings:
-        say(f"warning: {line}")
-    split = UNSEEN_BY_THE_DEMO if are_unseen_digits(data) and options.split == "all" else options.split
-    provenance = Provenance(
-        network=network.name,
-        network_digest=network.digest,
-        resizer=network.resizer,
-        samples=first,
-        data=described(data),
-        data_digest=pictures.digest,
-        real=count - first,
-        rows=len(against),
-        classes="all",
-        split=split,
-        seed=0,
-        ema=False,
-        truncation=1.0,
-        statistics=NONE,
-        precision=NONE,
-        weights=NONE if weights is None else str(weights.path),
-        step=0,
-        scored=REAL,
-    )
-    return Evaluation(scores, provenance, by_class, tuple(warnings))
+    return scores, by_class, warnings, len(against)
 
 
 def _features(network: FeatureNetwork, pictures: PictureSet, at: NDArray[np.int64]) -> Iterator[tuple[int, Features]]:

@@ -114,7 +114,7 @@ class R3GANNetworks(Settings):
 
 
 def propose_gamma(resolution: int, *, classes: bool) -> float:
-    """A first guess of the penalties' strength, 0.1 to 10 times of which may be right.
+    """A first guess of the penalties' strength; a third or three times as much may be right.
 
     Its authors chose it by hand for each of five sets, and say no rule: 2 and 150 for faces at 64 and 256 pixels; by
     class, 0.05 and 0.5 for two sets at 32 pixels and 1 at 64. Through the faces' two goes a power of the side, and by

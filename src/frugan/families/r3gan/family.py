@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece
+from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -18,8 +18,6 @@ from frugan.families.r3gan.networks import Discriminator, Generator, ResidualBlo
 from frugan.families.r3gan.phases import phases
 from frugan.nn.latents import arc, class_ends, line
 
-MOST_ROWS = 10
-"""Classes that are shown where none are asked for."""
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1, 2)
 """Of the channels and groups of a recipe: relatives for the planner."""
 
@@ -126,7 +124,8 @@ class R3GANFamily(Family):
             if known is None:
                 rows = [0] * (len(request.classes) if request.classes is not None else request.rows)
             else:
-                rows = list(request.classes) if request.classes is not None else list(range(min(known, MOST_ROWS)))
+                asked = request.classes
+                rows = list(asked if asked is not None else spread(range(known), request.rows))
             z = latents(len(rows), columns)  # [rows, columns, Z]
             y = shares(torch.tensor(rows))[:, None].expand(-1, columns, -1)  # [rows, columns, classes]
         else:
@@ -148,8 +147,8 @@ class R3GANFamily(Family):
         return grid.view(*z.shape[:2], *grid.shape[1:])
 
     def snapshots(self, networks: R3GANNetworks) -> Mapping[str, GridRequest]:
-        """Samples, ten classes of them where there are any, and interpolations."""
-        classes = None if networks.classes is None else range(min(networks.classes, MOST_ROWS))
+        """Samples and interpolations."""
+        classes = None if networks.classes is None else range(networks.classes)
         return {
             "samples": GridRequest(seed=1, classes=classes),
             "interpolation": GridRequest(seed=2, interpolate="latent" if networks.classes is None else "both"),
