@@ -32,8 +32,8 @@ FAULTS = (
     Fault(
         "host memory of offload is used again while it is needed",
         "engine/host_memory.py",
-        "        weakref.finalize(there, free.append, block)\n",
-        "        free.append(block)\n",
+        "        weakref.finalize(there, self._blocks.give_back, block)\n",
+        "        self._blocks.give_back(block)\n",
         BITS,
     ),
     # copies beside what a card computes

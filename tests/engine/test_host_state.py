@@ -14,7 +14,7 @@ from contract.rig import OPTIMIZERS, Rig, assert_same
 from frugan.engine import host_memory
 from frugan.engine.accelerator.base import Processor
 from frugan.engine.checkpoint import OPTIMIZERS_FILE, newest_whole, restore, save_checkpoint
-from frugan.engine.host_memory import HostCopies, host_like, host_likes, pinned_copy, zeros_for
+from frugan.engine.host_memory import Blocks, HostCopies, host_like, host_likes, pinned_copy, zeros_for
 from frugan.engine.optimizers import OptimizerSettings
 from limits import Limit
 
@@ -147,3 +147,17 @@ def test_memory_that_was_refused_once_is_not_asked_for_again(
         kept = [copies.send(torch.full((9,), float(i))) for i in range(4)]
     assert len(pinning.made) == 2
     assert [float(each.there[0]) for each in kept] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_blocks_are_used_again_also_by_what_is_smaller() -> None:
+    """Phases send tensors of their own sizes, and a smaller plan smaller ones: that pins nothing more."""
+    blocks = Blocks[str]()
+    taken = [blocks.take(size, lambda size=size: f"of {size}") for size in (16, 64, 32)]  # type: ignore[misc]
+    for block in taken:
+        blocks.give_back(block)
+    assert blocks.take(20, str) == (32, "of 32")
+    assert blocks.take(20, str) == (64, "of 64")
+    assert blocks.take(8, str) == (16, "of 16")
+    assert blocks.total_bytes == 112
+    assert blocks.take(8, str) == (8, "")
+    assert blocks.total_bytes == 120

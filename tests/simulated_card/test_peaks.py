@@ -42,8 +42,9 @@ SAVINGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def given_out(of: Training, stage: Stage, plan: Plan, memory: Any) -> tuple[int, int]:
-    """Most that the card gave out, and reserved, in as many steps as a plan looks at, each with its grids."""
+def given_out(of: Training, stage: Stage, plan: Plan, memory: Any) -> tuple[int, int, int]:
+    """Most that the card gave out, and reserved, in as many steps as a plan looks at, each with its grids; and what
+    was pinned on the host for offload."""
     built = dict(of.build("cpu"))
     for network in built.values():
         network.to(CARD)
@@ -63,7 +64,8 @@ def given_out(of: Training, stage: Stage, plan: Plan, memory: Any) -> tuple[int,
                 of.make_grids(state.shown, plan.micro_batch, pictures)
         state.step = 0  # phases that are due now and then are, in each
     memory.settle()
-    return memory.allocator.peak_taken_bytes, memory.allocator.peak_reserved_bytes
+    pinned_bytes = step.probe.host_copies()._blocks.total_bytes
+    return memory.allocator.peak_taken_bytes, memory.allocator.peak_reserved_bytes, pinned_bytes
 
 
 def cases() -> list[Any]:
@@ -87,8 +89,11 @@ def cases() -> list[Any]:
 def assert_predicted(of: Training, plan: Plan, cards: Cards) -> None:
     stage = of.stages[0]
     prediction = predict(of, plan, "card", stage)
-    taken_bytes, reserved_bytes = given_out(of, stage, plan, cards().memory[0])
+    taken_bytes, reserved_bytes, pinned_bytes = given_out(of, stage, plan, cards().memory[0])
     assert (prediction.live_bytes, prediction.unlimited_bytes) == (taken_bytes, reserved_bytes)
+    if not (plan.ema_on_host or plan.optimizer_on_host):
+        assert prediction.host_bytes == pinned_bytes
+    assert bool(pinned_bytes) == plan.offload
 
 
 @pytest.mark.parametrize(("family", "saving", "on_host"), cases())
@@ -211,5 +216,5 @@ def test_a_shipped_recipes_peak_is_the_predicted_one_to_the_byte(
     plan = plan_of(of, of.group if saver in IN_MICRO_BATCHES else of.batch, BF16, **SAVERS[saver])
     plan = replace(plan, **AWAY.get(saver, {}))
     for stage in of.distinct_stages:
-        taken_bytes, _ = given_out(of, stage, plan, cards().memory[0])
+        taken_bytes, *_ = given_out(of, stage, plan, cards().memory[0])
         assert predict(of, plan, "card", stage).live_bytes == taken_bytes

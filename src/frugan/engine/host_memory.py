@@ -4,11 +4,12 @@ import ctypes
 import platform
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -203,6 +204,32 @@ SMALLEST_BYTES = MIB
 ON_THE_HOST = "what recomputed blocks are given"
 
 
+Memory = TypeVar("Memory")
+
+
+@dataclass
+class Blocks(Generic[Memory]):
+    """Blocks of host memory that are used again and again, each time the smallest that is large enough."""
+
+    total_bytes: int = 0  # of all that were ever made
+    _free: list[tuple[int, Memory]] = field(default_factory=list)  # with their sizes, smallest first
+    _returned: list[tuple[int, Memory]] = field(default_factory=list)  # since a block was taken, in any order
+
+    def take(self, size_bytes: int, make: Callable[[], Memory]) -> tuple[int, Memory]:
+        """Return a block with its size, a new one where none is free."""
+        while self._returned:
+            insort(self._free, self._returned.pop(), key=lambda block: block[0])
+        at = bisect_left(self._free, size_bytes, key=lambda block: block[0])
+        if at < len(self._free):
+            return self._free.pop(at)
+        self.total_bytes += size_bytes
+        return size_bytes, make()
+
+    def give_back(self, block: tuple[int, Memory]) -> None:
+        """Let a block be used again; whatever thread frees memory may call it, in the midst of `take` too."""
+        self._returned.append(block)
+
+
 @dataclass(eq=False)
 class Away:
     """A tensor that was sent to host memory."""
@@ -295,18 +322,16 @@ class HostCopies:
     _asked: _Given | None = None  # what backward asked for last
 
     @cached_property
-    def _free(self) -> dict[int, list[Tensor]]:
-        """Blocks of host memory that nothing is kept in, by their sizes."""
-        return {}
+    def _blocks(self) -> Blocks[Tensor]:
+        return Blocks()
 
     def _borrowed(self, tensor: Tensor) -> Tensor:
         """Host memory in a tensor's layout, which comes back when nobody holds it any more."""
         size_bytes = rounded_bytes(tensor.nbytes)
-        free = self._free.setdefault(size_bytes, [])
         like = torch.empty(size_bytes, dtype=torch.uint8, device="meta")
-        block = free.pop() if free else self._pinned(like, tensor.device)
-        there = block[: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
-        weakref.finalize(there, free.append, block)
+        block = self._blocks.take(size_bytes, lambda: self._pinned(like, tensor.device))
+        there = block[1][: tensor.nbytes].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+        weakref.finalize(there, self._blocks.give_back, block)
         return there
 
     def _pinned(self, like: Tensor, device: torch.device) -> Tensor:

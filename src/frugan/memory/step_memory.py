@@ -6,14 +6,14 @@ On tensors without data nothing is computed and no memory taken: that predicts. 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine.host_memory import Away, HostCopies, pinned_bytes, rounded_bytes
+from frugan.engine.host_memory import Away, Blocks, HostCopies, pinned_bytes, rounded_bytes
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -154,7 +154,7 @@ def measure_step(
         trace=trace,
         begins=begins,
         work=sum(probe.found, host_work),
-        host_bytes=host_bytes + probe.sent.peak_bytes if as_card else 0,
+        host_bytes=host_bytes + probe.sent.blocks.total_bytes if as_card else 0,
     )
 
 
@@ -164,20 +164,14 @@ def _peak_of(trace: Trace, phase: str) -> Peak:
 
 @dataclass
 class _Sent:
-    """Host memory that copies take."""
+    """Host memory that copies take, in blocks as a card's copies have them."""
 
-    live_bytes: int = 0  # now
-    peak_bytes: int = 0  # most so far
+    blocks: Blocks[None] = field(default_factory=Blocks)
 
     def watch(self, copy: Tensor) -> None:
-        """Count a copy until it is freed."""
-        size_bytes = rounded_bytes(copy.nbytes)
-        self.live_bytes += size_bytes
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-        weakref.finalize(copy.untyped_storage(), self._free, size_bytes).atexit = False
-
-    def _free(self, size_bytes: int) -> None:
-        self.live_bytes -= size_bytes
+        """Give a copy a block until it is freed."""
+        block = self.blocks.take(rounded_bytes(copy.nbytes), lambda: None)
+        weakref.finalize(copy.untyped_storage(), self.blocks.give_back, block).atexit = False
 
 
 class _MemoryProbe(Probe):
