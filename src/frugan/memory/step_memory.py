@@ -171,7 +171,7 @@ class _Sent:
     def watch(self, copy: Tensor) -> None:
         """Give a copy a block until it is freed."""
         block = self.blocks.take(rounded_bytes(copy.nbytes), lambda: None)
-        weakref.finalize(copy.untyped_storage(), self.blocks.give_back, block).atexit = False
+        weakref.finalize(copy, self.blocks.give_back, block).atexit = False
 
 
 class _MemoryProbe(Probe):
