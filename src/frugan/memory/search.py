@@ -299,8 +299,8 @@ class Estimates:
                     raise
                 if "keep-products" in self.space.wishes.use:
                     raise BadInput(
-                        "memory saving keep-products: these networks write into results that it keeps; ask for "
-                        "recompute, or for none"
+                        "memory saving keep-products: torch refuses it here, because these networks write into results "
+                        "that it keeps, or a penalty needs a block's second derivative; ask for recompute, or for none"
                     ) from error
         return predictions
 
