@@ -76,8 +76,8 @@ def given_out(of: Training, stage: Stage, plan: Plan, memory: Any) -> Given:
         state.step = 0  # phases that are due now and then are, in each
     memory.settle()
     allocator = memory.allocator
-    averaged = state.ema.networks.values()
-    kept = [module.kernels for network in averaged for module in network.modules() if hasattr(module, "kernels")]
+    averaged: list[Any] = list(state.ema.networks.values())
+    kept = [module.kernels for network in averaged for module in network.modules() if "kernels" in vars(module)]
     return Given(
         memory.peak_live_bytes,
         sum(rounded(kernel.nbytes) for kernels in kept for kernel in kernels._kernels.values()),
