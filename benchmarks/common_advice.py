@@ -1,6 +1,6 @@
 """Advice that circulates about training large generators on small cards, each piece measured where no card is needed.
 
-    python benchmarks/common_advice.py          # 2 to 5 minutes; writes results/common-advice.json, prints the tables
+    python benchmarks/common_advice.py          # 5 minutes; writes results/common-advice.json, prints the tables
 
 What is printed stands in docs/common-advice.md. Memory and arithmetic are predicted by running the training step on
 tensors without data, as `frugan plan` does; the rest is computed.
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import ZipFile
 
@@ -19,12 +20,17 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from frugan.api.networks import Weights, networks_from
 from frugan.api.setup import training_of
+from frugan.api.train.run import TrainingOptions
+from frugan.api.train.training import train
+from frugan.data.digits import digits_set, split_digits
 from frugan.data.faces.drawn_faces import SIDE_PIXELS
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.memory.cards import PUBLISHED
 from frugan.memory.prediction import predict
+from frugan.nn.spectral_norm import SpectralNorm, power_iteration
 from frugan.objectives import blur, gaussian_blur
 from frugan.recipe.loading import load_recipe
 from frugan.wording import GIB
@@ -34,6 +40,9 @@ RECORD = Path(__file__).parent / "results" / "common-advice.json"
 C2 = 0.03**2
 WINDOWS = (5, 11, 23, 47)
 FACES = 16
+RATE = 0.00006666666
+"""The learning rate that the question was about."""
+TRAINED_STEPS = 300
 RECIPES = {"biggan-imagenet-128": 32, "saehd-df-ud-512": 4}
 """Recipe -> micro-batch that it is run with."""
 NO_KEPT_PRODUCTS = ("saehd-df-ud-512",)
@@ -50,6 +59,9 @@ def main() -> None:
         "released": gradients_released_by_default(),
         "accumulation": accumulated_batch_norm(),
         "units": half_over_full(),
+        "rate": rate_in_half(),
+        "file": file_and_memory(),
+        "power_iterations": power_iterations(),
     }
     RECORD.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     print(json.dumps(results, indent=1))
@@ -181,6 +193,79 @@ def accumulated_batch_norm() -> dict[str, float]:
 def half_over_full() -> dict[str, float]:
     """Published peak of half-precision products over that of fp32 ones, by card."""
     return {name: round(card.half / card.fp32, 1) for name, card in PUBLISHED.items()}
+
+
+def rate_in_half() -> dict[str, dict[str, float]]:
+    """A learning rate of 1/15,000 in half precision, and the smallest weight that adding it leaves as it was."""
+
+    def of(dtype: torch.dtype) -> dict[str, float]:
+        stored = torch.tensor(RATE, dtype=dtype)
+        weights = torch.tensor([2.0**-power for power in range(20)], dtype=dtype)
+        lost = weights[weights + stored == weights]
+        return {
+            "stored": float(stored),
+            "relative_error": abs(float(stored) - RATE) / RATE,
+            "lost_from": float(lost.min()),
+        }
+
+    return {"fp16": of(torch.float16), "bf16": of(torch.bfloat16)}
+
+
+def file_and_memory() -> list[dict[str, Any]]:
+    """What a recipe's networks take in a file in fp32, and in a step in half precision, in multiples of the file."""
+    rows = []
+    for name, micro_batch in RECIPES.items():
+        training = training_of(load_recipe(name))
+        networks = training.build("meta")
+        file_bytes = sum(each.nbytes for network in networks.values() for each in network.state_dict().values())
+        held = predict(training, Plan(micro_batch, HALF), "card", training.stages[0]).categories
+        kept = ("parameters", "working weights", "gradients", "optimizer", "averages")
+        rows.append(
+            {
+                "recipe": name,
+                "file_gib": file_bytes / GIB,
+                **{category: held.get(category, 0) / file_bytes for category in kept},
+            }
+        )
+    return rows
+
+
+def power_iterations() -> list[dict[str, Any]]:
+    """How far the largest singular value is off that spectral norm divides by, in a short training on digits.
+
+    By one iteration a step from where the last step ended, which is what training does, by eight from there, and by one
+    and eight from random vectors, as in the first step.
+    """
+    rows = []
+    with TemporaryDirectory() as folder:
+        words = [f"training.duration={TRAINED_STEPS} steps"]
+        digits, _ = split_digits(0)
+        data = {"images": digits_set(32, digits)}
+        run = Path(folder) / "run"
+        train("biggan-digits-32", data, run, overrides=words, options=TrainingOptions(device="cpu"))
+        networks = networks_from(Weights.open(run).trained)
+    random = torch.Generator().manual_seed(0)
+    layers = [each for network in networks.values() for each in network.modules() if isinstance(each, SpectralNorm)]
+    for begins in ("from the last step", "from random vectors"):
+        for iterations in (1, 8):
+            errors = []
+            for layer in layers:
+                matrix = layer.weight.detach().flatten(1)
+                left = [layer.u0 if begins == "from the last step" else torch.randn(layer.u0.shape, generator=random)]
+                for _ in range(iterations):
+                    left, right = power_iteration(matrix, left, layer.eps)
+                largest = torch.linalg.svdvals(matrix)[0]
+                errors.append(float(1 - (right[0] @ matrix.T @ left[0].T).reshape(()) / largest))
+            rows.append(
+                {
+                    "begins": begins,
+                    "iterations": iterations,
+                    "layers": len(layers),
+                    "mean_error": fmean(errors),
+                    "largest_error": max(errors),
+                }
+            )
+    return rows
 
 
 if __name__ == "__main__":
