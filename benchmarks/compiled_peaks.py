@@ -34,7 +34,7 @@ from machine import describe_machine
 from set_up import set_up
 
 CASES: dict[str, tuple[str, int, tuple[str, ...]]] = {
-    "biggan-digits-32": ("biggan-digits-32", 32, ()),
+    "biggan-digits-32": ("biggan-digits-32", 24, ()),
     "stylegan2-digits-32": ("stylegan2-digits-32", 8, ()),
     "saehd-demo-64": ("saehd-demo-64", 4, ()),
     "biggan-imagenet-128, 16 channels": (
