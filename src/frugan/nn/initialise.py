@@ -45,6 +45,23 @@ def initialise(network: nn.Module, how: Initialisation, generator: torch.Generat
                 nn.init.normal_(buffer, generator=generator)
 
 
+@torch.no_grad()
+def initialise_layers(built: Mapping[str, nn.Module], seed: Callable[[str], int]) -> None:
+    """Let layers that know how they begin, by a method `initialise`, do so in module order.
+
+    Args:
+        built: networks by name, each drawn from a random stream of its own, on any device but meta.
+        seed: of the stream of a name.
+    """
+    for name, network in built.items():
+        device = next(network.parameters()).device
+        generator = torch.Generator(device).manual_seed(seed(name))
+        for module in network.modules():
+            start: Callable[[torch.Generator], None] | None = getattr(module, "initialise", None)
+            if start is not None:
+                start(generator)
+
+
 # Embeddings that cost nothing where there is no data.
 
 

@@ -16,6 +16,7 @@ from frugan.errors import BadInput
 from frugan.families.r3gan.config import RESOLUTIONS, R3GANNetworks, R3GANObjective, propose_gamma
 from frugan.families.r3gan.networks import Discriminator, Generator, ResidualBlock
 from frugan.families.r3gan.phases import phases
+from frugan.nn.initialise import initialise_layers
 from frugan.nn.latents import arc, class_ends, line
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1, 2)
@@ -44,16 +45,9 @@ class R3GANFamily(Family):
         with torch.device(device):
             return {"G": Generator(networks), "D": Discriminator(networks)}
 
-    @torch.no_grad()
     def initialise(self, networks: R3GANNetworks, built: Networks, seed: Callable[[str], int]) -> None:
         """Each network from a random stream of its own, layer by layer."""
-        for name, network in built.items():
-            device = next(network.parameters()).device
-            generator = torch.Generator(device).manual_seed(seed(name))
-            for module in network.modules():
-                start: Callable[[torch.Generator], None] | None = getattr(module, "initialise", None)
-                if start is not None:
-                    start(generator)
+        initialise_layers(built, seed)
 
     def phases(self, networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, ...]:
         """D, its penalties where they have a phase of their own, and G."""

@@ -18,6 +18,7 @@ from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks, Sty
 from frugan.families.stylegan2.grids import sample
 from frugan.families.stylegan2.networks import Discriminator, Generator
 from frugan.families.stylegan2.phases import phases
+from frugan.nn.initialise import initialise_layers
 
 # The release's configuration "auto": what suits a resolution on one card.
 #
@@ -63,16 +64,9 @@ class StyleGAN2Family(Family):
         with torch.device(device):
             return {"G": Generator(networks), "D": Discriminator(networks)}
 
-    @torch.no_grad()
     def initialise(self, networks: StyleGAN2Networks, built: Networks, seed: Callable[[str], int]) -> None:
         """Each network from a random stream of its own, layer by layer."""
-        for name, network in built.items():
-            device = next(network.parameters()).device
-            generator = torch.Generator(device).manual_seed(seed(name))
-            for module in network.modules():
-                start: Callable[[torch.Generator], None] | None = getattr(module, "initialise", None)
-                if start is not None:
-                    start(generator)
+        initialise_layers(built, seed)
 
     def phases(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
         """G, its path lengths, D, and its gradient penalty."""
