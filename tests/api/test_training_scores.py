@@ -20,6 +20,7 @@ from frugan.api.train.training import train
 from frugan.engine import loop as training_loop
 from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.events import read_events
+from frugan.engine.progress import EvaluationSettings
 from frugan.errors import BadInput
 
 
@@ -136,7 +137,8 @@ class RanksThatLack:
 def test_one_rank_without_the_weights_is_enough(tmp_path: Path) -> None:
     """All ranks draw their part of the pictures, and come to the same decision: else they would wait for each other."""
     run = SimpleNamespace(ranks=RanksThatLack())
-    assert training_scores.lacking(cast(Any, run), "digits") == "rank 1 on b: they are not there"
+    settings = EvaluationSettings(network="digits")
+    assert training_scores.lacking(cast(Any, run), settings) == "rank 1 on b: they are not there"
 
 
 @pytest.mark.long

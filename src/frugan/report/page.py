@@ -28,6 +28,9 @@ SCORES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "recall": ("precision and recall", "higher is better", "recall"),
         "f_score": ("precision and recall", "higher is better", "F score"),
         "cmmd": ("CMMD", "lower is better", "CMMD"),
+        "two_sample": ("two-sample", "lower is better, 0.5 at best", "generated against real"),
+        "two_sample_real": ("two-sample", "lower is better, 0.5 at best", "real against real"),
+        "two_sample_half_width": ("two-sample, half of its 95 % interval", "", "half width"),
     }
 )
 """Score -> what its chart is called, which way is better, and name of its curve."""
