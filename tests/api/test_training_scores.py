@@ -37,8 +37,9 @@ def test_scores_while_training_take_the_standing_statistics_of_the_recipe(tmp_pa
 def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, averages, optimizers: bit for bit; and the best checkpoint is kept besides the newest."""
     monkeypatch.setattr(training_scores, "low_recall", low)
-    pictures = write_pictures(tmp_path / "pictures")
-    for name, text in (("plain", RECIPE), ("scored", RECIPE + EVALUATED)):
+    pictures = write_pictures(tmp_path / "pictures", each=60)
+    judged = EVALUATED.replace('"is"]', '"is", "two-sample"]').replace("samples = 20", "samples = 60")
+    for name, text in (("plain", RECIPE), ("scored", RECIPE + judged)):
         train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=quiet)
     newest = "checkpoints/step-000000004"
     for file in ("networks", "ema", "optimizers"):
@@ -49,6 +50,7 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     assert [e["line"] for e in events if e["event"] == "warning"] == ["words at 1"]  # twice seen, once said
     scores = {e["step"]: e["scores"]["fid"] for e in events if e["event"] == "metrics"}
     assert list(scores) == [2, 4]
+    assert all("two_sample_real" in e["scores"] for e in events if e["event"] == "metrics")
     kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
     assert kept == [f"step-{min(scores, key=scores.__getitem__):09d}"]
     assert next(e["provenance"]["split"] for e in events if e["event"] == "metrics") == "trained on"
