@@ -52,6 +52,8 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
     assert of.measured_by == f"two-sample: {of.judge}"
     assert not [line for line in said if "features" in line or "warning" in line]
     assert evaluate(scored / "run", pictures, OPTIONS, say=quiet) == found
+    all_there_are = evaluate(scored / "run", pictures, replace(OPTIONS, samples=50_000), say=quiet).provenance
+    assert (all_there_are.samples, all_there_are.judge[:11]) == (74, "74 pictures")
     real = evaluate_real(pictures, OPTIONS, say=quiet)
     assert real.scores["two_sample"] == found.scores["two_sample_real"]
     assert real.provenance.judge == of.judge

@@ -69,7 +69,8 @@ def test_a_score_of_pictures_has_a_chart_of_its_own_without_a_network_in_its_nam
     charts = Charts()
     scores = {"two_sample": 0.7, "two_sample_half_width": 0.04, "two_sample_real": 0.5}
     list(charts.read([{"event": "metrics", "step": 2, "scores": scores, "provenance": {"network": "digits"}}]))
-    curves = charts.finish()["Score: two-sample, lower is better, 0.5 at best"]
+    ((title, curves),) = charts.finish().items()
+    assert title == "Score: two-sample, lower is better, 0.5 at best"
     assert {name: curve.values for name, curve in curves.items()} == {
         "generated against real": [0.7],
         "real against real": [0.5],

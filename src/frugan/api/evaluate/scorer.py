@@ -246,7 +246,7 @@ class Scorer:
             network=self.network.name,
             network_digest=self.network.digest,
             resizer=self.network.resizer,
-            samples=self.options.samples,
+            samples=len(drawn.labels),
             data=self.where,
             data_digest=NONE if self.pictures is None else self.pictures.digest,
             real=0 if self.pictures is None else len(self.pictures),
