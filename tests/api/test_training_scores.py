@@ -22,6 +22,7 @@ from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.events import read_events
 from frugan.engine.progress import EvaluationSettings
 from frugan.errors import BadInput
+from frugan.metrics.two_sample import Judge
 
 
 @pytest.mark.long
@@ -38,6 +39,7 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     """Weights, averages, optimizers: bit for bit; and the best checkpoint is kept besides the newest."""
     monkeypatch.setattr(training_scores, "low_recall", low)
     pictures = write_pictures(tmp_path / "pictures", each=60)
+    monkeypatch.setattr(training_scores, "JUDGE_WHILE_TRAINING", Judge(networks=1, steps=8, batch=16))
     judged = EVALUATED.replace('"is"]', '"is", "two-sample"]').replace("samples = 20", "samples = 60")
     for name, text in (("plain", RECIPE), ("scored", RECIPE + judged)):
         train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=quiet)
