@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frugan.errors import BadInput
@@ -115,13 +115,33 @@ PUBLISHED_NETWORK = "inception-2015-12-05"
 """The feature network of published scores: those alone are called FID and the like without more words."""
 
 
+def by_pictures(name: str) -> bool:
+    """Whether no feature network has a part in a score."""
+    return name.startswith(("two_sample", "two-sample"))
+
+
 def score_name(name: str, network: object) -> str:
     """What a score is called: by any other feature network than the published one, that one's name goes with it.
 
     Args:
         network: name of the feature network; None: an older version did not keep it.
     """
-    return name if network in (PUBLISHED_NETWORK, None) else f"{name} ({network})"
+    alone = network in (PUBLISHED_NETWORK, None) or by_pictures(name)
+    return name if alone else f"{name} ({network})"
+
+
+def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
+    """What scores of two-sample say; None: it was not measured."""
+    share, half_width, real = (scores.get(name) for name in ("two_sample", "two_sample_half_width", "two_sample_real"))
+    if not isinstance(share, float) or not isinstance(half_width, float):
+        return None
+    beside, what = ("", "two halves of the real pictures apart")
+    if isinstance(real, float):
+        beside, what = f" (real against real {real:.2f})", "generated from real"
+    return (
+        f"two-sample {share:.2f} ± {half_width:.2f}{beside}: a small network tells {what} {100 * share:.0f} times in "
+        "100; 50 is guessing"
+    )
 
 
 def shown_value(value: Any) -> str:

@@ -32,6 +32,8 @@ def test_numbers_of_events() -> None:
         "images_per_second": 3.0,
     }
     assert scalars(SCORES) == {"scores/fid": 4.0}
+    judged = {"event": "metrics", "scores": {"fid": 4.0, "two_sample": 0.7}, "provenance": {"network": "digits"}}
+    assert scalars(judged) == {"scores/fid (digits)": 4.0, "scores/two_sample": 0.7}
     variety = {"event": "variety", "step": 7, "mean": {"a": 0.5, "b": 0.7}, "nearest": {"a": 0.25, "b": 0.75}}
     assert scalars(variety) == {"variety/mean": 0.6, "variety/nearest": 0.5}
     assert scalars({"event": "choice"}) == {}

@@ -20,7 +20,9 @@ from frugan.api.train.training import train
 from frugan.engine import loop as training_loop
 from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.events import read_events
+from frugan.engine.progress import EvaluationSettings
 from frugan.errors import BadInput
+from frugan.metrics.two_sample import Judge
 
 
 @pytest.mark.long
@@ -36,8 +38,10 @@ def test_scores_while_training_take_the_standing_statistics_of_the_recipe(tmp_pa
 def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, averages, optimizers: bit for bit; and the best checkpoint is kept besides the newest."""
     monkeypatch.setattr(training_scores, "low_recall", low)
-    pictures = write_pictures(tmp_path / "pictures")
-    for name, text in (("plain", RECIPE), ("scored", RECIPE + EVALUATED)):
+    pictures = write_pictures(tmp_path / "pictures", each=60)
+    monkeypatch.setattr(training_scores, "JUDGE_WHILE_TRAINING", Judge(networks=1, steps=8, batch=16))
+    judged = EVALUATED.replace('"is"]', '"is", "two-sample"]').replace("samples = 20", "samples = 60")
+    for name, text in (("plain", RECIPE), ("scored", RECIPE + judged)):
         train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=quiet)
     newest = "checkpoints/step-000000004"
     for file in ("networks", "ema", "optimizers"):
@@ -48,6 +52,7 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     assert [e["line"] for e in events if e["event"] == "warning"] == ["words at 1"]  # twice seen, once said
     scores = {e["step"]: e["scores"]["fid"] for e in events if e["event"] == "metrics"}
     assert list(scores) == [2, 4]
+    assert all("two_sample_real" in e["scores"] for e in events if e["event"] == "metrics")
     kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
     assert kept == [f"step-{min(scores, key=scores.__getitem__):09d}"]
     assert next(e["provenance"]["split"] for e in events if e["event"] == "metrics") == "trained on"
@@ -136,7 +141,8 @@ class RanksThatLack:
 def test_one_rank_without_the_weights_is_enough(tmp_path: Path) -> None:
     """All ranks draw their part of the pictures, and come to the same decision: else they would wait for each other."""
     run = SimpleNamespace(ranks=RanksThatLack())
-    assert training_scores.lacking(cast(Any, run), "digits") == "rank 1 on b: they are not there"
+    settings = EvaluationSettings(network="digits")
+    assert training_scores.lacking(cast(Any, run), settings) == "rank 1 on b: they are not there"
 
 
 @pytest.mark.long

@@ -16,10 +16,12 @@ from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.errors import BadInput, TrainingFailed
+from frugan.metrics.two_sample import Judge
 
-METRICS = ("fid", "is", "kid", "pr", "intra-fid")
+METRICS = ("fid", "is", "kid", "pr", "intra-fid", "two-sample")
 TRUNCATIONS = (0.5, 1.0)
-OPTIONS = EvaluationOptions(METRICS, samples=300, network="distributed.score_work:colours", device="cpu")
+JUDGE = Judge(networks=2, steps=12, batch=16)
+OPTIONS = EvaluationOptions(METRICS, 300, "distributed.score_work:colours", device="cpu", judge=JUDGE)
 """Five blocks of pictures: two for the first of two ranks, three for the second."""
 
 

@@ -27,7 +27,7 @@ def steps(best: BestCheckpoints) -> list[int]:
 def test_the_best_are_kept(
     tmp_path_factory: pytest.TempPathFactory, values: list[float], count: int, lower: bool
 ) -> None:
-    best = BestCheckpoints(tmp_path_factory.mktemp("best"), "fid" if lower else "is_mean", count)
+    best = BestCheckpoints(tmp_path_factory.mktemp("best"), "two_sample" if lower else "is_mean", count)
     for number, value in enumerate(values, 1):
         offer(best, number, value)
     ranked = sorted(range(1, len(values) + 1), key=lambda n: values[n - 1], reverse=not lower)

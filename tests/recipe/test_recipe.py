@@ -405,11 +405,15 @@ def test_a_releases_recipe_is_scored_at_its_snapshots(name: str) -> None:
     assert (found.network, found.noise, found.best_by) == ("inception", "random", "fid")
 
 
-def test_recipes_of_our_own_take_no_scores() -> None:
+def test_recipes_of_our_own_are_scored_without_weights() -> None:
     recipes = [load_recipe(name) for name in built_in()]
-    own = [recipe for recipe in recipes if recipe.about.source == "frugan's own"]
-    assert own
-    assert all(recipe.evaluation.every is None for recipe in own)
+    own = [recipe for recipe in recipes if recipe.about.source == "frugan's own" and not recipe.shows_given]
+    scored = [recipe.evaluation for recipe in own if recipe.evaluation.every is not None]
+    assert len(scored) >= 8
+    assert {(each.metrics, each.best_by, each.keep_best) for each in scored} == {(("two-sample",), "two_sample", 1)}
+    assert {name for name in built_in() if "small" in name} <= {
+        name for name in built_in() if load_recipe(name).evaluation.metrics == ("two-sample",)
+    }
 
 
 def test_noise_of_scores_is_of_networks_with_styles() -> None:

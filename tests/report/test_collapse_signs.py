@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from frugan.report.signs import JUMP_REPORTS, SATURATION_STEPS, CollapseSigns
+import pytest
+
+from frugan.report.signs import JUMP_REPORTS, SATURATION_STEPS, SCORES_IN_A_ROW, CollapseSigns
 
 
 def step(real: float | str, fake: float = 0.0, **values: float) -> dict[str, Any]:
@@ -23,6 +25,57 @@ def test_a_saturated_discriminator_is_told_once_until_it_recovers() -> None:
     assert "D: its losses on real and fake add up to 0.0" in told[0]
     assert lines(signs, *[step(1.0)] * SATURATION_STEPS) == []
     assert len(lines(signs, *[step(0.01)] * (2 * SATURATION_STEPS))) == 1
+
+
+def paired(loss: float) -> dict[str, Any]:
+    return {"event": "step", "step": 1, "phases": {"D": {"terms": {"relativistic": loss}}}}
+
+
+def judged(share: float) -> dict[str, Any]:
+    return {"event": "metrics", "step": 1, "scores": {"two_sample": share}}
+
+
+def started(loss: str) -> dict[str, Any]:
+    return {"event": "start", "step": 0, "recipe": {"objective": {"loss": loss}}}
+
+
+@pytest.mark.parametrize(
+    ("loss", "guessing"),
+    [
+        ("relativistic", paired(0.693)),
+        ("hinge", step(1.0, 1.0)),
+        ("hinge", step(0.1, 1.9)),
+        ("non-saturating", step(0.693, 0.694)),
+    ],
+)
+def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: str, guessing: dict[str, Any]) -> None:
+    signs = CollapseSigns()
+    window = [guessing] * SATURATION_STEPS
+    assert lines(signs, started(loss), *window[1:], judged(1.0)) == []  # too few steps to say
+    (told,) = lines(signs, *window, judged(0.97), *window, judged(0.99))
+    assert told.startswith("D has given up: its loss has stood at ")
+    assert "tells real from generated 97 times in 100" in told
+    assert lines(signs, judged(0.7)) == []  # nor can a fresh network
+    assert len(lines(signs, judged(0.95))) == 1
+
+
+def test_losses_about_the_equilibrium_and_those_of_another_game_are_left_in_peace() -> None:
+    swinging = [paired(0.5), paired(0.886)] * SATURATION_STEPS
+    assert lines(CollapseSigns(), started("relativistic"), *swinging, judged(1.0)) == []
+    assert lines(CollapseSigns(), started("hinge"), *[step(0.693, 0.693)] * SATURATION_STEPS, judged(1.0)) == []
+    assert lines(CollapseSigns(), started("relativistic"), *[paired(0.693)] * SATURATION_STEPS, judged(0.85)) == []
+
+
+def test_a_generator_that_everyone_sees_through_is_told_once() -> None:
+    signs, window = CollapseSigns(), [paired(0.01)] * SATURATION_STEPS
+    assert lines(signs, started("relativistic"), *window, *[judged(1.0)] * (SCORES_IN_A_ROW - 1)) == []
+    (told,) = lines(signs, *[judged(0.995)] * 3)
+    assert told.startswith("the generator has given up: in the last 3 scores")
+    assert lines(CollapseSigns(), *window, judged(1.0), judged(0.98), judged(1.0)) == []
+    assert lines(CollapseSigns(), *[paired(0.2)] * SATURATION_STEPS, *[judged(1.0)] * 5) == []
+    signs = CollapseSigns()  # what was said of the losses alone is not said again
+    (told,) = lines(signs, started("hinge"), *[step(0.01)] * SATURATION_STEPS, *[judged(1.0)] * 5)
+    assert "add up to 0.010" in told
 
 
 def test_losses_that_are_not_finite_or_of_other_names_say_nothing() -> None:

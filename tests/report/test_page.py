@@ -65,6 +65,18 @@ def test_events_become_charts() -> None:
     assert not {"Loss scale", "Skipped updates in all"} & shown.keys()  # nothing happened there
 
 
+def test_a_score_of_pictures_has_a_chart_of_its_own_without_a_network_in_its_name() -> None:
+    charts = Charts()
+    scores = {"two_sample": 0.7, "two_sample_half_width": 0.04, "two_sample_real": 0.5}
+    list(charts.read([{"event": "metrics", "step": 2, "scores": scores, "provenance": {"network": "digits"}}]))
+    ((title, curves),) = charts.finish().items()
+    assert title == "Score: two-sample, lower is better, 0.5 at best"
+    assert {name: curve.values for name, curve in curves.items()} == {
+        "generated against real": [0.7],
+        "real against real": [0.5],
+    }
+
+
 def test_the_time_that_was_waited_for_data_stands_beside_the_steps() -> None:
     charts = Charts()
     list(

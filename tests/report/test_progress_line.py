@@ -174,3 +174,16 @@ def test_nothing_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"a": 1}
     assert captured.err.startswith("step 1,200 |")
+
+
+def test_scores_of_pictures_are_told_in_words_beside_those_of_a_network() -> None:
+    out = io.StringIO()
+    scores = {"fid": 3.0, "two_sample": 0.712, "two_sample_half_width": 0.02, "two_sample_real": 0.49}
+    with LiveLine(console=Console(file=out, width=200)) as line:
+        line.show({"event": "metrics", "step": 5, "scores": scores, "provenance": {"network": "digits"}})
+        line.show({"event": "metrics", "step": 6, "scores": {"two_sample": 0.7}, "provenance": {"network": "none"}})
+    words = "two-sample 0.71 ± 0.02 (real against real 0.49): a small network tells generated from real 71 times in 100"
+    assert out.getvalue().splitlines() == [
+        f"step 5: fid 3.000 (digits); {words}; 50 is guessing",
+        "step 6: two_sample 0.700",
+    ]

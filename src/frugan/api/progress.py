@@ -13,7 +13,7 @@ def quiet(_: object) -> None:
     """Say or show nothing."""
 
 
-METRICS = ("fid", "is", "kid", "pr", "intra-fid", "cmmd")
+METRICS = ("fid", "is", "kid", "pr", "intra-fid", "cmmd", "two-sample")
 USUAL_METRICS = ("fid", "is", "kid", "pr")
 STANDING_BATCHES = 16
 """Batches from which standing statistics are gathered, as in the BigGAN release."""

@@ -422,7 +422,7 @@ def _with_doubt(run: RunView, first: RunView) -> RunView:
     """Warn where the scores of a run cannot be compared with those of the first one."""
     title = "What the scores were measured with"
     one, other = dict(first.facts.get(title, {})), dict(run.facts.get(title, {}))
-    older = {"reference_digest": NONE}  # since older versions
+    older = {"reference_digest": NONE, "judge": NONE}  # since older versions
     pairs = [(name, (older | one).get(name, "?"), (older | other).get(name, "?")) for name in SAME]
     apart = [f"{name} {mine} and {theirs}" for name, mine, theirs in pairs if mine != theirs]
     if not one or not other or not apart:

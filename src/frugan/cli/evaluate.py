@@ -27,7 +27,7 @@ from frugan.cli.options import (
 )
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
-from frugan.wording import score_name
+from frugan.wording import by_pictures, score_name, two_sample_in_words
 
 if TYPE_CHECKING:
     from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions
@@ -208,7 +208,7 @@ WITH_REAL = frozenset(
 
 @options(EvaluateOptions)
 def evaluate(**values: Any) -> None:
-    """Score generated pictures against real ones: FID, IS, KID, precision and recall.
+    """Score generated pictures against real ones: FID, IS, KID, precision and recall, two-sample.
 
     Every score comes with what it was measured by: feature network, counts, seed, truncation, statistics. Moments of
     real pictures are computed once and kept. The scores of a run are kept in its folder, for its report.
@@ -220,6 +220,9 @@ def evaluate(**values: Any) -> None:
     With moments alone: frugan evaluate runs/first --reference moments.npz --metrics fid
 
     On every card of this machine: torchrun --nproc-per-node=4 -m frugan evaluate runs/first --data pictures
+
+    Without weights and labels, by a small network that learns to tell real from generated:
+    frugan evaluate runs/first --data pictures --metrics two-sample --samples 2000
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
@@ -256,7 +259,7 @@ def evaluate(**values: Any) -> None:
 
 
 def _print(evaluations: list["Evaluation"]) -> None:
-    names = list(evaluations[0].scores)
+    names = [name for name in evaluations[0].scores if not by_pictures(name)]  # those are told in words
     of = evaluations[0].provenance
     real = of.is_of_real
     table = Table("pictures" if real else "truncation", box=None, pad_edge=False)
@@ -269,16 +272,20 @@ def _print(evaluations: list["Evaluation"]) -> None:
     for each in evaluations:
         kind = "real" if real else f"{each.provenance.truncation:g}"
         table.add_row(kind, *(f"{each.scores[name]:.4g}" for name in names))
-    console.print(table)
+    if names:
+        console.print(table)
     if len(evaluations) == 1 and evaluations[0].by_class:
         worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])
         ten = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
         console.print(f"classes, worst first: {ten}", markup=False, soft_wrap=True)
-    features = f"features: {of.network} {of.network_digest[:8]}, {of.resizer}"
+    for each in evaluations:
+        if (words := two_sample_in_words(each.scores)) is not None:
+            at = f"truncation {each.provenance.truncation:g}: " if len(evaluations) > 1 else ""
+            console.print(at + words, markup=False, soft_wrap=True)
     if real:
         console.print(
-            f"{of.samples:,} real pictures against {of.real:,} others, of {of.data} ({of.split}); {features}. Pictures "
-            "as good and as varied as the real ones would have about these scores, at these counts",
+            f"{of.samples:,} real pictures against {of.real:,} others, of {of.data} ({of.split}); {of.measured_by}. "
+            "Pictures as good and as varied as the real ones would have about these scores, at these counts",
             markup=False,
             soft_wrap=True,
         )
@@ -286,7 +293,7 @@ def _print(evaluations: list["Evaluation"]) -> None:
     console.print(
         f"{of.samples:,} samples of seed {of.seed} by {'averaged' if of.ema else 'trained'} weights at step "
         f"{of.step:,}, classes: {of.classes}, {of.precision}, batch statistics: {of.statistics}"
-        f"{_styles(evaluations[0])}; {of.compared_with}; {features}",
+        f"{_styles(evaluations[0])}; {of.compared_with}; {of.measured_by}",
         markup=False,
         soft_wrap=True,
     )

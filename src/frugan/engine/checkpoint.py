@@ -395,7 +395,7 @@ def _counts(key: str) -> bool:
 
 
 SCORES = "scores.json"
-LOWER_IS_BETTER = frozenset({"fid", "kid_mean", "intra_fid", "cmmd"})
+LOWER_IS_BETTER = frozenset({"fid", "kid_mean", "intra_fid", "cmmd", "two_sample"})
 
 
 @dataclass(frozen=True)

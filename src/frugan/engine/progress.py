@@ -194,7 +194,7 @@ class EvaluationSettings(Settings):
     """Scores while training goes on; they disturb none of its random streams."""
 
     every: Interval | None = setting(None, "time between scores taken during training; none: take none", CHANGEABLE)
-    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid", "cmmd"], ...] = setting(
+    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid", "cmmd", "two-sample"], ...] = setting(
         ("fid",), "scores to take", CHANGEABLE, min_length=1
     )
     samples: int = setting(10_000, "pictures to generate for each score", CHANGEABLE, ge=10)
@@ -215,15 +215,15 @@ class EvaluationSettings(Settings):
     noise: Literal["const", "random", "none"] = setting(
         "const", "what layers of a network with styles add for scores; StyleGAN2's release: random", CHANGEABLE
     )
-    best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid", "cmmd"] = setting(
-        "fid", "score that decides which checkpoints are best", CHANGEABLE
-    )
+    best_by: Literal[
+        "fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid", "cmmd", "two_sample"
+    ] = setting("fid", "score that decides which checkpoints are best", CHANGEABLE)
     keep_best: int = setting(2, "how many of the best checkpoints to keep, besides the newest", CHANGEABLE, ge=0)
 
     @model_validator(mode="after")
     def _measures_what_it_keeps_by(self) -> Self:
-        made_by = {"is_mean": "is", "kid_mean": "kid", "intra_fid": "intra-fid", "fid": "fid", "cmmd": "cmmd"}
-        metric = made_by.get(self.best_by, "pr")
+        made_by = {"is_mean": "is", "kid_mean": "kid", "precision": "pr", "recall": "pr", "f_score": "pr"}
+        metric = made_by.get(self.best_by, self.best_by.replace("_", "-"))
         if self.every is not None and self.keep_best and metric not in self.metrics:
             raise ValueError(f"best_by = {self.best_by}: needs {metric} among metrics, which are {list(self.metrics)}")
         usual = type(self).model_fields["standing_batches"].default

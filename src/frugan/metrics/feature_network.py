@@ -74,6 +74,22 @@ class FeatureNetwork(Protocol):
         """Features of uint8 pictures [N, 1 or 3, H, W] of any size."""
 
 
+@dataclass(frozen=True)
+class NoFeatures:
+    """In place of a network, where nothing that is measured needs features."""
+
+    name: str = "none"
+    digest: str = "none"
+    resizer: str = "none"
+
+    def to(self, device: torch.device) -> None:
+        """See `FeatureNetwork`."""
+
+    def __call__(self, pictures: Tensor) -> Features:
+        """See `FeatureNetwork`: none of each picture [N, 0]."""
+        return Features(torch.empty(len(pictures), 0), None)
+
+
 def in_colour(pictures: Tensor) -> Tensor:
     """[N, 1 or 3, H, W] -> [N, 3, H, W]: networks of features take red, green and blue, which grey has all the same."""
     return pictures.expand(-1, 3, -1, -1)

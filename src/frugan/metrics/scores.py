@@ -29,6 +29,7 @@ SAME = (
     "rows",
     "classes",
     "split",
+    "judge",
 )
 """Fields in which two cards must agree for their scores to be compared."""
 
@@ -68,6 +69,7 @@ class Provenance:
     psi_layers: int | None = None
     noise: str = "const"  # what layers add: their own, another for each picture, or none
     rounding: str = "nearest"  # how pictures became bytes; "bf16": as the R3GAN program has it
+    judge: str = NONE  # what told generated pictures from real ones, and on how many
     # which pictures were scored; REAL: one part of the real ones against the rest, which the fields about weights and
     # samples say nothing of
     scored: str = GENERATED
@@ -84,6 +86,13 @@ class Provenance:
         if self.reference == NONE:
             return real
         return f"{real}, FID to {self.reference} {self.reference_digest[:8]}"
+
+    @property
+    def measured_by(self) -> str:
+        """Feature network and judge, in words."""
+        features = f"features: {self.network} {self.network_digest[:8]}, {self.resizer}" if self.network != NONE else ""
+        judge = f"two-sample: {self.judge}" if self.judge != NONE else ""
+        return "; ".join(filter(None, (features, judge)))
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""

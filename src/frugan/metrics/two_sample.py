@@ -3,7 +3,6 @@
 Source: Lopez-Paz and Oquab 2017 (arXiv 1610.06545).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -18,9 +17,23 @@ MOST_PICTURES = 2000
 SIDE_PIXELS = 64
 """Larger pictures are reduced to it by area averaging."""
 CHANNELS = (16, 32, 64)
-STEPS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 200, 64, 2e-3, 1e-2
+LEARNING_RATE, WEIGHT_DECAY = 2e-3, 1e-2
 SHIFT_PIXELS = 2
 """Pictures are moved by up to so many pixels while the judge learns, so that it does not learn them by heart."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How much a judgement takes: a mean over several networks, each with its own halves, weights and batches."""
+
+    networks: int = 3  # by the seeds 0, 1 ...; the result depends on nothing else
+    # steps, batch: for which each learns, and pictures in one
+    steps: int = 200
+    batch: int = 64
+
+    def __str__(self) -> str:
+        several = "1 network" if self.networks == 1 else f"{self.networks} networks"
+        return f"{several}, {self.steps} steps of {self.batch}"
 
 
 @dataclass(frozen=True)
@@ -48,14 +61,14 @@ class TwoSample:
         return float(1.96 * max(guessing, seeds))
 
 
-def two_sample(first: Tensor, second: Tensor, seeds: Sequence[int] = range(3)) -> TwoSample:
+def two_sample(first: Tensor, second: Tensor, judge: Judge | None = None) -> TwoSample:
     """Let a small network learn to tell two sets apart on halves of them; count how often it is right on the others.
 
     Of the larger set as many pictures are used as the smaller has, and at most `MOST_PICTURES`, others for each seed.
 
     Args:
-        first, second: [N, C, R, R] and [M, C, R, R] in [-1, 1], alike but for their number; R at least 8.
-        seeds: of halves, networks and batches; the result depends on nothing else.
+        first, second: [N, C, R, R] and [M, C, R, R], uint8 or in [-1, 1], alike but for their number; R at least 8.
+        judge: how much it takes; None: the usual.
 
     Raises:
         ValueError: other shapes, too few pictures, or pictures that are not finite.
@@ -68,39 +81,48 @@ def two_sample(first: Tensor, second: Tensor, seeds: Sequence[int] = range(3)) -
         if not bool(torch.isfinite(pictures).all()):
             raise ValueError(f"{name} pictures hold values that are not finite: did the training diverge?")
     count = min(len(first), len(second), MOST_PICTURES) // 2 * 2
-    first, second = _reduced(first), _reduced(second)
-    accuracies = tuple(_accuracy(first, second, count, seed) for seed in seeds)
-    return TwoSample(accuracies, count)
+    judge = judge or Judge()
+    first, second = _in_fp32(first), _in_fp32(second)
+    return TwoSample(tuple(_accuracy(first, second, count, judge, seed) for seed in range(judge.networks)), count)
 
 
-def _reduced(pictures: Tensor) -> Tensor:
-    """[N, C, R, R] on the host, fp32, at most `SIDE_PIXELS` a side."""
-    pictures = pictures.detach().float().cpu()
-    return pictures if pictures.shape[-1] <= SIDE_PIXELS else F.adaptive_avg_pool2d(pictures, SIDE_PIXELS)
+def seen_by_judge(pictures: Tensor) -> Tensor:
+    """Bytes of pictures [N, C, R, R] as a judge sees them: on the host, at most `SIDE_PIXELS` a side."""
+    pictures = pictures.cpu()
+    if pictures.shape[-1] <= SIDE_PIXELS:
+        return pictures
+    return F.adaptive_avg_pool2d(pictures.float(), SIDE_PIXELS).round().to(torch.uint8)
 
 
-def _accuracy(first: Tensor, second: Tensor, count: int, seed: int) -> float:
+def _in_fp32(pictures: Tensor) -> Tensor:
+    """[N, C, R, R] on the host, in [-1, 1], at most `SIDE_PIXELS` a side."""
+    values = pictures.detach().cpu().float()
+    values = values / 127.5 - 1 if pictures.dtype == torch.uint8 else values
+    return values if values.shape[-1] <= SIDE_PIXELS else F.adaptive_avg_pool2d(values, SIDE_PIXELS)
+
+
+def _accuracy(first: Tensor, second: Tensor, count: int, judge: Judge, seed: int) -> float:
     """On the halves that the judge has not seen."""
     random = torch.Generator().manual_seed(seed)
     halves = [
         pictures[torch.randperm(len(pictures), generator=random)[:count]].chunk(2) for pictures in (first, second)
     ]
-    (learn, judge) = (torch.cat(parts) for parts in zip(*halves, strict=True))  # each [count, C, S, S]
+    (learn, unseen) = (torch.cat(parts) for parts in zip(*halves, strict=True))  # each [count, C, S, S]
     labels = torch.arange(2).repeat_interleave(count // 2)  # [count]
     network = _network(learn.shape[1], random)
     optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, judge.steps)
     with torch.enable_grad():
-        for _ in range(STEPS):
-            chosen = torch.randint(count, (BATCH,), generator=random)
-            logits = network(_shifted(learn[chosen], random))  # [BATCH, 2]
+        for _ in range(judge.steps):
+            chosen = torch.randint(count, (judge.batch,), generator=random)
+            logits = network(_shifted(learn[chosen], random))  # [batch, 2]
             optimizer.zero_grad()
             F.cross_entropy(logits, labels[chosen]).backward()
             optimizer.step()
             schedule.step()
     with torch.no_grad():
         right = [
-            (network(part).argmax(1) == of).sum() for part, of in zip(judge.split(256), labels.split(256), strict=True)
+            (network(part).argmax(1) == of).sum() for part, of in zip(unseen.split(256), labels.split(256), strict=True)
         ]
     return float(sum(right)) / count
 
@@ -109,9 +131,10 @@ def _network(channels: int, random: torch.Generator) -> nn.Sequential:
     """Three strided convolutions and a mean over places; weights by He et al. 2015."""
     widths = (channels, *CHANNELS)
     layers: list[nn.Module] = []
-    for before, after in zip(widths, CHANNELS, strict=False):
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.LeakyReLU(0.2)]
-    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(CHANNELS[-1], 2))
+    with torch.random.fork_rng(devices=[]):  # layers begin with weights from torch's own stream, which is not ours
+        for before, after in zip(widths, CHANNELS, strict=False):
+            layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.LeakyReLU(0.2)]
+        network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(CHANNELS[-1], 2))
     for module in network:
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight, 0.2, generator=random)

@@ -28,6 +28,8 @@ SCORES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "recall": ("precision and recall", "higher is better", "recall"),
         "f_score": ("precision and recall", "higher is better", "F score"),
         "cmmd": ("CMMD", "lower is better", "CMMD"),
+        "two_sample": ("two-sample", "lower is better, 0.5 at best", "generated against real"),
+        "two_sample_real": ("two-sample", "lower is better, 0.5 at best", "real against real"),
     }
 )
 """Score -> what its chart is called, which way is better, and name of its curve."""
@@ -178,7 +180,8 @@ class Charts:
                 if kind == "metrics":
                     network = event.get("provenance", {}).get("network")
                     for name, value in event["scores"].items():
-                        self._add(*chart_of(name, network), int(event["step"]), value)
+                        if not name.endswith("_half_width"):  # a chart of it would say nothing
+                            self._add(*chart_of(name, network), int(event["step"]), value)
                 if kind == "variety":
                     for curve in ("mean", "nearest"):
                         self._add(VARIETY, VARIETY_CURVES[curve], int(event["step"]), fmean(event[curve].values()))

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from frugan.wording import GIB, clock, score_name, show_size
+from frugan.wording import GIB, by_pictures, clock, score_name, show_size, two_sample_in_words
 
 LARGE_DATA_SHARE = 0.2
 """Of a step's time that was waiting for data: from here on the line says so."""
@@ -139,8 +139,13 @@ _CARD: dict[str, Callable[[float], str]] = {
 def _scores(event: Mapping[str, object]) -> str:
     scores, of = event.get("scores"), event.get("provenance")
     network = of.get("network") if isinstance(of, Mapping) else None
-    shown = ", ".join(f"{k} {_short(v)}" for k, v in scores.items()) if isinstance(scores, Mapping) else str(scores)
-    return f"step {_count(event.get('step'))}: {score_name(shown, network)}"  # once, for all of them
+    told = [score_name(str(scores), network)]
+    if isinstance(scores, Mapping):
+        judged = two_sample_in_words(scores)
+        by_features = ", ".join(f"{k} {_short(v)}" for k, v in scores.items() if judged is None or not by_pictures(k))
+        told = [score_name(by_features, network)] if by_features else []  # the network's name once, for all of them
+        told += [] if judged is None else [judged]
+    return f"step {_count(event.get('step'))}: {'; '.join(told)}"
 
 
 _EVENTS: dict[str, Callable[[Mapping[str, object]], str | None]] = {

@@ -1,9 +1,11 @@
 """Signs that a training goes wrong, read from its events: each with its number, and with what people do about it."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import log
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any
 
 from frugan.wording import count
@@ -29,6 +31,18 @@ VARIETY_RECOVERED = 1.15
 NOTABLY_LESS = 0.75
 """Times what was told of: worth another warning, like twice as many classes."""
 MOST_CLASSES_NAMED = 5
+EQUILIBRIUM: Mapping[str, float] = MappingProxyType(
+    {"relativistic": log(2), "non-saturating": 2 * log(2), "hinge": 2.0}
+)
+"""Loss -> what it is for a discriminator that finds all pictures alike: of a pair, or of real and fake added up."""
+AT_EQUILIBRIUM = 0.03
+"""How far from it the loss of a step may be, as a share of it and averaged over `SATURATION_STEPS`: 0.003 in a training
+whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in other ways."""
+TOLD_APART = 0.9
+"""Share of pictures that a fresh network is right about, from which on there is much that one could see."""
+ALL_TOLD_APART = 0.99
+SCORES_IN_A_ROW = 3
+"""Before a generator is said to have given up: at first every one is told apart."""
 
 
 @dataclass
@@ -37,11 +51,22 @@ class CollapseSigns:
 
     _losses: dict[str, deque[float]] = field(default_factory=dict)
     _saturated: set[str] = field(default_factory=set)
+    _blind: set[str] = field(default_factory=set)  # phases whose discriminator was told to have given up
+    _game: str = "relativistic"  # the loss that the recipe names
+    _judged: deque[float] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))  # two-sample scores
     _values: dict[str, deque[float]] = field(default_factory=dict)
     _alike: "_Alike | None" = None
 
     def look(self, event: Mapping[str, Any]) -> Iterator[str]:
-        """Lines to warn with at an event of a step or of variety."""
+        """Lines to warn with at an event of a step, of scores or of variety."""
+        if event.get("event") == "start":
+            self._game = str(event.get("recipe", {}).get("objective", {}).get("loss", self._game))
+        if event.get("event") == "metrics" and isinstance(share := event["scores"].get("two_sample"), float):
+            self._judged.append(share)
+            for phase, losses in self._losses.items():
+                if len(losses) == SATURATION_STEPS:
+                    yield from self._discriminator_gave_up(phase, losses, share)
+                    yield from self._generator_gave_up(phase, fmean(losses))
         if event.get("event") == "variety" and event["mean"]:
             yield from self._variety(event["mean"], event["nearest"])
         if event.get("event") != "step":
@@ -51,16 +76,19 @@ class CollapseSigns:
         yield from self._jumps(event.get("singular_values", {}))
 
     def _saturation(self, phase: str, terms: Mapping[str, Any]) -> Iterator[str]:
-        if not {"real", "fake"} <= terms.keys():
+        paired = "relativistic" in terms
+        if not paired and not {"real", "fake"} <= terms.keys():
             return
-        real, fake = terms["real"], terms["fake"]
-        if not (isinstance(real, float) and isinstance(fake, float)):
+        sides = [terms["relativistic"]] if paired else [terms["real"], terms["fake"]]
+        if not all(isinstance(side, float) for side in sides):
             return  # not finite: told as a skipped update
         losses = self._losses.setdefault(phase, deque(maxlen=SATURATION_STEPS))
-        losses.append(real + fake)
+        losses.append(sum(sides))
         mean = sum(losses) / len(losses)
         if mean > RECOVERED_LOSS:
             self._saturated.discard(phase)
+        if paired:
+            return  # near 0 for a while at the start of trainings that go well: scores decide
         if len(losses) == SATURATION_STEPS and mean < SATURATED_LOSS and phase not in self._saturated:
             self._saturated.add(phase)
             yield (
@@ -68,6 +96,37 @@ class CollapseSigns:
                 "it "
                 "tells real from generated without effort, so the generator has nothing to learn from. What people do: "
                 "lower its learning rate, train it fewer times per step, or add pictures"
+            )
+
+    def _discriminator_gave_up(self, phase: str, losses: Collection[float], share: float) -> Iterator[str]:
+        """It finds all pictures alike, and a fresh network is right about a share of them."""
+        mean, level = fmean(losses), EQUILIBRIUM.get(self._game, 0.0)
+        away = fmean(abs(loss - level) for loss in losses)
+        if away > AT_EQUILIBRIUM * level or share < TOLD_APART:
+            self._blind.discard(phase)
+        elif phase not in self._blind:
+            self._blind.add(phase)
+            yield (
+                f"{phase} has given up: its loss has stood at {mean:.3f} for {SATURATION_STEPS} steps, which is that "
+                f"of guessing, while a small network that was trained afresh tells real from generated "
+                f"{100 * share:.0f} times in 100. The generator learns nothing from it any more, and more steps will "
+                "not help. What people do: begin anew with a lower learning rate of the generator, more steps of the "
+                "discriminator for each of the generator's, a weaker penalty (R1, gamma), or another recipe, such as "
+                "stylegan2-small-64"
+            )
+
+    def _generator_gave_up(self, phase: str, mean: float) -> Iterator[str]:
+        """Whoever looks tells its pictures from real ones, and goes on doing so."""
+        if len(self._judged) < SCORES_IN_A_ROW or min(self._judged) < ALL_TOLD_APART:
+            return
+        if mean < SATURATED_LOSS and phase not in self._saturated:
+            self._saturated.add(phase)
+            yield (
+                f"the generator has given up: in the last {SCORES_IN_A_ROW} scores a small network that was trained "
+                f"afresh told real from generated at least {100 * min(self._judged):.0f} times in 100, and {phase} "
+                f"does so without effort: its loss is {mean:.3f}, averaged over {SATURATION_STEPS} steps. What people "
+                "do: look at the samples, then begin anew with a lower learning rate of the discriminator, a stronger "
+                "R1 penalty (objective.r1_gamma), or a higher learning rate of the generator"
             )
 
     def _jumps(self, values: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frugan.api.devices import device_of_rank, ranks_in_words
 from frugan.api.evaluate.compared import Compared, are_unseen_digits, compared_with, described
-from frugan.api.evaluate.reference import choose_network, refuse_others
+from frugan.api.evaluate.reference import network_for, refuse_others
 from frugan.api.evaluate.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, check_options
 from frugan.api.networks import Weights, networks_from
 from frugan.api.progress import Progress, Say, quiet
@@ -112,7 +112,7 @@ def _curve(
     if first:
         check_options(options, asked, weights.recipe)
     device, _ = device_and_precision(weights, options.device, say)
-    network = choose_network(options.network, options.network_file, device, say)
+    network = network_for(options.metrics, options.network, options.network_file, device, say)
     disable_reduced_precision()
     networks = networks_from(weights, device)  # at once: a run that goes on may delete the checkpoint
     if ranks is not None:

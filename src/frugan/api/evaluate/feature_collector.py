@@ -1,6 +1,7 @@
 """Generated pictures as the metrics see them: drawn by one process, or a part by each of several."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from frugan.engine.device import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput, TrainingFailed
-from frugan.metrics.feature_network import FeatureNetwork, RowStore, temporary_rows
+from frugan.metrics.feature_network import FeatureNetwork, NoFeatures, RowStore, temporary_rows
 from frugan.metrics.scores import Moments, StreamingInceptionScore, StreamingMoments
+from frugan.metrics.two_sample import seen_by_judge
 from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
@@ -36,6 +38,7 @@ class FeatureTask:
     dimensions: int  # of the features
     inception: bool  # whether class scores are gathered
     rows: bool  # whether features are kept, and not their moments alone
+    pictures: bool = False  # whether pictures are kept, as a judge sees them, and no features are gathered
 
 
 @dataclass
@@ -49,6 +52,7 @@ class GatheredFeatures:
     # pictures_not_finite, features_not_finite: that held such values
     pictures_not_finite: int
     features_not_finite: int
+    pictures: Tensor | None = None  # themselves, uint8 [n, C, S, S] as a judge sees them, if those were asked for
 
     def add(self, next_part: "GatheredFeatures") -> None:
         """Take over what another rank has gathered of the pictures that follow."""
@@ -58,6 +62,8 @@ class GatheredFeatures:
         elif next_part.inception is not None:
             self.inception.merge(next_part.inception)
         self.labels = np.concatenate([self.labels, next_part.labels])
+        pictures = [each for each in (self.pictures, next_part.pictures) if each is not None]
+        self.pictures = torch.cat(pictures) if pictures else None
         self.pictures_not_finite += next_part.pictures_not_finite
         self.features_not_finite += next_part.features_not_finite
 
@@ -74,30 +80,49 @@ class FeatureCollector:
     ranks: "RankGroup | None" = None  # that share the work; None: this process has all of it
     most: int | None = None  # samples in one forward that there is room for here; None: as many as are asked for
 
-    def draw(self, draw: FeatureTask | None, store: RowStore | None) -> GatheredFeatures | None:
-        """Draw, every rank a part; the first one gets what was gathered of all pictures, the others None.
+    def draw(self, draw: FeatureTask, store: RowStore) -> GatheredFeatures:
+        """On the first rank: draw, every rank a part, and gather what all of them found.
 
         Args:
-            draw: what the first rank wants, whatever the others say; None: nothing.
-            store: takes the features of all pictures, on the first rank.
+            draw: what is wanted.
+            store: takes the features of all pictures.
 
         Raises:
             BadInput: a rank could not draw its part: its memory ran out, or the request makes no sense.
         """
-        if self.ranks is not None:
-            draw = self.ranks.broadcast(draw)
-        if draw is None:
-            return None
-        if self.most is not None:
-            draw = replace(draw, request=replace(draw.request, micro_batch=min(draw.request.micro_batch, self.most)))
         if self.ranks is None:
-            assert store is not None  # this process is the only one
             return self._part(draw, range(draw.samples), store)
-        mine = self._share(draw)
-        if store is not None:
-            return self._together(draw, mine, store)
-        with temporary_rows(len(mine), draw.dimensions) as own:
-            return self._together(draw, mine, own)
+        drawn = self._together(self.ranks.broadcast(draw), self._share(draw), store)
+        assert drawn is not None  # this is the first rank
+        return drawn
+
+    @contextmanager
+    def helped(self) -> Iterator[None]:
+        """On the first rank: draw inside; behind the block no other rank waits for what does not come."""
+        try:
+            yield
+        except TrainingFailed:  # a rank is lost, and nothing reaches the others any more
+            raise
+        except BaseException:
+            self._dismiss()
+            raise
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        if self.ranks is not None:
+            self.ranks.broadcast(None)
+
+    def help(self) -> None:
+        """On any rank but the first: draw parts of what that one wants, until it wants no more."""
+        assert self.ranks is not None
+        wanted: FeatureTask | None = None  # the first rank's counts
+        while (draw := self.ranks.broadcast(wanted)) is not None:
+            if self.most is not None:
+                request = replace(draw.request, micro_batch=min(draw.request.micro_batch, self.most))
+                draw = replace(draw, request=request)
+            mine = self._share(draw)
+            with temporary_rows(len(mine), draw.dimensions) as own:
+                self._together(draw, mine, own)
 
     def _share(self, draw: FeatureTask) -> range:
         """Numbers of this rank's pictures: whole blocks, so that it draws nothing that another one needs."""
@@ -148,11 +173,13 @@ class FeatureCollector:
     def _part(self, draw: FeatureTask, mine: range, store: RowStore) -> GatheredFeatures:
         """Generate pictures of these numbers and gather features as they come."""
         networks, network = self.tools()
+        network = NoFeatures() if draw.pictures else network
         precision = resolve_precision(self.recipe.training.precision, self.device)
         layout = Plan(draw.request.micro_batch, precision).layout(self.device)
         gathered = StreamingMoments(draw.dimensions)
         inception: StreamingInceptionScore | None = None
         labels: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+        kept: list[Tensor] = []
         done = features_not_finite = 0
         with generating(self.recipe, networks, layout, draw.request) as generator:
             blocks = generator.draw(mine.start, len(mine))
@@ -169,6 +196,8 @@ class FeatureCollector:
                     store.append(features.pooled)
                 features_not_finite += int((~torch.isfinite(features.pooled)).any(1).sum())
                 labels.append(classes.numpy())
+                if draw.pictures:
+                    kept.append(seen_by_judge(pictures))
                 done += len(pictures)
                 if self.progress is not None:
                     self.progress(done * draw.samples // len(mine), draw.samples)
@@ -179,6 +208,7 @@ class FeatureCollector:
                 standing_size=generator.standing_size,
                 pictures_not_finite=generator.not_finite,
                 features_not_finite=features_not_finite,
+                pictures=torch.cat(kept) if kept else None,
             )
 
 

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from frugan.api.devices import use_device
 from frugan.api.evaluate.compared import are_unseen_digits, described, real_pictures, unseen_digits
 from frugan.api.evaluate.feature_collector import GatheredFeatures
-from frugan.api.evaluate.reference import FEATURES_AT_ONCE, MOST_ROWS, Reference, choose_network
+from frugan.api.evaluate.judged import TwoSampleTest
+from frugan.api.evaluate.reference import (
+    FEATURES_AT_ONCE,
+    MOST_ROWS,
+    WITHOUT_FEATURES,
+    Reference,
+    network_for,
+)
 from frugan.api.evaluate.reference_file import pictures_at
 from frugan.api.evaluate.scorer import (
     NEED_ROWS,
@@ -77,7 +84,7 @@ def evaluate_real(
         raise BadInput(f"--resolution {resolution}: the run has one; leave one of the two out")
     device, why = use_device(options.device)
     say(f"device: {device} ({why})")
-    network = choose_network(options.network, options.network_file, device, say)
+    network = network_for(options.metrics, options.network, options.network_file, device, say)
     disable_reduced_precision()
     pictures = _opened(data, weights, resolution, say, progress)
     if len(pictures) < LEAST_REAL:
@@ -86,7 +93,15 @@ def evaluate_real(
     metrics = measurable(wanted, network, pictures.resolution, say, by_name=options.metrics is not None)
 
     first = min(len(pictures) // 2, options.samples)
-    scores, by_class, warnings, rows = _half_against_half(network, pictures, first, metrics, progress)
+    scores: dict[str, float] = {}
+    by_class: dict[str, float] = {}
+    warnings: list[str] = []
+    test, rows = TwoSampleTest(pictures, options.samples, options.judge), 0
+    judge = test.described if "two-sample" in metrics else NONE
+    if {*metrics} - WITHOUT_FEATURES:
+        scores, by_class, warnings, rows = _half_against_half(network, pictures, first, metrics, progress)
+    if "two-sample" in metrics:
+        scores |= test.of_real()
     for line in warnings:
         say(f"warning: {line}")
     provenance = Provenance(
@@ -107,6 +122,7 @@ def evaluate_real(
         precision=NONE,
         weights=NONE if weights is None else str(weights.path),
         step=0,
+        judge=judge,
         scored=REAL,
     )
     return Evaluation(scores, provenance, by_class, tuple(warnings))

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +25,7 @@ from frugan.metrics.feature_network import (
     INCEPTIONS,
     FeatureNetwork,
     Features,
+    NoFeatures,
     RowStore,
     load_inception,
     load_named,
@@ -86,6 +87,26 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
     return network
 
 
+WITHOUT_FEATURES = frozenset(("two-sample",))
+"""Metrics that look at the pictures themselves."""
+
+
+def network_for(
+    metrics: Collection[str] | None, name: str, file: Path | None, device: torch.device, say: Say
+) -> FeatureNetwork:
+    """The feature network that metrics need, by name; none is loaded where they need none.
+
+    Args:
+        metrics: None: the usual ones.
+
+    Raises:
+        BadInput: as `choose_network`.
+    """
+    if metrics is None or {*metrics} - WITHOUT_FEATURES:
+        return choose_network(name, file, device, say)
+    return NoFeatures()
+
+
 def missing_weights(name: str) -> str | None:
     """What to say of a feature network by name whose weights are not on this machine; None: nothing is missing."""
     try:
@@ -136,6 +157,12 @@ class Reference:
         """Moments alone, without any picture."""
         none = np.empty((0, len(file.normal.mean)), np.float32)
         return cls(file.normal, none, np.empty(0, np.int64))
+
+    @classmethod
+    def without_features(cls) -> Self:
+        """Where nothing is compared by features."""
+        nothing = StreamingMoments(0).finish()
+        return cls(nothing, np.empty((0, 0), np.float32), np.empty(0, np.int64))
 
 
 def reference_of(

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from frugan.api.evaluate.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
-from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
+from frugan.api.evaluate.judged import TwoSampleTest
+from frugan.api.evaluate.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Reference, reference_of
 from frugan.api.progress import METRICS, USUAL_METRICS, Say
 from frugan.api.sample.requests import DrawRequest, check_draw
 from frugan.data.digits import are_digits
@@ -32,6 +33,7 @@ from frugan.metrics.scores import (
     kernel_distance,
     precision_recall,
 )
+from frugan.metrics.two_sample import Judge
 from frugan.metrics.vision_transformers import CLIP
 from frugan.recipe.recipe import Recipe
 
@@ -64,15 +66,22 @@ class EvaluationOptions:
     device: str = "auto"  # "auto", "cpu", or a kind of card: "cuda", "cuda:1"
     # file of moments that the Fréchet distance is measured to; None: those of the real pictures
     reference: Path | None = None
+    judge: Judge = field(default_factory=Judge)  # of two-sample
 
 
 def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
     """Refuse what makes no sense, before anything is opened.
 
     Raises:
-        BadInput: an unknown metric or none, too few samples, or a request that does not go with the recipe.
+        BadInput: an unknown metric or none, too few samples, moments that nothing is compared with, or a request that
+            does not go with the recipe.
     """
     check_metrics(options)
+    if options.reference is not None and options.metrics is not None and not {*options.metrics} - WITHOUT_FEATURES:
+        raise BadInput(
+            f"--reference {options.reference}: holds moments, which {','.join(options.metrics)} does not compare with; "
+            "leave it out, or add fid to --metrics"
+        )
     for draw in asked:
         check_draw(draw, recipe)
 
@@ -96,7 +105,8 @@ def check_metrics(options: EvaluationOptions) -> None:
 class Evaluation:
     """What was found."""
 
-    # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid", "cmmd"
+    # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid", "cmmd",
+    # "two_sample", "two_sample_half_width", "two_sample_real"
     scores: Mapping[str, float]
     provenance: Provenance  # what they were measured with
     # class name -> Fréchet distance within it; empty if not asked for
@@ -171,39 +181,52 @@ class Scorer:
         """
         collector = FeatureCollector(self.recipe, lambda: (networks(), self.network), device, self.progress, self.ranks)
         if self.ranks is not None and self.ranks.rank != 0:
-            collector.draw(None, None)
+            collector.help()
             return None
         with ExitStack() as opened:
-            try:
-                _ = self.metrics  # what cannot be measured is refused before anything is drawn
-                reference = self._reference()
-                warnings = self._doubts(draw, reference)
-                dimensions, samples = reference.rows.shape[1], self.options.samples
-                store = opened.enter_context(temporary_rows(samples, dimensions))
-            except BaseException:
-                collector.draw(None, None)  # no other rank waits for what does not come
-                raise
+            opened.enter_context(collector.helped())
+            metrics = self.metrics  # what cannot be measured is refused before anything is drawn
+            test = self.test if "two-sample" in metrics else None
+            reference = self._reference()
+            warnings = self._doubts(draw, reference)
+            dimensions, samples = reference.rows.shape[1], self.options.samples
 
             # Draw, all ranks together, and measure what was drawn.
-            task = FeatureTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
-            drawn = collector.draw(task, store)
-            assert drawn is not None  # this is the first rank
-            if drawn.pictures_not_finite:
-                raise BadInput(
-                    f"{drawn.pictures_not_finite} of {samples} pictures hold values that are not finite: the "
-                    "weights or their precision fail there, and a score would say nothing; look at the run's skipped "
-                    "steps, and try a checkpoint from before"
-                )
-            if drawn.features_not_finite:
-                raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
-            names = () if self.pictures is None else self.pictures.class_names
-            scores, by_class = measured(self.metrics, drawn, store, reference, names, warnings)
+            scores: dict[str, float] = {}
+            by_class: dict[str, float] = {}
+            drawn: GatheredFeatures | None = None
+            if {*metrics} - WITHOUT_FEATURES:
+                store = opened.enter_context(temporary_rows(samples, dimensions))
+                task = FeatureTask(draw, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
+                drawn = _sound(collector.draw(task, store), samples)
+                names = () if self.pictures is None else self.pictures.class_names
+                scores, by_class = measured(metrics, drawn, store, reference, names, warnings)
+            if test is not None:
+                classes = test.with_classes(draw, self.recipe.classes)
+                task = FeatureTask(replace(draw, classes=classes), test.count, 0, False, False, pictures=True)
+                judged = _sound(collector.draw(task, opened.enter_context(temporary_rows(0, 0))), test.count)
+                assert judged.pictures is not None  # they were asked for
+                scores |= test.scores(judged.pictures)
+                drawn = drawn or judged
+            assert drawn is not None  # there is at least one metric
 
         # Scores without what they were measured with would mean nothing.
         provenance = self._provenance(draw, drawn, reference, device, weights, step, ema=ema)
         for line in warnings:
             self.say(f"warning: {line}")
         return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+    @cached_property
+    def test(self) -> TwoSampleTest:
+        """The real pictures of two-sample.
+
+        Raises:
+            BadInput: too few.
+        """
+        assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
+        made = TwoSampleTest(self.pictures, self.options.samples, self.options.judge)
+        _ = made.count
+        return made
 
     def _provenance(
         self,
@@ -223,7 +246,7 @@ class Scorer:
             network=self.network.name,
             network_digest=self.network.digest,
             resizer=self.network.resizer,
-            samples=self.options.samples,
+            samples=len(drawn.labels),
             data=self.where,
             data_digest=NONE if self.pictures is None else self.pictures.digest,
             real=0 if self.pictures is None else len(self.pictures),
@@ -243,12 +266,13 @@ class Scorer:
             psi_layers=draw.psi_layers,
             noise=draw.noise,
             rounding=draw.rounding,
+            judge=self.test.described if "two-sample" in self.metrics else NONE,
         )
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
         """What to know, before anything is drawn, of scores of this request."""
         counts = {"generated": self.options.samples, "real": self._real(reference)}
-        doubts = list(too_few(counts, reference.rows.shape[1]))
+        doubts = list(too_few(counts, reference.rows.shape[1])) if {*self.metrics} - WITHOUT_FEATURES else []
         if self.pictures is not None and self.network.name == "digits" and self.options.split != UNSEEN_BY_THE_DEMO:
             doubts.append(
                 "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
@@ -269,6 +293,8 @@ class Scorer:
         if self.pictures is None:
             assert self.given is not None
             return Reference.of_file(self.given)
+        if not {*self.metrics} - WITHOUT_FEATURES:
+            return Reference.without_features()
         reference = reference_of(
             self.pictures,
             self.network,
@@ -283,6 +309,23 @@ class Scorer:
         if self.given is not None:
             return self.given.pictures
         return reference.moments.count if isinstance(reference.moments, Moments) else None
+
+
+def _sound(drawn: GatheredFeatures, samples: int) -> GatheredFeatures:
+    """What was gathered of pictures.
+
+    Raises:
+        BadInput: some of them hold values that are not finite.
+    """
+    if drawn.pictures_not_finite:
+        raise BadInput(
+            f"{drawn.pictures_not_finite} of {samples} pictures hold values that are not finite: the weights or their "
+            "precision fail there, and a score would say nothing; look at the run's skipped steps, and try a "
+            "checkpoint from before"
+        )
+    if drawn.features_not_finite:
+        raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
+    return drawn
 
 
 def measurable(

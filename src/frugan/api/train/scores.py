@@ -11,17 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.evaluate.feature_collector import FeatureCollector
-from frugan.api.evaluate.reference import choose_network, missing_weights
+from frugan.api.evaluate.judged import TwoSampleTest
+from frugan.api.evaluate.reference import WITHOUT_FEATURES, missing_weights, network_for
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.sample.requests import DrawRequest
 from frugan.api.train.run import TrainRun
 from frugan.data.picture_set import PictureSet
 from frugan.engine.device import ran_out_of_memory, release_memory
 from frugan.engine.plan import Plan
+from frugan.engine.progress import EvaluationSettings
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
 from frugan.metrics.feature_network import FeatureNetwork, Features
 from frugan.metrics.scores import low_recall
+from frugan.metrics.two_sample import Judge
 from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
@@ -29,6 +32,8 @@ if TYPE_CHECKING:  # one process needs no torch.distributed
 
 MOST_WHILE_TRAINING = 64
 """Samples in one forward beside a training, whose own micro-batch has shown that it fits; more are hardly faster."""
+JUDGE_WHILE_TRAINING = Judge(networks=1, steps=100, batch=32)
+"""A twelfth of the usual one's time: what it is for is noticed by far."""
 
 
 HOST = torch.device("cpu")
@@ -90,7 +95,8 @@ class TrainingScores:
         Raises:
             BadInput: it is not there.
         """
-        network = choose_network(self.recipe.evaluation.network, None, HOST, self.run.choose)
+        settings = self.recipe.evaluation
+        network = network_for(settings.metrics, settings.network, None, HOST, self.run.choose)
         return VisitingNetwork(network, self.device)
 
     @cached_property
@@ -101,7 +107,9 @@ class TrainingScores:
             BadInput: the network is not there.
         """
         settings = self.recipe.evaluation
-        options = EvaluationOptions(metrics=settings.metrics, samples=settings.samples, split="trained on")
+        options = EvaluationOptions(
+            metrics=settings.metrics, samples=settings.samples, split="trained on", judge=JUDGE_WHILE_TRAINING
+        )
         (pictures,) = self.run.sources.values()
         assert isinstance(pictures, PictureSet)
         say, ranks = self.run.choose, self.ranks
@@ -178,15 +186,20 @@ class TrainingScores:
             return networks_to_score(state, plan), self.network
 
         with self._network_goes_back():
-            FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).draw(None, None)
+            FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).help()
 
 
-def lacking(run: TrainRun, network: str) -> str | None:
-    """What to say where the weights of a feature network are missing, on any rank: all of them look, and all are told.
+def lacking(run: TrainRun, settings: EvaluationSettings) -> str | None:
+    """What to say where the weights of a feature network are missing, on any rank, or pictures to judge by are too few.
 
-    Recipes ask for scores by themselves, so that a training without these weights goes on without scores.
+    Recipes ask for scores by themselves, so that a training goes on without them. All ranks look, and all are told.
     """
-    missing = missing_weights(network)
+    if "two-sample" in settings.metrics:
+        (pictures,) = run.sources.values()
+        assert isinstance(pictures, PictureSet)
+        if (few := TwoSampleTest.lacking(len(pictures), settings.samples)) is not None:
+            return few
+    missing = missing_weights(settings.network) if {*settings.metrics} - WITHOUT_FEATURES else None
     if run.ranks.size == 1:
         return missing
     ranks = cast("RankGroup", run.ranks)

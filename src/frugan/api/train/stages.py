@@ -110,7 +110,7 @@ def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | N
     # Feature networks and what reads them are loaded only for a training that is scored.
     from frugan.api.train.scores import TrainingScores, lacking  # noqa: PLC0415
 
-    if (missing := lacking(run, settings.network)) is not None:
+    if (missing := lacking(run, settings)) is not None:
         run.warn(state.step, f"no scores while training: {missing}; evaluation.every=none leaves out this line")
         return None
     scores = TrainingScores(run, recipe, state.device)
