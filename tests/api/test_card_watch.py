@@ -68,7 +68,8 @@ def test_a_run_tells_what_its_card_does(tmp_path: Path, monkeypatch: pytest.Monk
     assert "the host does not start its many small kernels" in warned[0]
     assert "the card was busy with this training 45 %" in page
     share, line = judge_card(events) or (0.0, "")
-    assert (share, f"warning: {line}") == (pytest.approx(0.45), warned[0])
+    assert share == pytest.approx(0.45)
+    assert f"warning: {line}" == warned[0]
 
 
 def test_why_nothing_is_known_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:

@@ -113,8 +113,8 @@ FAULTS = (
     Fault(
         "a block's host memory is lent while its graph is kept",
         "engine/host_memory.py",
-        "weakref.finalize(there, free.append, block)",
-        "free.append(block)",
+        "weakref.finalize(there, self._blocks.give_back, block)",
+        "self._blocks.give_back(block)",
         "engine/test_host_state.py::test_what_a_graph_keeps_is_not_lent",
     ),
     # what a run survives
