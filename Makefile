@@ -20,8 +20,9 @@ types: install
 	$(BIN)/mypy
 
 # two processes of one thread each: the tests are many and small; a file's tests stay together, as they share runs. The
-# simulated card has processes of its own: torch takes a new device only before the first backward pass of a process
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
+# simulated card has processes of its own: torch takes a new device only before the first backward pass of a process.
+# Bytecode is kept even where Python is told not to: each of the processes that tests start would compile everything
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 unit: install
 	$(PYTEST)
 	$(PYTEST) tests/simulated_card

@@ -26,6 +26,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays() -> None:
+    """So does what was imported or cached since: training that runs out of memory looks for garbage each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _base_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     # not by `mktemp`, which looks at all that the tests before have left to find the next number: 5 ms a test

@@ -241,6 +241,11 @@ class Refusing(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def _little() -> Rig:
+    """Of two micro-batches: a step of few operations."""
+    return Rig.create(MadeUpFamily(), batch=8, micro_batch=4, dtype=torch.float64)
+
+
 def _operations_of_a_step(of: Rig) -> int:
     with Refusing(0) as counting:
         of.run(1)
@@ -250,7 +255,7 @@ def _operations_of_a_step(of: Rig) -> int:
 
 def _refused_at(k: int, undisturbed: Mapping[str, Tensor]) -> str:
     """What comes of a step whose k-th operation finds no memory."""
-    tried = rig(BATCH // 4)
+    tried = _little()
     try:
         with Refusing(k):
             tried.step.run(tried.state, tried.plan, next_plan=lambda plan, _, __: plan)
@@ -261,8 +266,8 @@ def _refused_at(k: int, undisturbed: Mapping[str, Tensor]) -> str:
 
 
 def _sweep(stride: int) -> None:
-    free = rig(BATCH // 4)
-    count = _operations_of_a_step(rig(BATCH // 4))
+    free = _little()
+    count = _operations_of_a_step(_little())
     free.run(1)
     ends = [_refused_at(k, free.tensors()) for k in range(1, count + 1, stride)]
     assert len(ends) > 20
@@ -271,7 +276,7 @@ def _sweep(stride: int) -> None:
 
 
 def test_wherever_memory_runs_out_a_step_is_repeated_or_ends_in_words() -> None:
-    _sweep(stride=101)
+    _sweep(stride=61)
 
 
 @pytest.mark.long

@@ -67,17 +67,16 @@ def tensors(run: Path) -> dict[str, torch.Tensor]:
     return read_tensors(run / "checkpoints" / "step-000000004" / "networks.safetensors")[0]
 
 
+@pytest.mark.parametrize("schedule", ["latest", pytest.param("earliest", marks=pytest.mark.long)])
 @families
-def test_a_run_is_the_same_on_a_processor_and_whenever_copies_are_done(
-    family: str, words: Callable[[str], list[str]], frugan: Frugan, cards: Cards, tmp_path: Path
+def test_a_run_is_the_same_on_a_processor_whenever_copies_are_done(
+    family: str, schedule: str, words: Callable[[str], list[str]], frugan: Frugan, cards: Cards, tmp_path: Path
 ) -> None:
     recipe = words(family)
     on_processor = trained(frugan, tmp_path / "cpu", recipe, "--device", "cpu")
     assert {"networks.safetensors", "optimizers.safetensors"} <= on_processor.keys()
-    for schedule in ("latest", "earliest"):
-        cards(SIMCARD_SCHEDULE=schedule)
-        out = tmp_path / schedule
-        assert trained(frugan, out, recipe, "--device", "simcard:0", *SAVING.split()) == on_processor
+    cards(SIMCARD_SCHEDULE=schedule)
+    assert trained(frugan, tmp_path / "card", recipe, "--device", "simcard:0", *SAVING.split()) == on_processor
 
 
 @families
@@ -87,7 +86,7 @@ def test_a_run_is_gone_on_with_on_another_device(
     """Random state, pictures and optimizers come over; so does a plan, as far as it is one for the device."""
     recipe = words(family)
     ends = []
-    for first, then in (("cpu", "cpu"), ("simcard:0", "simcard:0"), ("simcard:0", "cpu"), ("cpu", "simcard:0")):
+    for first, then in (("cpu", "cpu"), ("simcard:0", "cpu"), ("cpu", "simcard:0")):
         out = tmp_path / f"{first[:3]}-{then[:3]}"
         trained(frugan, out, recipe, "--device", first, steps=2)
         cards()

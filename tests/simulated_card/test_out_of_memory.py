@@ -25,7 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"precision": BF16},
     "saving": {"recompute": True, "offload": True, "bring_ahead": True, "ema_on_host": True, "optimizer_on_host": True},
 }
-SHORT = {"made-up": 41, "biggan": 401}
+SHORT = {"made-up": 61}
 LONG = {"made-up": 1, "biggan": 17, "stylegan2": 23, "saehd": 17, "r3gan": 23}
 """Family -> every how manieth allocation is refused, in a step of its own."""
 

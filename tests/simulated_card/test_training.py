@@ -32,7 +32,9 @@ SAVINGS: Mapping[str, Mapping[str, object]] = {
     "products": {"recompute": True, "keep_products": True},
     "slices": {"in_slices": True},
 }
-SHORT = {("made-up", "nothing"), ("made-up", "offload"), ("biggan", "on the host"), ("saehd", "slices")}
+SHORT = {("made-up", "nothing"), ("made-up", "offload"), ("made-up", "on the host"), ("saehd", "slices")}
+HOST_AHEAD = {"on the host", "offload", "products"}
+"""That have work of their own to queue; the others do a part of it."""
 
 
 def trained(family: Family, device: torch.device, steps: int = STEPS, **settings: Any) -> tuple[Rig, dict[str, Tensor]]:
@@ -93,7 +95,7 @@ def test_schedules_agree_in_half_precision(
 @pytest.mark.parametrize(
     ("family", "saving"),
     [
-        pytest.param(each, saving, marks=[] if each.name == "made-up" else pytest.mark.long)
+        pytest.param(each, saving, marks=[] if each.name == "made-up" and saving in HOST_AHEAD else pytest.mark.long)
         for each in FAMILIES
         for saving in SAVINGS
         if allows(each, saving)

@@ -251,8 +251,10 @@ class Loop:
 
     def _do(self, comes: Comes, stage: RunningStage) -> None:
         """Save, draw or score."""
-        draws = comes in (Comes.DRAW, Comes.SCORE)
-        if draws:  # what is drawn, and a network of features, are not carved out of what steps have reserved
+        # What is drawn, and a network of features, are not carved out of what steps have reserved; a processor's memory
+        # is not reserved.
+        makes_room = comes in (Comes.DRAW, Comes.SCORE) and accelerator_of(self.state.device).is_card
+        if makes_room:
             release_memory(self.state.device)
         with self._going_on("snapshot_failed" if comes is Comes.DRAW else "checkpoint_failed"):
             if comes is Comes.SAVE:
@@ -265,7 +267,7 @@ class Loop:
                 self._score(stage.scoring)
             elif comes is Comes.BEST and stage.scoring is not None:
                 self._keep_for_score(stage.scoring.best)
-        if draws:
+        if makes_room:
             release_memory(self.state.device)
 
     @contextmanager

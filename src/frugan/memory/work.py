@@ -1,8 +1,9 @@
 """What a device is given to do: operations, bytes and launches of a step, counted while it runs without data."""
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -190,13 +191,17 @@ class Work:
     beside_bytes: float = 0  # moved between host and device while the device does the rest
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Work(*map(operator.add, self._amounts(), other._amounts()))
 
     def __sub__(self, other: "Work") -> "Work":
-        return Work(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Work(*map(operator.sub, self._amounts(), other._amounts()))
 
     def __mul__(self, factor: float) -> "Work":
-        return Work(*(factor * each for each in astuple(self)))
+        return Work(*(factor * each for each in self._amounts()))
+
+    def _amounts(self) -> tuple[float, ...]:
+        """All of them in order; `dataclasses.astuple` copies each, and takes ten times as long."""
+        return tuple(vars(self).values())
 
 
 class WorkCounter(TorchDispatchMode):

@@ -124,7 +124,7 @@ def test_a_penalty_of_twice_the_strength_is_noticed() -> None:
 trained = cache(train)
 
 
-@each_case
+@pytest.mark.parametrize("name", ["uncond16", pytest.param("cond32", marks=pytest.mark.long)])
 def test_iterations_in_float64(name: str) -> None:
     """Losses, penalties, gradients, parameters, their average and Adam's statistics after each of three iterations."""
     assert iteration_error(trained(name, torch.float64), name) <= SHARP
