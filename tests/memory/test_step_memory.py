@@ -3,12 +3,15 @@
 from contextlib import nullcontext
 
 import pytest
+import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP32, Rig
 from frugan.engine.precision import Precision
-from frugan.memory.step_memory import StepMemory, measure_step
+from frugan.memory.dataless import META, Dataless
+from frugan.memory.step_memory import HostBeside, StepMemory, measure_step
+from frugan.memory.tracker import Tracker
 from memory.storages import storages_bytes
 
 
@@ -55,3 +58,21 @@ def test_everything_has_a_name() -> None:
     categories = set(measured.trace.categories)
     assert {"working weights", "gradients", "batch", "saved activations", "temporaries"} <= categories
     assert max(peak.size_bytes for peak in measured.by_phase.values()) == measured.peak.size_bytes
+
+
+def test_what_is_made_on_the_host_or_sent_there_counts_once_it_is_on_the_card() -> None:
+    """Without data all devices are one, and nothing would move."""
+    kib = 1024
+    with Tracker(dataless=Dataless()) as live, HostBeside(live):
+        drawn = torch.randn(64, kib) * 2
+        assert live.live_bytes == 0
+        part = drawn[:32].to(META)
+        assert live.live_bytes == 128 * kib
+        made = torch.cat([part, torch.zeros(32, kib, device=META)])  # the zeros are gone at once
+        assert (live.live_bytes, live.peak_bytes) == (384 * kib, 512 * kib)
+        sent = [made.cpu(), made.half().to("cpu")]  # 16 bits on the card, for a moment
+        assert torch.cat([each.float() for each in sent]).clamp(-1, 1).shape == (128, kib)
+        assert (live.live_bytes, live.peak_bytes) == (384 * kib, 512 * kib)
+        labels = torch.tensor([0, 1]).to(META)
+        assert live.live_bytes == 384 * kib + 512
+    assert labels.shape == (2,)

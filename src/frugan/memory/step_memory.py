@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.host_memory import Away, Blocks, HostCopies, pinned_bytes, rounded_bytes
@@ -58,6 +60,40 @@ class UnwatchedDraws:
 
     def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
         return self.feed.update_seed(phase, step, repeat)
+
+
+class HostBeside(TorchFunctionMode):
+    """Tells host memory from a card's where nothing has data, for code that moves tensors between them as grids do.
+
+    What is made without a device, or of nothing but tensors on the host, is on the host.
+
+    Args:
+        tracker: leaves out what lies on the host.
+    """
+
+    def __init__(self, tracker: Tracker) -> None:
+        super().__init__()
+        self._tracker = tracker
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of torch's, where its result would lie."""
+        kwargs = kwargs or {}
+        tensors = tensors_of((args, kwargs))
+        on_host = all(self._tracker.ignores(each) for each in tensors)
+        target = self._target(func, args, kwargs)
+        to_host = on_host if target is None else target.type == "cpu"
+        if tensors and to_host != on_host:  # nothing without data moves: torch would give the same tensor
+            func, args, kwargs = Tensor.clone, tensors[:1], {}
+        with self._tracker.elsewhere() if to_host else nullcontext():
+            return func(*args, **kwargs)
+
+    @staticmethod
+    def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.device | None:
+        """Where a result is asked for; None: wherever the operands are."""
+        if func is Tensor.cpu:
+            return torch.device("cpu")
+        named = [kwargs.get("device"), *(args[1:2] if func is Tensor.to else ())]
+        return next((torch.device(each) for each in named if isinstance(each, str | torch.device)), None)
 
 
 STEPS = 2
@@ -142,7 +178,8 @@ def measure_step(
         tracker.mark("optimizer", _slots(state), again=True)
         if grids is not None:
             tracker.place = SHEETS
-            grids()
+            with HostBeside(tracker) if as_card and dataless is not None else nullcontext():
+                grids()
     trace = tracker.trace
     by_phase = {phase.name: _peak_of(trace, phase.name) for phase in step.phases}
     if grids is not None:

@@ -364,11 +364,11 @@ class Tracker(TorchDispatchMode):
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
         """Leave out whatever is made inside."""
-        self._elsewhere = True
+        before, self._elsewhere = self._elsewhere, True
         try:
             yield
         finally:
-            self._elsewhere = False
+            self._elsewhere = before
 
     def mark(self, category: Category, tensors: Iterable[Tensor], *, again: bool = False) -> None:
         """Say what tensors are for; those made before `with` are left alone.
