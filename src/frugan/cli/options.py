@@ -164,6 +164,17 @@ def _unknown(word: str, names: Sequence[str]) -> str:
 
 
 Recipe = Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")]
+RecipeOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RECIPE]",
+        help="name of a built-in recipe, path of a .toml file, or a run folder; none: frugan chooses one for --data",
+    ),
+]
+ForTime = Annotated[
+    str | None,
+    typer.Option("--for", metavar="TIME", help="without RECIPE: how long training may take; default: 30min"),
+]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 WeightsFrom = Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")]
@@ -187,3 +198,11 @@ MicroBatch = Annotated[
     typer.Option(help="samples per forward pass; changes memory, not the result; default: at most as in training"),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
+
+
+def recipe_and_fields(recipe: str | None, overrides: Sequence[str] | None) -> tuple[str | None, list[str]]:
+    """The recipe, if one is named, and the fields: without a recipe the first field stands in its place."""
+    fields = list(overrides or [])
+    if recipe is not None and "=" in recipe and not Path(recipe).exists():
+        return None, [recipe, *fields]
+    return recipe, fields

@@ -1,23 +1,27 @@
 """`frugan plan`."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
 
-from frugan.cli.options import AsJson, Overrides, Recipe
-from frugan.cli.output import print_json
+from frugan.cli.options import AsJson, ForTime, Overrides, RecipeOrNone, recipe_and_fields
+from frugan.cli.output import Bar, print_json
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
+    from frugan.api.choice import RecipeChoice
     from frugan.api.plan.relatives import Largest
 
 LARGEST = ("resolution", "batch", "width")
 
 
 def plan(
-    recipe: Recipe,
+    recipe: RecipeOrNone = None,
     overrides: Overrides = None,
+    data: Annotated[str | None, typer.Option(help="without RECIPE: pictures to choose one for")] = None,
+    for_time: ForTime = None,
     memory: Annotated[str | None, typer.Option(help="how much card memory to use in all, such as 6GiB")] = None,
     card: Annotated[
         str | None,
@@ -57,13 +61,24 @@ def plan(
     shard-optimizer. None of them changes the result.
 
     Example: frugan plan saehd-df-ud-512 --memory 6GiB
+
+    What frugan would choose for pictures: frugan plan --data pictures/ --for 2h --card rtx-3060
     """
     from frugan.api.plan.plan_recipe import PlanOptions, check_price, largest
     from frugan.api.plan.plan_recipe import plan as make_plan
     from frugan.recipe.loading import rule_followed
 
+    recipe, fields = recipe_and_fields(recipe, overrides)
+    chosen = None
+    if recipe is None:
+        chosen = _choose(data, for_time, fields, card, memory)
+        recipe, fields = str(chosen.recipe), [*chosen.overrides, *fields]
+        if _said_all(chosen, card is None and memory is None, as_json=as_json):
+            return
+    elif given := [f"--{name} {value}" for name, value in (("data", data), ("for", for_time)) if value is not None]:
+        raise BadInput(f"{given[0]}: goes without a recipe, where one is chosen; leave out {recipe}, or this")
     with _Counting(quiet=as_json) as counting:
-        for line in rule_followed(recipe, overrides or []):
+        for line in rule_followed(recipe, fields):
             counting.say(line)
         options = PlanOptions(
             card, micro_batch, use or (), avoid or (), gpus, link, calibrate, tell=counting, say=counting.say
@@ -71,19 +86,50 @@ def plan(
         if price_per_hour is not None:
             check_price(price_per_hour, options)
         if biggest is None:
-            report = make_plan(recipe, memory, overrides or [], options)
+            report = make_plan(recipe, memory, fields, options)
         elif biggest not in LARGEST or (memory is None and card is None):
             raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
         else:
-            _, report = largest(recipe, cast("Largest", biggest), memory, overrides or [], options)
+            _, report = largest(recipe, cast("Largest", biggest), memory, fields, options)
     if as_json:
         price = report.price(price_per_hour) if price_per_hour is not None else None
         words = None if report.largest is None else list(report.largest[1])
-        print_json(report.as_json() | {"largest": words, "price": price})
+        choice = {} if chosen is None else {"chosen": asdict(chosen)}
+        print_json(report.as_json() | {"largest": words, "price": price} | choice)
         return
     console = Console(highlight=False, width=max(Console().width, 100))
     for block in report.blocks(price_per_hour):
         console.print(block, markup=False, crop=False)
+
+
+def _choose(
+    data: str | None, for_time: str | None, fields: list[str], card: str | None, memory: str | None
+) -> "RecipeChoice":
+    """What frugan would train on pictures, with a bar while it reads them."""
+    from frugan.api.choice import choose_for
+    from frugan.api.devices import choose_device
+
+    with Bar("reading headers") as bar:
+        return choose_for(
+            data, choose_device()[0], for_time=for_time, asked=fields, card=card, memory=memory, progress=bar
+        )
+
+
+def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:
+    """Print what was chosen; whether that is all: there is no card to fit anything on.
+
+    Args:
+        alone: no card or memory was asked about.
+    """
+    from frugan.api.devices import choose_device
+
+    last = alone and choose_device()[0].type == "cpu"
+    if not as_json:
+        for line in choice.lines:
+            print(line)
+    elif last:
+        print_json({"chosen": asdict(choice)})
+    return last
 
 
 class _Counting:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from frugan.api.progress import COMPARED_STEPS
 from frugan.cli import REQUEUE
-from frugan.cli.options import AsJson, Device, Overrides, Recipe, options
+from frugan.cli.options import AsJson, Device, ForTime, Overrides, RecipeOrNone, options, recipe_and_fields
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class TrainOptions:
     """What `frugan train` is asked."""
 
-    recipe: Recipe
+    recipe: RecipeOrNone = None
     overrides: Overrides = None
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None
     out: Annotated[Path | None, typer.Option(help="run folder; an existing run is resumed")] = None
+    for_time: ForTime = None
     memory: Annotated[
         str | None,
         typer.Option(help="how much card memory to use in all, such as 6GiB; default: what is free, less a margin"),
@@ -111,9 +112,10 @@ class TrainOptions:
     as_json: AsJson = False
 
     @property
-    def fields(self) -> list[str]:
-        """Fields of the recipe that are overridden."""
-        return [*(self.overrides or []), *(["training.compile=true"] if self.compiled else [])]
+    def asked(self) -> tuple[str | None, list[str]]:
+        """The recipe, if one is named, and its fields that are overridden."""
+        recipe, fields = recipe_and_fields(self.recipe, self.overrides)
+        return recipe, [*fields, *(["training.compile=true"] if self.compiled else [])]
 
     def training(self) -> "TrainingOptions":
         """How to train, besides the recipe.
@@ -144,13 +146,15 @@ class TrainOptions:
 
 @options(TrainOptions)
 def train(**values: Any) -> None:
-    """Train a recipe on your pictures, or resume the run in --out.
+    """Train on your pictures, by a recipe or by what frugan chooses for them, or resume the run in --out.
 
     Ctrl-C once: finish the step, save, exit. The same command resumes. Keys: s saves, p writes a preview, q saves and
     quits. Empty files named save, preview or stop in RUN/requests and the signals USR1 (save) and USR2 (preview) do
     the same.
 
-    Example: frugan train biggan-small-32 networks.classes=3 --data pictures/ --out runs/first
+    Example: frugan train --data pictures/ --out runs/first --for 2h
+
+    By a recipe: frugan train biggan-small-32 networks.classes=3 --data pictures/ --out runs/first
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
@@ -160,15 +164,17 @@ def train(**values: Any) -> None:
     from frugan.report.progress_line import LiveLine
 
     how = asked.training()
+    recipe, fields = asked.asked
     if asked.compare_precision is not None:
         _compare(asked, asked.compare_precision, how)
         return
     with LiveLine() as line, Bar("preparing") as move:
         result = train_run(
-            asked.recipe,
+            recipe,
             named_paths(asked.data or []),
             asked.out,
-            overrides=asked.fields,
+            for_time=asked.for_time,
+            overrides=fields,
             init=asked.init,
             init_classes=asked.init_classes,
             map_classes=parse_class_map(asked.map_class or []),
@@ -196,14 +202,17 @@ def _compare(asked: TrainOptions, precision: str, how: "TrainingOptions") -> Non
         raise BadInput("--compare-precision needs --out: a folder for the two runs")
     if asked.init is not None:
         raise BadInput(f"--init {asked.init}: --compare-precision starts from fresh weights; leave out one of the two")
+    recipe, fields = asked.asked
+    if recipe is None:
+        raise BadInput("--compare-precision needs a recipe: `frugan recipes`")
     with LiveLine() as line, Bar("preparing") as move:
         comparison = compare_precision(
-            asked.recipe,
+            recipe,
             named_paths(asked.data or []),
             asked.out,
             precision,
             steps=asked.compare_steps,
-            overrides=asked.fields,
+            overrides=fields,
             options=how,
             say=say,
             show=line.show,

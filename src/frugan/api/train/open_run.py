@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from frugan.api.choice import choose_for
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
+from frugan.api.devices import choose_device
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
 from frugan.api.train.recovery import refuse_other_recipe
@@ -108,6 +110,42 @@ def taken_part_in(
             stop=stop,
             ranks=ranks,
         )
+
+
+def recipe_for(
+    recipe: str | Recipe | None,
+    data: Data,
+    out: str | Path | None,
+    overrides: Sequence[str],
+    for_time: str | None,
+    options: TrainingOptions,
+    init: str | Path | None,
+    say: Say,
+    progress: Progress | None,
+) -> tuple[str | Recipe, Sequence[str], tuple[str, ...]]:
+    """Find the recipe where none is named: that of the run that goes on, or one that is chosen for the pictures.
+
+    Returns:
+        The recipe, its overrides, and what was said of the choice.
+
+    Raises:
+        BadInput: a time was given for a recipe that is named, or no recipe can be chosen.
+    """
+    if recipe is not None:
+        raise BadInput(
+            f"--for {for_time}: only where frugan chooses the recipe; give this one its length: training.duration="
+        )
+    if out is not None and RunFolder(Path(out)).exists:
+        if for_time is not None:
+            say(f"--for {for_time}: the run in {out} goes on as it was begun; to change its length: training.duration=")
+        return str(out), overrides, ()
+    device, _ = choose_device(options.device)
+    choice = choose_for(
+        data, device, for_time=for_time, asked=overrides, memory=options.memory, init=init, progress=progress
+    )
+    for line in choice.lines:
+        say(line)
+    return choice.recipe, (*choice.overrides, *overrides), choice.lines
 
 
 def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:

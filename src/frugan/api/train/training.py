@@ -14,7 +14,15 @@ from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin
 from frugan.api.train.init import Start
 from frugan.api.train.observers import following
-from frugan.api.train.open_run import command_of, locked, open_pictures, recipe_asked_for, refuse_early, taken_part_in
+from frugan.api.train.open_run import (
+    command_of,
+    locked,
+    open_pictures,
+    recipe_asked_for,
+    recipe_for,
+    refuse_early,
+    taken_part_in,
+)
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.run import TrainingOptions, TrainingResult, TrainRun
 from frugan.engine.device import release_memory
@@ -41,10 +49,11 @@ def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def train(
-    recipe: str | Recipe,
+    recipe: str | Recipe | None,
     data: Data,
     out: str | Path | None = None,
     *,
+    for_time: str | None = None,
     overrides: Sequence[str] = (),
     init: str | Path | None = None,
     init_classes: str | None = None,
@@ -59,9 +68,11 @@ def train(
     Started by torchrun, it trains with all the processes that torchrun starts (docs/cluster.md).
 
     Args:
-        recipe: built-in name, path of a TOML file, a run (its own recipe, as it was trained with), or a loaded recipe.
+        recipe: built-in name, path of a TOML file, a run (its own recipe, as it was trained with), or a loaded recipe;
+            None: that of the run in `out`, and for a new run one that is chosen for the pictures.
         data: pictures: a path, paths by source name, or opened sets by source name.
         out: run folder; default: a new one, named after the recipe, in the folder for runs.
+        for_time: how long a new run may take whose recipe is chosen, such as "2h"; None: 30 minutes.
         overrides: `key.sub=value` words.
         init: weights file, checkpoint or run whose weights a new run starts from.
         init_classes: what tables of classes start from where those weights know other classes: "mean", "fresh" or
@@ -85,6 +96,11 @@ def train(
         options = replace(options, device=device_here)
         opened.enter_context(threads_put_back())
         if ranks.rank == 0:
+            chosen: tuple[str, ...] = ()  # what was said of the recipe
+            if recipe is None or for_time is not None:
+                recipe, overrides, chosen = recipe_for(
+                    recipe, data, out, overrides, for_time, options, init, say, progress
+                )
             words = recipe if isinstance(recipe, str) else None
             loaded = recipe_asked_for(recipe, overrides, say)
             folder = RunFolder.to_train(words, loaded.family, out)
@@ -106,6 +122,8 @@ def train(
                 ranks=ranks,
             )
             run = opened.enter_context(locked(run, known))
+            for line in chosen:
+                run.log.write("choice", line=line)
             run.log.subscribe(show)
             follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
             run.log.subscribe(opened.enter_context(follow))

@@ -1,0 +1,334 @@
+"""Which recipe for whose pictures, where nobody names one: by rules, from the pictures, the machine and the time.
+
+The same facts give the same choice. What the rules say is in docs/training-well.md, with what was measured.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from frugan.api.data import Data
+from frugan.api.networks import Weights
+from frugan.api.plan.plan_recipe import PlanOptions, plan
+from frugan.api.progress import Progress
+from frugan.api.setup import training_of
+from frugan.data.facts import PictureFacts, look_at
+from frugan.data.formats.source import local_path
+from frugan.data.picture_set import PictureSet
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.progress import Duration
+from frugan.engine.streams import Streams
+from frugan.engine.threads import rehearse
+from frugan.errors import BadInput
+from frugan.memory.prediction import BlankPictures
+from frugan.recipe.loading import load_recipe, recipe_with
+from frugan.recipe.recipe import Recipe
+
+USUAL_TIME = "30min"
+FOR_STEPS = 0.9
+"""Share of the time that steps get; the rest is for the start, grids and scores."""
+FEWEST_STEPS = 20
+ENOUGH_IMAGES = 10_000
+"""At the smallest size: of fewer pictures shown nobody is to expect much."""
+NEARLY = 0.75
+"""Pictures may have this share of a side: they are enlarged by a third at most, or padded."""
+MOST_EPOCHS = 100
+"""How often each picture is seen before the discriminator knows them by heart and has to be shown them changed.
+
+Karras et al. 2020 (arXiv 2006.06676, figure 1): FID turns after some hundred epochs for 1,000 to 10,000 pictures."""
+AUGMENTED = "objective.augmentation.method=diffaugment"
+"""Not ADA, which goes by the discriminator's output on real pictures: a relativistic loss lets that drift."""
+REHEARSALS = 2
+"""The first finds nothing ready."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Something that could be trained."""
+
+    recipe: str | Recipe  # that ships, by name; or that of weights to start from
+    side: int  # of the pictures
+    images: int  # fewest that a run should show for it to be worth it at this size
+    on_card: bool = False  # too much for a processor, whatever the time
+
+    def __str__(self) -> str:
+        return self.recipe if isinstance(self.recipe, str) else "that of the weights to start from"
+
+    def loaded(self, words: Sequence[str] = ()) -> Recipe:
+        """The recipe, with `key.sub=value` words."""
+        if isinstance(self.recipe, str):
+            return load_recipe(self.recipe, words)
+        return recipe_with(self.recipe.model_dump(mode="json"), words, "recipe of the weights")
+
+
+CANDIDATES = (
+    _Candidate("stylegan2-auto", 256, 1_000_000, on_card=True),
+    _Candidate("stylegan2-auto", 128, 500_000, on_card=True),
+    _Candidate("stylegan2-auto", 64, 500_000, on_card=True),
+    _Candidate("stylegan2-small-64", 64, 30_000),
+    _Candidate("biggan-small-32", 32, 0),
+)
+"""The best first; the last one is taken where there is time for nothing else."""
+
+Pace = Callable[[Recipe], float | None]
+"""Seconds of an average step; None: it does not fit the memory."""
+
+
+@dataclass(frozen=True)
+class RecipeChoice:
+    """A recipe, and why."""
+
+    recipe: str | Recipe  # that ships, by name; or that of weights to start from, with the overrides in it
+    overrides: tuple[str, ...]  # `key.sub=value` words
+    lines: tuple[str, ...]  # what was chosen and why, for people
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What trains."""
+
+    pace: Pace
+    is_card: bool
+    words: str  # how the pace is known: "measured on this CPU"
+
+
+def choose(
+    facts: PictureFacts,
+    machine: Machine,
+    for_time: str | None = None,
+    asked: Sequence[str] = (),
+    start: Recipe | None = None,
+) -> RecipeChoice:
+    """The recipe for some pictures on a machine in a time.
+
+    Args:
+        facts: of the pictures.
+        machine: what trains.
+        for_time: how long, such as "30min"; None: USUAL_TIME.
+        asked: `key.sub=value` words that hold whatever is chosen.
+        start: recipe of weights to start from; None: of none.
+
+    Raises:
+        BadInput: it is no time, there is too little of it, or a resolution is asked for that no recipe has.
+    """
+    seconds = Duration.parse_seconds(for_time or USUAL_TIME, "--for")
+    given = dict(word.partition("=")[::2] for word in asked)
+    fitted = _fitted(facts)
+    best: tuple[_Candidate, tuple[str, ...], Recipe, int] | None = None
+    whole = "data.fit=pad" in fitted
+    candidates = (
+        [_Candidate(start, start.resolution, 0)] if start else _of_side(facts, given.get("networks.resolution"), whole)
+    )
+    for candidate in candidates:
+        if candidate.on_card and not machine.is_card:
+            continue
+        words = _networks(candidate, facts) + fitted
+        recipe = candidate.loaded([*words, *asked])
+        step_seconds = machine.pace(recipe)
+        if step_seconds is None:
+            continue
+        steps = _steps(seconds, step_seconds)
+        best = candidate, words, recipe, steps
+        if steps * recipe.training.batch >= candidate.images:
+            break
+    if best is None:
+        raise BadInput(
+            "no recipe for these pictures fits this card's memory; name one, with --memory: `frugan recipes`"
+        )
+    candidate, words, recipe, steps = best
+    if steps < FEWEST_STEPS:
+        raise BadInput(
+            f"--for {for_time or USUAL_TIME}: {steps} steps of the recipe {candidate}, for {machine.words}; expected "
+            f"time for at least {FEWEST_STEPS}, better some thousand: give it longer"
+        )
+    images = steps * recipe.training.batch
+    words += _length(steps) + _augmentation(candidate, images, facts)
+    chosen = candidate.loaded([*words, *asked])
+    lines = _lines(facts, candidate, chosen, words, for_time or USUAL_TIME, machine)
+    return RecipeChoice(candidate.recipe if start is None else chosen, words, lines)
+
+
+def _fitted(facts: PictureFacts) -> tuple[str, ...]:
+    """How pictures become squares: what lies on a background keeps its ends, a photograph its middle."""
+    laid_on = facts.transparent > len(facts.looked_at) / 2
+    return ("data.fit=pad",) if laid_on and facts.oblong > 0.1 else ()
+
+
+def _of_side(facts: PictureFacts, asked: str | None, whole: bool) -> Sequence[_Candidate]:
+    """Candidates of sides that the pictures have, or of the one asked for.
+
+    Raises:
+        BadInput: there is none of that side.
+    """
+    sides = sorted({each.side for each in CANDIDATES})
+    if asked is not None:
+        if asked not in map(str, sides):
+            raise BadInput(
+                f"networks.resolution={asked}: expected {', '.join(map(str, sides))} where frugan chooses the recipe; "
+                "for another name one: `frugan recipes`"
+            )
+        return [each for each in CANDIDATES if each.side == int(asked)]
+    most = float(np.percentile(facts.sides(whole=whole), 5))
+    fitting = [each for each in CANDIDATES if NEARLY * each.side <= most]
+    return fitting or [each for each in CANDIDATES if each.side == sides[0]]
+
+
+def _networks(candidate: _Candidate, facts: PictureFacts) -> tuple[str, ...]:
+    """Fields of the networks that follow from the pictures."""
+    shipped = candidate.loaded()
+    words = []
+    if shipped.resolution != candidate.side:
+        words.append(f"networks.resolution={candidate.side}")
+    before = next(iter(shipped.sources.values())).classes
+    classes = len(facts.class_counts) or (None if before is None else 1)
+    if classes != before:
+        words.append(f"networks.classes={classes}")
+    if facts.grey and isinstance(candidate.recipe, str):
+        words.append("networks.channels=1")
+    if "data.fit=pad" not in _fitted(facts) and facts.sides(whole=False).min() < candidate.side:
+        words.append("data.allow_upscale=true")
+    return tuple(words)
+
+
+def _steps(seconds: float, step_seconds: float) -> int:
+    """How many fit, in two digits: a measurement that comes out a little different gives the same."""
+    steps = int(FOR_STEPS * seconds / step_seconds)
+    unit = 10 ** max(0, len(str(steps)) - 2)
+    return int(steps // unit * unit)
+
+
+def _length(steps: int) -> tuple[str, ...]:
+    return (
+        f"training.duration={steps} steps",
+        f"saving.checkpoint_every={max(1, steps // 8)} steps",
+        f"saving.snapshot_every={max(1, steps // 8)} steps",
+        f"evaluation.every={max(1, steps // 4)} steps",
+    )
+
+
+def _augmentation(candidate: _Candidate, images: int, facts: PictureFacts) -> tuple[str, ...]:
+    """Augmentation where each picture is seen often; the recipe of the release regulates it by itself."""
+    if (
+        not isinstance(candidate.recipe, str)
+        or candidate.recipe == "stylegan2-auto"
+        or images <= MOST_EPOCHS * facts.pictures
+    ):
+        return ()
+    return ("objective.augmentation.method=diffaugment",)
+
+
+def _lines(
+    facts: PictureFacts, candidate: _Candidate, recipe: Recipe, words: Sequence[str], of: str, machine: Machine
+) -> tuple[str, ...]:
+    """What was chosen and why.
+
+    Args:
+        of: the time, as it was given.
+    """
+    batch, side = recipe.training.batch, candidate.side
+    if (steps := recipe.training.duration.known_steps(batch)) is None:
+        return (f"pictures: {facts}",)  # of a length that was asked for in hours
+    images = steps * batch
+    on = f", laid on {recipe.data.background}" if facts.transparent else ""
+    lines = [
+        f"pictures: {facts}{on}",
+        f"recipe: {candidate} at {side} pixels, for {machine.words}; override with a recipe's name, or "
+        "networks.resolution=",
+        f"length: {steps:,} steps of {batch} in {of}, in which each picture is seen about "
+        f"{max(1, round(images / facts.pictures)):,} times; override with --for",
+    ]
+    if images < candidate.images or (candidate is CANDIDATES[-1] and images < ENOUGH_IMAGES):
+        lines.append(
+            f"warning: {images:,} pictures are few to learn from at {side} pixels: expect outlines; give it longer "
+            f"(--for), or a card"
+        )
+    if AUGMENTED in words:
+        lines.append(
+            f"augmentation: diffaugment, because each picture is seen more than {MOST_EPOCHS} times; override with "
+            "objective.augmentation.method=none"
+        )
+    if not recipe.data.flip:
+        lines.append("flips: none, as writing would be mirrored too; if yours may be mirrored: data.flip=true")
+    return tuple(lines)
+
+
+# What trains, and how fast.
+
+
+def machine_here(device: torch.device, card: str | None = None, memory: str | int | None = None) -> Machine:
+    """The machine that trains: its processor, measured, or a card, by what the planner predicts.
+
+    Args:
+        device: of this machine.
+        card: plan for this card instead, which need not be there.
+        memory: budget on the card; None: all of it.
+    """
+    if device.type == "cpu" and card is None and memory is None:
+        return Machine(_measured_seconds, False, "this CPU, whose steps were timed")
+
+    def predicted(recipe: Recipe) -> float | None:
+        report = plan(recipe, memory, options=PlanOptions(card))
+        return report.step_seconds if report.fits else None
+
+    return Machine(predicted, True, f"{card or 'this card'}, by predicted times")
+
+
+def _measured_seconds(recipe: Recipe) -> float:
+    """Seconds of an average step on the processor, with as many threads as torch has now."""
+    training, cpu = training_of(recipe), torch.device("cpu")
+    stage = training.stages[0]
+    micro_batch = training.group if training.group > 1 else training.batch
+    by = Plan(micro_batch, resolve_precision(recipe.training.precision, cpu))
+    state = training.state(by, cpu)
+    step = training.step(BlankPictures(stage.sources), Streams(recipe.training.seed), stage=stage)
+    return min(rehearse(step, state, by) for _ in range(REHEARSALS))
+
+
+def choose_for(
+    data: Data | None,
+    device: torch.device,
+    *,
+    for_time: str | None = None,
+    asked: Sequence[str] = (),
+    card: str | None = None,
+    memory: str | int | None = None,
+    init: str | Path | None = None,
+    progress: Progress | None = None,
+) -> RecipeChoice:
+    """Look at pictures, and choose the recipe for them.
+
+    Args:
+        data: the pictures: a path, or an opened set; by the name of the one source or without.
+        device: of this machine.
+        for_time, asked: as for `choose`.
+        card, memory: as for `machine_here`.
+        init: weights to start from, whose recipe is taken; None: there are none.
+        progress: gets (headers read, pictures).
+
+    Raises:
+        BadInput: as `choose` and `look_at`; or they are no pictures for a recipe to be chosen for.
+    """
+    Duration.parse_seconds(for_time or USUAL_TIME, "--for")
+    given = list(data.items()) if isinstance(data, Mapping) else [("", data)]
+    if data is None or not given:
+        raise BadInput("no recipe and no pictures given: add --data PATH, or name a recipe: `frugan recipes`")
+    name, pictures = given[0]
+    if len(given) > 1 or name not in ("", "images"):
+        raise BadInput(
+            f"--data {name}=...: frugan chooses recipes for one set of pictures; for faces name one, such as "
+            "saehd-df-ud-256: `frugan recipes`"
+        )
+    if isinstance(pictures, str | Path):
+        pictures = local_path(pictures)
+    elif not isinstance(pictures, PictureSet):
+        raise BadInput(f"data: expected pictures, not {type(pictures).__name__}; name a recipe for them")
+    start = None if init is None else Weights.open(init).recipe
+    if start is not None and start.shows_given:
+        raise BadInput(
+            f"--init {init}: weights of {start.family}, which are not trained on a set of pictures; name a recipe"
+        )
+    return choose(look_at(pictures, progress), machine_here(device, card, memory), for_time, asked, start)

@@ -1,0 +1,153 @@
+"""What a set of pictures is like, as far as a recipe is chosen by it: counts, sizes, classes, and a look at some."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from frugan.data.decoding import TRANSPARENT, WHITE, is_grey
+from frugan.data.formats.detect import open_source
+from frugan.data.formats.source import Source, Unreadable
+from frugan.data.picture_set import PictureSet
+from frugan.data.survey import Fitting, Progress, in_order, survey
+from frugan.errors import BadInput
+from frugan.wording import count, shown
+
+LOOKED_AT = 600
+"""Pictures that are decoded; the headers of all are read."""
+LOOKED_AT_PIXELS = 32
+"""Side that they are brought to."""
+FEWEST = 20
+"""Pictures of which anything can be learned."""
+WORKERS = 2
+"""Threads that read and decode."""
+
+
+@dataclass(frozen=True, eq=False)
+class PictureFacts:
+    """What is known of N pictures before any is prepared."""
+
+    sizes: NDArray[np.int64]  # width and height in pixels [N, 2], of those whose header can be read
+    class_counts: tuple[int, ...]  # pictures of each class; empty: there are no classes
+    # some of them, evenly from all, padded on white [n, 3, LOOKED_AT_PIXELS, LOOKED_AT_PIXELS]
+    looked_at: NDArray[np.uint8]
+    grey: bool  # whether all those looked at are
+    transparent: int  # how many of those looked at are transparent in places
+    duplicates: int  # how many of those looked at are equal to one before them
+
+    @property
+    def pictures(self) -> int:
+        """How many there are."""
+        return len(self.sizes)
+
+    @property
+    def oblong(self) -> float:
+        """Share of the pictures whose long side is more than a tenth longer than the short one."""
+        return float((self.sizes.max(axis=1) > 1.1 * self.sizes.min(axis=1)).mean())
+
+    def sides(self, *, whole: bool) -> NDArray[np.int64]:
+        """Pixels [N] of the side of the square that each becomes.
+
+        Args:
+            whole: pictures are padded and not cropped, so the long side counts.
+        """
+        sides: NDArray[np.int64] = self.sizes.max(axis=1) if whole else self.sizes.min(axis=1)
+        return sides
+
+    def __str__(self) -> str:
+        """A line for people."""
+        few, many = np.percentile(self.sides(whole=False), [5, 95]).astype(int)
+        counts = self.class_counts
+        parts = [
+            f"{self.pictures:,} of {few} pixels" if few == many else f"{self.pictures:,} of {few} to {many} pixels",
+            f"{len(counts)} classes of {min(counts):,} to {max(counts):,}" if counts else "no classes",
+            "all grey" if self.grey else "in colour",
+        ]
+        if self.transparent:
+            parts.append(f"{self.transparent / len(self.looked_at):.0%} transparent in places")
+        if self.duplicates:
+            parts.append(f"{count(self.duplicates, 'duplicate')} among {len(self.looked_at):,} looked at")
+        return ", ".join(parts)
+
+
+def look_at(data: str | Path | PictureSet, progress: Progress | None = None) -> PictureFacts:
+    """Read the headers of all pictures, and decode some.
+
+    Args:
+        data: anything that `prepare` takes, or an opened set.
+        progress: gets (headers read, N).
+
+    Raises:
+        BadInput: no pictures are there, too few, or more than 1 % cannot be read.
+    """
+    if isinstance(data, PictureSet):
+        return _of_set(data)
+    with open_source(Path(data)) as source:
+        return _of_source(source, progress)
+
+
+def _of_source(source: Source, progress: Progress | None) -> PictureFacts:
+    fitting = Fitting(LOOKED_AT_PIXELS, allow_upscale=True, background=WHITE, fit="pad")
+    sizes = survey(source, fitting, workers=WORKERS, progress=progress).sizes  # [N, 2]
+    readable = np.flatnonzero(sizes.min(axis=1) > 0)
+    _refuse_few(shown(str(source.path)), len(readable))
+    some = _some(readable)
+
+    def look(at: int) -> tuple[NDArray[np.uint8], bool] | None:
+        try:
+            picture = source.picture(int(some[at]))
+        except Unreadable:
+            return None  # counted, and told of, when the set is prepared
+        return fitting(picture), bool(picture.info.get(TRANSPARENT))
+
+    with closing(in_order(look, len(some), WORKERS)) as results:
+        seen = [each for each in results if each is not None]
+    _refuse_few(shown(str(source.path)), len(seen))
+    classes = source.classes
+    counts = np.bincount(classes.labels[readable], minlength=len(classes.names))
+    looked_at = np.stack([picture for picture, _ in seen])
+    transparent = sum(each for _, each in seen)
+    return _facts(sizes[readable], counts if classes.labelled else None, looked_at, transparent)
+
+
+def _of_set(pictures: PictureSet) -> PictureFacts:
+    _refuse_few("the set", len(pictures))
+    fitting, labels = Fitting(LOOKED_AT_PIXELS, allow_upscale=True), pictures.labels
+    some = pictures.pictures[_some(np.arange(len(pictures)))]  # [n, 3, R, R]
+    looked_at = np.stack([fitting(Image.fromarray(np.ascontiguousarray(each.transpose(1, 2, 0)))) for each in some])
+    sizes = np.full((len(pictures), 2), pictures.resolution, np.int64)
+    counts = np.bincount(labels, minlength=len(pictures.class_names))
+    return _facts(sizes, counts if pictures.labelled and len(counts) > 1 else None, looked_at, 0)
+
+
+def _some(members: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Evenly from all: files of one kind often follow each other."""
+    return members[np.linspace(0, len(members) - 1, min(LOOKED_AT, len(members))).astype(np.int64)]
+
+
+def _refuse_few(where: str, pictures: int) -> None:
+    if pictures < FEWEST:
+        raise BadInput(
+            f"{where}: {count(pictures, 'picture')} that can be read; expected at least {FEWEST}, better some "
+            "hundreds: of fewer a network learns nothing but those"
+        )
+
+
+def _facts(
+    sizes: NDArray[np.int64],
+    class_counts: NDArray[np.int64] | None,
+    looked_at: NDArray[np.uint8],
+    transparent: int,
+) -> PictureFacts:
+    return PictureFacts(
+        sizes,
+        () if class_counts is None else tuple(map(int, class_counts)),
+        looked_at,
+        is_grey(looked_at),
+        transparent,
+        len(looked_at) - len({sha256(each.tobytes()).digest() for each in looked_at}),
+    )
