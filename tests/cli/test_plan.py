@@ -1,9 +1,11 @@
 """`frugan plan` by exit code and output."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from api.pictures import write_pictures
 from cli.calling import Frugan
 
 
@@ -47,3 +49,20 @@ def test_plans_that_cannot_be(frugan: Frugan, words: tuple[str, ...], message: s
     ended = frugan("plan", "biggan-digits-32", *words)
     assert ended.returncode == 2
     assert message in ended.stderr.replace("\n", " ")
+
+
+def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    ended = frugan("plan", "--data", str(pictures), "--for", "20min", "networks.resolution=32")
+    assert ended.returncode == 0, ended.stderr
+    assert "24 of 40 pixels, 2 classes of 12 to 12, in colour" in ended.stdout
+    assert "biggan-small-32 at 32 pixels" in ended.stdout
+    for words, message in (
+        ((), "no recipe and no pictures given"),
+        (("--data", str(tmp_path / "none")), "does not exist"),
+        (("--data", str(pictures), "--for", "soon"), "--for soon"),
+        (("biggan-small-32", "--for", "3h"), "--for 3h: goes without a recipe"),
+    ):
+        refused = frugan("plan", *words)
+        assert refused.returncode == 2
+        assert message in refused.stderr.replace("\n", " ")

@@ -24,9 +24,11 @@ from frugan.engine.progress import Duration
 from frugan.engine.streams import Streams
 from frugan.engine.threads import rehearse
 from frugan.errors import BadInput
+from frugan.memory.calibration import choose_card
 from frugan.memory.prediction import BlankPictures
 from frugan.recipe.loading import load_recipe, recipe_with
 from frugan.recipe.recipe import Recipe
+from frugan.wording import parse_size
 
 USUAL_TIME = "30min"
 FOR_STEPS = 0.9
@@ -136,9 +138,7 @@ def choose(
         if steps * recipe.training.batch >= candidate.images:
             break
     if best is None:
-        raise BadInput(
-            "no recipe for these pictures fits this card's memory; name one, with --memory: `frugan recipes`"
-        )
+        raise BadInput(f"no recipe that frugan chooses among fits {machine.words}; name one: `frugan recipes`")
     candidate, words, recipe, steps = best
     if steps < FEWEST_STEPS:
         raise BadInput(
@@ -218,7 +218,7 @@ def _augmentation(candidate: _Candidate, images: int, facts: PictureFacts) -> tu
         or images <= MOST_EPOCHS * facts.pictures
     ):
         return ()
-    return ("objective.augmentation.method=diffaugment",)
+    return (AUGMENTED,)
 
 
 def _lines(
@@ -266,12 +266,22 @@ def machine_here(device: torch.device, card: str | None = None, memory: str | in
         device: of this machine.
         card: plan for this card instead, which need not be there.
         memory: budget on the card; None: all of it.
+
+    Raises:
+        BadInput: the card is unknown, or the budget is no size.
     """
     if device.type == "cpu" and card is None and memory is None:
         return Machine(_measured_seconds, False, "this CPU, whose steps were timed")
 
+    choose_card(card, device)  # refuses one that is not known
+    if isinstance(memory, str):
+        parse_size(memory)
+
     def predicted(recipe: Recipe) -> float | None:
-        report = plan(recipe, memory, options=PlanOptions(card))
+        try:
+            report = plan(recipe, memory, options=PlanOptions(card))
+        except BadInput:  # not even the parameters fit
+            return None
         return report.step_seconds if report.fits else None
 
     return Machine(predicted, True, f"{card or 'this card'}, by predicted times")

@@ -1,0 +1,177 @@
+"""Which recipe is chosen for whose pictures, and what is told of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api import choice as choosing
+from frugan.api.choice import CANDIDATES, Machine, RecipeChoice, choose, choose_for
+from frugan.api.train.run import TrainingOptions
+from frugan.api.train.training import train
+from frugan.data.facts import LOOKED_AT_PIXELS, PictureFacts
+from frugan.engine.events import read_events
+from frugan.errors import BadInput
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
+
+
+def facts_of(
+    pictures: int = 2000, sides: tuple[int, int] = (300, 300), classes: tuple[int, ...] = (), transparent: int = 0
+) -> PictureFacts:
+    looked_at = np.zeros((10, 3, LOOKED_AT_PIXELS, LOOKED_AT_PIXELS), np.uint8)
+    looked_at[:, 0] = 1
+    return PictureFacts(np.full((pictures, 2), sides), classes, looked_at, False, transparent, 0)
+
+
+def machine(seconds: Mapping[int, float | None], *, is_card: bool = False) -> Machine:
+    """One that takes so many seconds for a step at each side; None: it has no room."""
+    return Machine(lambda recipe: seconds[recipe.resolution], is_card, "a made-up machine")
+
+
+SLOW = machine({32: 0.5, 64: 2.0})
+CARD = machine({32: 0.01, 64: 0.02, 128: 0.05, 256: 0.1}, is_card=True)
+
+
+def loaded(choice: RecipeChoice) -> Recipe:
+    assert isinstance(choice.recipe, str)
+    return load_recipe(choice.recipe, choice.overrides)
+
+
+def test_the_largest_size_that_the_time_is_enough_for() -> None:
+    sides = {for_time: loaded(choose(facts_of(), SLOW, for_time)).resolution for for_time in ("30min", "2h")}
+    assert sides == {"30min": 32, "2h": 64}
+    short = choose(facts_of(), SLOW, "2min")
+    assert loaded(short).resolution == 32
+    assert "few to learn from" in " ".join(short.lines)
+    assert loaded(choose(facts_of(), CARD, "1h")).resolution == 128
+    assert loaded(choose(facts_of(), CARD, "10h")).resolution == 256
+
+
+def test_a_processor_is_not_given_what_is_for_cards() -> None:
+    fast = machine({each.side: 0.001 for each in CANDIDATES})
+    assert choose(facts_of(), fast, "10h").recipe == "stylegan2-small-64"
+
+
+def test_a_recipe_without_room_is_passed_over() -> None:
+    crowded = machine({32: 0.01, 64: 0.02, 128: None, 256: None}, is_card=True)
+    assert loaded(choose(facts_of(), crowded)).resolution == 64
+    with pytest.raises(BadInput, match="no recipe that frugan chooses among fits a made-up machine"):
+        choose(facts_of(), machine(dict.fromkeys((32, 64, 128, 256)), is_card=True))
+
+
+def test_the_length_fits_the_time_in_two_digits() -> None:
+    chosen = loaded(choose(facts_of(), SLOW, "30min"))
+    assert str(chosen.training.duration) == "3200 steps"  # 0.9 * 1800 / 0.5 = 3240
+    assert str(chosen.evaluation.every) == "800 steps"
+    with pytest.raises(BadInput, match="--for 5s: 9 steps"):
+        choose(facts_of(), SLOW, "5s")
+    with pytest.raises(BadInput, match="expected a time"):
+        choose(facts_of(), SLOW, "3 steps")
+
+
+def test_no_size_that_pictures_would_have_to_be_enlarged_to_by_much() -> None:
+    nearly = choose(facts_of(sides=(60, 60)), SLOW, "10h")
+    assert (loaded(nearly).resolution, loaded(nearly).data.allow_upscale) == (64, True)
+    assert loaded(choose(facts_of(sides=(40, 90)), SLOW, "10h")).resolution == 32
+    tiny = choose(facts_of(sides=(16, 16)), SLOW, "10h")
+    assert (loaded(tiny).resolution, loaded(tiny).data.allow_upscale) == (32, True)
+
+
+def test_what_lies_on_a_background_keeps_its_ends() -> None:
+    chosen = loaded(choose(facts_of(sides=(40, 64), transparent=9), SLOW, "10h"))
+    assert (chosen.data.fit, chosen.data.allow_upscale, chosen.resolution) == ("pad", False, 64)
+
+
+def test_classes_and_colours_are_those_of_the_pictures() -> None:
+    assert loaded(choose(facts_of(classes=(9, 8, 7)), SLOW, "30min")).classes == 3
+    assert loaded(choose(facts_of(), SLOW, "30min")).classes == 1
+    assert "networks.classes=3" in choose(facts_of(classes=(9, 8, 7)), SLOW, "2h").overrides
+    known = facts_of()
+    grey = PictureFacts(known.sizes, (), known.looked_at, True, 0, 0)
+    assert "networks.channels=1" in choose(grey, SLOW, "30min").overrides
+
+
+def test_few_pictures_are_shown_changed() -> None:
+    chosen = choose(facts_of(pictures=200), SLOW, "30min")
+    assert choosing.AUGMENTED in chosen.overrides
+    assert any(line.startswith("augmentation") for line in chosen.lines)
+    assert choosing.AUGMENTED not in choose(facts_of(), SLOW, "30min").overrides
+
+
+def test_what_a_person_says_holds_and_few_lines_tell_the_rest() -> None:
+    asked = ["networks.resolution=32", "training.duration=70 steps"]
+    chosen = choose(facts_of(pictures=50), SLOW, "10h", asked)
+    assert load_recipe(str(chosen.recipe), [*chosen.overrides, *asked]).resolution == 32
+    assert "70 steps of 32" in " ".join(chosen.lines)
+    assert len(chosen.lines) <= 6
+    with pytest.raises(BadInput, match=r"networks\.resolution=48: expected 32, 64, 128, 256"):
+        choose(facts_of(), SLOW, None, ["networks.resolution=48"])
+
+
+def test_the_same_facts_give_the_same_choice() -> None:
+    almost = machine({32: 0.502, 64: 2.01})
+    assert choose(facts_of(), SLOW, "30min") == choose(facts_of(), almost, "30min")
+
+
+def test_weights_to_start_from_bring_their_recipe() -> None:
+    start = load_recipe("biggan-digits-32")
+    chosen = choose(facts_of(classes=(5, 6)), SLOW, "1h", start=start)
+    assert isinstance(chosen.recipe, Recipe)
+    assert (chosen.recipe.classes, chosen.recipe.networks) == (
+        2,
+        start.networks.model_copy(update={"classes": 2}),
+    )
+    assert str(chosen.recipe.training.duration) == "6400 steps"
+
+
+def test_a_run_is_begun_by_it_told_of_it_and_goes_on_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    tiny = write_recipe(tmp_path, RECIPE)
+    asked_for = SimpleNamespace(times=0)
+
+    def chosen(*_: object, **__: object) -> RecipeChoice:
+        asked_for.times += 1
+        return RecipeChoice(tiny, ("training.duration=2 steps",), ("pictures: some", "recipe: tiny"))
+
+    monkeypatch.setattr("frugan.api.train.open_run.choose_for", chosen)
+    told: list[str] = []
+    run, options = tmp_path / "run", TrainingOptions(device="cpu")
+    assert train(None, pictures, run, options=options, say=told.append).step == 2
+    assert told[:2] == ["pictures: some", "recipe: tiny"]
+    lines = [event["line"] for event in read_events(run / "events.jsonl") if event["event"] == "choice"]
+    assert lines[:2] == told[:2]
+    goes_on = train(None, pictures, run, for_time="1h", overrides=["training.duration=3 steps"], options=options)
+    assert (goes_on.step, asked_for.times) == (3, 1)
+    with pytest.raises(BadInput, match="--for 1h: only where frugan chooses the recipe"):
+        train(tiny, pictures, tmp_path / "other", for_time="1h", options=options)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "no recipe and no pictures given: add --data PATH"),
+        ({}, "no recipe and no pictures given"),
+        ({"src": "a", "dst": "b"}, "for faces name one"),
+        ("s3://somewhere/else", "read from a disk of this machine"),
+        ({"images": 3}, "expected pictures, not int"),
+    ],
+)
+def test_what_no_recipe_is_chosen_for(data: object, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        choose_for(data, torch.device("cpu"))  # type: ignore[arg-type]
+
+
+def test_a_card_is_planned_for_by_what_is_predicted() -> None:
+    cpu = torch.device("cpu")
+    seconds = choosing.machine_here(cpu, "rtx-3060").pace(load_recipe("biggan-digits-32"))
+    assert seconds is not None
+    assert 0 < seconds < 1
+    assert choosing.machine_here(cpu, "rtx-3060", "1GiB").pace(load_recipe("biggan-imagenet-512")) is None
+    for card, memory, message in (("riva-128", None, "'riva-128' is not known"), (None, "six", "'six' is not a size")):
+        with pytest.raises(BadInput, match=message):
+            choosing.machine_here(cpu, card, memory)

@@ -1,0 +1,67 @@
+"""What is known of pictures before any is prepared."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from frugan.data.facts import LOOKED_AT, look_at
+from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.errors import BadInput
+
+WIDTH, HEIGHT = 40, 30
+
+
+def _noise(seed: int, *, channels: int = 3, width: int = WIDTH) -> Image.Image:
+    random = np.random.default_rng(seed)
+    return Image.fromarray(random.integers(0, 256, (HEIGHT, width, channels), np.uint8))
+
+
+def _folder(folder: Path, pictures: dict[str, Image.Image]) -> Path:
+    for name, picture in pictures.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        picture.save(folder / name)
+    return folder
+
+
+def test_sizes_classes_colours_and_what_is_there_twice(tmp_path: Path) -> None:
+    pictures = {f"a/{at}.png": _noise(at) for at in range(20)} | {f"b/{at}.png": _noise(50 + at) for at in range(12)}
+    pictures["b/again.png"] = _noise(3)
+    pictures["b/clear.png"] = _noise(4, channels=4)
+    pictures["b/square.png"] = _noise(5, width=HEIGHT)
+    facts = look_at(_folder(tmp_path, pictures))
+    assert facts.pictures == 35
+    assert facts.class_counts == (20, 15)
+    assert (facts.sides(whole=False).min(), facts.sides(whole=True).max()) == (HEIGHT, WIDTH)
+    assert facts.oblong == pytest.approx(34 / 35)
+    assert (facts.grey, facts.transparent, facts.duplicates) == (False, 1, 1)
+    assert str(facts) == (
+        "35 of 30 pixels, 2 classes of 15 to 20, in colour, 3% transparent in places, 1 duplicate among 35 looked at"
+    )
+
+
+def test_one_folder_is_no_class_and_a_picture_that_cannot_be_read_does_not_count(tmp_path: Path) -> None:
+    grey = {f"{at}.png": Image.fromarray(np.full((9, 9 + at % 2), at, np.uint8)) for at in range(200)}
+    folder = _folder(tmp_path, grey)
+    (folder / "broken.png").write_bytes(b"no picture")
+    facts = look_at(folder)
+    assert facts.pictures == 200
+    assert facts.grey
+    assert str(facts) == "200 of 9 pixels, no classes, all grey"
+
+
+def test_an_opened_set_is_looked_at_evenly() -> None:
+    stored = np.zeros((2 * LOOKED_AT, 3, 8, 8), np.uint8)
+    stored[LOOKED_AT:, 0] = 9  # in colour
+    labels = np.arange(len(stored)) // LOOKED_AT
+    known = PictureSet(stored, labels, ("black", "red"), True, picture_digest(stored, labels))
+    facts = look_at(known)
+    assert len(facts.looked_at) == LOOKED_AT
+    assert (facts.looked_at[:, 0].mean(axis=(1, 2)) == 9).mean() == pytest.approx(0.5, abs=0.01)
+    assert (facts.grey, facts.class_counts) == (False, (LOOKED_AT, LOOKED_AT))
+
+
+def test_pictures_that_are_too_few(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="3 pictures that can be read; expected at least 20"):
+        look_at(_folder(tmp_path, {f"{at}.png": _noise(at) for at in range(3)}))
