@@ -139,9 +139,10 @@ class BigGANFamily(Family):
         return grid.view(*z.shape[:2], *grid.shape[1:])
 
     def snapshots(self, networks: BigGANNetworks) -> Mapping[str, GridRequest]:
-        """Classes by ten samples, and ten interpolations of class and latent together."""
+        """Classes by ten samples, ten rows of the only one; and ten interpolations of class and latent together."""
+        only = networks.classes == 1
         return {
-            "samples": GridRequest(seed=1, classes=range(networks.classes)),
+            "samples": GridRequest(seed=1, classes=(0,) * 10 if only else range(networks.classes)),
             "interpolation": GridRequest(seed=2, interpolate="both"),
         }
 

@@ -185,7 +185,7 @@ class Clock:
     def let_wait(self, queue: Queue, place: Place) -> None:
         """Let a queue go on only when an event of another one is reached."""
         queue.add(place)
-        later(self.order.known[queue.name], place.clock)
+        self.order.learns(queue.name, place.clock)
 
     @contextmanager
     def refusing_to_wait(self) -> Iterator[None]:
