@@ -95,7 +95,7 @@ class Machine:
 
     pace: Pace
     is_card: bool
-    words: str  # how the pace is known: "measured on this CPU"
+    words: str  # its name for people, and how the pace is known
 
 
 def choose(

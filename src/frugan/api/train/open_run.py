@@ -140,9 +140,8 @@ def recipe_for(
             say(f"--for {for_time}: the run in {out} goes on as it was begun; to change its length: training.duration=")
         return str(out), overrides, ()
     device, _ = choose_device(options.device)
-    choice = choose_for(
-        data, device, for_time=for_time, asked=overrides, memory=options.memory, init=init, progress=progress
-    )
+    memory = None if device.type == "cpu" else options.memory  # a processor's budget says nothing of its pace
+    choice = choose_for(data, device, for_time=for_time, asked=overrides, memory=memory, init=init, progress=progress)
     for line in choice.lines:
         say(line)
     return choice.recipe, (*choice.overrides, *overrides), choice.lines
