@@ -112,7 +112,7 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["prepare", "x", "y", "--faces", "3"], "only goes with drawn-faces"),
         (["train", "saehd-demo-64", "--data", "/does/not/exist", "--out", "y"], "DeepFaceLab workspace"),
         (["info", "nothing"], "unknown"),
-        (["train"], "Missing argument"),
+        (["train"], "no recipe and no pictures given"),
         (["nonsense"], "No such command"),
     ],
 )
