@@ -68,7 +68,7 @@ def test_the_length_fits_the_time_in_two_digits() -> None:
     chosen = loaded(choose(facts_of(), SLOW, "30min"))
     assert str(chosen.training.duration) == "3200 steps"  # 0.9 * 1800 / 0.5 = 3240
     assert str(chosen.evaluation.every) == "800 steps"
-    with pytest.raises(BadInput, match="--for 5s: 9 steps"):
+    with pytest.raises(BadInput, match="--for 5s: time for 9 steps"):
         choose(facts_of(), SLOW, "5s")
     with pytest.raises(BadInput, match="expected a time"):
         choose(facts_of(), SLOW, "3 steps")

@@ -58,7 +58,7 @@ class _Candidate:
     on_card: bool = False  # too much for a processor, whatever the time
 
     def __str__(self) -> str:
-        return self.recipe if isinstance(self.recipe, str) else "that of the weights to start from"
+        return self.recipe if isinstance(self.recipe, str) else "the weights' own"
 
     def loaded(self, words: Sequence[str] = ()) -> Recipe:
         """The recipe, with `key.sub=value` words."""
@@ -142,8 +142,8 @@ def choose(
     candidate, words, recipe, steps = best
     if steps < FEWEST_STEPS:
         raise BadInput(
-            f"--for {for_time or USUAL_TIME}: {steps} steps of the recipe {candidate}, for {machine.words}; expected "
-            f"time for at least {FEWEST_STEPS}, better some thousand: give it longer"
+            f"--for {for_time or USUAL_TIME}: time for {steps} steps ({candidate}, {machine.words}); expected time for at "
+            f"least {FEWEST_STEPS}, better some thousand: give it longer"
         )
     images = steps * recipe.training.batch
     words += _length(steps) + _augmentation(candidate, images, facts)
