@@ -142,7 +142,7 @@ def choose(
     candidate, words, recipe, steps = best
     if steps < FEWEST_STEPS:
         raise BadInput(
-            f"--for {for_time or USUAL_TIME}: time for {steps} steps ({candidate}, {machine.words}); expected time for at "
+            f"--for {for_time or USUAL_TIME}: time for {steps} steps ({candidate}, {machine.words}); expected at "
             f"least {FEWEST_STEPS}, better some thousand: give it longer"
         )
     images = steps * recipe.training.batch
