@@ -207,14 +207,14 @@ def model_of(generator: Generator, *, half: bool) -> bytes:
     Raises:
         BadInput: onnx is missing, or the network does what has no translation.
     """
-    drawing, networks = generator.drawing, generator.recipe.networks
+    drawing = generator.drawing
     graph = Graph()
     sizes = {LATENTS: (Samples(1), drawing.latent_size), CLASSES: (Samples(1), drawing.classes), PSI: ()}
     for name, document in generator.inputs.items():
         graph.input(name, sizes[name], document)
     with prepared(generator.network, Layout(torch.float16 if half else torch.float32)):
         value = translate(graph, generator.network, drawing.call)
-    document = f"float32 [n, {networks.channels}, {networks.resolution}, {networks.resolution}]: pictures in [-1, 1]"
+    document = f"float32 [n, {', '.join(map(str, value.size[1:]))}]: pictures in [-1, 1], channels first"
     return graph.finish(PICTURES, value, document, generator.about())
 
 

@@ -15,7 +15,7 @@ from frugan.api.export.graph import Graph, Made, Value
 from frugan.errors import BadInput
 
 Operand = Value | float
-Translation = Callable[..., Value | list[Value | None]]
+Translation = Callable[..., Value | Sequence[Value | None]]
 
 VIEWS = frozenset({"view", "_unsafe_view", "unsqueeze", "squeeze", "reshape", "flatten", "unflatten"})
 """These change the size alone."""

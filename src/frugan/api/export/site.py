@@ -78,10 +78,9 @@ def page_of(generator: Generator, model_bytes: int) -> str:
         "latentSize": drawing.latent_size,
         "classes": [names[i] if i < len(names) else f"class {i}" for i in range(drawing.classes)],
         "psi": drawing.psi,
-        "side": recipe.networks.resolution,
-        "colours": recipe.networks.channels,
+        "side": recipe.resolution,
         "bytes": model_bytes,
-        "pictures": next((count for side, count in PICTURES.items() if recipe.networks.resolution <= side), 1),
+        "pictures": next((count for side, count in PICTURES.items() if recipe.resolution <= side), 1),
     }
     licence = f" Licence of the weights: {weights.licence}." if weights.licence else ""
     trained = f", trained for {weights.step:,} steps" if weights.step else ""
