@@ -44,12 +44,13 @@ def _r3gan(generator: Any, z: Tensor, labels: Tensor, _: float) -> Tensor:
 
 SMALL = ("networks.generator_channels=4", "networks.discriminator_channels=4")
 DEEP = (*SMALL, 'networks.architecture="biggan-deep"', "networks.generator_attention=[]")
+TABLES = (*SMALL, "networks.shared_embedding=none", "networks.hierarchical_latent=false")
 STYLES = ("networks.channel_base=128", "networks.channel_max=8", "networks.mapping_layers=2")
 
 MODELS = {
     "biggan": Model("biggan-digits-32", (*SMALL, "networks.generator_attention=[16]"), 10, False, _biggan),
     "biggan of one class": Model("biggan-digits-32", (*SMALL, "networks.classes=1"), 0, False, _biggan),
-    "tables of classes": Model("biggan-digits-32", (*SMALL, "networks.shared_embedding=none"), 10, False, _biggan),
+    "tables of classes": Model("biggan-digits-32", TABLES, 10, False, _biggan),
     "biggan-deep": Model("biggan-digits-32", DEEP, 10, False, _biggan),
     "stylegan2": Model("stylegan2-digits-32", STYLES, 10, True, _stylegan2),
     "stylegan2 without classes": Model("stylegan2-digits-32", (*STYLES, "networks.classes=none"), 0, True, _stylegan2),

@@ -58,7 +58,7 @@ def export_site(
     refuse_full(folder, "a page")
     generator = Generator.open(source, say)
     with TemporaryDirectory() as room:
-        contents = runtime_files(Path(runtime) if runtime is not None else _from_npm(Path(room), say))
+        contents = runtime_files(Path(runtime) if runtime is not None else from_npm(Path(room), say))
     with atomic_folder(folder) as made:
         written = write_model(generator, made / MODEL, half=half, say=say)
         for name, content in contents.items():
@@ -133,7 +133,7 @@ def _advice() -> str:
     return f"`npm pack {PACKAGE}@{VERSION}` writes a .tgz that --runtime takes"
 
 
-def _from_npm(room: Path, say: Say) -> Path:
+def from_npm(room: Path, say: Say) -> Path:
     """Let npm get the package.
 
     Raises:
