@@ -589,7 +589,7 @@ FAULTS = (
     Fault(
         "a page's class names may end its script",
         "api/export/site.py",
-        '.replace("<", "\\u003c")',
+        r'.replace("<", "\\u003c")',
         "",
         "api/test_web_export.py -k holds_what_the_page_needs",
     ),
