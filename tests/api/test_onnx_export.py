@@ -65,12 +65,12 @@ def test_it_draws_what_torch_draws(tmp_path: Path, name: str, half: bool) -> Non
 def test_it_says_what_it_is_and_takes(tmp_path: Path, frugan: Frugan) -> None:
     names = [f"digit {number}" for number in range(10)]
     weights = write(MODELS["stylegan2"], tmp_path / "weights.safetensors", names)
-    result = frugan("export", str(weights), str(tmp_path / "model.onnx"), "--json")
+    result = frugan("export", str(weights), str(tmp_path / "new" / "model.onnx"), "--json")
     assert result.returncode == 0, result.stderr
     facts = json.loads(result.stdout)
     assert list(facts["inputs"]) == ["z", "classes", "psi"]
-    assert facts["bytes"] == (tmp_path / "model.onnx").stat().st_size
-    model = onnx.load(tmp_path / "model.onnx")
+    assert facts["bytes"] == (tmp_path / "new" / "model.onnx").stat().st_size
+    model = onnx.load(tmp_path / "new" / "model.onnx")
     onnx.checker.check_model(model, full_check=True)
     assert [opset.version for opset in model.opset_import] == [OPSET]
     assert {each.name: each.doc_string for each in model.graph.input} == facts["inputs"]

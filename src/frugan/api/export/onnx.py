@@ -88,7 +88,9 @@ def export(source: str | Path | Weights, path: str | Path, *, half: bool = False
         raise BadInput(f"{path}: expected a name that ends in .onnx, or --web for a folder with a page")
     if path.exists():
         raise BadInput(f"{path}: is there already; choose another name, or delete it first")
-    return write_model(Generator.open(source, say), path, half=half, say=say)
+    generator = Generator.open(source, say)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_model(generator, path, half=half, say=say)
 
 
 @dataclass(frozen=True)
