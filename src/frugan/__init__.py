@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from frugan.api.evaluate.real import evaluate_real
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
+    from frugan.api.export.onnx import export as export
+    from frugan.api.export.site import export_site as export_site
     from frugan.api.fetch import fetch as fetch
     from frugan.api.networks import build as build
     from frugan.api.networks import load as load
@@ -71,6 +73,8 @@ __all__ = [
     "draw",
     "evaluate",
     "evaluate_real",
+    "export",
+    "export_site",
     "fetch",
     "from_leras",
     "from_r3gan_pickle",
@@ -114,6 +118,8 @@ _WHERE = MappingProxyType(
         "draw": "frugan.api.sample.sampling",
         "evaluate": "frugan.api.evaluate.evaluation",
         "evaluate_real": "frugan.api.evaluate.real",
+        "export": "frugan.api.export.onnx",
+        "export_site": "frugan.api.export.site",
         "fetch": "frugan.api.fetch",
         "from_leras": "frugan.api.convert.convert",
         "from_r3gan_pickle": "frugan.api.convert.convert",

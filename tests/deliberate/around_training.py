@@ -543,26 +543,4 @@ FAULTS = (
         "next(iter(floors(self.folder.scores).values()), None)",
         "api/test_real_scores.py -k line",
     ),
-    # a recipe is chosen
-    Fault(
-        "a processor is given what is for cards",
-        "api/choice.py",
-        "if candidate.on_card and not machine.is_card:",
-        "if False:",
-        "api/test_choice.py -k processor",
-    ),
-    Fault(
-        "a choice hangs on the last digit of a measurement",
-        "api/choice.py",
-        "return int(steps // unit * unit)",
-        "return steps",
-        "api/test_choice.py -k 'length or same'",
-    ),
-    Fault(
-        "transparent pictures are not seen to be",
-        "data/facts.py",
-        "bool(picture.info.get(TRANSPARENT))",
-        "False",
-        "data/test_facts.py",
-    ),
 )

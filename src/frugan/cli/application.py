@@ -16,7 +16,7 @@ from frugan.cli.evaluate import evaluate
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.sample import sample
-from frugan.cli.small_commands import card, convert, fetch, info, recipes, report
+from frugan.cli.small_commands import card, convert, export, fetch, info, recipes, report
 from frugan.cli.train import train
 from frugan.errors import BadInput
 
@@ -43,7 +43,22 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    commands = (demo, doctor, recipes, info, plan, prepare, train, sample, evaluate, fetch, report, convert, card)
+    commands = (
+        demo,
+        doctor,
+        recipes,
+        info,
+        plan,
+        prepare,
+        train,
+        sample,
+        evaluate,
+        fetch,
+        report,
+        convert,
+        card,
+        export,
+    )
     for command in commands:
         app.command(cls=_Command)(_telling_of_interrupts(command.__name__)(command))
     app.callback()(_options)

@@ -1,4 +1,4 @@
-"""The smaller commands: `frugan card`, `convert`, `fetch`, `info`, `recipes`, `report`."""
+"""The smaller commands: `frugan card`, `convert`, `export`, `fetch`, `info`, `recipes`, `report`."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from frugan.cli.options import AsJson, Device, Overrides
+from frugan.cli.options import AsJson, Device, Overrides, WeightsFrom
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.contract.formats import Conversion
 from frugan.errors import BadInput
@@ -98,6 +98,42 @@ def convert(
     made = convert_model(asked, made_by, to)
     if as_json:
         print_json(dict(made.facts))
+        return
+    print("\n".join(made.lines))
+
+
+def export(
+    source: WeightsFrom,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="the new file to write, model.onnx; a folder with --web")],
+    web: Annotated[
+        bool, typer.Option("--web", help="write a folder of static files: a page that draws, the model and its runtime")
+    ] = False,
+    half: Annotated[bool, typer.Option("--fp16", help="weights and computation in fp16, for half the size")] = False,
+    runtime: Annotated[
+        Path | None,
+        typer.Option(help="with --web: onnxruntime-web as a folder or .tgz; default: npm gets it"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Export the averaged generator for programs without frugan and torch: ONNX, or a page for browsers.
+
+    The model is compared with torch's pictures before it gets its name.
+
+    Example: frugan export runs/first model.onnx
+
+    A page that any web server shows: frugan export runs/first site --web
+    """
+    if runtime is not None and not web:
+        raise BadInput(f"--runtime {runtime}: goes with --web, which puts it beside a page; leave it out")
+    from frugan.api.export.onnx import export as export_model
+    from frugan.api.export.site import export_site
+
+    if web:
+        made = export_site(source, out, half=half, runtime=runtime, say=say)
+    else:
+        made = export_model(source, out, half=half, say=say)
+    if as_json:
+        print_json(made.facts)
         return
     print("\n".join(made.lines))
 

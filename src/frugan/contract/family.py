@@ -85,6 +85,19 @@ class Piece:
     layer: str = ""  # of the block; "": the block is one piece
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """Pictures of a generator as one call of tensors alone, as programs without frugan can take it over."""
+
+    network: str  # that draws: "G"
+    latent_size: int
+    classes: int  # whose shares it takes; 0: it takes none
+    psi: bool  # whether it takes where styles lie between the mean one (0) and their own (1)
+    # latents [n, latent_size], then shares [n, classes] of each class if there are classes, then psi [] if it takes
+    # one -> pictures [n, C, R, R] in [-1, 1], fp32
+    call: Callable[..., Tensor]
+
+
 BufferRule = Literal["average", "copy"]
 """What EMA does with a network's floating-point buffers; integer buffers are always copied."""
 
@@ -170,6 +183,10 @@ class Family(ABC):
         written where phases call a network's parts and not the whole, or not every network at every setting.
         """
         return {}
+
+    def drawing(self, networks: Any, built: Networks) -> Drawing | None:
+        """What draws from latents, for `export`. Default: nothing does."""
+        return None
 
     def snapshots(self, networks: Any) -> Mapping[str, GridRequest]:
         """The grids written at every snapshot, by name. Default: one.

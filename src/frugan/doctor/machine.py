@@ -194,7 +194,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
         "data": Extra(("h5py",), "HDF5 files"),
         "face": Extra(("opencv-python-headless",), "face models"),
-        "export": Extra(("onnx", "onnxruntime"), "ONNX files (dfm)"),
+        "export": Extra(("onnx", "onnxruntime"), "ONNX files (dfm, frugan export)"),
         "report": Extra(
             ("matplotlib", "tensorboard"), "TensorBoard, curves (frugan evaluate --plot), and benchmarks' figures"
         ),

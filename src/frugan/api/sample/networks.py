@@ -176,14 +176,24 @@ def open_networks(source: str | Path | Weights, device: str, say: Say) -> Opened
     weights = Weights.open(source, say)
     where, precision = device_and_precision(weights, device, say)
     disable_reduced_precision()
-    networks = networks_from(weights, where)
+    networks = networks_to_draw(weights, where)
+    layout = Plan(GridRequest().micro_batch, precision).layout(where)
+    return Opened(weights, networks, layout)
+
+
+def networks_to_draw(weights: Weights, device: torch.device) -> dict[str, nn.Module]:
+    """Networks of a weights file, in evaluation mode.
+
+    Raises:
+        BadInput: the one that draws is not among them.
+    """
+    networks = networks_from(weights, device)
     missing = set(weights.recipe.kind.averaged()) - set(networks)
     if missing:
         raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
     for network in networks.values():
         network.eval()
-    layout = Plan(GridRequest().micro_batch, precision).layout(where)
-    return Opened(weights, networks, layout)
+    return networks
 
 
 def default_micro_batch(weights: Weights) -> int:

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece, spread
+from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, Piece, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -137,6 +137,18 @@ class BigGANFamily(Family):
         ]
         grid = torch.cat(pictures)  # [rows*columns, C, R, R]
         return grid.view(*z.shape[:2], *grid.shape[1:])
+
+    def drawing(self, networks: BigGANNetworks, built: Networks) -> Drawing:
+        """The generator; of one class nothing need be said."""
+        generator = cast(Generator, built["G"])
+        several = networks.classes > 1
+
+        def call(z: Tensor, shares: Tensor | None = None) -> Tensor:
+            if shares is None:
+                shares = torch.ones(1, 1, device=z.device).expand(len(z), -1)
+            return cast(Tensor, generator(z, generator.mixed(shares)))
+
+        return Drawing("G", generator.latent_size, networks.classes if several else 0, False, call)
 
     def snapshots(self, networks: BigGANNetworks) -> Mapping[str, GridRequest]:
         """Classes by ten samples, ten rows of the only one; and ten interpolations of class and latent together."""

@@ -258,6 +258,13 @@ class Generator(nn.Module):
             return F.one_hot(classes, self.classes).float()
         return self.embed(classes)
 
+    def mixed(self, shares: Tensor) -> Tensor:
+        """Shares of the classes [B, classes] -> conditions: mixtures of rows of `mixable`."""
+        if isinstance(self.shared, nn.Identity):
+            return shares
+        table = cast(Tensor, self.shared.weight)
+        return shares.to(table.dtype) @ table
+
     def forward(self, z: Tensor, condition: Tensor) -> Tensor:
         """Generate pictures.
 

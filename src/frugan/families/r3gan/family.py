@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece, spread
+from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, Piece, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -139,6 +139,15 @@ class R3GANFamily(Family):
         ]
         grid = torch.cat(pictures).clamp(-1, 1)  # [rows*columns, C, R, R]
         return grid.view(*z.shape[:2], *grid.shape[1:])
+
+    def drawing(self, networks: R3GANNetworks, built: Networks) -> Drawing:
+        """The generator, with classes where it knows any."""
+        generator = cast(Generator, built["G"])
+
+        def call(z: Tensor, shares: Tensor | None = None) -> Tensor:
+            return cast(Tensor, generator(z, shares)).clamp(-1, 1)
+
+        return Drawing("G", generator.latent_size, networks.classes or 0, False, call)
 
     def snapshots(self, networks: R3GANNetworks) -> Mapping[str, GridRequest]:
         """Samples and interpolations."""

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece
+from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, Piece
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -132,6 +132,18 @@ class StyleGAN2Family(Family):
     def styles(self, networks: StyleGAN2Networks) -> int:
         """How many layers take a style: one for each convolution, and one for the last colours."""
         return networks.styles
+
+    def drawing(self, networks: StyleGAN2Networks, built: Networks) -> Drawing:
+        """The generator with its own constant noise; psi holds for all layers."""
+        generator = cast(Generator, built["G"])
+
+        def call(z: Tensor, *shares_and_psi: Tensor) -> Tensor:
+            *shares, psi = shares_and_psi
+            w = generator.mapping(z, shares[0] if shares else None)
+            near = generator.mapping.truncated(w, psi)[:, None].expand(-1, generator.styles, -1)
+            return cast(Tensor, generator.synthesis(near)).clamp(-1, 1)
+
+        return Drawing("G", generator.latent_size, networks.classes or 0, True, call)
 
     def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, GridRequest]:
         """As trained; nearer to the mean style, which shows less variety and fewer faults; and interpolations."""

@@ -58,7 +58,7 @@ class Mapping(Stateful):
 
         Args:
             z: latents [N, latent]; None where there are none.
-            classes: class numbers [N]; None where there are none.
+            classes: class numbers [N], or shares of the classes [N, classes]; None where there are none.
             observed: in training, how many styles, from the first on, move the mean; None: all.
 
         Returns:
@@ -71,9 +71,10 @@ class Mapping(Stateful):
         if self.classes is not None:
             if classes is None:
                 raise ValueError(f"no classes: these networks tell {self.classes} apart; give a number for each sample")
-            # One-hot by comparison: torch's own looks at the values, for which a card would have to be waited for.
-            one_hot = classes[:, None] == torch.arange(self.classes, device=classes.device)  # [N, classes]
-            given.append(second_moment_norm(self.embed(one_hot.to(dtype))))
+            if not classes.is_floating_point():
+                # One-hot by comparison: torch's own looks at the values, for which a card would have to be waited for.
+                classes = classes[:, None] == torch.arange(self.classes, device=classes.device)  # [N, classes]
+            given.append(second_moment_norm(self.embed(classes.to(dtype))))
         w = torch.cat(given, 1)
         for i in range(self.layers):
             w = self.get_submodule(f"fc{i}")(w)
@@ -81,7 +82,7 @@ class Mapping(Stateful):
             self.observe("w_avg", w[:observed].mean(0), len(w[:observed]))
         return w
 
-    def truncated(self, w: Tensor, psi: float) -> Tensor:
+    def truncated(self, w: Tensor, psi: float | Tensor) -> Tensor:
         """Move styles [N, style] towards the mean: psi 1 as they are, 0 the mean, below 0 to its other side."""
         return torch.lerp(self.w_avg.to(w.dtype), w, psi)
 
@@ -413,7 +414,7 @@ class Generator(nn.Module):
 
         Args:
             z: latents [N, latent_size].
-            classes: class numbers [N], if the networks know classes.
+            classes: class numbers [N], or shares of the classes [N, classes], if the networks know classes.
             psi, cutoff: see `broadcast`.
             noise: see `Synthesis`.
 
@@ -521,7 +522,7 @@ class Discriminator(nn.Module):
 
         Args:
             pictures: [N, colours, R, R] in [-1, 1]; N whole groups of the minibatch standard deviation.
-            classes: class numbers [N], if the networks know classes.
+            classes: class numbers [N], or shares of the classes [N, classes], if the networks know classes.
 
         Returns:
             Outputs [N, 1], fp32; larger is more real.

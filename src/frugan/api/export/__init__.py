@@ -1,0 +1,1 @@
+"""`export`: generators for programs that have neither frugan nor torch."""
