@@ -170,7 +170,12 @@ def test_a_budget_is_never_passed(
 
     monkeypatch.setattr(memory.allocator, "_hold", holding)
     more = ["saving.snapshot_every=2 steps", "saving.checkpoint_every=2 steps", "--memory", f"{budget_bytes // MIB}MiB"]
-    scored = ["evaluation.every=2 steps", 'evaluation.metrics=["fid"]', "evaluation.samples=10"]
+    scored = [
+        "evaluation.every=2 steps",
+        'evaluation.metrics=["fid"]',
+        "evaluation.samples=10",
+        "evaluation.best_by=fid",
+    ]
     scored += [f"evaluation.network={__name__}:LOOKER"]
     trained(frugan, tmp_path / "run", recipe, "--device", "simcard:0", *more, *([] if family == "saehd" else scored))
     assert context_bytes < max(held) <= budget_bytes
