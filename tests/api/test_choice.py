@@ -10,14 +10,17 @@ import torch
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api import choice as choosing
-from frugan.api.choice import CANDIDATES, Machine, RecipeChoice, choose, choose_for
+from frugan.api.choice import CANDIDATES, RecipeChoice, choose, choose_for
+from frugan.api.pace import Machine, machine_here
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.data.facts import LOOKED_AT_PIXELS, PictureFacts
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
+from frugan.memory.cards import unnamed_card
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.wording import GIB, MIB
 
 
 def facts_of(
@@ -163,15 +166,28 @@ def test_a_run_is_begun_by_it_told_of_it_and_goes_on_without(tmp_path: Path, mon
 )
 def test_what_no_recipe_is_chosen_for(data: object, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        choose_for(data, torch.device("cpu"))  # type: ignore[arg-type]
+        choose_for(data, "cpu")  # type: ignore[arg-type]
 
 
 def test_a_card_is_planned_for_by_what_is_predicted() -> None:
-    cpu = torch.device("cpu")
-    seconds = choosing.machine_here(cpu, "rtx-3060").pace(load_recipe("biggan-digits-32"))
+    seconds = machine_here("cpu", "rtx-3060").pace(load_recipe("biggan-digits-32"))
     assert seconds is not None
     assert 0 < seconds < 1
-    assert choosing.machine_here(cpu, "rtx-3060", "1GiB").pace(load_recipe("biggan-imagenet-512")) is None
-    for card, memory, message in (("riva-128", None, "'riva-128' is not known"), (None, "six", "'six' is not a size")):
+    assert machine_here("cpu", "rtx-3060", "1GiB").pace(load_recipe("biggan-imagenet-512")) is None
+    for card, memory, message in (
+        ("riva-128", None, "'riva-128' is not known"),
+        ("rtx-3060", "six", "'six' is not a size"),
+    ):
         with pytest.raises(BadInput, match=message):
-            choosing.machine_here(cpu, card, memory)
+            machine_here("cpu", card, memory)
+
+
+def test_of_the_card_here_what_is_free_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {"bytes": 8 * GIB}
+    monkeypatch.setattr("frugan.api.pace.choose_device", lambda asked: (torch.device("meta"), "made up"))
+    monkeypatch.setattr("frugan.api.pace.choose_card", lambda card, device: unnamed_card())
+    monkeypatch.setattr("frugan.api.pace.free_bytes", lambda device: (free["bytes"], 8 * GIB))
+    small = load_recipe("biggan-digits-32")
+    assert machine_here().pace(small) is not None
+    free["bytes"] = MIB
+    assert machine_here().pace(small) is None

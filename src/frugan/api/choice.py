@@ -3,32 +3,23 @@
 The same facts give the same choice. What the rules say is in docs/training-well.md, with what was measured.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from frugan.api.data import Data
 from frugan.api.networks import Weights
-from frugan.api.plan.plan_recipe import PlanOptions, plan
+from frugan.api.pace import Machine, machine_here
 from frugan.api.progress import Progress
-from frugan.api.setup import training_of
 from frugan.data.facts import PictureFacts, look_at
 from frugan.data.formats.source import local_path
 from frugan.data.picture_set import PictureSet
-from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
 from frugan.engine.progress import Duration
-from frugan.engine.streams import Streams
-from frugan.engine.threads import rehearse
 from frugan.errors import BadInput
-from frugan.memory.calibration import choose_card
-from frugan.memory.prediction import BlankPictures
 from frugan.recipe.loading import load_recipe, recipe_with
 from frugan.recipe.recipe import Recipe
-from frugan.wording import parse_size
 
 USUAL_TIME = "30min"
 FOR_STEPS = 0.9
@@ -44,8 +35,6 @@ MOST_EPOCHS = 100
 Karras et al. 2020 (arXiv 2006.06676, figure 1): FID turns after some hundred epochs for 1,000 to 10,000 pictures."""
 AUGMENTED = "objective.augmentation.method=diffaugment"
 """Not ADA, which goes by the discriminator's output on real pictures: a relativistic loss lets that drift."""
-REHEARSALS = 2
-"""The first finds nothing ready."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +65,6 @@ CANDIDATES = (
 )
 """The best first; the last one is taken where there is time for nothing else."""
 
-Pace = Callable[[Recipe], float | None]
-"""Seconds of an average step; None: it does not fit the memory."""
-
 
 @dataclass(frozen=True)
 class RecipeChoice:
@@ -87,15 +73,6 @@ class RecipeChoice:
     recipe: str | Recipe  # that ships, by name; or that of weights to start from, with the overrides in it
     overrides: tuple[str, ...]  # `key.sub=value` words
     lines: tuple[str, ...]  # what was chosen and why, for people
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What trains."""
-
-    pace: Pace
-    is_card: bool
-    words: str  # its name for people, and how the pace is known
 
 
 def choose(
@@ -256,56 +233,17 @@ def _lines(
     return tuple(lines)
 
 
-# What trains, and how fast.
-
-
-def machine_here(device: torch.device, card: str | None = None, memory: str | int | None = None) -> Machine:
-    """The machine that trains: its processor, measured, or a card, by what the planner predicts.
-
-    Args:
-        device: of this machine.
-        card: plan for this card instead, which need not be there.
-        memory: budget on the card; None: all of it.
-
-    Raises:
-        BadInput: the card is unknown, or the budget is no size.
-    """
-    if device.type == "cpu" and card is None and memory is None:
-        return Machine(_measured_seconds, False, "this CPU, whose steps were timed")
-
-    choose_card(card, device)  # refuses one that is not known
-    if isinstance(memory, str):
-        parse_size(memory)
-
-    def predicted(recipe: Recipe) -> float | None:
-        try:
-            report = plan(recipe, memory, options=PlanOptions(card))
-        except BadInput:  # not even the parameters fit
-            return None
-        return report.step_seconds if report.fits else None
-
-    return Machine(predicted, True, f"{card or 'this card'}, by predicted times")
-
-
-def _measured_seconds(recipe: Recipe) -> float:
-    """Seconds of an average step on the processor, with as many threads as torch has now."""
-    training, cpu = training_of(recipe), torch.device("cpu")
-    stage = training.stages[0]
-    micro_batch = training.group if training.group > 1 else training.batch
-    by = Plan(micro_batch, resolve_precision(recipe.training.precision, cpu))
-    state = training.state(by, cpu)
-    step = training.step(BlankPictures(stage.sources), Streams(recipe.training.seed), stage=stage)
-    return min(rehearse(step, state, by) for _ in range(REHEARSALS))
+# From pictures as they are given.
 
 
 def choose_for(
     data: Data | None,
-    device: torch.device,
+    device: str = "auto",
     *,
     for_time: str | None = None,
     asked: Sequence[str] = (),
     card: str | None = None,
-    memory: str | int | None = None,
+    memory: str | None = None,
     init: str | Path | None = None,
     progress: Progress | None = None,
 ) -> RecipeChoice:
@@ -313,9 +251,8 @@ def choose_for(
 
     Args:
         data: the pictures: a path, or an opened set; by the name of the one source or without.
-        device: of this machine.
         for_time, asked: as for `choose`.
-        card, memory: as for `machine_here`.
+        device, card, memory: as for `machine_here`.
         init: weights to start from, whose recipe is taken; None: there are none.
         progress: gets (headers read, pictures).
 

@@ -107,12 +107,9 @@ def _choose(
 ) -> "RecipeChoice":
     """What frugan would train on pictures, with a bar while it reads them."""
     from frugan.api.choice import choose_for
-    from frugan.api.devices import choose_device
 
     with Bar("reading headers") as bar:
-        return choose_for(
-            data, choose_device()[0], for_time=for_time, asked=fields, card=card, memory=memory, progress=bar
-        )
+        return choose_for(data, for_time=for_time, asked=fields, card=card, memory=memory, progress=bar)
 
 
 def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:

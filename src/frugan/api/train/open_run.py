@@ -11,7 +11,6 @@ from typing import Any
 
 from frugan.api.choice import choose_for
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
-from frugan.api.devices import choose_device
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
 from frugan.api.train.recovery import refuse_other_recipe
@@ -139,9 +138,15 @@ def recipe_for(
         if for_time is not None:
             say(f"--for {for_time}: the run in {out} goes on as it was begun; to change its length: training.duration=")
         return str(out), overrides, ()
-    device, _ = choose_device(options.device)
-    memory = None if device.type == "cpu" else options.memory  # a processor's budget says nothing of its pace
-    choice = choose_for(data, device, for_time=for_time, asked=overrides, memory=memory, init=init, progress=progress)
+    choice = choose_for(
+        data,
+        options.device,
+        for_time=for_time,
+        asked=overrides,
+        memory=options.memory,
+        init=init,
+        progress=progress,
+    )
     for line in choice.lines:
         say(line)
     return choice.recipe, (*choice.overrides, *overrides), choice.lines

@@ -1,0 +1,77 @@
+"""How fast a machine would train a recipe: a processor is timed, a card's time predicted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from frugan.api.devices import choose_device
+from frugan.api.plan.plan_recipe import PlanOptions, plan
+from frugan.api.setup import training_of
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.streams import Streams
+from frugan.engine.threads import rehearse
+from frugan.errors import BadInput
+from frugan.memory.calibration import choose_card
+from frugan.memory.cards import free_bytes
+from frugan.memory.prediction import BlankPictures
+from frugan.recipe.recipe import Recipe
+from frugan.wording import parse_size
+
+REHEARSALS = 2
+"""The first finds nothing ready."""
+
+Pace = Callable[[Recipe], float | None]
+"""Seconds of an average step; None: it does not fit the memory."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What trains."""
+
+    pace: Pace
+    is_card: bool
+    words: str  # its name for people, and how the pace is known
+
+
+def machine_here(device: str = "auto", card: str | None = None, memory: str | None = None) -> Machine:
+    """The machine that trains: its processor, timed, or a card, by what the planner predicts.
+
+    Args:
+        device: "auto", "cpu", or a kind of card: "cuda", "cuda:1".
+        card: plan for this card instead, which need not be there.
+        memory: budget on the card, such as "6GiB"; None: what is free on the one here, all of one that is not. Of a
+            processor it says nothing.
+
+    Raises:
+        BadInput: the device or the card is unknown, or the budget is no size.
+    """
+    here, _ = choose_device(device)
+    if here.type == "cpu" and card is None:
+        return Machine(_timed, False, "this CPU, whose steps were timed")
+    known = choose_card(card, here)
+    budget_bytes = None if memory is None else parse_size(memory)
+    if budget_bytes is None and card is None:
+        usable, _ = free_bytes(here)
+        budget_bytes = usable + known.context_bytes
+
+    def predicted(recipe: Recipe) -> float | None:
+        try:
+            report = plan(recipe, budget_bytes, options=PlanOptions(card))
+        except BadInput:  # not even the parameters fit
+            return None
+        return report.step_seconds if report.fits else None
+
+    return Machine(predicted, True, f"{card or 'this card'}, by predicted times")
+
+
+def _timed(recipe: Recipe) -> float:
+    """Seconds of an average step on the processor, with as many threads as torch has now."""
+    training, cpu = training_of(recipe), torch.device("cpu")
+    stage = training.stages[0]
+    micro_batch = training.group if training.group > 1 else training.batch
+    by = Plan(micro_batch, resolve_precision(recipe.training.precision, cpu))
+    state = training.state(by, cpu)
+    step = training.step(BlankPictures(stage.sources), Streams(recipe.training.seed), stage=stage)
+    return min(rehearse(step, state, by) for _ in range(REHEARSALS))
