@@ -122,8 +122,7 @@ def _print_digits(result: "DemoResult") -> None:
     print(
         "\nNext:\n"
         f"  frugan sample {run} --out samples --interpolate class   more samples from this run\n"
-        "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
-        "                                     on your own pictures: PICTURES has a folder for each class\n"
+        "  frugan train --data PICTURES --out runs/mine --for 2h   on your own pictures, by a recipe that frugan chooses\n"
         "  frugan demo stylegan2              the same digits with StyleGAN2\n"
         "  frugan demo faces                  the face model, on two imaginary people\n"
         "  frugan recipes                     the other recipes"
