@@ -4,10 +4,12 @@
         [--seeds 0-2] [--archives DIR]
     python benchmarks/equal_time.py RESULT.json --table
 
-Each run gets the same time of one processor core (CPU time, so that other programs do not count), start-up aside: how
-many steps that is, is found by two short runs of the recipe. Schedules are stretched to it. A set's last quarter is
-not trained on; scores compare with it. What a result has already is not run again, and it is written after each run:
-let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells something of every set.
+Each run gets the same time of one processor core, start-up aside. How many steps that is, is found once for each recipe
+and size, on the first set, by short runs of all recipes in turn, of which the fastest counts: then the same minutes are
+the same steps on every set, whatever else the machine does meanwhile. Schedules are stretched to it. A set's last
+quarter is not trained on; scores compare with it. What a result has already is not run again, and it is written after
+each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells something of
+every set.
 """
 
 import argparse
@@ -46,6 +48,7 @@ RECIPES = {
 """Side -> recipes; one made for another side is asked for this one."""
 GENERATED = 1000
 TRIED_STEPS = (8, 40)
+TRIES = 3
 LAST_STEPS = 100
 """Over which a loss is averaged."""
 FEATURE_SIDE = 16
@@ -72,10 +75,12 @@ def main() -> None:
         minutes = [float(each) for each in given.minutes.split(",")]
         first, _, last = given.seeds.partition("-")
         seeds = range(int(first), int(last or first) + 1)
-        for seed, of, minute, recipe in product(seeds, given.sets.split(","), minutes, recipes):
+        sets = given.sets.split(",")
+        paces = _paces(recipes, sets[0], given.side, entries, given.archives)
+        for seed, of, minute, recipe in product(seeds, sets, minutes, recipes):
             if any(_is_of(entry, recipe, of, given.side, minute, seed) for entry in entries):
                 continue
-            entries.append(run(recipe, of, given.side, minute, seed, entries, given.archives, given.keep))
+            entries.append(run(recipe, of, given.side, minute, seed, paces[recipe], given.archives, given.keep))
             print(json.dumps({k: v for k, v in entries[-1].items() if k != "machine"}), flush=True)
             given.result.write_text("[\n" + ",\n".join(json.dumps(each) for each in entries) + "\n]\n", "utf-8")
     for line in table(entries):
@@ -93,7 +98,7 @@ def run(
     side: int,
     minutes: float,
     seed: int,
-    before: Sequence[Entry],
+    pace: float,
     archives: Path | None,
     keep: Path | None,
 ) -> Entry:
@@ -101,17 +106,14 @@ def run(
 
     Args:
         minutes: of one core.
-        before: what was measured already: a step of the same recipe on the same machine need not be timed again.
+        pace: seconds of a step.
         archives: folder of the packages that some sets are in.
         keep: folder that the run is left in; None: it is deleted.
     """
     fit, unseen = load_set(of, side, archives)
     settings = _settings(name, side, seed, len(fit.class_names))
-    machine = describe_machine()
-    known = [e for e in before if (e["recipe"], e["side"], e["machine"]) == (name, side, machine)]
     with tempfile.TemporaryDirectory() as temporary:
-        each = fmean(e["cpu_seconds_a_step"] for e in known) if known else _timed(settings, fit, Path(temporary))
-        steps = max(1, int(minutes * 60 / each))
+        steps = max(1, int(minutes * 60 / pace))
         recipe = settings(steps)
         folder = (keep or Path(temporary)) / f"{name}-{of}-{side}-{minutes:g}-{seed}"
         began = time.process_time()
@@ -131,8 +133,8 @@ def run(
         "trained_on": len(fit),
         "classes": len(fit.class_names),
         "cpu_seconds": round(took, 1),
-        "cpu_seconds_a_step": round(took / steps, 4),
-        "machine": machine,
+        "pace": pace,
+        "machine": describe_machine(),
     }
 
 
@@ -152,6 +154,25 @@ def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], 
         return load_recipe(name, words)
 
     return settings
+
+
+def _paces(
+    recipes: Sequence[str], of: str, side: int, before: Sequence[Entry], archives: Path | None
+) -> dict[str, float]:
+    """Recipe -> CPU seconds of a step: as a result has it already, else the fastest of some tries.
+
+    The recipes take turns, so that a busy minute of the machine is nobody's alone.
+    """
+    paces = {entry["recipe"]: float(entry["pace"]) for entry in before if entry["side"] == side}
+    unknown = [recipe for recipe in recipes if recipe not in paces]
+    if unknown:
+        fit, _ = load_set(of, side, archives)
+        tried: dict[str, list[float]] = {recipe: [] for recipe in unknown}
+        for _, recipe in product(range(TRIES), unknown):
+            with tempfile.TemporaryDirectory() as folder:
+                tried[recipe].append(_timed(_settings(recipe, side, 0, len(fit.class_names)), fit, Path(folder)))
+        paces |= {recipe: round(min(seconds), 4) for recipe, seconds in tried.items()}
+    return paces
 
 
 def _timed(settings: Callable[[int], Recipe], fit: PictureSet, folder: Path) -> float:
