@@ -173,7 +173,7 @@ def test_normalisation_in_groups_is_that_of_a_loop_that_accumulates() -> None:
     optimizer.step()
     model = built("resnet")
     own = adamw(model.parameters())
-    plan = frugan.plan_module(model, cross_entropy, (x, y), own, normalisation_batch=4)
+    plan = frugan.plan_module(model, cross_entropy, (x, y), own, precision="fp32", normalisation_batch=4)
     assert plan.micro_batch == 4
     frugan.ModuleStep(model, cross_entropy, own, plan)(x, y)
     for key, value in plain.state_dict().items():

@@ -216,10 +216,10 @@ FAULTS = (
         "memory/test_step_memory.py",
     ),
     Fault(
-        "micro-batches that a plan leaves out leave no terms",
+        "the last micro-batch finds no terms of those that a plan leaves out",
         "memory/step_memory.py",
-        "self._tracker.repeat(self._terms, self._left_out)",
-        "self._tracker.repeat(self._terms, 0)",
+        "(self._left_out - 1) * self._tracker.held_bytes(self._terms)",
+        "0",
         PEAKS,
     ),
     Fault(

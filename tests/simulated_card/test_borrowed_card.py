@@ -95,7 +95,7 @@ def test_a_piece_holds(name: str, passed: int, card: CardTools) -> None:
 
 @pytest.mark.long
 def test_two_ranks_on_two_cards_train_as_one(card: CardTools, cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = (Path(__file__).parent, Path(__file__).parents[2] / "src")
+    folders = (Path(__file__).parent / "installed", Path(__file__).parents[2] / "src")
     monkeypatch.setenv("PYTHONPATH", ":".join(map(str, folders)))
     monkeypatch.setenv("SIMCARD_COUNT", "2")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -1,6 +1,7 @@
 """Whole trainings on a card, as a command starts them: by two ranks as by one, and scored there as on the processor."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -30,6 +31,8 @@ OVERRIDES = ("training.duration=2 steps", "training.precision=fp32", "training.b
 RANKS = "two ranks train as one"
 SCORES = "scores as on the processor"
 FEATURES = "features of pictures"
+REASON = re.compile(r"(bad input|training stopped|failed|[\w.]*(Error|Exception)):")
+"""How the line begins that says why a rank ended; its launcher's own traceback comes after it."""
 RUN_SECONDS = 60.0
 """A guess for a command that trains two steps, with the start of Python and torch."""
 RANKS_APART = 1e-3
@@ -94,8 +97,8 @@ def _first_step(folder: Path, ranks: int, kind: str) -> Mapping[str, Any] | str:
     except subprocess.TimeoutExpired:
         return f"no end after {RUN_SECONDS * 2:.0f} s"
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "rror" in line] or done.stderr.splitlines() or ["nothing"]
-        return said[0].strip()[:300]
+        lines = done.stderr.splitlines() or ["nothing"]
+        return next((line for line in lines if REASON.match(line)), lines[-1]).strip()[:300]
     return next(event for event in read_events(out / "events.jsonl") if event.get("event") == "step")
 
 
