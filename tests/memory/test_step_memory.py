@@ -60,6 +60,22 @@ def test_everything_has_a_name() -> None:
     assert max(peak.size_bytes for peak in measured.by_phase.values()) == measured.peak.size_bytes
 
 
+@pytest.mark.parametrize("run", [None, 2])
+def test_every_micro_batch_leaves_its_terms_until_the_update_run_or_not(run: int | None) -> None:
+    """They are many small blocks, which take room of their own on a card."""
+    micro_batches = 40
+    rig = Rig.create(MadeUpFamily(), batch=4 * micro_batches, micro_batch=4)
+    rig.step.run(rig.state, rig.plan)
+    trace = measure_step(rig.step, rig.state, rig.plan, micro_batches=run).trace
+    live = most = 0
+    for event in trace.events:
+        number = event if event >= 0 else -1 - event
+        if trace.places[number] == "maker" and trace.categories[number] == "temporaries":
+            live += 1 if event >= 0 else -1
+            most = max(most, live)
+    assert most > micro_batches
+
+
 def test_what_is_made_on_the_host_or_sent_there_counts_once_it_is_on_the_card() -> None:
     """Without data all devices are one, and nothing would move."""
     kib = 1024

@@ -290,14 +290,14 @@ class _MemoryProbe(Probe):
         return run
 
     def _grow_to_the_last(self, phase: Phase) -> None:
-        """Let the second micro-batch find what the last one would: the terms of those that are left out.
+        """Let the second micro-batch find what the last one would, and leave it: the terms of those that are left out.
 
         One beyond the second also finds sums that the second was the first to make, and not what they were made of.
-        Terms go before the update begins, where less lives than in a backward: what comes after finds them or not.
         """
         (begins, first_bytes), ends = self._first_end, len(self._tracker.trace.events)
         left_bytes = self._tracker.live_bytes - first_bytes
-        more_bytes = left_bytes + (self._left_out - 1) * self._tracker.held_bytes(self._terms)
+        own_bytes = self._tracker.repeat(self._terms, self._left_out)
+        more_bytes = left_bytes + (self._left_out - 1) * own_bytes
         if more_bytes > 0:
             self._tracker.trace.insert(more_bytes, phase.name, begins, ends)
 

@@ -385,11 +385,22 @@ class Tracker(TorchDispatchMode):
             ):
                 self.trace.categories[number] = category
 
-    def held_bytes(self, tensors: Iterable[Tensor]) -> int:
-        """How much tensors hold together."""
-        storages = {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors)}
-        numbers = (self._number(storage) for storage in storages.values())
-        return sum(self.trace.sizes_bytes[number] for number in numbers if number is not None)
+    def repeat(self, tensors: Iterable[Tensor], times: int) -> int:
+        """Count what tensors hold so many times more, until it is freed; how much they hold themselves."""
+        own_bytes = 0
+        for storage in {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors)}.values():
+            if (number := self._number(storage)) is not None:
+                category = self.trace.categories[number]
+                own_bytes += self.trace.sizes_bytes[number]
+                made = [self.trace.make(storage.nbytes(), category, self.place) for _ in range(times)]
+                self._live(sum(self.trace.sizes_bytes[each] for each in made))
+                weakref.finalize(storage, self._free, made).atexit = False
+        return own_bytes
+
+    def _free(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.live_bytes -= self.trace.sizes_bytes[number]
+            self.trace.free(number)
 
     @contextmanager
     def saved(self) -> Iterator[None]:
@@ -420,12 +431,14 @@ class Tracker(TorchDispatchMode):
             self._made_in[number] = node
 
         def freed(_: object) -> None:
-            self.live_bytes -= self.trace.sizes_bytes[number]
-            self.trace.free(number)
+            self._free((number,))
             self._known.pop(key, None)
 
         self._known[key] = (weakref.ref(storage, freed), number)
-        self.live_bytes += self.trace.sizes_bytes[number]
+        self._live(self.trace.sizes_bytes[number])
+
+    def _live(self, more_bytes: int) -> None:
+        self.live_bytes += more_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
 
