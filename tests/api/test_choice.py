@@ -1,8 +1,10 @@
 """Which recipe is chosen for whose pictures, and what is told of it."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from frugan.errors import BadInput
 from frugan.memory.cards import unnamed_card
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.report.signs import CollapseSigns
 from frugan.wording import GIB, MIB
 
 
@@ -152,6 +155,51 @@ def test_a_run_is_begun_by_it_told_of_it_and_goes_on_without(tmp_path: Path, mon
     assert (goes_on.step, asked_for.times) == (3, 1)
     with pytest.raises(BadInput, match="--for 1h: only where frugan chooses the recipe"):
         train(tiny, pictures, tmp_path / "other", for_time="1h", options=options)
+
+
+class GivesUp(CollapseSigns):
+    """Finds, three times at the most, that the discriminator has given up in the third step, and not in the first."""
+
+    left: ClassVar[list[int]] = []
+
+    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
+        if event["event"] == "step" and event["step"] == 3 and self.left:
+            self.left.pop()
+            self.given_up.add("D")
+            self.at_work["D"] = 1
+            yield "D has given up"
+
+
+@pytest.mark.parametrize("second", [("optimizers.G.learning_rate=5e-5",), ()])
+def test_a_run_whose_discriminator_gives_up_tries_once_more(
+    second: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    chosen = RecipeChoice(write_recipe(tmp_path, RECIPE), ("saving.checkpoint_every=1 steps",), (), second)
+    monkeypatch.setattr("frugan.api.train.open_run.choose_for", lambda *_, **__: chosen)
+    monkeypatch.setattr("frugan.api.train.observers.CollapseSigns", GivesUp)
+    monkeypatch.setattr(GivesUp, "left", [1, 2, 3])
+    run = tmp_path / "run"
+    assert train(None, pictures, run, options=TrainingOptions(device="cpu")).step == 4
+    events = list(read_events(run / "events.jsonl"))
+    tries = [event for event in events if event["event"] == "second try"]
+    assert [(each["step"], each["to"], tuple(each["overrides"])) for each in tries] == (
+        [(3, 1, second)] if second else []
+    )
+    rate = json.loads((run / "recipe.json").read_text("utf-8"))["optimizers"]["G"]["learning_rate"]
+    assert rate == (5e-5 if second else 1e-4)
+    changed = [event["field"] for event in events if event["event"] == "changed"]
+    assert changed == (["optimizers.G.learning_rate"] if second else [])
+    said = [event["line"] for event in events if event["event"] == "warning" and "second try" in event["line"]]
+    assert len(said) == len(tries)
+
+
+def test_a_second_try_slows_the_generator_unless_its_rate_was_asked_for() -> None:
+    assert choose(facts_of(), SLOW, "30min").second == (
+        "optimizers.G.learning_rate=0.0005",
+        "optimizers.G.final_learning_rate=0.00014",
+    )
+    assert choose(facts_of(), SLOW, "30min", ["optimizers.G.learning_rate=1e-3"]).second == ()
 
 
 @pytest.mark.parametrize(

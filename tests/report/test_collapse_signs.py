@@ -56,7 +56,17 @@ def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: 
     assert told.startswith("D has given up: its loss has stood at ")
     assert "tells real from generated 97 times in 100" in told
     assert lines(signs, judged(0.7)) == []  # nor can a fresh network
+    assert signs.given_up == set()
     assert len(lines(signs, judged(0.95))) == 1
+    assert signs.given_up == {"D"}
+    assert signs.at_work == {}
+
+
+def test_how_long_a_discriminator_was_at_work_is_known() -> None:
+    signs, working, guessing = CollapseSigns(), paired(0.4), paired(0.693)
+    numbered = [{**e, "step": i} for i, e in enumerate([*[working] * 250, *[guessing] * 300], start=1)]
+    lines(signs, started("relativistic"), *numbered)
+    assert 250 < signs.at_work["D"] < 450
 
 
 def test_losses_about_the_equilibrium_and_those_of_another_game_are_left_in_peace() -> None:

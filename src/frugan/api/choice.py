@@ -36,6 +36,9 @@ Karras et al. 2020 (arXiv 2006.06676, figure 1): FID turns after some hundred ep
 AUGMENTED = "objective.augmentation.method=diffaugment"
 """Not ADA, which goes by the discriminator's output on real pictures: a relativistic loss lets that drift."""
 
+SLOWED = "G"
+"""Optimizer that learns at half its rate in a second try."""
+
 
 @dataclass(frozen=True)
 class _Candidate:
@@ -73,6 +76,7 @@ class RecipeChoice:
     recipe: str | Recipe  # that ships, by name; or that of weights to start from, with the overrides in it
     overrides: tuple[str, ...]  # `key.sub=value` words
     lines: tuple[str, ...]  # what was chosen and why, for people
+    second: tuple[str, ...] = ()  # overrides of a second try, should the discriminator give up; empty: there is none
 
 
 def choose(
@@ -126,7 +130,7 @@ def choose(
     words += _length(steps) + _augmentation(candidate, images, facts)
     chosen = candidate.loaded([*words, *asked])
     lines = _lines(facts, candidate, chosen, words, for_time or USUAL_TIME, machine)
-    return RecipeChoice(candidate.recipe if start is None else chosen, words, lines)
+    return RecipeChoice(candidate.recipe if start is None else chosen, words, lines, _second_try(chosen, given))
 
 
 def _fitted(facts: PictureFacts) -> tuple[str, ...]:
@@ -196,6 +200,15 @@ def _augmentation(candidate: _Candidate, images: int, facts: PictureFacts) -> tu
     ):
         return ()
     return (AUGMENTED,)
+
+
+def _second_try(recipe: Recipe, given: Mapping[str, str]) -> tuple[str, ...]:
+    """A slower generator, unless its rate was asked for: a discriminator that gave up was outrun by it."""
+    if any(key.startswith("optimizers.") for key in given) or SLOWED not in recipe.optimizers:
+        return ()
+    before = recipe.optimizers[SLOWED]
+    rates = {"learning_rate": before.learning_rate, "final_learning_rate": before.final_learning_rate}
+    return tuple(f"optimizers.{SLOWED}.{key}={rate / 2:g}" for key, rate in rates.items() if rate is not None)
 
 
 def _lines(

@@ -32,6 +32,7 @@ STATE_FILE = "state.json"
 UNFINISHED = ".unfinished-"
 DAMAGED = "damaged-"
 DIVERGED = "diverged-"
+GAVE_UP = "gave-up-"
 
 
 @dataclass(frozen=True)

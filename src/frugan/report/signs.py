@@ -1,9 +1,9 @@
 """Signs that a training goes wrong, read from its events: each with its number, and with what people do about it."""
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import log
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
@@ -32,7 +32,7 @@ NOTABLY_LESS = 0.75
 """Times what was told of: worth another warning, like twice as many classes."""
 MOST_CLASSES_NAMED = 5
 EQUILIBRIUM: Mapping[str, float] = MappingProxyType(
-    {"relativistic": log(2), "non-saturating": 2 * log(2), "hinge": 2.0}
+    {"relativistic": math.log(2), "non-saturating": 2 * math.log(2), "hinge": 2.0}
 )
 """Loss -> what it is for a discriminator that finds all pictures alike: of a pair, or of real and fake added up."""
 AT_EQUILIBRIUM = 0.03
@@ -47,11 +47,17 @@ SCORES_IN_A_ROW = 3
 
 @dataclass
 class CollapseSigns:
-    """Watches the events of one training."""
+    """Watches the events of one training.
+
+    Attributes:
+        given_up: phases whose discriminator was told to have given up.
+        at_work: phase -> last step at which its losses over `SATURATION_STEPS` were not those of guessing.
+    """
 
     _losses: dict[str, deque[float]] = field(default_factory=dict)
     _saturated: set[str] = field(default_factory=set)
-    _blind: set[str] = field(default_factory=set)  # phases whose discriminator was told to have given up
+    given_up: set[str] = field(default_factory=set)
+    at_work: dict[str, int] = field(default_factory=dict)
     _game: str = "relativistic"  # the loss that the recipe names
     _judged: deque[float] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))  # two-sample scores
     _values: dict[str, deque[float]] = field(default_factory=dict)
@@ -73,6 +79,8 @@ class CollapseSigns:
             return
         for phase, entry in event["phases"].items():
             yield from self._saturation(phase, entry["terms"])
+            if self._away(phase) > AT_EQUILIBRIUM:
+                self.at_work[phase] = int(event["step"])
         yield from self._jumps(event.get("singular_values", {}))
 
     def _saturation(self, phase: str, terms: Mapping[str, Any]) -> Iterator[str]:
@@ -100,12 +108,11 @@ class CollapseSigns:
 
     def _discriminator_gave_up(self, phase: str, losses: Collection[float], share: float) -> Iterator[str]:
         """It finds all pictures alike, and a fresh network is right about a share of them."""
-        mean, level = fmean(losses), EQUILIBRIUM.get(self._game, 0.0)
-        away = fmean(abs(loss - level) for loss in losses)
-        if away > AT_EQUILIBRIUM * level or share < TOLD_APART:
-            self._blind.discard(phase)
-        elif phase not in self._blind:
-            self._blind.add(phase)
+        mean = fmean(losses)
+        if self._away(phase) > AT_EQUILIBRIUM or share < TOLD_APART:
+            self.given_up.discard(phase)
+        elif phase not in self.given_up:
+            self.given_up.add(phase)
             yield (
                 f"{phase} has given up: its loss has stood at {mean:.3f} for {SATURATION_STEPS} steps, which is that "
                 f"of guessing, while a small network that was trained afresh tells real from generated "
@@ -114,6 +121,16 @@ class CollapseSigns:
                 "discriminator for each of the generator's, a weaker penalty (R1, gamma), or another recipe, such as "
                 "stylegan2-small-64"
             )
+
+    def _away(self, phase: str) -> float:
+        """How far the losses of a phase are from that of guessing, as a share of it; 0: too few are known."""
+        losses = self._losses.get(phase, ())
+        level = EQUILIBRIUM.get(self._game)
+        if level is None:
+            return math.inf
+        if len(losses) < SATURATION_STEPS:
+            return 0.0
+        return fmean(abs(loss - level) for loss in losses) / level
 
     def _generator_gave_up(self, phase: str, mean: float) -> Iterator[str]:
         """Whoever looks tells its pictures from real ones, and goes on doing so."""

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from frugan.api.train.recovery import GaveUp, second_try
 from frugan.api.train.run import TrainRun
 from frugan.contract.family import GridRequest
 from frugan.data.batches import random_order
@@ -180,17 +181,23 @@ def watch(run: TrainRun, device: torch.device) -> LossHistory:
 
     Returns:
         The losses, with those so far, which grow.
+
+    Raises:
+        GaveUp: by whoever writes the event that shows it, where the run may try again.
     """
     losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
-    signs: tuple[CollapseSigns, GradientSigns] = CollapseSigns(), GradientSigns()
+    collapse, gradients = CollapseSigns(), GradientSigns()
+    again = second_try(run.folder.events) if run.is_first and run.ranks.size == 1 else ()
     spilling = False
 
     def look(event: Event) -> None:
-        nonlocal spilling
+        nonlocal spilling, again
         losses.add(event)
-        for each in signs:
-            for line in each.look(event):
-                run.warn(int(event["step"]), line)
+        for line in (*collapse.look(event), *gradients.look(event)):
+            run.warn(int(event["step"]), line)
+        if again and collapse.given_up:
+            words, again = again, ()
+            raise GaveUp(int(event["step"]), max(collapse.at_work.values(), default=0), words)
         if event["event"] == "checkpoint" and not spilling and is_spilling(device):
             spilling = True
             run.choose(

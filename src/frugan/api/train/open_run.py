@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from frugan.api.choice import choose_for
+from frugan.api.choice import RecipeChoice, choose_for
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
@@ -121,11 +121,11 @@ def recipe_for(
     init: str | Path | None,
     say: Say,
     progress: Progress | None,
-) -> tuple[str | Recipe, Sequence[str], tuple[str, ...]]:
+) -> tuple[str | Recipe, Sequence[str], RecipeChoice | None]:
     """Find the recipe where none is named: that of the run that goes on, or one that is chosen for the pictures.
 
     Returns:
-        The recipe, its overrides, and what was said of the choice.
+        The recipe, its overrides, and the choice, if one was made.
 
     Raises:
         BadInput: a time was given for a recipe that is named, or no recipe can be chosen.
@@ -137,7 +137,7 @@ def recipe_for(
     if out is not None and RunFolder(Path(out)).exists:
         if for_time is not None:
             say(f"--for {for_time}: the run in {out} goes on as it was begun; to change its length: training.duration=")
-        return str(out), overrides, ()
+        return str(out), overrides, None
     choice = choose_for(
         data,
         options.device,
@@ -149,7 +149,7 @@ def recipe_for(
     )
     for line in choice.lines:
         say(line)
-    return choice.recipe, (*choice.overrides, *overrides), choice.lines
+    return choice.recipe, (*choice.overrides, *overrides), choice
 
 
 def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:

@@ -15,6 +15,7 @@ from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.checkpoint import (
     DIVERGED,
     EMA_FILE,
+    GAVE_UP,
     NETWORKS_FILE,
     OPTIMIZERS_FILE,
     Checkpoint,
@@ -24,13 +25,14 @@ from frugan.engine.checkpoint import (
     set_aside_newer,
 )
 from frugan.engine.device import disable_reduced_precision, tf32_decision
+from frugan.engine.events import read_events
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision, wider_precision
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.step_log import Diverged, sound_checkpoints
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_tensors
-from frugan.errors import BadInput
-from frugan.recipe.loading import parse_recipe, read_run_recipe
+from frugan.errors import BadInput, TrainingFailed
+from frugan.recipe.loading import parse_recipe, read_run_recipe, recipe_with
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 
@@ -96,6 +98,54 @@ def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.devi
         f"another order of data ({done + 1} of training.rollbacks={most})",
     )
     return replace(before, rollbacks=done + 1)
+
+
+CHOSEN, TRIED_AGAIN = "recipe chosen", "second try"
+"""Events of a run whose recipe frugan chose: that it did, and with what it may try again; and that it has."""
+
+
+class GaveUp(TrainingFailed):
+    """The discriminator of a run whose recipe frugan chose has given up, and a second try is open.
+
+    Args:
+        step: steps done.
+        at_work: the last step at which it had not given up.
+        words: overrides of the second try.
+    """
+
+    def __init__(self, step: int, at_work: int, words: Sequence[str]) -> None:
+        super().__init__("the discriminator has given up")
+        self.step = step
+        self.at_work = at_work
+        self.words = tuple(words)
+
+
+def second_try(events: Path) -> tuple[str, ...]:
+    """Overrides that a run may try again with; empty: it may not, or has."""
+    words: tuple[str, ...] = ()
+    for event in read_events(events):
+        if event["event"] == CHOSEN:
+            words = tuple(event["second"])
+        elif event["event"] == TRIED_AGAIN:
+            words = ()
+    return words
+
+
+def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
+    """Go back to the last checkpoint from before a discriminator gave up, or to the start, with another recipe.
+
+    Returns:
+        The run as it is trained from there on.
+    """
+    sound = [each for each in list_checkpoints(run.folder.checkpoints) if each.step <= error.at_work]
+    for checkpoint in list_checkpoints(run.folder.checkpoints):
+        if checkpoint not in sound:
+            set_aside(checkpoint, GAVE_UP)
+    to = max((each.step for each in sound), default=0)
+    words = ", ".join(error.words)
+    run.log.write(TRIED_AGAIN, step=error.step, to=to, overrides=error.words)
+    run.warn(error.step, f"a second try, as frugan chose the recipe: back to step {to:,}, and on with {words}")
+    return replace(run, recipe=recipe_with(run.recipe.model_dump(mode="json"), error.words, "the run's recipe"))
 
 
 def _newest_finite(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from frugan.api.choice import RecipeChoice
 from frugan.api.data import Data
 from frugan.api.devices import joined_ranks
 from frugan.api.progress import Progress, Say, quiet
@@ -23,7 +24,7 @@ from frugan.api.train.open_run import (
     refuse_early,
     taken_part_in,
 )
-from frugan.api.train.recovery import NOTHING_HAPPENED, recover
+from frugan.api.train.recovery import CHOSEN, NOTHING_HAPPENED, GaveUp, recover, try_again
 from frugan.api.train.run import TrainingOptions, TrainingResult, TrainRun
 from frugan.engine.device import release_memory
 from frugan.engine.events import Event
@@ -96,9 +97,9 @@ def train(
         options = replace(options, device=device_here)
         opened.enter_context(threads_put_back())
         if ranks.rank == 0:
-            chosen: tuple[str, ...] = ()  # what was said of the recipe
+            choice: RecipeChoice | None = None
             if recipe is None or for_time is not None:
-                recipe, overrides, chosen = recipe_for(
+                recipe, overrides, choice = recipe_for(
                     recipe, data, out, overrides, for_time, options, init, say, progress
                 )
             words = recipe if isinstance(recipe, str) else None
@@ -122,15 +123,18 @@ def train(
                 ranks=ranks,
             )
             run = opened.enter_context(locked(run, known))
-            for line in chosen:
-                run.log.write("choice", line=line)
+            if choice is not None:
+                for line in choice.lines:
+                    run.log.write("choice", line=line)
+                run.log.write(CHOSEN, second=choice.second)
             run.log.subscribe(show)
             follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
             run.log.subscribe(opened.enter_context(follow))
         else:
             run = opened.enter_context(taken_part_in(data, map_classes, options, ranks, say))
 
-        # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
+        # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets. So too, once, where
+        # the discriminator gives up on a recipe that frugan chose.
         recovery = NOTHING_HAPPENED
         while True:
             with run.log.subscribers_of_its_own():
@@ -142,5 +146,7 @@ def train(
                     return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, threads, ranks.rank)
                 except Diverged as error:
                     recovery = ranks.broadcast(recover(run, error, recovery, device) if run.is_first else recovery)
+                except GaveUp as error:
+                    run = try_again(run, error)
             del loop  # before the next one takes its room
             release_memory(device)
