@@ -3,6 +3,8 @@
     python benchmarks/equal_time.py RESULT.json [--recipes NAME,...] [--sets NAME,...] [--side 32|64] [--minutes 5,15]
         [--seeds 0-2] [--archives DIR]
     python benchmarks/equal_time.py RESULT.json --table
+    python benchmarks/equal_time.py RESULT.json --keep DIR --picture OUT.webp [--recipes NAME] [--sets NAME,...]
+        [--side 64] [--minutes 15] [--seeds 0]
 
 Each run gets the same time of one processor core, start-up aside. How many steps that is, is found once for each recipe
 and size, on the first set, by short runs of all recipes in turn, of which the fastest counts: then the same minutes are
@@ -10,19 +12,22 @@ the same steps on every set, whatever else the machine does meanwhile. Schedules
 quarter is not trained on; scores compare with it. What a result has already is not run again, and it is written after
 each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells something of
 every set.
+
+The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name.
 """
 
 import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import torch
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from frugan.api.networks import Weights, networks_from
@@ -51,6 +56,9 @@ TRIED_STEPS = (8, 40)
 TRIES = 3
 LAST_STEPS = 100
 """Over which a loss is averaged."""
+SHOWN, ACROSS = 5, 3
+GAP, TITLE = 2, 22
+"""Pixels between the pictures of a grid, and for what stands over it."""
 FEATURE_SIDE = 16
 """Of the grey pictures whose neighbours precision and recall look at."""
 Entry = dict[str, Any]
@@ -68,14 +76,18 @@ def main() -> None:
     parser.add_argument("--archives", type=Path, help="folder with the packages that some sets are in")
     parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--picture", type=Path, help="draw the grids of kept runs instead")
     given = parser.parse_args()
     entries: list[Entry] = json.loads(given.result.read_text("utf-8")) if given.result.is_file() else []
+    recipes = given.recipes.split(",") if given.recipes else RECIPES[given.side]
+    minutes = [float(each) for each in given.minutes.split(",")]
+    first, _, last = given.seeds.partition("-")
+    seeds, sets = range(int(first), int(last or first) + 1), given.sets.split(",")
+    if given.picture:
+        kept = {of: given.keep / _folder(recipes[0], of, given.side, minutes[0], seeds[0]) for of in sets}
+        picture_of(kept, given.side).save(given.picture, quality=85)
+        return
     if not given.table:
-        recipes = given.recipes.split(",") if given.recipes else RECIPES[given.side]
-        minutes = [float(each) for each in given.minutes.split(",")]
-        first, _, last = given.seeds.partition("-")
-        seeds = range(int(first), int(last or first) + 1)
-        sets = given.sets.split(",")
         paces = _paces(recipes, sets[0], given.side, entries, given.archives)
         for seed, of, minute, recipe in product(seeds, sets, minutes, recipes):
             if any(_is_of(entry, recipe, of, given.side, minute, seed) for entry in entries):
@@ -115,7 +127,7 @@ def run(
     with tempfile.TemporaryDirectory() as temporary:
         steps = max(1, int(minutes * 60 / pace))
         recipe = settings(steps)
-        folder = (keep or Path(temporary)) / f"{name}-{of}-{side}-{minutes:g}-{seed}"
+        folder = (keep or Path(temporary)) / _folder(name, of, side, minutes, seed)
         began = time.process_time()
         train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
         took = time.process_time() - began
@@ -136,6 +148,27 @@ def run(
         "pace": pace,
         "machine": describe_machine(),
     }
+
+
+def _folder(recipe: str, of: str, side: int, minutes: float, seed: int) -> str:
+    return f"{recipe}-{of}-{side}-{minutes:g}-{seed}"
+
+
+def picture_of(runs: Mapping[str, Path], side: int) -> Image.Image:
+    """The last grids of runs, in rows of three, each under its set's name: a corner of `SHOWN` by `SHOWN` pictures."""
+    corner = SHOWN * (side + GAP) + GAP
+    tall = corner + TITLE
+    rows = -(-len(runs) // ACROSS)
+    sheet = Image.new("RGB", (ACROSS * (corner + TITLE) - TITLE, rows * (tall + TITLE) - TITLE), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(16)
+    for number, (name, run) in enumerate(runs.items()):
+        left, top = number % ACROSS * (corner + TITLE), number // ACROSS * (tall + TITLE)
+        draw.text((left, top), name, "black", font)
+        with Image.open(max((run / "samples").glob("step-*-samples.png"))) as grid:
+            # to the left of a grid stand the names of its rows, if they have any
+            names = grid.width - (GridRequest().columns * (side + GAP) + GAP)
+            sheet.paste(grid.crop((names, 0, names + corner, corner)), (left, top + TITLE))
+    return sheet
 
 
 def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], Recipe]:
