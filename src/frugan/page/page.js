@@ -63,11 +63,12 @@ const page = (() => {
   const card = (name) => {
     const picture = make("img", { className: "picture", alt: "", loading: "lazy" });
     const state = make("span"), told = make("span", { className: "where" }), progress = make("progress", { max: 1 });
-    const link = make("a", { href: `#run/${encodeURIComponent(name)}` }, picture,
+    const frame = make("div", { className: "frame" }, picture);
+    const link = make("a", { href: `#run/${encodeURIComponent(name)}` }, frame,
       make("div", { className: "about" }, make("b", { textContent: name }), state, told, progress));
     const tick = make("input", { type: "checkbox" });
     tick.onchange = () => { picked[tick.checked ? "add" : "delete"](name); showPicked(); };
-    const element = make("div", { className: "card" }, link, make("label", {}, tick, "compare"));
+    const element = make("div", { className: "card" }, link, make("label", {}, tick, make("span", { textContent: "compare" })));
     let src = "";
     return {
       element,
@@ -83,7 +84,7 @@ const page = (() => {
           picture.src = now;
           picture.alt = `newest samples of ${name}`;
         }
-        picture.style.visibility = about.sheet ? "visible" : "hidden";
+        picture.hidden = !about.sheet;
       },
     };
   };
@@ -99,18 +100,20 @@ const page = (() => {
   const showList = (told) => {
     part("folder").textContent = told.folder;
     part("none").hidden = told.runs.length > 0;
-    const names = told.runs.map((about) => about.name);
+    const runs = told.runs.filter((about) => about.changed || about.state !== "waiting"); // the queue shows those
+    const names = runs.map((about) => about.name);
+    part("gallery").classList.toggle("several", names.length > 1);
     for (const name of [...cards.keys()].filter((each) => !names.includes(each))) {
       cards.get(name).element.remove();
       cards.delete(name);
     }
-    told.runs.forEach((about, number) => {
+    runs.forEach((about, number) => {
       if (!cards.has(about.name)) cards.set(about.name, card(about.name));
       const { element, show } = cards.get(about.name), gallery = part("gallery");
       show(about);
       if (gallery.children[number] !== element) gallery.insertBefore(element, gallery.children[number] || null);
     });
-    part("queue").hidden = told.queue.length === 0;
+    part("queue").hidden = told.queue.every((entry) => entry.state !== "waiting");
     part("queue").querySelector("ol").replaceChildren(...told.queue.map((entry) => {
       const line = make("li", {}, make("span", { className: `state ${entry.state}`, textContent: entry.state }),
         make("b", { textContent: entry.run }));
@@ -167,11 +170,14 @@ const page = (() => {
       this.chartsPart = make("section", { className: "charts" });
       this.chartsPart.setAttribute("aria-label", "curves");
       this.below = make("section");
-      this.settings = this.several ? make("span") : new Settings(names[0]).element;
+      this.settings = this.several ? null : new Settings(names[0]);
       this.pictures = this.figures.map((figure) => {
         const image = make("img", { alt: "" }), empty = make("p", { className: "empty", textContent: "no samples yet" });
-        figure.append(image, empty);
-        return { image, empty };
+        const canvas = make("canvas", { hidden: true });
+        canvas.setAttribute("role", "img");
+        image.onload = () => this.paint();
+        figure.append(image, canvas, empty);
+        return { image, canvas, empty };
       });
       if (this.several) {
         part("run").replaceChildren(this.head, this.stage, this.bar, this.chartsPart);
@@ -179,7 +185,7 @@ const page = (() => {
       } else {
         this.figures[0].append(this.bar);
         this.stage.append(this.side);
-        part("run").replaceChildren(this.head, this.stage, this.chartsPart, this.settings, this.below);
+        part("run").replaceChildren(this.head, this.stage, this.chartsPart, this.settings.element, this.below);
       }
       this.makeBar();
     }
@@ -189,6 +195,8 @@ const page = (() => {
       this.slider.setAttribute("aria-label", "through time");
       this.output = make("output");
       this.kinds = make("span", { className: "buttons" });
+      this.columns = make("span", { className: "buttons" });
+      this.left = new Set(); // titles of columns that are left out
       this.play = make("button", { type: "button", className: "second", textContent: "play" });
       this.slider.oninput = () => {
         const last = Number(this.slider.value) === Number(this.slider.max);
@@ -196,7 +204,7 @@ const page = (() => {
         this.showSheets();
       };
       this.play.onclick = () => (this.timer ? this.pause() : this.start());
-      this.bar.append(this.kinds, this.play, this.slider, this.output);
+      this.bar.append(this.kinds, this.columns, this.play, this.slider, this.output);
     }
 
     start() {
@@ -236,6 +244,7 @@ const page = (() => {
         }));
       }
       for (const made of this.kinds.children) made.setAttribute("aria-pressed", String(made.textContent === this.kind));
+      this.showColumns();
       const steps = new Set(this.runs.flatMap((run) => (run.about.sheets || {})[this.kind] || []));
       this.steps = [...steps].sort((a, b) => a - b);
       this.bar.hidden = this.steps.length === 0;
@@ -264,6 +273,10 @@ const page = (() => {
         }
       } else if (about.state === "waiting") {
         buttons.append(button("take out of the queue", () => post("api/queue", { run: name, do: "remove" })));
+      } else if (about.state === "finished") {
+        const longer = make("button", { type: "button", textContent: "train longer" });
+        longer.onclick = () => this.settings.open("training.duration");
+        buttons.append(longer);
       } else if (about.state !== "starting" && about.changed) {
         buttons.append(button("go on", () => goOn(name, {}), ""));
       }
@@ -277,12 +290,49 @@ const page = (() => {
       this.runs.forEach((run, number) => {
         const { image, empty } = this.pictures[number], steps = (run.about.sheets || {})[this.kind] || [];
         const shown = steps.filter((each) => each <= step).pop();
-        image.hidden = shown === undefined;
         empty.hidden = shown !== undefined;
         if (shown === undefined) return;
         const src = sheet(run.name, this.kind, shown, 0, run.about.beginnings);
         if (image.getAttribute("src") !== src) image.src = src;
         image.alt = `${this.kind} of ${run.name} at step ${shown}`;
+      });
+      this.paint();
+    }
+
+    /** Switches for the columns of a sheet that has titles: source, swap and so on. */
+    showColumns() {
+      const titles = [...new Set(this.runs.flatMap((run) => ((run.about.columns || {})[this.kind] || { titles: [] }).titles))];
+      if (titles.join() === this.shownColumns) return;
+      this.shownColumns = titles.join();
+      this.columns.replaceChildren(...titles.map((title) => {
+        const made = make("button", { type: "button", className: "second", textContent: title });
+        made.onclick = () => {
+          if (!this.left.delete(title)) this.left.add(title);
+          if (titles.every((each) => this.left.has(each))) this.left.clear();
+          this.paint();
+        };
+        return made;
+      }));
+      this.paint();
+    }
+
+    /** The columns that are wanted, cut out of the sheet; all of it where none is left out. */
+    paint() {
+      for (const made of this.columns.children) made.setAttribute("aria-pressed", String(!this.left.has(made.textContent)));
+      this.runs.forEach((run, number) => {
+        const { image, canvas, empty } = this.pictures[number], place = run.about && (run.about.columns || {})[this.kind];
+        const wanted = place ? place.titles.map((title, at) => [title, at]).filter(([title]) => !this.left.has(title)) : [];
+        const cut = empty.hidden && place && wanted.length > 0 && wanted.length < place.titles.length && image.naturalWidth > 0;
+        canvas.hidden = !cut;
+        image.hidden = Boolean(cut) || !empty.hidden;
+        if (!cut) return;
+        const { left, top, width } = place, height = image.naturalHeight - top;
+        canvas.width = wanted.length * width;
+        canvas.height = height;
+        const paint = canvas.getContext("2d");
+        wanted.forEach(([, from], to) => (
+          paint.drawImage(image, left + from * width, top, width, height, to * width, 0, width, height)));
+        canvas.setAttribute("aria-label", `${image.alt}: ${wanted.map(([title]) => title).join(", ")}`);
       });
     }
 
@@ -309,7 +359,8 @@ const page = (() => {
     showSide(about) {
       const warnings = (about.notes || []).filter(([kind]) => kind === "warning").map(([, line]) => line).reverse();
       const rest = (about.notes || []).filter(([kind]) => kind !== "warning").map(([, line]) => line);
-      const tiles = Object.entries(about.tiles || {}).map(([name, value]) => (
+      const tiles = Object.entries(about.tiles || {})
+        .filter(([name]) => name !== "state" && !name.includes("half_width")).map(([name, value]) => (
         make("div", { className: "tile" }, make("b", { textContent: value }), make("span", { textContent: name }))));
       this.side.replaceChildren(
         ...(about.done === undefined ? [] : [make("progress", { max: 1, value: about.done })]),
@@ -343,20 +394,30 @@ const page = (() => {
       this.name = name;
       this.inside = make("div", { textContent: "reading …" });
       this.element = make("details", {}, make("summary", { textContent: "Change and go on" }), this.inside);
-      this.element.ontoggle = async () => {
-        if (!this.element.open || this.fields) return;
-        try {
-          this.fields = await ask(`api/runs/${path(name)}/fields`);
-          this.show();
-        } catch (error) {
-          this.inside.textContent = error.message;
-        }
-      };
+      this.element.ontoggle = () => this.element.open && this.read();
+    }
+
+    async read() {
+      if (this.fields) return;
+      try {
+        this.fields = await ask(`api/runs/${path(this.name)}/fields`);
+        this.show();
+      } catch (error) {
+        this.inside.textContent = error.message;
+      }
+    }
+
+    /** Show them, and go to one. */
+    async open(key) {
+      this.element.open = true;
+      await this.read();
+      const input = this.inside.querySelector(`[name="${key}"]`);
+      if (input) { input.scrollIntoView({ block: "center" }); input.focus(); }
     }
 
     show() {
       const inputs = this.fields.map((field) => {
-        const input = make("input", { value: field.value, autocomplete: "off", spellcheck: false });
+        const input = make("input", { name: field.key, value: field.value, autocomplete: "off", spellcheck: false });
         const about = [field.description, field.values, field.limits].filter(Boolean).join("; ");
         const label = make("label", {}, field.key, input, make("small", { textContent: about }));
         input.oninput = () => { label.classList.toggle("changed", input.value !== field.value); count(); };
@@ -369,6 +430,7 @@ const page = (() => {
         await goOn(this.name, changes(), data.value);
         this.fields = null;
         this.element.open = false;
+        window.scrollTo(0, 0);
       }, "");
       const count = () => {
         const many = Object.keys(changes()).length;
@@ -421,7 +483,10 @@ const page = (() => {
       const told = await ask("api/runs");
       if (told !== null) showList(told);
     },
-    run: () => view.look(),
+    run: async () => {
+      if (!part("folder").textContent) await looks.runs();
+      await view.look();
+    },
     new: showNew,
   };
   const turn = () => {

@@ -1,15 +1,18 @@
 """Sheets as the page shows them: the file itself, or reduced for the list."""
 
 import io
+import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from PIL import Image
 
 from frugan.errors import BadInput
 from frugan.files import read_untrusted
+from frugan.report.grids import COLUMNS_KEYWORD
 
 MOST_FILE_BYTES = 1 << 28
 MOST_PIXELS = 1 << 26
@@ -19,6 +22,8 @@ MOST_KEPT = 400
 PNG = b"\x89PNG\r\n\x1a\n"
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 """What Pillow raises on damaged PNG files."""
+NO_PLACES = (*UNREADABLE, TypeError, LookupError, RecursionError)
+"""And what reading JSON of another shape does."""
 
 
 @dataclass
@@ -48,6 +53,17 @@ class Thumbnails:
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return "webp", content
+
+
+def columns_of(path: Path) -> dict[str, Any] | None:
+    """Titles of a sheet's columns, and in pixels where they begin and how wide each is; None: it does not tell."""
+    try:
+        with Image.open(path, formats=("PNG",)) as opened:
+            place = json.loads(opened.info.get(COLUMNS_KEYWORD, "null"))
+        numbers = {name: int(place[name]) for name in ("left", "top", "width")}
+        return {"titles": [str(title)[:40] for title in place["titles"]][:100], **numbers}
+    except NO_PLACES:
+        return None
 
 
 def _reduced(path: Path, width: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 from frugan.api.report import RunReader
 from frugan.engine.run_folder import RunFolder
 from frugan.page.owners import Owners
+from frugan.page.pictures import columns_of
 from frugan.report.page import chart_data
 from frugan.wording import clock
 
@@ -124,6 +125,8 @@ class Runs:
         about = {"name": name, "state": state, "asked": asked if running else [], "changed": status.st_mtime}
         with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
             about |= _progress(seen.step)
+        if state == "finished":
+            about |= {"done": 1.0}
         sheets = self.sheets(name)
         kind = next(iter(sheets), None)
         return about | {"sheet": None if kind is None else {"kind": kind, "step": max(sheets[kind])}}
@@ -196,6 +199,7 @@ class Runs:
             "notes": view.notes,
             "facts": view.facts,
             "scores": view.scores,
+            "columns": {kind: columns_of(files[max(files)]) for kind, files in self.sheets(name).items()},
             "sheets": {kind: list(files) for kind, files in self.sheets(name).items()},
         }
 
@@ -219,7 +223,7 @@ class Runs:
 
 
 def _own(path: Path) -> bool:
-    """Whether a folder is a run that lies here itself, all of it: one from elsewhere may hold links to private files."""
+    """Whether a folder is a run that lies here itself, all of it: others may hold links to what is private."""
     run = RunFolder(path)
     files = (run.recipe, run.plan, run.events, run.scores, run.samples, run.requests, path / "owner.json")
     return _regular(run.events) and not path.is_symlink() and not any(each.is_symlink() for each in files)

@@ -17,9 +17,11 @@ from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+SECTIONS = ("training", "optimizers", "ema", "objective", "saving", "evaluation", "data")
+"""Of a recipe, in the order in which one looks for what to change."""
 KEPT = frozenset({"--device", "--memory"})
-"""Options of a training that are given again when it goes on, besides its pictures. Others, such as where it writes, are not taken from
-events: a run may come from elsewhere."""
+"""Options of a training that are given again when it goes on, besides its pictures. Others, such as where it writes,
+are not taken from events: a run may come from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Steering:
             NoRun: there is none of this name.
             BadInput: its recipe cannot be read.
         """
-        fields = recipe_fields(load_recipe(str(self.runs.folder(name).path)))
+        fields = recipe_fields(load_recipe(str(self.runs.folder(name).path)), SECTIONS)
         return [asdict(field) for field in fields if field.changeable]
 
     def go_on(self, name: str, changes: Mapping[str, str], data: str) -> None:
