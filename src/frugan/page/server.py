@@ -26,7 +26,7 @@ from frugan.errors import BadInput
 from frugan.page.explore import explore_routes
 from frugan.page.guard import Guard, json_of
 from frugan.page.pictures import Thumbnails
-from frugan.page.queue import Queue
+from frugan.page.queue import Entry, Queue
 from frugan.page.runs import NoRun, Runs
 from frugan.page.steering import Steering
 from frugan.recipes import shipped_recipes
@@ -93,13 +93,13 @@ class Page:
         """All runs, those too that wait for their folder; and the queue."""
         glances, entries = self.runs.glances(), self.queue.entries()
         known = {each["name"] for each in glances}
-        by_run: dict[str, Any] = {}
+        by_run: dict[str, Entry] = {}
         for entry in entries:
             by_run.setdefault(entry.run, entry)
         for each in glances:
-            entry = by_run.get(each["name"])
-            if entry is not None and each["state"] != "running" and entry.state != "ended":
-                each["state"] = "starting" if entry.state == "running" else "waiting"
+            queued = by_run.get(each["name"])
+            if queued is not None and each["state"] != "running" and queued.state != "ended":
+                each["state"] = "starting" if queued.state == "running" else "waiting"
         waiting = [
             {"name": run, "state": {"waiting": "waiting", "running": "starting"}.get(entry.state, "died")}
             for run, entry in by_run.items()
