@@ -115,6 +115,19 @@ def test_when_a_run_goes_back_all_is_told(tmp_path: Path) -> None:
     assert losses["curves"][0]["steps"] == list(range(1, 41))
 
 
+def test_runs_within_folders_of_runs(tmp_path: Path) -> None:
+    """As `frugan demo faces` leaves one beside its pictures."""
+    begun_run(tmp_path / "faces" / "run", 3)
+    begun_run(tmp_path / "one", 3)
+    begun_run(tmp_path / "one" / "inside", 3)
+    (tmp_path / "faces" / "workspace").mkdir()
+    with served(tmp_path, 0) as (address, _):
+        page = Asking(address)
+        assert sorted(run["name"] for run in page.get("/api/runs").json["runs"]) == ["faces/run", "one"]
+        for path in ("/api/runs/faces/run", "/api/runs/faces%2Frun", "/report/faces%2Frun"):
+            assert page.get(path).status == 200
+
+
 def test_sheets(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", steps=2, grids=3)
     runs = Runs(tmp_path)

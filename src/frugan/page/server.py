@@ -74,15 +74,17 @@ class Page:
             *(Route(f"/{name.replace('page.html', '')}", partial(_file, _own_file(name), name)) for name in OWN_FILES),
             *(Route(f"/{name}", partial(_file, report_file(name), name)) for name in REPORT_FILES),
             Route("/api/runs", self._list),
-            Route("/api/runs/{name}", self._run),
-            Route("/api/runs/{name}/fields", lambda request: JSONResponse(ask.fields(_name(request)))),
+            Route("/api/runs/{name:path}/fields", lambda request: JSONResponse(ask.fields(_name(request)))),
+            Route(
+                "/api/runs/{name:path}/ask", _posted(lambda name, v: ask.ask(name, _text(v, "wish"))), methods=["POST"]
+            ),
+            Route("/api/runs/{name:path}/go-on", _posted(self._go_on), methods=["POST"]),
+            Route("/api/runs/{name:path}", self._run),
             Route("/api/recipes", lambda _: JSONResponse(shipped_recipes())),
-            Route("/api/runs/{name}/ask", _posted(lambda name, v: ask.ask(name, _text(v, "wish"))), methods=["POST"]),
-            Route("/api/runs/{name}/go-on", _posted(self._go_on), methods=["POST"]),
             Route("/api/start", _posted(self._start), methods=["POST"]),
             Route("/api/queue", _posted(self._queued), methods=["POST"]),
-            Route("/sheets/{name}/{kind}/{step:int}", self._sheet),
-            Route("/report/{name}", self._report),
+            Route("/sheets/{name:path}/{kind}/{step:int}", self._sheet),
+            Route("/report/{name:path}", self._report),
         ]
 
     def _list(self, request: Request) -> Response:
