@@ -105,7 +105,7 @@ class Page:
         waiting = [
             {"name": run, "state": {"waiting": "waiting", "running": "starting"}.get(entry.state, "died")}
             for run, entry in by_run.items()
-            if run not in known
+            if run not in known and (entry.state != "ended" or entry.code != 0)  # else it was deleted since
         ]
         queue = [{"run": entry.run, "state": entry.state} for entry in entries if entry.state != "ended"]
         return {"runs": [*waiting, *glances], "queue": queue}
