@@ -92,6 +92,12 @@ def test_of_curves_only_what_is_new_is_told(tmp_path: Path) -> None:
                     del before[step]
                 before |= dict(zip(curve["steps"], curve["values"], strict=True))
                 told = len(curve["steps"])
+        whole = Runs(tmp_path).view("run")["charts"]
+        for chart in whole if after >= 0 else ():  # from the last point before what is new on
+            for curve in chart["curves"]:
+                since = max(step for step in curve["steps"] if step <= after)
+                shown = [step for step in kept[chart["title"], curve["name"]] if step >= since]
+                assert shown == [step for step in curve["steps"] if step >= since]
         after, beginnings = view["after"], view["beginnings"]
     assert told < 20
     for points in kept.values():
