@@ -64,6 +64,19 @@ def test_where_a_run_stands(tmp_path: Path) -> None:
     assert (about["state"], about["done"], about["step"]) == ("finished", 1.0, 30)
 
 
+def test_runs_that_are_trained_do_not_change_places(tmp_path: Path) -> None:
+    for number, name in enumerate(("c", "a", "b", "d")):
+        run = begun_run(tmp_path / name, 3)
+        os.utime(run / "events.jsonl", (number, number))
+        if name in "ab":
+            owned(run)
+    runs = Runs(tmp_path)
+    assert [about["name"] for about in runs.glances()] == ["a", "b", "d", "c"]
+    os.utime(tmp_path / "a" / "events.jsonl", (9, 9))
+    os.utime(tmp_path / "c" / "events.jsonl", (8, 8))
+    assert [about["name"] for about in runs.glances()] == ["a", "b", "c", "d"]
+
+
 def test_long_lines_at_the_end_hide_no_step(tmp_path: Path) -> None:
     runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 3)
     with EventLog(run / "events.jsonl") as log:
