@@ -20,6 +20,7 @@ from frugan.cli.options import (
     WeightsFrom,
     options,
     parse_mixing,
+    parse_moves,
     parse_numbers,
 )
 from frugan.cli.output import Bar, named_paths, print_json, say
@@ -53,7 +54,7 @@ class SampleOptions:
     noise: Noise = "const"
     seeds: Annotated[
         str | None,
-        typer.Option(help="StyleGAN2: seeds as in its authors' programs, such as 42,600-605"),
+        typer.Option(help="a picture for each seed, as the authors of StyleGAN2 count them: 42,600-605"),
     ] = None
     style_mixing: Annotated[
         str | None,
@@ -61,6 +62,23 @@ class SampleOptions:
             help="StyleGAN2: a grid of the rows' seeds with the columns' styles in some layers: "
             "'rows=85,100 cols=55,821 layers=0-6', by --seeds"
         ),
+    ] = None
+    directions: Annotated[
+        str | None,
+        typer.Option(
+            help="ways to change pictures: sefa finds them in the weights, pca among samples (for some layers: "
+            "'sefa layers=0-3'); or a file that was kept"
+        ),
+    ] = None
+    move: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="with --directions: NAME=2 moves every picture so many standard deviations, NAME=-3..3 makes a row; "
+            "default: rows of the first directions"
+        ),
+    ] = None
+    latents: Annotated[
+        list[Path] | None, typer.Option(help="start from pictures that were projected: their .safetensors files")
     ] = None
     interpolate: Annotated[
         Literal["class", "latent", "both"] | None,
@@ -111,6 +129,9 @@ class SampleOptions:
             "--pngs": self.pngs,
             "--interpolate": self.interpolate,
             "--seeds": self.seeds,
+            "--directions": self.directions,
+            "--move": True if self.move else None,
+            "--latents": True if self.latents else None,
             "--spherical": self.spherical or None,
             "--classes": self.classes,
             "--rows-per-sheet": self.rows_per_sheet,
@@ -137,6 +158,9 @@ class SampleOptions:
             spherical=self.spherical,
             seeds=parse_numbers(self.seeds, "--seeds") if self.seeds is not None else (),
             mixing=parse_mixing(self.style_mixing) if self.style_mixing is not None else None,
+            directions=self.directions,
+            moves=parse_moves(self.move or ()),
+            latents=tuple(self.latents or ()),
             statistics=self.statistics,
             standing_batches=STANDING_BATCHES if self.standing_batches is None else self.standing_batches,
             standing_size=self.standing_size,

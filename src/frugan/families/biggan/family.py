@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, Piece, spread
+from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, LatentSpace, Piece, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -149,6 +149,24 @@ class BigGANFamily(Family):
             return cast(Tensor, generator(z, generator.mixed(shares)))
 
         return Drawing("G", generator.latent_size, networks.classes if several else 0, False, call)
+
+    def latent_space(self, networks: BigGANNetworks, built: Networks) -> LatentSpace:
+        """Latents z, chunks of which go to the blocks where z is split; classes as shares of their embeddings."""
+        generator = cast(Generator, built["G"])
+
+        return LatentSpace(
+            network="G",
+            name="z",
+            latent_size=generator.latent_size,
+            size=generator.latent_size,
+            layers=1,
+            classes=networks.classes,
+            class_free=networks.classes == 1,
+            place=lambda z, _: z,
+            draw=lambda z, shares, *_: generator(z[:, 0], generator.mixed(cast(Tensor, shares))),
+            maps=lambda _: generator.latent_maps(),
+            activations=lambda z, shares: generator.first_features(z, generator.mixed(cast(Tensor, shares))),
+        )
 
     def snapshots(self, networks: BigGANNetworks) -> Mapping[str, GridRequest]:
         """Classes by ten samples, ten rows of the only one; and ten interpolations of class and latent together."""

@@ -1,0 +1,99 @@
+"""The command and the Python lines that make a picture again, which it carries."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from frugan.api.sample.requests import DrawRequest
+from frugan.contract.family import GridRequest, StyleMixing
+
+NOT_TOLD = frozenset({"micro_batch", "pictures", "masked", "titles", "rounding"})
+"""Fields that change nothing of a picture, or that no command has."""
+
+
+def retold(
+    source: str | Path,
+    out: str | Path,
+    request: GridRequest,
+    step: int,
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Texts for a picture: the command and the Python lines that make it again.
+
+    Args:
+        source, out: as they were given.
+        step: of training; a run that goes on draws other pictures.
+        more: further options of the command, by their names in Python.
+    """
+    given = _given(request)
+    words = ["frugan", "sample", str(source), "--out", str(out), *_options(given), *_options(more)]
+    note = f"  # step {step:,}" if step else ""
+    return {"Command": shlex.join(words) + note, "Python": "\n".join(_lines(source, out, given)) + note}
+
+
+def _given(request: GridRequest) -> dict[str, Any]:
+    """Field -> value where it is not the usual one."""
+    usual = DrawRequest()
+    return {
+        each.name: value
+        for each in fields(request)
+        if each.name not in NOT_TOLD and (value := getattr(request, each.name)) != getattr(usual, each.name)
+    }
+
+
+def _options(given: Mapping[str, Any]) -> list[str]:
+    words: list[str] = []
+    for name, value in given.items():
+        if name == "mixing":
+            told = f"rows={numbers(value.rows)} cols={numbers(value.columns)} layers={numbers(value.layers)}"
+            words += ["--style-mixing", told]
+        elif name == "moves":
+            words += [word for direction, move in value.items() for word in ("--move", move_word(direction, move))]
+        elif name == "latents":
+            words += [word for path in value for word in ("--latents", str(path))]
+        elif value is True:
+            words.append(f"--{name.replace('_', '-')}")
+        else:
+            option, text = f"--{name.replace('_', '-')}", _text(name, value)
+            words += [f"{option}={text}"] if text.startswith("-") else [option, text]
+    return words
+
+
+def _text(name: str, value: Any) -> str:
+    if name in ("seeds", "classes"):
+        return numbers(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def numbers(values: Sequence[int]) -> str:
+    """Numbers as commands take them: "0,3,7-9"."""
+    runs = [[v for _, v in run] for _, run in groupby(enumerate(values), lambda pair: pair[1] - pair[0])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def move_word(direction: str, move: float | tuple[float, float]) -> str:
+    """A move as `--move` takes it."""
+    return f"{direction}={move[0]:g}..{move[1]:g}" if isinstance(move, tuple) else f"{direction}={move:g}"
+
+
+def _lines(source: str | Path, out: str | Path, given: Mapping[str, Any]) -> list[str]:
+    told = {name: _plain(value) for name, value in given.items()}
+    mixed = ["from frugan.contract.family import StyleMixing"] if "mixing" in told else []
+    request = ", ".join(f"{name}={value}" for name, value in told.items())
+    return ["import frugan", *mixed, f"frugan.sample({str(source)!r}, {str(out)!r}, frugan.DrawRequest({request}))"]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, StyleMixing):
+        return f"StyleMixing({tuple(value.rows)}, {tuple(value.columns)}, {tuple(value.layers)})"
+    if isinstance(value, Path):
+        return repr(str(value))
+    if isinstance(value, Mapping):
+        return repr(dict(value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return repr(tuple(str(each) if isinstance(each, Path) else each for each in value))
+    return repr(value)
