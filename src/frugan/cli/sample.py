@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from frugan.api.progress import STANDING_BATCHES
+from frugan.api.progress import PROJECTION_STEPS, STANDING_BATCHES
 from frugan.cli.options import (
     ClassChoice,
     Device,
@@ -80,6 +80,18 @@ class SampleOptions:
     latents: Annotated[
         list[Path] | None, typer.Option(help="start from pictures that were projected: their .safetensors files")
     ] = None
+    project: Annotated[
+        list[Path] | None,
+        typer.Option(help="find the picture of the generator that is nearest to this one; its latents go into --out"),
+    ] = None
+    space: Annotated[
+        str | None, typer.Option(help="where --project looks: w, or w+ with a style for each layer (nearer); z")
+    ] = None
+    steps: Annotated[int, typer.Option(help="of --project, for each picture")] = PROJECTION_STEPS
+    features: Annotated[
+        str,
+        typer.Option(help="what --project compares pictures by: small, inception, or a TorchScript file such as LPIPS"),
+    ] = "small"
     interpolate: Annotated[
         Literal["class", "latent", "both"] | None,
         typer.Option(help="interpolate along each row: class, latent or both"),
@@ -132,6 +144,10 @@ class SampleOptions:
             "--directions": self.directions,
             "--move": True if self.move else None,
             "--latents": True if self.latents else None,
+            "--project": True if self.project else None,
+            "--space": self.space,
+            "--steps": self.steps if self.steps != PROJECTION_STEPS else None,
+            "--features": self.features if self.features != "small" else None,
             "--spherical": self.spherical or None,
             "--classes": self.classes,
             "--rows-per-sheet": self.rows_per_sheet,
@@ -181,6 +197,10 @@ def sample(**values: Any) -> None:
 
     StyleGAN2: frugan sample runs/style --out samples --style-mixing "rows=85,100 cols=55,821 layers=0-3" --psi 0.7
 
+    Directions: frugan sample runs/style --out samples --directions sefa --seeds 42 --psi 0.7
+
+    Your own picture: frugan sample runs/style --out samples --project me.jpg --space w+
+
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
     asked = SampleOptions(**values)
@@ -211,6 +231,7 @@ def sample(**values: Any) -> None:
 
 def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> list[Path]:
     """Draw the one kind of files that is asked for."""
+    from frugan.api.explore.projection import project
     from frugan.api.sample.requests import MANY
     from frugan.api.sample.sampling import animate, check_memorisation, draw
     from frugan.api.sample.sampling import sample as draw_grids
@@ -218,6 +239,10 @@ def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> l
     out, device, data = asked.out, asked.device, asked.data or []
     if asked.animate is not None:
         return [animate(weights, out / asked.animate, request, device=device, say=say)]
+    if asked.project:
+        with Bar("steps") as bar:
+            choice = {"space": asked.space, "steps": asked.steps, "features": asked.features}
+            return project(weights, asked.project, out, **choice, device=device, say=say, progress=bar)
     if asked.nearest is not None:
         with Bar("pictures") as bar:
             counts = {"samples": asked.rows, "nearest": asked.nearest}

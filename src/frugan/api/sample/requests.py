@@ -51,7 +51,7 @@ class DrawRequest(GridRequest):
 
 MANY = ("--random", "--npz", "--pngs")
 """Options that draw random samples."""
-KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), MANY)
+KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), ("--project",), MANY)
 """Of what is drawn, of which a call has one."""
 STANDING = "--statistics standing"
 BATCH = "--statistics batch"
@@ -82,6 +82,13 @@ TOGETHER = (
         (*MANY, "--nearest", "--style-mixing", "--spherical", "--seeds", "--classes"),
         "holds places and classes of its own pictures; it goes with --directions, --interpolate latent and --animate",
     ),
+    (
+        "--project",
+        (),
+        ("--seeds", "--classes", "--interpolate", "--directions", "--latents", "--spherical"),
+        "writes the latents of given pictures; a second call moves them, with --latents",
+    ),
+    *((option, ("--project",), (), "goes with --project") for option in ("--space", "--steps", "--features")),
     ("--spherical", ("--interpolate", "--animate"), (), "goes with --interpolate or --animate"),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
     (

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
+from frugan.api.networks import Weights
 from frugan.api.sample.requests import DrawRequest
 from frugan.contract.family import GridRequest, StyleMixing
 
@@ -20,19 +20,42 @@ def retold(
     out: str | Path,
     request: GridRequest,
     step: int,
-    more: Mapping[str, object] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Texts for a picture: the command and the Python lines that make it again.
 
     Args:
         source, out: as they were given.
         step: of training; a run that goes on draws other pictures.
-        more: further options of the command, by their names in Python.
     """
     given = _given(request)
-    words = ["frugan", "sample", str(source), "--out", str(out), *_options(given), *_options(more)]
+    words = ["frugan", "sample", str(source), "--out", str(out), *_options(given)]
+    return _both(words, _lines(source, out, given), step)
+
+
+def retold_projection(
+    source: Path, pictures: Sequence[Path], out: str | Path, step: int, choice: Mapping[str, Any]
+) -> dict[str, str]:
+    """The same of a projection.
+
+    Args:
+        choice: space, steps and features.
+    """
+    chosen = {name: value for name, value in choice.items() if value is not None}
+    words = ["frugan", "sample", str(source), "--out", str(out)]
+    words += [word for picture in pictures for word in ("--project", str(picture))]
+    given = "".join(f", {name}={value!r}" for name, value in chosen.items())
+    call = f"frugan.project({str(source)!r}, {list(map(str, pictures))}, {str(out)!r}{given})"
+    return _both([*words, *_options(chosen)], ["import frugan", call], step)
+
+
+def named(source: str | Path | Weights) -> Path:
+    """What was opened, as it was named; of what was open already, its folder or file."""
+    return Path(source) if not isinstance(source, Weights) else source.named or source.checkpoint or source.path
+
+
+def _both(words: Sequence[str], lines: Sequence[str], step: int) -> dict[str, str]:
     note = f"  # step {step:,}" if step else ""
-    return {"Command": shlex.join(words) + note, "Python": "\n".join(_lines(source, out, given)) + note}
+    return {"Command": shlex.join(words) + note, "Python": "\n".join(lines) + note}
 
 
 def _given(request: GridRequest) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import Sampler, generating, pixels, with_statistics
 from frugan.api.sample.networks import Opened, open_networks, write_sample
 from frugan.api.sample.requests import DrawRequest, by_classes, check_grid, check_request, rows_that_fit
-from frugan.api.sample.retold import retold
+from frugan.api.sample.retold import named, retold
 from frugan.api.setup import with_pictures
 from frugan.contract.family import GridRequest, spread
 from frugan.data.picture_set import PictureSet
@@ -66,7 +66,7 @@ def sample(
         check_request(request, recipe)
     given = _given(recipe, data, say)
     folder = Path(out)
-    told = {} if request is None else retold(_named(source), out, request, weights.step)
+    told = {} if request is None else retold(named(source), out, request, weights.step)
     if request is not None and explores(request, recipe):
         return _explored(opened, request, folder, told, say)
     paths: list[Path] = []
@@ -118,11 +118,6 @@ def _sheets(request: GridRequest, recipe: Recipe, path: Path, say: Say) -> list[
         (file, replace(request, seed=seed, classes=classes[number * rows : (number + 1) * rows]))
         for number, (file, seed) in enumerate(zip(files, seeds, strict=True))
     ]
-
-
-def _named(source: str | Path | Weights) -> Path:
-    """What was opened, as it was named; of what was open already, its folder or file."""
-    return Path(source) if not isinstance(source, Weights) else source.named or source.checkpoint or source.path
 
 
 def _explored(opened: Opened, request: GridRequest, folder: Path, told: Mapping[str, str], say: Say) -> list[Path]:
