@@ -241,8 +241,17 @@ def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> l
         return [animate(weights, out / asked.animate, request, device=device, say=say)]
     if asked.project:
         with Bar("steps") as bar:
-            choice = {"space": asked.space, "steps": asked.steps, "features": asked.features}
-            return project(weights, asked.project, out, **choice, device=device, say=say, progress=bar)
+            return project(
+                weights,
+                asked.project,
+                out,
+                space=asked.space,
+                steps=asked.steps,
+                features=asked.features,
+                device=device,
+                say=say,
+                progress=bar,
+            )
     if asked.nearest is not None:
         with Bar("pictures") as bar:
             counts = {"samples": asked.rows, "nearest": asked.nearest}

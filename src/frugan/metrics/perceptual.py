@@ -7,11 +7,13 @@ import io
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import INCEPTIONS, in_colour, load_inception
@@ -72,12 +74,13 @@ def _of_random_features(picture: Tensor, device: torch.device) -> Distance:
     widths = (picture.shape[1], *[CHANNELS] * LAYERS)
     weights = [
         (torch.randn(after, before, 3, 3, generator=random) * (2 / (9 * before)) ** 0.5).to(device)
-        for before, after in zip(widths[:-1], widths[1:], strict=True)
+        for before, after in pairwise(widths)
     ]
 
     def features(pictures: Tensor) -> list[Tensor]:
         found = []
-        for x in _scales(pictures):
+        for scale in _scales(pictures):
+            x = scale
             for weight in weights:
                 x = F.leaky_relu(F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), weight), 0.2)
                 found.append(x)
@@ -140,16 +143,14 @@ def _of_script(name: str, device: torch.device) -> PictureDistance:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the files that people have are TorchScript
-            network: nn.Module = torch.jit.load(io.BytesIO(path.read_bytes()), map_location=device).eval()
+            network: Any = torch.jit.load(io.BytesIO(path.read_bytes()), map_location=device).eval()
     except (RuntimeError, ValueError) as error:
         raise BadInput(f"--features {name}: no TorchScript file ({first_line(error)})") from error
-    arguments = network.forward.schema.arguments[1:]  # type: ignore[union-attr]  # of what torch made
+    arguments = network.forward.schema.arguments[1:]
     needed = [argument.name for argument in arguments if not argument.has_default_value()]
     known = {argument.name for argument in arguments}
     if len(needed) not in (1, 2):
-        raise BadInput(
-            f"--features {name}: takes {', '.join(needed)}; expected one that takes pictures, or two of them"
-        )
+        raise BadInput(f"--features {name}: takes {', '.join(needed)}; expected one that takes pictures, or two")
     flags = {flag: value for flag, value in {"return_lpips": True, "resize_images": False}.items() if flag in known}
 
     def features(pictures: Tensor) -> Tensor:

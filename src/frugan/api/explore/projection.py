@@ -32,7 +32,7 @@ RATE = 0.1
 RISE, FALL = 0.05, 0.25
 """Shares of the steps in which the learning rate rises in a line, and in which it falls as a cosine."""
 NOISE, NOISY = 0.05, 0.75
-"""Deviation of what is added to vectors at first, in deviations of these, and the share of the steps in which it ends."""
+"""Deviation of what is added to vectors at first, in theirs, and the share of the steps in which it ends."""
 CANDIDATES, STARTS = 128, 4
 """Random points that are looked at before the first step, and how many of the nearest of them are followed."""
 CERTAIN = 0.9
@@ -184,7 +184,7 @@ def project(
         targets = [read_fitted(file, opened.recipe) for file in files]
         choice = {"space": space, "steps": steps, "features": features}
         told = retold_projection(named(source), files, out, opened.weights.step, choice)
-        rows, paths = [], []
+        rows, paths, lines = [], list[Path](), list[str]()
         for number, (file, target) in enumerate(zip(files, targets, strict=True)):
 
             def all_steps(done: int, of: int, before: int = number) -> None:
@@ -192,13 +192,15 @@ def project(
                     progress(before * of + done, len(files) * of)
 
             found = search(explorer, target, space=space, steps=steps, features=features, progress=all_steps)
-            say(
+            lines.append(
                 f"{file}: distance {found.after:.3g} ({found.features}; {found.before:.3g} from the mean) in "
                 f"{found.space} after {found.steps} steps"
             )
             paths.append(folder / f"{file.stem}.safetensors")
             explorer.write(found.points, paths[-1], found.told)
             rows.append(torch.stack([found.target, found.start, found.picture]))
+    for line in lines:  # now: a progress bar was there
+        say(line)
     about = opened.provenance | told
     about["Description"] = f"given pictures, and what is nearest to them; {about['Description']}"
     sheet = folder / "projections.png"
