@@ -105,6 +105,16 @@ class Explorer:
             self.layout = layout
             self._prepared.enter_context(prepared_together(self.opened.networks, layout))
 
+    @contextmanager
+    def in_full(self) -> Iterator[None]:
+        """Inside, the networks are in fp32: what is found does not depend on the machine's precision."""
+        before = self.layout
+        self.prepare(Layout())
+        try:
+            yield
+        finally:
+            self.prepare(before)
+
     @torch.no_grad()
     def seeds(
         self,
@@ -121,8 +131,16 @@ class Explorer:
             seeds: from 0 to 2^32 - 1.
             classes: of each seed in turn; None: class 0, where there are classes.
             truncation, psi, psi_layers: see `GridRequest`.
+
+        Raises:
+            BadInput: shorter latents are asked for of networks that take no notice of their length.
         """
         space, count = self.space, len(seeds)
+        if truncation != 1 and space.mean is not None:
+            raise BadInput(
+                f"truncation {truncation:g}: scales latents, whose length {self.recipe.family} takes no notice of; psi "
+                "moves its styles towards the mean one"
+            )
         drawn = np.concatenate([np.random.RandomState(seed).randn(1, space.latent_size) for seed in seeds])
         chosen = list(classes) if classes is not None and space.classes else [0]
         z = torch.from_numpy(drawn).float().repeat(len(chosen), 1) * truncation  # [classes*N, latent]
@@ -163,7 +181,8 @@ class Explorer:
         method, layers = parse_directions(str(asked), self.space)
         if method is None:
             return Directions.read(Path(asked), self.digest, self.space)
-        return find(method, self.space, self.digest, layers, classes, self.device)
+        with self.in_full():
+            return find(method, self.space, self.digest, layers, classes, self.device)
 
     def finds(self, asked: str | Path) -> bool:
         """Whether `directions` finds them, and reads no file."""

@@ -20,7 +20,6 @@ from frugan.contract.family import LatentSpace
 from frugan.data.decoding import background, luma, read_picture
 from frugan.data.formats.source import Unreadable
 from frugan.data.survey import Fitting
-from frugan.engine.weights import Layout
 from frugan.errors import BadInput
 from frugan.files import Folders
 from frugan.metrics.perceptual import SMALL, Distance, choose_distance
@@ -87,8 +86,6 @@ def read_fitted(file: Path | BinaryIO, recipe: Recipe) -> Tensor:
     try:
         on = background(data.background)
         decoded = read_picture(file, on)
-    except FileNotFoundError as error:
-        raise BadInput(f"{name}: no such file") from error
     except Unreadable as error:
         raise BadInput(f"{name}: cannot be read: {error}") from error
     fitting = Fitting(need.resolution, data.resample, allow_upscale=True, background=on, fit=data.fit)
@@ -132,15 +129,11 @@ def search(
     if space is not None and space not in known:
         raise BadInput(f"--space {space}: expected {' or '.join(known)}")
     measure = choose_distance(features, Folders.from_environment().cache, explorer.device)
-    before = explorer.layout
-    explorer.prepare(Layout())  # gradients of single pictures are too small for half precision
-    try:
+    with explorer.in_full():  # in half precision gradients of single pictures are lost
         distance = measure.to(target[None].to(explorer.device))
         points = _Search(explorer, distance, space or known[0])
         found, after = points.run(steps, progress, shown)
         at_first, at_last = (explorer.draw(each)[0] for each in (points.first, found))
-    finally:
-        explorer.prepare(before)
     return Projection(found, target, at_first, at_last, points.before, after, measure.name, space or known[0], steps)
 
 

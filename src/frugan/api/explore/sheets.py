@@ -11,7 +11,8 @@ from frugan.api.explore.directions import Directions
 from frugan.api.explore.explorer import Explorer, Points
 from frugan.api.progress import Say
 from frugan.api.sample.requests import DrawRequest, check_grid
-from frugan.contract.family import GridRequest
+from frugan.api.sample.retold import numbers
+from frugan.contract.family import GridRequest, StyleMixing
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 
@@ -55,7 +56,10 @@ def sheets(
         BadInput: latents or directions that are not there or of other weights, too many pictures, or walks that go
             nowhere.
     """
-    stations, titles, classes = _stations(explorer, request)
+    if request.mixing is not None:
+        stations, titles, classes = _mixtures(explorer, request, request.mixing)
+    else:
+        stations, titles, classes = _stations(explorer, request)
     directions = None
     if request.directions is not None:
         directions = explorer.directions(request.directions, request.classes)
@@ -64,32 +68,55 @@ def sheets(
             say(f"directions: {len(directions.each)} of {directions.space}, kept in {out / KEPT_AS}")
         _check_moves(request)
         stations = stations.moved(directions.shift(request.fixed, explorer.space.layers))
-    labels = _class_labels(request, classes, class_names)
+    if request.mixing is not None:
+        labels = tuple(f"seed {seed}" for seed in request.mixing.rows)
+    else:
+        labels = _class_labels(request, classes, class_names)
     if directions is not None and request.shows_directions:
         return _along(explorer, request, directions, stations, titles, labels)
     if request.interpolate is not None:
         return {"interpolation-latent": _walks(explorer, request, stations, len(titles), labels)}
     check_grid(classes, len(titles), explorer.recipe)
-    return {"latents" if request.latents else "seeds": Sheet(stations, classes, len(titles), titles, labels)}
+    name = "style-mixing" if request.mixing is not None else "latents" if request.latents else "seeds"
+    return {name: Sheet(stations, classes, len(titles), titles, labels)}
 
 
 def _stations(explorer: Explorer, request: DrawRequest) -> tuple[Points, tuple[str, ...], int]:
     """Points that a request names, class by class; what each of a class is called; and how many classes."""
-    if request.latents:
-        parts = [explorer.read(path) for path in request.latents]
-        names = [
-            path.stem if len(part) == 1 else f"{path.stem} {number}"
-            for path, part in zip(request.latents, parts, strict=True)
-            for number in range(1, len(part) + 1)
-        ]
-        return Points.joined(parts), tuple(names), 1
-    seeds = tuple(request.seeds) or (request.seed,)
+    seeds = tuple(request.seeds) or (() if request.latents else (request.seed,))
     classes = len(request.classes) if request.classes is not None and explorer.space.classes else 1
     check_grid(classes, len(seeds), explorer.recipe)
-    points = explorer.seeds(
-        seeds, request.classes, truncation=request.truncation, psi=request.psi, psi_layers=request.psi_layers
-    )
-    return points, tuple(map(str, seeds)), classes
+    if not request.latents:
+        return _of_seeds(explorer, request, seeds), tuple(map(str, seeds)), classes
+    if classes > 1:
+        raise BadInput(
+            "--latents: hold the classes of their pictures; --classes beside them is for --seeds: one at most"
+        )
+    parts = [explorer.read(Path(path)) for path in request.latents]
+    names = [
+        path.stem if len(part) == 1 else f"{path.stem} {number}"
+        for path, part in zip(map(Path, request.latents), parts, strict=True)
+        for number in range(1, len(part) + 1)
+    ]
+    if seeds:
+        parts.append(_of_seeds(explorer, request, seeds))
+    return Points.joined(parts), (*names, *map(str, seeds)), 1
+
+
+def _of_seeds(explorer: Explorer, request: DrawRequest, seeds: Sequence[int]) -> Points:
+    chosen = {"truncation": request.truncation, "psi": request.psi}
+    return explorer.seeds(seeds, request.classes, psi_layers=request.psi_layers, **chosen)
+
+
+def _mixtures(explorer: Explorer, request: DrawRequest, mixing: StyleMixing) -> tuple[Points, tuple[str, ...], int]:
+    """Points of the rows with the columns' vectors in some layers, row by row."""
+    if wrong := [layer for layer in mixing.layers if not 0 <= layer < explorer.space.layers]:
+        raise BadInput(f"layers {numbers(wrong)}: expected 0 to {explorer.space.layers - 1}")
+    if len(request.classes or ()) > 1:
+        raise BadInput(f"--classes {numbers(request.classes or ())}: styles are mixed within one class; expected one")
+    rows, columns = (_of_seeds(explorer, request, seeds) for seeds in (mixing.rows, mixing.columns))
+    each = [rows[[row] * len(columns)].mixed(columns, mixing.layers) for row in range(len(rows))]
+    return Points.joined(each), tuple(map(str, mixing.columns)), len(rows)
 
 
 def _class_labels(request: DrawRequest, classes: int, names: Sequence[str]) -> tuple[str, ...]:

@@ -72,15 +72,15 @@ TOGETHER = (
     (
         "--directions",
         (),
-        (*MANY, "--nearest", "--style-mixing", "--spherical"),
-        "goes with pictures of --seeds or --latents, and with --animate",
+        (*MANY, "--nearest", "--spherical"),
+        "goes with pictures of --seeds, --latents or --style-mixing, and with --animate",
     ),
     ("--move", ("--directions",), (), "goes with --directions, which say what can be moved"),
     (
         "--latents",
         (),
-        (*MANY, "--nearest", "--style-mixing", "--spherical", "--seeds", "--classes"),
-        "holds places and classes of its own pictures; it goes with --directions, --interpolate latent and --animate",
+        (*MANY, "--nearest", "--style-mixing", "--spherical"),
+        "goes with --seeds, --directions, --interpolate latent and --animate",
     ),
     (
         "--project",
@@ -89,6 +89,12 @@ TOGETHER = (
         "writes the latents of given pictures; a second call moves them, with --latents",
     ),
     *((option, ("--project",), (), "goes with --project") for option in ("--space", "--steps", "--features")),
+    (
+        STANDING,
+        (),
+        ("--seeds", "--directions", "--latents", "--project"),
+        "not with --seeds, --directions, --latents or --project, whose pictures use the running statistics",
+    ),
     ("--spherical", ("--interpolate", "--animate"), (), "goes with --interpolate or --animate"),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
     (

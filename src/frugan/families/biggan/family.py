@@ -144,15 +144,14 @@ class BigGANFamily(Family):
         several = networks.classes > 1
 
         def call(z: Tensor, shares: Tensor | None = None) -> Tensor:
-            if shares is None:
-                shares = torch.ones(1, 1, device=z.device).expand(len(z), -1)
-            return cast(Tensor, generator(z, generator.mixed(shares)))
+            return cast(Tensor, generator(z, _condition(generator, z, shares)))
 
         return Drawing("G", generator.latent_size, networks.classes if several else 0, False, call)
 
     def latent_space(self, networks: BigGANNetworks, built: Networks) -> LatentSpace:
         """Latents z, chunks of which go to the blocks where z is split; classes as shares of their embeddings."""
         generator = cast(Generator, built["G"])
+        several = networks.classes > 1
 
         return LatentSpace(
             network="G",
@@ -160,12 +159,12 @@ class BigGANFamily(Family):
             latent_size=generator.latent_size,
             size=generator.latent_size,
             layers=1,
-            classes=networks.classes,
-            class_free=networks.classes == 1,
+            classes=networks.classes if several else 0,
+            class_free=not several,
             place=lambda z, _: z,
-            draw=lambda z, shares, *_: generator(z[:, 0], generator.mixed(cast(Tensor, shares))),
+            draw=lambda z, shares, *_: generator(z[:, 0], _condition(generator, z, shares)),
             maps=lambda _: generator.latent_maps(),
-            activations=lambda z, shares: generator.first_features(z, generator.mixed(cast(Tensor, shares))),
+            activations=lambda z, shares: generator.first_features(z, _condition(generator, z, shares)),
         )
 
     def snapshots(self, networks: BigGANNetworks) -> Mapping[str, GridRequest]:
@@ -244,6 +243,11 @@ class BigGANFamily(Family):
             discriminator_attention=(16,),
         )
         return networks, BigGANObjective()
+
+
+def _condition(generator: Generator, z: Tensor, shares: Tensor | None) -> Tensor:
+    """Of shares of the classes [N, classes]; None: there is one class."""
+    return generator.mixed(torch.ones(1, 1, device=z.device).expand(len(z), -1) if shares is None else shares)
 
 
 def _stages(network: str, resolution: int, *, deep: bool) -> list[tuple[int | None, int]]:
