@@ -16,10 +16,11 @@ from frugan.report.page import MOST_POINTS, Charts, Curve, Picture, RunView, ren
 @given(st.integers(1, 5000), st.integers(1, 50))
 @settings(max_examples=40, deadline=None)
 def test_a_curve_is_thinned_and_keeps_its_mean_and_its_end(count: int, stride: int) -> None:
-    curve = Curve()
+    growing = Curve()
     for i in range(count):
-        curve.add(i * stride, float(i))
-    curve.finish()
+        growing.add(i * stride, float(i))
+    curve = growing.finish()
+    assert curve == growing.finish()  # it can go on growing
     assert 1 <= len(curve.values) <= MOST_POINTS
     assert curve.steps == sorted(set(curve.steps))
     assert curve.steps[-1] == (count - 1) * stride

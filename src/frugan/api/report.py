@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -97,8 +96,9 @@ class RunReader:
     name: str  # as it is shown
     _charts: Charts = field(default_factory=Charts)
     _notes: dict[tuple[str, str], None] = field(default_factory=dict)
-    _last: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    last: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # newest event of each kind
     _damaged: int = 0
+    beginnings: int = 0  # starts and resumptions so far: from each on steps may come again
 
     def __post_init__(self) -> None:
         self._tail = EventTail(self.folder.events, self._count_damaged)
@@ -111,14 +111,19 @@ class RunReader:
             to_the_end: also a last line that has no end.
         """
         if self._tail.begun_anew():  # the file is not the one that it was
-            self._charts, self._notes, self._last, self._damaged = Charts(), {}, {}, 0
+            self._charts, self._notes, self.last, self._damaged = Charts(), {}, {}, 0
+            self.beginnings += 1
         for event in self._charts.read(self._remembered(self._tail.added(to_the_end=to_the_end))):
             if note := _note(event):
                 self._notes[note] = None
 
-    def view(self, picture_bytes: int = PICTURE_BYTES) -> RunView:
-        """What is shown of what has been read."""
-        last, charts = self._last, deepcopy(self._charts)  # to finish them ends their curves
+    def view(self, picture_bytes: int | None = PICTURE_BYTES) -> RunView:
+        """What is shown of what has been read.
+
+        Args:
+            picture_bytes: room for its pictures; None: without them.
+        """
+        last, charts = self.last, self._charts
         metrics = last.get("metrics", {})
         shown = charts.finish()
         scores, doubts = taken_scores(self.folder.scores)
@@ -135,7 +140,7 @@ class RunReader:
             name=self.name,
             charts=shown,
             facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
-            pictures=tuple(self._grids.pictures(picture_bytes)),
+            pictures=() if picture_bytes is None else tuple(self._grids.pictures(picture_bytes)),
             notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
             tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9), charts.card_busy),
             damaged=self._damaged,
@@ -150,7 +155,8 @@ class RunReader:
     def _remembered(self, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Pass events on, and keep the last of each kind."""
         for event in events:
-            self._last[str(event.get("event"))] = event
+            self.last[str(event.get("event"))] = event
+            self.beginnings += event.get("event") in ("start", "resume")
             yield event
 
 

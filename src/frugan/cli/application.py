@@ -13,6 +13,7 @@ from frugan.cli import INTERRUPTED, TRAINING
 from frugan.cli.demo import demo
 from frugan.cli.doctor import doctor
 from frugan.cli.evaluate import evaluate
+from frugan.cli.page import page
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.sample import sample
@@ -49,6 +50,7 @@ def application() -> typer.Typer:
         recipes,
         info,
         plan,
+        page,
         prepare,
         train,
         sample,

@@ -198,6 +198,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "report": Extra(
             ("matplotlib", "tensorboard"), "TensorBoard, curves (frugan evaluate --plot), and benchmarks' figures"
         ),
+        "page": Extra(("starlette", "uvicorn"), "frugan page"),
         "nvml": Extra(("nvidia-ml-py",), "how busy and how warm an NVIDIA card is, while training and here"),
     }
 )

@@ -225,6 +225,7 @@ class RecipeField:
     default: str | None  # where a recipe does not give it; None: every recipe has to
     changeable: bool  # whether a run may go on with another value
     description: str  # what it does
+    limits: str = ""  # of a number, in words; empty: none
 
 
 def recipe_fields(recipe: Recipe, sections: Sequence[str] = SECTIONS) -> list[RecipeField]:
@@ -255,7 +256,16 @@ def fields_of(settings: BaseModel, prefix: str) -> Iterator[RecipeField]:
             default=_default(field),
             changeable=isinstance(extra, dict) and bool(extra.get("changeable")),
             description=field.description or "",
+            limits=_limits(field),
         )
+
+
+LIMITS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at most {}"}
+
+
+def _limits(field: FieldInfo) -> str:
+    found = ((words, getattr(mark, name, None)) for mark in field.metadata for name, words in LIMITS.items())
+    return ", ".join(words.format(_shown(limit)) for words, limit in found if limit is not None)
 
 
 def _default(field: FieldInfo) -> str | None:

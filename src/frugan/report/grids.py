@@ -1,5 +1,6 @@
 """Grids of samples as PNG files: pictures side by side, words beside them, loss curves above."""
 
+import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
@@ -197,6 +198,10 @@ GAP = 2
 ROWS_KEYWORD = "Rows"
 """Text chunk of the file that holds the rows' names, one a line."""
 
+COLUMNS_KEYWORD = "Columns"
+"""Text chunk that holds the columns' titles, and in pixels where they begin and how wide each is, as JSON: whoever
+shows the file may leave some out."""
+
 SMALLEST_SHOWN = 64
 """Pictures with a smaller side are enlarged: ten columns of 32-pixel pictures would be 340 pixels wide."""
 
@@ -262,11 +267,16 @@ def write_grid(
     for (down, across), file in zip(parts, paths, strict=True):
         pixels = _arrange(levels[down, across])  # [height, width, C]
         strips = [above(pixels.shape[1])] if above is not None else []
+        top = sum(map(len, strips))
         strips += [title_line(titles[across], pixels.shape[1], GAP)] if titles else []
         column = None
         if names is not None:
             column = names[down.start * (height + GAP) : down.stop * (height + GAP) + GAP]
         chunks = {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels[down])} if labels else {})}
+        if titles:
+            left = GAP + (0 if column is None else column.shape[1])
+            place = {"titles": list(titles[across]), "left": left, "top": top, "width": width + GAP}
+            chunks[COLUMNS_KEYWORD] = json.dumps(place)
         _write(_with_words(pixels, strips, column), file, chunks)
     return paths
 

@@ -1,151 +1,7 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const colours = ["#2f6fed", "#e8590c", "#2b9348", "#9c36b5", "#d6336c", "#0c8599", "#b08900", "#5c677d"];
-  const dashes = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
-  const make = (name, given = {}, ...inside) => {
-    const made = Object.assign(document.createElement(name), given);
-    made.append(...inside);
-    return made;
-  };
-  const shown = (value) => {
-    if (value === undefined) return "-";
-    if (Math.abs(value) < 1e-12) return "0";
-    const size = Math.abs(value);
-    if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(2);
-    return value.toLocaleString("en", { maximumSignificantDigits: 4 });
-  };
-
-  /** Where a step would stand among rising steps: the last one not after it. */
-  const at = (steps, step) => {
-    let low = 0, high = steps.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (steps[middle] <= step) low = middle; else high = middle - 1;
-    }
-    return low;
-  };
-
-  const ticks = (low, high, count) => {
-    const rough = (high - low) / count || 1;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
-    const values = [];
-    for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) values.push(value);
-    return values;
-  };
-
-  class Chart {
-    constructor(about) {
-      // of several runs each has its colour, and each curve its dash; of one run each curve has its colour
-      const names = [...new Set(about.curves.map((curve) => curve.name))];
-      const several = data.runs.length > 1;
-      this.curves = about.curves.map((curve, number) => ({
-        ...curve,
-        colour: colours[(several ? curve.run : number) % colours.length],
-        dash: dashes[several ? names.indexOf(curve.name) % dashes.length : 0],
-      }));
-      this.log = false;
-      this.fromZero = about.title.startsWith("Memory");
-      this.step = null;
-      this.canvas = make("canvas");
-      this.legend = make("div", { className: "legend" });
-      const scale = make("button", { className: "scale", textContent: "log", type: "button" });
-      scale.title = "logarithmic or linear";
-      scale.onclick = () => { this.log = !this.log; scale.textContent = this.log ? "linear" : "log"; this.draw(); };
-      const positive = this.curves.every((curve) => curve.values.every((value) => value > 0));
-      const caption = make("figcaption", {}, about.title);
-      if (positive) caption.append(scale);
-      this.element = make("figure", {}, caption, this.legend, this.canvas);
-      this.canvas.onmousemove = (event) => { this.step = this.stepAt(event.offsetX); this.draw(); };
-      this.canvas.onmouseleave = () => { this.step = null; this.draw(); };
-    }
-
-    stepAt(x) {
-      const share = (x - 52) / Math.max(1, this.canvas.clientWidth - 60);
-      return this.first + Math.min(1, Math.max(0, share)) * (this.last - this.first);
-    }
-
-    range() {
-      const all = this.curves.flatMap((curve) => curve.values).sort((a, b) => a - b);
-      if (this.log) return [Math.log10(all[0]), Math.log10(all[all.length - 1])];
-      // the first steps of a training would flatten the rest
-      const low = all[Math.floor(all.length * 0.005)], high = all[Math.ceil(all.length * 0.995) - 1];
-      const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
-      if (this.fromZero) return [0, high * 1.06];
-      const floor = low >= 0 ? Math.max(0, low - room) : low - room;
-      return [low >= 0 && low < (high - low) * 0.5 ? 0 : floor, high + room];
-    }
-
-    draw() {
-      const ratio = window.devicePixelRatio || 1, width = this.canvas.clientWidth, height = this.canvas.clientHeight;
-      this.canvas.width = width * ratio;
-      this.canvas.height = height * ratio;
-      const paint = this.canvas.getContext("2d");
-      paint.scale(ratio, ratio);
-      const style = getComputedStyle(document.body);
-      this.first = Math.min(...this.curves.map((curve) => curve.steps[0]));
-      this.last = Math.max(...this.curves.map((curve) => curve.steps[curve.steps.length - 1]));
-      let [low, high] = this.range();
-      if (high <= low) high = low + 1;
-      const x = (step) => 52 + (step - this.first) / Math.max(1, this.last - this.first) * (width - 60);
-      const y = (value) => height - 22 - ((this.log ? Math.log10(value) : value) - low) / (high - low) * (height - 32);
-      paint.font = "11px system-ui, sans-serif";
-      paint.fillStyle = style.getPropertyValue("--soft");
-      paint.strokeStyle = style.getPropertyValue("--line");
-      paint.textAlign = "right";
-      for (const tick of ticks(low, high, 4)) {
-        const value = this.log ? 10 ** tick : tick;
-        paint.beginPath();
-        paint.moveTo(52, y(value));
-        paint.lineTo(width - 8, y(value));
-        paint.stroke();
-        paint.fillText(shown(value), 46, y(value) + 4);
-      }
-      paint.textAlign = "center";
-      for (const tick of ticks(this.first, this.last, Math.max(2, Math.floor(width / 110)))) {
-        paint.fillText(tick.toLocaleString("en"), Math.min(width - 24, x(tick)), height - 6);
-      }
-      paint.save();
-      paint.beginPath();
-      paint.rect(52, 4, width - 60, height - 24);
-      paint.clip();
-      paint.lineWidth = 1.5;
-      for (const curve of this.curves) {
-        paint.strokeStyle = curve.colour;
-        paint.setLineDash(curve.dash);
-        paint.beginPath();
-        curve.values.forEach((value, i) => {
-          if (i) paint.lineTo(x(curve.steps[i]), y(value)); else paint.moveTo(x(curve.steps[i]), y(value));
-        });
-        paint.stroke();
-        if (curve.values.length < 30) {
-          paint.fillStyle = curve.colour;
-          curve.values.forEach((value, i) => paint.fillRect(x(curve.steps[i]) - 2, y(value) - 2, 4, 4));
-        }
-      }
-      paint.setLineDash([]);
-      if (this.step !== null) {
-        paint.strokeStyle = style.getPropertyValue("--soft");
-        paint.lineWidth = 1;
-        paint.beginPath();
-        paint.moveTo(x(this.step), 4);
-        paint.lineTo(x(this.step), height - 22);
-        paint.stroke();
-      }
-      paint.restore();
-      this.legend.replaceChildren(...this.curves.map((curve) => {
-        const i = this.step === null ? curve.values.length - 1 : at(curve.steps, this.step);
-        const mark = make("i");
-        mark.style.background = curve.colour;
-        const run = data.runs.length > 1 ? `${data.runs[curve.run]} ` : "";
-        return make("span", {}, mark, `${run}${curve.name} `, make("b", { textContent: shown(curve.values[i]) }));
-      }));
-      if (this.step !== null) {
-        this.legend.append(make("span", { textContent: `step ${Math.round(this.step).toLocaleString("en")}` }));
-      }
-    }
-  }
+  const { make, shown, Chart } = charts;
 
   /** Sheets of one kind of one run, with a slider over the steps. */
   const sheets = (pictures, run) => {
@@ -311,9 +167,9 @@
   const about = "a row is a layer, a column a report; the scale of norms is logarithmic, and each map's own";
   document.getElementById("gradient-bar").append(make("label", {}, "Show ", kind), make("span", { textContent: about }));
 
-  const charts = data.charts.map((about) => new Chart(about));
-  document.getElementById("charts").append(...charts.map((chart) => chart.element));
-  const redraw = () => [...charts, ...heatMaps].forEach((each) => each.draw());
+  const drawn = data.charts.map((about) => new Chart(about, data.runs));
+  document.getElementById("charts").append(...drawn.map((chart) => chart.element));
+  const redraw = () => [...drawn, ...heatMaps].forEach((each) => each.draw());
   redraw();
   window.addEventListener("resize", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

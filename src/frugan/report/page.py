@@ -97,17 +97,18 @@ class Curve:
             self._waiting.clear()
 
     def finish(self) -> "Curve":
-        """With what still waits, and at most `MOST_POINTS`."""
-        self._flush()
-        while len(self.values) > MOST_POINTS:
-            pairs = range(0, len(self.values) - 1, 2)
-            kept = (self.steps[-1], self.values[-1]) if len(self.values) % 2 else None
-            self.values = [(self.values[i] + self.values[i + 1]) / 2 for i in pairs]
-            self.steps = [self.steps[i + 1] for i in pairs]
+        """As it is to be drawn: with what still waits, and at most `MOST_POINTS`; this one can go on growing."""
+        done = Curve([*self.steps], [*self.values], _waiting=[*self._waiting])
+        done._flush()
+        while len(done.values) > MOST_POINTS:
+            pairs = range(0, len(done.values) - 1, 2)
+            kept = (done.steps[-1], done.values[-1]) if len(done.values) % 2 else None
+            done.values = [(done.values[i] + done.values[i + 1]) / 2 for i in pairs]
+            done.steps = [done.steps[i + 1] for i in pairs]
             if kept is not None:
-                self.steps.append(kept[0])
-                self.values.append(kept[1])
-        return self
+                done.steps.append(kept[0])
+                done.values.append(kept[1])
+        return done
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,11 @@ def _order(title: str) -> tuple[int, str]:
     return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title
 
 
+def report_file(name: str) -> str:
+    """The text of one of the files that the page is made of."""
+    return (resources.files("frugan") / "report" / name).read_text("utf-8")
+
+
 LIVE_SECONDS = 5
 """A page of a run that goes on asks for a newer one so often."""
 
@@ -280,11 +286,10 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
     """
     if not runs:
         raise ValueError("a report of no runs")
-    files = resources.files("frugan") / "report"
-    style, script, template = ((files / f"page.{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
+    style, charts, script, template = map(report_file, ("page.css", "charts.js", "page.js", "page.html"))
     data = {
         "runs": [run.name for run in runs],
-        "charts": _charts(runs),
+        "charts": chart_data(runs),
         "gradients": [[_gradient_map(each) for each in run.gradients] for run in runs],
         "pictures": [[_picture(picture) for picture in run.pictures] for run in runs],
         "live": LIVE_SECONDS if live else 0,
@@ -296,7 +301,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
         several=len(runs) > 1,
         scores=[(run, _columns(run.scores)) for run in runs if run.scores],
         style=style,
-        script=script,
+        script=charts + script,
         # "</script" or "<!--" would end the script element, or begin another, also inside a string
         data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     )
@@ -307,7 +312,7 @@ def _picture(picture: Picture) -> dict[str, Any]:
     return {"step": picture.step, "kind": picture.kind, "uri": picture.uri, **named}
 
 
-def _charts(runs: Sequence[RunView]) -> list[dict[str, Any]]:
+def chart_data(runs: Sequence[RunView]) -> list[dict[str, Any]]:
     """Charts of all runs, curves of the same title together: title, and name, run, steps and values of each curve."""
     titles = list(dict.fromkeys(title for run in runs for title in run.charts))
     charts: list[dict[str, Any]] = []

@@ -1,5 +1,6 @@
 """How a training begins: networks, state, plan and shares on the device, from a checkpoint, other weights or afresh."""
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -237,6 +238,8 @@ def _write_down(run: TrainRun, state: TrainingState) -> None:
         device=str(state.device),
         data={name: {"digest": source.digest, "pictures": len(source)} for name, source in run.sources.items()},
         recipe=recipe,
+        command=run.command,
+        directory=os.getcwd(),
         parameters={
             f"{name}.{key}": each.numel()
             for name, network in state.networks.items()

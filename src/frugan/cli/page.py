@@ -1,0 +1,48 @@
+"""`frugan page`."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frugan.cli.output import say
+from frugan.errors import optional_module
+from frugan.files import Folders
+
+
+def page(
+    runs: Annotated[
+        Path | None, typer.Argument(help="folder that holds runs; default: the one that `frugan train` writes to")
+    ] = None,
+    port: Annotated[int, typer.Option(help="on this machine; 0: any free one")] = 8780,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="show it in the browser at once")] = True,
+    work_off: Annotated[
+        bool, typer.Option("--work-off", help="without a page: train what its queue holds, one run after the other")
+    ] = False,
+) -> None:
+    """Watch the runs of a folder in a browser, and steer them: samples, curves, save, stop, change, queue.
+
+    For this machine alone: the address holds a token. Trainings go on when the page is closed.
+
+    Example: frugan page runs
+    """
+    folder = runs or Folders.from_environment().runs
+    if work_off:
+        from frugan.page.queue import Queue
+
+        Queue(folder).work_off()
+        return
+    for module in ("starlette", "uvicorn"):
+        optional_module(module, f"the page needs {module}", "page")
+    from frugan.page.server import served
+
+    with served(folder, port) as (address, thread):
+        print(address, flush=True)
+        say("Ctrl-C ends the page; trainings go on")
+        if open_browser:
+            webbrowser.open(address)
+        try:
+            thread.join()
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,532 @@
+"use strict";
+/** The page of runs: asks the server every few seconds what is new, and shows it. */
+const page = (() => {
+  const { make, Chart } = charts;
+  const part = (id) => document.getElementById(id);
+  const EVERY = 2000, WHEN_GONE = 5000;
+  const WORDS = { running: "running", starting: "starting", waiting: "waiting", finished: "finished", stopped: "stopped", died: "ended by itself" };
+
+  const tell = (line = "", wrong = false) => {
+    part("told").textContent = line;
+    part("told").classList.toggle("wrong", wrong);
+    part("told").hidden = line === "";
+  };
+
+  /** What the server says; null: nothing new. tags: of what was told last, by address. */
+  const tags = new Map();
+  const ask = async (address) => {
+    const answer = await fetch(address, { headers: tags.has(address) ? { "If-None-Match": tags.get(address) } : {} });
+    if (answer.status === 304) return null;
+    if (answer.status === 401) throw new Error("This page was started anew: open the address that `frugan page` printed.");
+    const values = await answer.json();
+    if (!answer.ok) throw new Error(values.error || answer.statusText);
+    if (answer.headers.get("ETag")) tags.set(address, answer.headers.get("ETag"));
+    return values;
+  };
+  const post = async (address, values) => {
+    const answer = await fetch(address, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(values),
+    });
+    const told = await answer.json().catch(() => ({ error: answer.statusText }));
+    if (!answer.ok) throw new Error(told.error || answer.statusText);
+    return told;
+  };
+  /** Do something on a click, once at a time, and look at once what became of it. */
+  const button = (name, doing, kind = "second") => {
+    const made = make("button", { type: "button", textContent: name, className: kind });
+    made.onclick = async () => {
+      made.disabled = true;
+      try {
+        await doing();
+        tell();
+        await look();
+      } catch (error) {
+        tell(error.message, true);
+        made.disabled = false;
+      }
+    };
+    return made;
+  };
+  const path = (...words) => words.map(encodeURIComponent).join("/");
+  const sheet = (name, kind, step, width, beginnings = "") => (
+    `sheets/${path(name, kind, step)}?${width ? `width=${width}&` : ""}of=${beginnings}`);
+  const stateOf = (about) => make("span", { className: `state ${about.state}`, textContent: WORDS[about.state] });
+  const where = (about) => {
+    if (about.step === undefined) return about.state === "starting" ? "reading pictures, choosing a plan …" : "";
+    const left = about.state === "running" && about.left ? ` · ${about.left} left` : "";
+    return `step ${about.step.toLocaleString("en")} · ${about.spent}${left}`;
+  };
+
+  // The list.
+
+  const picked = new Set(), cards = new Map();
+  const card = (name) => {
+    const picture = make("img", { className: "picture", alt: "", loading: "lazy" });
+    const state = make("span"), told = make("span", { className: "where" }), progress = make("progress", { max: 1 });
+    const frame = make("div", { className: "frame" }, picture);
+    const link = make("a", { href: `#run/${encodeURIComponent(name)}` }, frame,
+      make("div", { className: "about" }, make("b", { textContent: name }), state, told, progress));
+    const tick = make("input", { type: "checkbox" });
+    tick.onchange = () => { picked[tick.checked ? "add" : "delete"](name); showPicked(); };
+    const element = make("div", { className: "card" }, link, make("label", {}, tick, make("span", { textContent: "compare" })));
+    let src = "";
+    return {
+      element,
+      show: (about) => {
+        Object.assign(state, { className: `state ${about.state}`, textContent: WORDS[about.state] });
+        told.textContent = where(about);
+        progress.hidden = about.done === undefined;
+        if (about.done !== undefined) progress.value = about.done;
+        progress.setAttribute("aria-label", `${name}: done`);
+        const now = about.sheet ? sheet(name, about.sheet.kind, about.sheet.step, 720, Math.round(about.changed)) : "";
+        if (about.sheet && src !== `${about.sheet.kind} ${about.sheet.step}`) {
+          src = `${about.sheet.kind} ${about.sheet.step}`;
+          picture.src = now;
+          picture.alt = `newest samples of ${name}`;
+        }
+        picture.hidden = !about.sheet;
+      },
+    };
+  };
+  const showPicked = () => {
+    document.body.classList.toggle("picking", picked.size > 0);
+    part("compare").hidden = picked.size < 2;
+    part("compare").firstElementChild.textContent = `Compare ${picked.size} runs`;
+  };
+  part("compare").firstElementChild.onclick = () => {
+    location.hash = `run/${[...picked].map(encodeURIComponent).join("/")}`;
+  };
+
+  const showList = (told) => {
+    part("folder").textContent = told.folder;
+    part("none").hidden = told.runs.length > 0;
+    const runs = told.runs.filter((about) => about.changed || about.state !== "waiting"); // the queue shows those
+    const names = runs.map((about) => about.name);
+    part("gallery").classList.toggle("several", names.length > 1);
+    for (const name of [...cards.keys()].filter((each) => !names.includes(each))) {
+      cards.get(name).element.remove();
+      cards.delete(name);
+    }
+    runs.forEach((about, number) => {
+      if (!cards.has(about.name)) cards.set(about.name, card(about.name));
+      const { element, show } = cards.get(about.name), gallery = part("gallery");
+      show(about);
+      if (gallery.children[number] !== element) gallery.insertBefore(element, gallery.children[number] || null);
+    });
+    part("queue").hidden = told.queue.every((entry) => entry.state !== "waiting");
+    part("queue").querySelector("ol").replaceChildren(...told.queue.map((entry) => {
+      const line = make("li", {}, make("span", { className: `state ${entry.state}`, textContent: entry.state }),
+        make("b", { textContent: entry.run }));
+      if (entry.state === "waiting") {
+        line.append(button("next", () => post("api/queue", { run: entry.run, do: "first" })),
+          button("take out", () => post("api/queue", { run: entry.run, do: "remove" })));
+      }
+      return line;
+    }));
+  };
+
+  // One run, or several side by side.
+
+  /** Takes in what the server tells of a run, and keeps its curves. */
+  class Run {
+    constructor(name) {
+      this.name = name;
+      this.curves = new Map(); // chart -> curve -> steps and values
+      this.about = null;
+    }
+
+    async look() {
+      const known = this.about && this.about.after !== undefined ? `?after=${this.about.after}&beginnings=${this.about.beginnings}` : "";
+      const told = await ask(`api/runs/${path(this.name)}${known}`);
+      if (told === null) return false;
+      if (told.whole || !told.charts) this.curves.clear();
+      for (const chart of told.charts || []) {
+        if (!this.curves.has(chart.title)) this.curves.set(chart.title, new Map());
+        const kept = this.curves.get(chart.title);
+        for (const { name, steps, values } of chart.curves) {
+          const before = kept.get(name) || { steps: [], values: [] };
+          let end = before.steps.length;
+          while (end > 0 && before.steps[end - 1] >= steps[0]) end -= 1;
+          kept.set(name, { steps: [...before.steps.slice(0, end), ...steps], values: [...before.values.slice(0, end), ...values] });
+        }
+      }
+      this.about = told;
+      return true;
+    }
+  }
+
+  class View {
+    constructor(names) {
+      this.runs = names.map((name) => new Run(name));
+      this.several = names.length > 1;
+      this.charts = new Map();
+      this.step = null; // null: the newest
+      this.kind = null;
+      this.head = make("div", { className: "head" });
+      this.figures = this.runs.map(() => make("div", { className: "sheet" }));
+      this.side = make("aside");
+      this.stage = make("div", { className: `stage${this.several ? " several" : ""}` }, ...this.figures);
+      this.bar = make("div", { className: "bar" });
+      this.chartsPart = make("section", { className: "charts" });
+      this.chartsPart.setAttribute("aria-label", "curves");
+      this.below = make("section");
+      this.settings = this.several ? null : new Settings(names[0]);
+      this.pictures = this.figures.map((figure) => {
+        const image = make("img", { alt: "" }), empty = make("p", { className: "empty", textContent: "no samples yet" });
+        const canvas = make("canvas", { hidden: true });
+        canvas.setAttribute("role", "img");
+        image.onload = () => this.paint();
+        figure.append(image, canvas, empty);
+        return { image, canvas, empty };
+      });
+      if (this.several) {
+        part("run").replaceChildren(this.head, this.stage, this.bar, this.chartsPart);
+        this.bar.style.margin = "12px 0 24px";
+      } else {
+        this.figures[0].append(this.bar);
+        this.stage.append(this.side);
+        part("run").replaceChildren(this.head, this.stage, this.chartsPart, this.settings.element, this.below);
+      }
+      this.makeBar();
+    }
+
+    makeBar() {
+      this.slider = make("input", { type: "range", min: 0, step: 1 });
+      this.slider.setAttribute("aria-label", "through time");
+      this.output = make("output");
+      this.kinds = make("span", { className: "buttons" });
+      this.columns = make("span", { className: "buttons" });
+      this.left = new Set(); // titles of columns that are left out
+      this.play = make("button", { type: "button", className: "second", textContent: "play" });
+      this.slider.oninput = () => {
+        const last = Number(this.slider.value) === Number(this.slider.max);
+        this.step = last ? null : this.steps[Number(this.slider.value)];
+        this.showSheets();
+      };
+      this.play.onclick = () => (this.timer ? this.pause() : this.start());
+      this.bar.append(this.kinds, this.columns, this.play, this.slider, this.output);
+    }
+
+    start() {
+      this.play.textContent = "pause";
+      if (this.step === null) this.slider.value = 0;
+      this.timer = setInterval(() => {
+        if (Number(this.slider.value) >= Number(this.slider.max)) return this.pause();
+        this.slider.value = Number(this.slider.value) + 1;
+        return this.slider.oninput();
+      }, 250);
+      this.slider.oninput();
+    }
+
+    pause() {
+      clearInterval(this.timer);
+      this.timer = null;
+      this.play.textContent = "play";
+    }
+
+    async look() {
+      const changed = await Promise.all(this.runs.map((run) => run.look()));
+      if (changed.includes(true)) this.show();
+    }
+
+    show() {
+      const [{ about }] = this.runs;
+      document.title = `${this.runs.map((run) => run.name).join(" · ")} · frugan`;
+      this.showHead();
+      const kinds = [...new Set(this.runs.flatMap((run) => Object.keys(run.about.sheets || {})))];
+      if (!kinds.includes(this.kind)) this.kind = kinds[0] ?? null;
+      if (kinds.join() !== this.shownKinds) {
+        this.shownKinds = kinds.join();
+        this.kinds.replaceChildren(...(kinds.length > 1 ? kinds : []).map((kind) => {
+          const made = make("button", { type: "button", className: "second", textContent: kind });
+          made.onclick = () => { this.kind = kind; this.show(); };
+          return made;
+        }));
+      }
+      for (const made of this.kinds.children) made.setAttribute("aria-pressed", String(made.textContent === this.kind));
+      this.showColumns();
+      const steps = new Set(this.runs.flatMap((run) => (run.about.sheets || {})[this.kind] || []));
+      this.steps = [...steps].sort((a, b) => a - b);
+      this.bar.hidden = this.steps.length === 0;
+      this.slider.max = Math.max(0, this.steps.length - 1);
+      this.slider.value = this.step === null ? this.steps.length - 1 : this.steps.indexOf(this.step);
+      this.play.hidden = this.slider.hidden = this.steps.length < 2;
+      this.showSheets();
+      this.showCharts();
+      if (!this.several) this.showSide(about);
+    }
+
+    showHead() {
+      const [{ about, name }] = this.runs;
+      const titles = this.runs.map((run) => make("h1", { textContent: run.name }));
+      if (this.several) {
+        this.head.replaceChildren(...this.runs.flatMap((run, number) => [titles[number], stateOf(run.about)]));
+        return;
+      }
+      const buttons = make("span", { className: "buttons" });
+      if (about.state === "running") {
+        for (const wish of ["save", "preview", "stop"]) {
+          const made = button(wish, () => post(`api/runs/${path(name)}/ask`, { wish }), wish === "save" ? "" : "second");
+          made.disabled = about.asked.includes(wish);
+          if (made.disabled) made.textContent = `${wish} …`;
+          buttons.append(made);
+        }
+      } else if (about.state === "waiting") {
+        buttons.append(button("take out of the queue", () => post("api/queue", { run: name, do: "remove" })));
+      } else if (about.state === "finished") {
+        const longer = make("button", { type: "button", textContent: "train longer" });
+        longer.onclick = () => this.settings.open("training.duration");
+        buttons.append(longer);
+      } else if (about.state !== "starting" && about.changed) {
+        buttons.append(button("go on", () => goOn(name, {}), ""));
+      }
+      if (about.changed) buttons.append(make("a", { href: `report/${path(name)}`, target: "_blank", rel: "noopener", textContent: "report" }));
+      this.head.replaceChildren(titles[0], stateOf(about), buttons);
+    }
+
+    showSheets() {
+      const step = this.step ?? this.steps[this.steps.length - 1];
+      this.output.textContent = step === undefined ? "" : `step ${step.toLocaleString("en")}`;
+      this.runs.forEach((run, number) => {
+        const { image, empty } = this.pictures[number], steps = (run.about.sheets || {})[this.kind] || [];
+        const shown = steps.filter((each) => each <= step).pop();
+        empty.hidden = shown !== undefined;
+        if (shown === undefined) return;
+        const src = sheet(run.name, this.kind, shown, 0, run.about.beginnings);
+        if (image.getAttribute("src") !== src) image.src = src;
+        image.alt = `${this.kind} of ${run.name} at step ${shown}`;
+      });
+      this.paint();
+    }
+
+    /** Switches for the columns of a sheet that has titles: source, swap and so on. */
+    showColumns() {
+      const titles = [...new Set(this.runs.flatMap((run) => ((run.about.columns || {})[this.kind] || { titles: [] }).titles))];
+      if (titles.join() === this.shownColumns) return;
+      this.shownColumns = titles.join();
+      this.columns.replaceChildren(...titles.map((title) => {
+        const made = make("button", { type: "button", className: "second", textContent: title });
+        made.onclick = () => {
+          if (!this.left.delete(title)) this.left.add(title);
+          if (titles.every((each) => this.left.has(each))) this.left.clear();
+          this.paint();
+        };
+        return made;
+      }));
+      this.paint();
+    }
+
+    /** The columns that are wanted, cut out of the sheet; all of it where none is left out. */
+    paint() {
+      for (const made of this.columns.children) made.setAttribute("aria-pressed", String(!this.left.has(made.textContent)));
+      this.runs.forEach((run, number) => {
+        const { image, canvas, empty } = this.pictures[number], place = run.about && (run.about.columns || {})[this.kind];
+        const wanted = place ? place.titles.map((title, at) => [title, at]).filter(([title]) => !this.left.has(title)) : [];
+        const cut = empty.hidden && place && wanted.length > 0 && wanted.length < place.titles.length && image.naturalWidth > 0;
+        canvas.hidden = !cut;
+        image.hidden = Boolean(cut) || !empty.hidden;
+        if (!cut) return;
+        const { left, top, width } = place, height = image.naturalHeight - top;
+        canvas.width = wanted.length * width;
+        canvas.height = height;
+        const paint = canvas.getContext("2d");
+        wanted.forEach(([, from], to) => (
+          paint.drawImage(image, left + from * width, top, width, height, to * width, 0, width, height)));
+        canvas.setAttribute("aria-label", `${image.alt}: ${wanted.map(([title]) => title).join(", ")}`);
+      });
+    }
+
+    showCharts() {
+      const titles = [...new Set(this.runs.flatMap((run) => [...run.curves.keys()]))];
+      for (const title of titles) {
+        const curves = this.runs.flatMap((run, number) => (
+          [...(run.curves.get(title) || new Map())].map(([name, curve]) => ({ name, run: number, ...curve }))));
+        if (this.charts.has(title)) {
+          this.charts.get(title).take(curves);
+        } else {
+          const chart = new Chart({ title, curves }, this.runs.map((run) => run.name));
+          this.charts.set(title, chart);
+          this.chartsPart.append(chart.element);
+        }
+      }
+      this.draw();
+    }
+
+    draw() {
+      for (const chart of this.charts.values()) chart.draw();
+    }
+
+    showSide(about) {
+      const warnings = (about.notes || []).filter(([kind]) => kind === "warning").map(([, line]) => line).reverse();
+      const rest = (about.notes || []).filter(([kind]) => kind !== "warning").map(([, line]) => line);
+      const tiles = Object.entries(about.tiles || {})
+        .filter(([name]) => name !== "state" && !name.includes("half_width")).map(([name, value]) => (
+        make("div", { className: "tile" }, make("b", { textContent: value }), make("span", { textContent: name }))));
+      this.side.replaceChildren(
+        ...(about.done === undefined ? [] : [make("progress", { max: 1, value: about.done })]),
+        make("div", { className: "tiles" }, ...tiles),
+        ...warnings.slice(0, 6).map((line) => make("p", { className: "warning", textContent: line })),
+        ...((about.lines || []).length ? [make("pre", { textContent: about.lines.join("\n") })] : []),
+      );
+      const open = new Set([...this.below.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
+      const folded = (title, ...inside) => {
+        const made = make("details", { open: open.has(title) }, make("summary", { textContent: title }), ...inside);
+        return made;
+      };
+      const columns = [...new Set((about.scores || []).flatMap((row) => Object.keys(row)))];
+      this.below.replaceChildren(
+        ...(columns.length ? [folded("Scores", make("div", { className: "scroll" }, make("table", {},
+          make("tr", {}, ...columns.map((name) => make("th", { textContent: name }))),
+          ...about.scores.map((row) => make("tr", {}, ...columns.map((name) => make("td", { textContent: row[name] ?? "" })))))))] : []),
+        ...(rest.length ? [folded("What training said", make("ul", {}, ...rest.map((line) => make("li", { textContent: line }))))] : []),
+        ...Object.entries(about.facts || {}).map(([title, rows]) => folded(title, make("table", {},
+          ...Object.entries(rows).map(([name, value]) => make("tr", {}, make("th", { textContent: name }), make("td", { textContent: value })))))),
+      );
+    }
+  }
+
+  /** Asks where pictures are only if nobody knows. */
+  const goOn = async (name, fields, data = "") => post(`api/runs/${path(name)}/go-on`, { fields, data });
+
+  /** Fields of the recipe that a run may go on with other values of. */
+  class Settings {
+    constructor(name) {
+      this.name = name;
+      this.inside = make("div", { textContent: "reading …" });
+      this.element = make("details", {}, make("summary", { textContent: "Change and go on" }), this.inside);
+      this.element.ontoggle = () => this.element.open && this.read();
+    }
+
+    async read() {
+      if (this.fields) return;
+      try {
+        this.fields = await ask(`api/runs/${path(this.name)}/fields`);
+        this.show();
+      } catch (error) {
+        this.inside.textContent = error.message;
+      }
+    }
+
+    /** Show them, and go to one. */
+    async open(key) {
+      this.element.open = true;
+      await this.read();
+      const input = this.inside.querySelector(`[name="${key}"]`);
+      if (input) { input.scrollIntoView({ block: "center" }); input.focus(); }
+    }
+
+    show() {
+      const inputs = this.fields.map((field) => {
+        const input = make("input", { name: field.key, value: field.value, autocomplete: "off", spellcheck: false });
+        const about = [field.description, field.values, field.limits].filter(Boolean).join("; ");
+        const label = make("label", {}, field.key, input, make("small", { textContent: about }));
+        input.oninput = () => { label.classList.toggle("changed", input.value !== field.value); count(); };
+        return { field, input, label };
+      });
+      const changes = () => Object.fromEntries(inputs.filter(({ field, input }) => input.value !== field.value)
+        .map(({ field, input }) => [field.key, input.value]));
+      const data = make("input", { autocomplete: "off", placeholder: "where they were" });
+      const go = button("", async () => {
+        await goOn(this.name, changes(), data.value);
+        this.fields = null;
+        this.element.open = false;
+        window.scrollTo(0, 0);
+      }, "");
+      const count = () => {
+        const many = Object.keys(changes()).length;
+        go.disabled = many === 0;
+        go.textContent = many === 1 ? "Save, stop, go on with this change" : `Save, stop, go on with ${many} changes`;
+      };
+      count();
+      this.inside.replaceChildren(make("div", { className: "fields" }, ...inputs.map(({ label }) => label)),
+        make("div", { className: "buttons" }, go, make("label", {}, "Pictures ", data)));
+    }
+  }
+
+  // A new run.
+
+  const form = part("new").querySelector("form");
+  let recipes = null;
+  const showNew = async () => {
+    document.title = "new run · frugan";
+    if (recipes) return;
+    recipes = await ask("api/recipes");
+    part("recipes").replaceChildren(...recipes.map((each) => make("option", { value: each.name, textContent: each.summary })));
+  };
+  const byRecipe = form.elements.recipe;
+  byRecipe.addEventListener("input", () => {
+    const found = (recipes || []).find((each) => each.name === byRecipe.value);
+    part("recipe-told").textContent = found
+      ? `${found.summary}. ${found.resolution} pixels, ${found.duration}, ${found.smallest_card_gib ? `from ${found.smallest_card_gib} GiB` : "for a large card"}.`
+      : byRecipe.value ? "The path of a TOML file." : "Empty: frugan looks at the pictures, the machine and the time, and chooses.";
+    form.elements.for.disabled = byRecipe.value !== "";
+  });
+  form.onsubmit = async (event) => {
+    event.preventDefault();
+    const send = form.querySelector("button");
+    send.disabled = true;
+    try {
+      await post("api/start", Object.fromEntries(new FormData(form)));
+      form.reset();
+      location.hash = "";
+    } catch (error) {
+      tell(error.message, true);
+    }
+    send.disabled = false;
+  };
+
+  // Which part is shown, and when it looks.
+
+  let view = null, shown = "", timer = null;
+  const looks = {
+    runs: async () => {
+      const told = await ask("api/runs");
+      if (told !== null) showList(told);
+    },
+    run: async () => {
+      if (!part("folder").textContent) await looks.runs();
+      await view.look();
+    },
+    new: showNew,
+  };
+  const turn = () => {
+    const [tab, ...names] = location.hash.slice(1).split("/").map(decodeURIComponent);
+    shown = part(tab) && part(tab).tagName === "MAIN" ? tab : "runs";
+    if (view) view.pause();
+    view = shown === "run" ? new View([...new Set(names)].slice(0, 6)) : null;
+    document.title = "frugan";
+    tags.clear();
+    tell();
+    for (const main of document.querySelectorAll("main")) main.hidden = main.id !== shown;
+    for (const link of document.querySelectorAll("nav a")) {
+      const mine = link.dataset.tab === shown || (shown === "run" && link.dataset.tab === "runs");
+      if (mine) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+    }
+    window.scrollTo(0, 0);
+    document.dispatchEvent(new CustomEvent("frugan-tab", { detail: { tab: shown, names } }));
+    look();
+  };
+  let gone = false;
+  const look = async () => {
+    clearTimeout(timer);
+    const doing = looks[shown];
+    let next = EVERY;
+    try {
+      if (doing && !document.hidden) await doing();
+      if (gone) tell();
+      gone = false;
+    } catch (error) {
+      gone = error instanceof TypeError;
+      tell(gone ? "The page's server does not answer. Trainings go on; start it again with `frugan page`." : error.message, true);
+      next = WHEN_GONE;
+    }
+    clearTimeout(timer);
+    timer = setTimeout(look, next);
+  };
+  addEventListener("hashchange", turn);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
+  addEventListener("resize", () => view && view.draw());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && view.draw());
+  turn();
+  return { ask, post, button, tell, path };
+})();

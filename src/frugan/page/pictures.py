@@ -1,0 +1,82 @@
+"""Sheets as the page shows them: the file itself, or reduced for the list."""
+
+import io
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from PIL import Image
+
+from frugan.errors import BadInput
+from frugan.files import read_untrusted
+from frugan.report.grids import COLUMNS_KEYWORD
+
+MOST_FILE_BYTES = 1 << 28
+MOST_PIXELS = 1 << 26
+"""Of a sheet that is reduced: 64 pictures of 1024 x 1024. A file of a few kilobytes may spell billions."""
+MOST_WIDTH = 2048
+MOST_KEPT = 400
+PNG = b"\x89PNG\r\n\x1a\n"
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""What Pillow raises on damaged PNG files."""
+NO_PLACES = (*UNREADABLE, TypeError, LookupError, RecursionError)
+"""And what reading JSON of another shape does."""
+
+
+@dataclass
+class Thumbnails:
+    """Reduced sheets; what was reduced once is kept for a while."""
+
+    _kept: OrderedDict[tuple[Path, int, int], bytes] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def of(self, path: Path, width: int | None) -> tuple[str, bytes]:
+        """Kind and content of a picture, at most so many pixels wide; None: the file as it is.
+
+        Raises:
+            BadInput: it is no PNG file, or too large.
+            OSError: it cannot be read.
+        """
+        if width is None:
+            content = read_untrusted(path, MOST_FILE_BYTES)
+            if not content.startswith(PNG):
+                raise BadInput(f"{path.name}: expected a PNG file")
+            return "png", content
+        key = path, path.stat().st_mtime_ns, min(width, MOST_WIDTH)
+        with self._lock:
+            content = self._kept.get(key) or _reduced(path, key[2])
+            self._kept[key] = content
+            self._kept.move_to_end(key)
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return "webp", content
+
+
+def columns_of(path: Path) -> dict[str, Any] | None:
+    """Titles of a sheet's columns, and in pixels where they begin and how wide each is; None: it does not tell."""
+    try:
+        with Image.open(path, formats=("PNG",)) as opened:
+            place = json.loads(opened.info.get(COLUMNS_KEYWORD, "null"))
+        numbers = {name: int(place[name]) for name in ("left", "top", "width")}
+        return {"titles": [str(title)[:40] for title in place["titles"]][:100], **numbers}
+    except NO_PLACES:
+        return None
+
+
+def _reduced(path: Path, width: int) -> bytes:
+    try:
+        with Image.open(path, formats=("PNG",)) as opened:
+            if opened.width * opened.height > MOST_PIXELS:
+                raise BadInput(f"{path.name}: {opened.width} x {opened.height} pixels are too many")
+            picture = opened.convert("RGB")
+        if picture.width > width:
+            height = max(1, picture.height * width // picture.width)
+            picture = picture.resize((width, height), Image.Resampling.LANCZOS)
+        file = io.BytesIO()
+        picture.save(file, "WEBP", quality=85, method=2)
+        return file.getvalue()
+    except UNREADABLE as error:
+        raise BadInput(f"{path.name}: {error}") from error

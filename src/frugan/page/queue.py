@@ -1,0 +1,260 @@
+"""A queue of trainings: a file, worked off one after the other by a process of its own, whether anybody looks or not.
+
+The file is `queue.json` in the folder of the runs: what waits, what runs, and how the last training of each run ended.
+What trainings print is kept beside it, in `.queue`.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from frugan.errors import BadInput
+from frugan.files import atomic_file, read_json
+from frugan.page.owners import Owners, exists
+
+QUEUE = "queue.json"
+MOST_ENTRIES = 200
+LOOK_SECONDS = 1.0
+"""Between two looks at what has to end before the next training begins."""
+START_SECONDS = 30.0
+"""A process that works the queue off has its lock after so long, or will never have it."""
+LAST_LINES, LAST_BYTES = 16, 1 << 14
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A training that waits, runs, or has ended."""
+
+    run: str  # name of its folder
+    words: tuple[str, ...]  # behind `frugan train`
+    state: Literal["waiting", "running", "ended"] = "waiting"
+    process: str | None = None  # number and beginning of its process
+    code: int | None = None  # that it ended with; None: it has not, or nobody was there to see
+
+    @classmethod
+    def read(cls, values: Any) -> "Entry":
+        """From JSON.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            entry = cls(**{**values, "words": tuple(values["words"])})
+        except (TypeError, KeyError) as error:
+            raise ValueError(str(error)) from error
+        texts = (entry.run, *entry.words, entry.process or "")
+        if not all(isinstance(text, str) for text in texts) or entry.state not in ("waiting", "running", "ended"):
+            raise ValueError("no entry")
+        return entry
+
+
+@dataclass
+class Queue:
+    """The queue of a folder of runs; any number of processes may have it open."""
+
+    runs: Path  # the folder
+    _runner: subprocess.Popen[bytes] | None = None
+    _started: float = 0.0
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.runs / QUEUE
+
+    def log(self, run: str) -> Path:
+        """Where a training prints to."""
+        return self._inside / f"{run}.log"
+
+    @property
+    def _inside(self) -> Path:
+        return self.runs / ".queue"
+
+    def entries(self) -> list[Entry]:
+        """In order: what runs, what waits, what has ended."""
+        found = []
+        values = read_json(self.path).get("entries", ())
+        for each in values if isinstance(values, list) else ():
+            with suppress(ValueError):
+                found.append(Entry.read(each))
+        return found
+
+    def entry(self, run: str) -> Entry | None:
+        """What the queue knows of a run; None: nothing."""
+        return next((entry for entry in self.entries() if entry.run == run), None)
+
+    @contextmanager
+    def _changed(self) -> Iterator[list[Entry]]:
+        """Change the entries, alone."""
+        self._inside.mkdir(exist_ok=True)
+        with FileLock(self._inside / "lock"):
+            entries = self.entries()
+            yield entries
+            with atomic_file(self.path) as beside:
+                beside.write_text(_json(entries), "utf-8")
+
+    def add(self, run: str, words: Sequence[str], *, first: bool = False) -> None:
+        """Let a run be trained, or go on; where it waits already, this takes its place.
+
+        Args:
+            words: behind `frugan train`.
+            first: before what waits already.
+
+        Raises:
+            BadInput: too many wait.
+        """
+        with self._changed() as entries:
+            if sum(entry.state == "waiting" for entry in entries) >= MOST_ENTRIES:
+                raise BadInput(f"{MOST_ENTRIES} trainings wait already; take some out of {self.path}")
+            kept = [entry for entry in entries if entry.run != run or entry.state == "running"]
+            waiting = next((at for at, entry in enumerate(kept) if first and entry.state == "waiting"), None)
+            at = next((at for at, entry in enumerate(kept) if entry.state == "ended"), len(kept))
+            kept.insert(at if waiting is None else waiting, Entry(run, tuple(words)))
+            entries[:] = kept
+
+    def remove(self, run: str) -> None:
+        """Take out what waits of a run, or forget how it ended; what runs goes on."""
+        with self._changed() as entries:
+            entries[:] = [entry for entry in entries if entry.run != run or entry.state == "running"]
+
+    def to_front(self, run: str) -> None:
+        """Let what waits of a run come next."""
+        with self._changed() as entries:
+            order = {"running": 0, "waiting": 1, "ended": 3}
+            entries.sort(key=lambda entry: order[entry.state] + (entry.state == "waiting" and entry.run != run))
+
+    def last_lines(self, run: str) -> list[str]:
+        """What the last training that the queue began of a run printed at its end."""
+        try:
+            with self.log(run).open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - LAST_BYTES))
+                text = file.read(LAST_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return []
+        lines = [_ESCAPES.sub("", line.rpartition("\r")[2]).rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+        return [line for line in lines if line][-LAST_LINES:]
+
+    def ensure_runner(self) -> None:
+        """Start what works the queue off, unless it is there or there is nothing to do."""
+        if not any(entry.state != "ended" for entry in self.entries()) or self._worked_off():
+            return
+        began = self._runner is not None and self._runner.poll() is None
+        if began and time.monotonic() - self._started < START_SECONDS:
+            return  # it is coming
+        words = [sys.executable, "-P", "-m", "frugan", "page", str(self.runs), "--work-off"]
+        with (self._inside / "runner.log").open("wb") as log:
+            self._runner, self._started = _detached(words, self.runs, log), time.monotonic()
+
+    def _worked_off(self) -> bool:
+        """Whether a process works it off."""
+        self._inside.mkdir(exist_ok=True)
+        lock = FileLock(self._inside / "runner.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
+
+    def work_off(self) -> None:
+        """Train what waits, one after the other, until nothing does.
+
+        Raises:
+            BadInput: another process does.
+        """
+        self._inside.mkdir(exist_ok=True)
+        owners, lock = Owners(), FileLock(self._inside / "runner.lock")
+        try:
+            lock.acquire(timeout=2 * LOOK_SECONDS)  # a page that looks whether it is taken, takes it for a moment
+        except Timeout as error:
+            raise BadInput(f"{self.path}: another process works this queue off; let it") from error
+        with lock:
+            while True:
+                entry = self._next(owners, lock)
+                if entry == "nothing":
+                    return
+                if isinstance(entry, Entry):
+                    self._train(entry)
+                else:
+                    time.sleep(LOOK_SECONDS)
+
+    def _next(self, owners: Owners, lock: FileLock) -> "Entry | Literal['nothing', 'wait']":
+        """What to train next."""
+        with self._changed() as entries:
+            # What was begun by a process that is no more: it goes on, or has ended.
+            entries[:] = [
+                replace(entry, state="ended", process=None)
+                if entry.state == "running" and entry.process != _named(_number(entry.process))
+                else entry
+                for entry in entries
+            ]
+            if any(entry.state == "running" for entry in entries):
+                return "wait"
+            waiting = [entry for entry in entries if entry.state == "waiting"]
+            if not waiting:
+                lock.release()  # while nobody can add anything: who adds finds that nobody works it off any more
+                return "nothing"
+            busy = [path for path in self.runs.iterdir() if owners.process(path) is not None]
+            return "wait" if busy else waiting[0]
+
+    def _train(self, entry: Entry) -> None:
+        for wish in ("save", "preview", "stop"):  # asked of a training that is over
+            with suppress(OSError):
+                (self.runs / entry.run / "requests" / wish).unlink(missing_ok=True)
+        with self.log(entry.run).open("wb") as log:
+            words = [sys.executable, "-P", "-m", "frugan", "train", *entry.words]
+            process = _detached(words, self.runs, log)
+        self._put("waiting", replace(entry, state="running", process=_named(process.pid)))
+        self._put("running", replace(entry, state="ended", code=process.wait()))
+
+    def _put(self, before: str, now: Entry) -> None:
+        """Note what became of a run's entry that was in a state."""
+        with self._changed() as entries:
+            rest = [entry for entry in entries if (entry.run, entry.state) != (now.run, before)]
+            if now.state == "running":
+                entries[:] = [now, *rest]
+            elif any(entry.run == now.run for entry in rest):  # it waits again: how it ended matters no more
+                entries[:] = rest
+            else:
+                entries[:] = [*rest, now][-MOST_ENTRIES:]
+
+
+def _detached(words: Sequence[str], folder: Path, log: Any) -> "subprocess.Popen[bytes]":
+    """Start a process that goes on when this one ends, or its terminal does."""
+    own: dict[str, Any] = {"start_new_session": True}
+    if os.name == "nt":
+        own = {"creationflags": 0x00000200 | 0x00000008}  # a group of its own, without a console
+    return subprocess.Popen(
+        words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, close_fds=True, **own
+    )
+
+
+def _number(name: str | None) -> int | None:
+    number = (name or "").partition(" ")[0]
+    return int(number) if number.isdigit() else None
+
+
+def _named(process: int | None) -> str | None:
+    """Number and beginning of a process: numbers come again. None: it is not there."""
+    if process is None or not exists(process):
+        return None
+    try:
+        state, *about = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    except OSError:  # another system than Linux
+        return str(process)
+    return None if state == "Z" else f"{process} {about[18]}"
+
+
+def _json(entries: Sequence[Entry]) -> str:
+    return json.dumps({"entries": [asdict(entry) for entry in entries]}, ensure_ascii=False, indent=1) + "\n"

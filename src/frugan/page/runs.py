@@ -1,0 +1,256 @@
+"""What the page shows of the runs of a folder, as plain values: a little of all of them, and all of one."""
+
+import json
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from frugan.api.report import RunReader
+from frugan.engine.run_folder import RunFolder
+from frugan.page.owners import Owners
+from frugan.page.pictures import columns_of
+from frugan.report.page import chart_data
+from frugan.wording import clock
+
+MOST_RUNS = 500
+TAIL_BYTES = 1 << 18, 1 << 23
+"""Of the event file, for the list: the second where the first holds no step (reports of gradients are long)."""
+
+
+class NoRun(LookupError):
+    """There is no such run, or no such picture of it."""
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What the list shows of a run, from the end of its events."""
+
+    step: Mapping[str, Any]  # the last event of a step; empty: none was
+    ended: str | None  # "finished" or "stopped"; None: it said neither since
+
+    @classmethod
+    def of(cls, events: Path, size: int) -> "Glance":
+        """Look at the end of an event file of a size."""
+        for most in TAIL_BYTES:
+            with events.open("rb") as file:
+                file.seek(max(0, size - most))
+                lines = file.read(most).split(b"\n")[size > most :]
+            step, ended = _last_of(lines)
+            if step or most >= size:
+                break
+        return cls(step, ended)
+
+
+def _last_of(lines: list[bytes]) -> tuple[Mapping[str, Any], str | None]:
+    """The last step among lines of events, and how training ended after it."""
+    ended = None
+    for line in reversed(lines):
+        with suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            kind = event.get("event") if isinstance(event, dict) else None
+            if kind == "stop" and ended is None:
+                ended = "finished" if event.get("over") else "stopped"
+            elif kind == "start" and ended is None:
+                ended = ""  # it has begun again
+            elif kind == "step":
+                return event, ended or None
+    return {}, ended or None
+
+
+@dataclass
+class _Known:
+    """What is kept of a run between two looks at it."""
+
+    reader: RunReader
+    lock: Lock = field(default_factory=Lock)  # of the reader
+    glance: tuple[int, int, Glance] | None = None  # size and time of the event file, and what its end said
+    sheets: tuple[int, dict[str, dict[int, Path]]] | None = None  # time of their folder, and kind -> step -> file
+
+
+@dataclass
+class Runs:
+    """The runs of a folder."""
+
+    path: Path  # the folder
+    owners: Owners = field(default_factory=Owners)
+    _known: dict[str, _Known] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """Names of the runs, newest first."""
+        found = []
+        for path in self.path.iterdir():
+            with suppress(OSError):
+                if _own(path):
+                    found.append((path.joinpath("events.jsonl").stat().st_mtime, path.name))
+        return [name for _, name in sorted(found, reverse=True)[:MOST_RUNS]]
+
+    def folder(self, name: str) -> RunFolder:
+        """A run by its name.
+
+        Raises:
+            NoRun: it is none of this folder's.
+        """
+        path = self.path / name
+        if not name or Path(name).name != name or not _own(path):
+            raise NoRun(name)
+        return RunFolder(path)
+
+    def glances(self) -> list[dict[str, Any]]:
+        """A little of every run."""
+        found = []
+        for name in self.names():
+            with suppress(OSError, NoRun):  # it was taken away meanwhile
+                found.append(self.glance(name))
+        return found
+
+    def glance(self, name: str) -> dict[str, Any]:
+        """Where a run stands.
+
+        Raises:
+            NoRun: there is none of this name.
+            OSError: it cannot be read.
+        """
+        folder, known = self.folder(name), self._of(name)
+        status = folder.events.stat()
+        if known.glance is None or known.glance[:2] != (status.st_size, status.st_mtime_ns):
+            known.glance = status.st_size, status.st_mtime_ns, Glance.of(folder.events, status.st_size)
+        seen = known.glance[2]
+        running = self.owners.process(folder.path) is not None
+        asked = [wish for wish in ("save", "preview", "stop") if (folder.requests / wish).exists()]
+        state = ("running" if seen.step else "starting") if running else seen.ended or "died"
+        about = {"name": name, "state": state, "asked": asked if running else [], "changed": status.st_mtime}
+        with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
+            about |= _progress(seen.step)
+        if state == "finished":
+            about |= {"done": 1.0}
+        sheets = self.sheets(name)
+        kind = next(iter(sheets), None)
+        return about | {"sheet": None if kind is None else {"kind": kind, "step": max(sheets[kind])}}
+
+    def sheets(self, name: str) -> dict[str, dict[int, Path]]:
+        """Kinds of grids -> step -> file, steps rising; what one looks at first comes first."""
+        folder, known = self.folder(name), self._of(name)
+        try:
+            changed = folder.samples.stat().st_mtime_ns
+        except OSError:
+            return {}
+        if known.sheets is None or known.sheets[0] != changed:
+            by_kind: dict[str, dict[int, Path]] = {}
+            for step, kind, path in folder.grids():
+                by_kind.setdefault(kind, {})[step] = path
+            kinds = sorted(by_kind, key=lambda kind: (kind not in ("samples", "preview"), kind))
+            known.sheets = changed, {kind: by_kind[kind] for kind in kinds}
+        return known.sheets[1]
+
+    def sheet(self, name: str, kind: str, step: int) -> Path:
+        """The file of a grid.
+
+        Raises:
+            NoRun: there is none.
+        """
+        path = self.sheets(name).get(kind, {}).get(step)
+        if path is None or not _regular(path):
+            raise NoRun(f"{name} {kind} {step}")
+        return path
+
+    def version(self, name: str) -> str:
+        """Changes whenever something of a run does.
+
+        Raises:
+            NoRun: there is none of this name.
+        """
+        folder = self.folder(name)
+        parts: list[object] = [self.owners.process(folder.path)]
+        for path in (folder.events, folder.samples, folder.scores, folder.plan, folder.requests):
+            with suppress(OSError):
+                parts += [path.stat().st_mtime_ns, path.stat().st_size]
+        return "-".join(map(str, parts))
+
+    def view(self, name: str, after: int = -1, beginnings: int = -1) -> dict[str, Any]:
+        """All of a run, but of its curves only what was added.
+
+        Args:
+            after: step of the last point that is known already; -1: none is.
+            beginnings: of the run, when that was told; after another one steps come again, and all is told.
+
+        Raises:
+            NoRun: there is none of this name.
+            OSError: it cannot be read.
+        """
+        known = self._of(name)
+        with known.lock:
+            known.reader.read()
+            view, now = known.reader.view(picture_bytes=None), known.reader.beginnings
+        charts = chart_data([view])
+        newest = max((curve["steps"][-1] for chart in charts for curve in chart["curves"]), default=-1)
+        whole = beginnings != now or after < 0 or after > newest
+        if not whole:
+            charts = [chart | {"curves": [_since(curve, after) for curve in chart["curves"]]} for chart in charts]
+        return self.glance(name) | {
+            "whole": whole,
+            "beginnings": now,
+            "after": newest,
+            "charts": charts,
+            "tiles": view.tiles,
+            "notes": view.notes,
+            "facts": view.facts,
+            "scores": view.scores,
+            "columns": {kind: columns_of(files[max(files)]) for kind, files in self.sheets(name).items()},
+            "sheets": {kind: list(files) for kind, files in self.sheets(name).items()},
+        }
+
+    def start(self, name: str) -> Mapping[str, Any]:
+        """The event of a run's last start; empty: there is none.
+
+        Raises:
+            NoRun: there is none of this name.
+            OSError: it cannot be read.
+        """
+        known = self._of(name)
+        with known.lock:
+            known.reader.read()
+            return known.reader.last.get("start", {})
+
+    def _of(self, name: str) -> _Known:
+        folder = self.folder(name)
+        if name not in self._known:
+            self._known[name] = _Known(RunReader(folder, name))
+        return self._known[name]
+
+
+def _own(path: Path) -> bool:
+    """Whether a folder is a run that lies here itself, all of it: others may hold links to what is private."""
+    run = RunFolder(path)
+    files = (run.recipe, run.plan, run.events, run.scores, run.samples, run.requests, path / "owner.json")
+    return _regular(run.events) and not path.is_symlink() and not any(each.is_symlink() for each in files)
+
+
+def _regular(path: Path) -> bool:
+    """Whether there is a file, and no link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):  # a name that can be none
+        return False
+
+
+def _progress(step: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    if not step:
+        return
+    seconds, left = float(step["seconds"]), step["eta_seconds"]
+    yield "step", int(step["step"])
+    yield "images", int(step["images"])
+    yield "spent", clock(seconds)
+    if left is not None:
+        yield "left", clock(float(left))
+        yield "done", seconds / max(1e-9, seconds + float(left))
+
+
+def _since(curve: Mapping[str, Any], after: int) -> dict[str, Any]:
+    """A curve from its last point not after a step on: from there, what was known before gives way."""
+    steps = curve["steps"]
+    first = max((number for number, step in enumerate(steps) if step <= after), default=0)
+    return {**curve, "steps": steps[first:], "values": curve["values"][first:]}

@@ -1,0 +1,260 @@
+"""The server of the page: what is asked for under which address."""
+
+import asyncio
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from frugan.api.report import page_of
+from frugan.errors import BadInput
+from frugan.page.explore import explore_routes
+from frugan.page.guard import Guard, json_of
+from frugan.page.pictures import Thumbnails
+from frugan.page.queue import Queue
+from frugan.page.runs import NoRun, Runs
+from frugan.page.steering import Steering
+from frugan.recipes import shipped_recipes
+from frugan.report.page import report_file
+
+LOOPBACK = "127.0.0.1"
+KINDS = MappingProxyType({"css": "text/css", "js": "text/javascript", "html": "text/html"})
+OWN_FILES = ("page.html", "page.css", "page.js", "explore.js")
+REPORT_FILES = ("charts.js",)
+SANDBOX = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts"
+)
+"""For the report, which brings its scripts: as a page without origin, which can ask nothing of this server."""
+
+
+@dataclass
+class Page:
+    """What the server shows: the runs of a folder, and what is asked of them."""
+
+    runs: Runs
+    queue: Queue
+    thumbnails: Thumbnails = field(default_factory=Thumbnails)
+
+    @classmethod
+    def of(cls, folder: Path) -> "Page":
+        """The page of a folder of runs, which is made if it is missing.
+
+        Raises:
+            BadInput: it is a run itself, or no folder.
+        """
+        if (folder / "events.jsonl").exists():
+            raise BadInput(f"{folder}: is a run; give the folder that holds it: frugan page {folder.parent}")
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(Runs(folder), Queue(folder))
+
+    @property
+    def steering(self) -> Steering:
+        """What is asked of the runs."""
+        return Steering(self.runs, self.queue)
+
+    def routes(self) -> list[Route]:
+        """Address -> what answers there."""
+        ask = self.steering
+        return [
+            *(Route(f"/{name.replace('page.html', '')}", partial(_file, _own_file(name), name)) for name in OWN_FILES),
+            *(Route(f"/{name}", partial(_file, report_file(name), name)) for name in REPORT_FILES),
+            Route("/api/runs", self._list),
+            Route("/api/runs/{name}", self._run),
+            Route("/api/runs/{name}/fields", lambda request: JSONResponse(ask.fields(_name(request)))),
+            Route("/api/recipes", lambda _: JSONResponse(shipped_recipes())),
+            Route("/api/runs/{name}/ask", _posted(lambda name, v: ask.ask(name, _text(v, "wish"))), methods=["POST"]),
+            Route("/api/runs/{name}/go-on", _posted(self._go_on), methods=["POST"]),
+            Route("/api/start", _posted(self._start), methods=["POST"]),
+            Route("/api/queue", _posted(self._queued), methods=["POST"]),
+            Route("/sheets/{name}/{kind}/{step:int}", self._sheet),
+            Route("/report/{name}", self._report),
+        ]
+
+    def _list(self, request: Request) -> Response:
+        self.queue.ensure_runner()
+        return _tagged(request, {"folder": self.runs.path.resolve().name, **self.state()})
+
+    def state(self) -> dict[str, Any]:
+        """All runs, those too that wait for their folder; and the queue."""
+        glances, entries = self.runs.glances(), self.queue.entries()
+        known = {each["name"] for each in glances}
+        by_run: dict[str, Any] = {}
+        for entry in entries:
+            by_run.setdefault(entry.run, entry)
+        for each in glances:
+            entry = by_run.get(each["name"])
+            if entry is not None and each["state"] != "running" and entry.state != "ended":
+                each["state"] = "starting" if entry.state == "running" else "waiting"
+        waiting = [
+            {"name": run, "state": {"waiting": "waiting", "running": "starting"}.get(entry.state, "died")}
+            for run, entry in by_run.items()
+            if run not in known
+        ]
+        queue = [{"run": entry.run, "state": entry.state} for entry in entries if entry.state != "ended"]
+        return {"runs": [*waiting, *glances], "queue": queue}
+
+    def _run(self, request: Request) -> Response:
+        name = _name(request)
+        (about,) = [each for each in self.state()["runs"] if each["name"] == name] or [None]
+        if about is None:
+            raise NoRun(name)
+        lines = self.queue.last_lines(name) if about["state"] in ("died", "starting", "stopped") else []
+        if "step" not in about and "changed" not in about:  # it has no folder yet
+            return _tagged(request, {**about, "lines": lines})
+        after, beginnings = (_number(request, word) for word in ("after", "beginnings"))
+        return _tagged(request, {**self.runs.view(name, after, beginnings), **about, "lines": lines})
+
+    def _sheet(self, request: Request) -> Response:
+        where = request.path_params
+        path, width = self.runs.sheet(where["name"], where["kind"], where["step"]), _number(request, "width")
+        status = path.stat()
+        tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{width}"'
+        headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        kind, content = self.thumbnails.of(path, width if width > 0 else None)
+        return Response(content, media_type=f"image/{kind}", headers=headers)
+
+    def _report(self, request: Request) -> Response:
+        page = page_of([self.runs.folder(_name(request)).path])
+        return Response(page, media_type="text/html", headers={"Content-Security-Policy": SANDBOX})
+
+    def _go_on(self, name: str, values: Mapping[str, Any]) -> None:
+        changes = values.get("fields", {})
+        if not isinstance(changes, dict) or not all(isinstance(value, str) for value in changes.values()):
+            raise BadInput("fields: expected texts by field")
+        self.steering.go_on(name, changes, _text(values, "data"))
+
+    def _start(self, _: str, values: Mapping[str, Any]) -> None:
+        name, recipe, fields, data, time = (_text(values, n) for n in ("name", "recipe", "fields", "data", "for"))
+        options = {option: _text(values, option) for option in ("device", "memory")}
+        self.steering.start(name, recipe, fields, data, time, options)
+
+    def _queued(self, _: str, values: Mapping[str, Any]) -> None:
+        run, what = _text(values, "run"), _text(values, "do")
+        if what not in ("remove", "first"):
+            raise BadInput(f"{what!r}: expected remove or first")
+        (self.queue.remove if what == "remove" else self.queue.to_front)(run)
+
+    def app(self, token: str) -> ASGIApp:
+        """All of it, guarded."""
+        handlers: dict[Any, Any] = {BadInput: _refused, NoRun: _missing, OSError: _unreadable}
+        routes = [*self.routes(), *explore_routes(self.runs)]
+        return Guard(Starlette(routes=routes, exception_handlers=handlers), token)
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["name"])
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name, "")
+    if not isinstance(value, str) or "\0" in value:
+        raise BadInput(f"{name}: expected a text")
+    return value.strip()
+
+
+def _number(request: Request, name: str) -> int:
+    """A number of the query; -1: it has none."""
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1
+
+
+def _posted(do: Callable[[str, Mapping[str, Any]], None]) -> Callable[[Request], Awaitable[Response]]:
+    """What answers a request that brings JSON, and wants something done."""
+
+    async def answer(request: Request) -> Response:
+        values = await json_of(request)
+        await run_in_threadpool(do, request.path_params.get("name", ""), values)
+        return JSONResponse({"done": True})
+
+    return answer
+
+
+def _tagged(request: Request, values: Mapping[str, Any]) -> Response:
+    """JSON, or nothing where it is what was told already."""
+    answer = JSONResponse(values)
+    tag = f'"{hash(bytes(answer.body)) & 0xFFFFFFFFFFFFFFFF:x}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"ETag": tag})
+    answer.headers["ETag"] = tag
+    answer.headers["Cache-Control"] = "private, no-cache"
+    return answer
+
+
+def _own_file(name: str) -> str:
+    return (resources.files("frugan") / "page" / name).read_text("utf-8")
+
+
+def _file(text: str, name: str, request: Request) -> Response:
+    return Response(text, media_type=KINDS[name.rpartition(".")[2]])
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 422)
+
+
+def _missing(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"there is no {error}"}, 404)
+
+
+def _unreadable(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 503)
+
+
+@contextmanager
+def served(folder: Path, port: int) -> Iterator[tuple[str, threading.Thread]]:
+    """Serve the page while the block runs, on this machine alone.
+
+    Args:
+        folder: of runs.
+        port: 0: any that is free.
+
+    Yields:
+        Its address with the token, and the thread that serves.
+
+    Raises:
+        BadInput: the folder is none of runs, or the port is taken.
+    """
+    token = secrets.token_urlsafe(32)
+    app = Page.of(folder).app(token)
+    try:
+        listening = socket.create_server((LOOPBACK, port))
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"--port {port}: {reason}; name another, or 0 for any that is free") from error
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        loop="asyncio",
+        http="h11",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), name="frugan-page", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{LOOPBACK}:{listening.getsockname()[1]}/?token={token}", thread
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()

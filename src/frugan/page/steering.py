@@ -1,0 +1,166 @@
+"""What a person asks of the runs of a folder: save, preview, stop, go on (with other values too), and a new run."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from frugan.api.train.recovery import changed_fields
+from frugan.engine.requests import KEYS
+from frugan.errors import BadInput
+from frugan.page.queue import Queue
+from frugan.page.runs import Runs
+from frugan.recipe.loading import load_recipe, recipe_fields
+from frugan.recipes import built_in
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+SECTIONS = ("training", "optimizers", "ema", "objective", "saving", "evaluation", "data")
+"""Of a recipe, in the order in which one looks for what to change."""
+KEPT = frozenset({"--device", "--memory"})
+"""Options of a training that are given again when it goes on, besides its pictures. Others, such as where it writes,
+are not taken from events: a run may come from elsewhere."""
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Turns wishes into files and entries of the queue; the same wish again changes nothing."""
+
+    runs: Runs
+    queue: Queue
+
+    def ask(self, name: str, wish: str) -> None:
+        """Ask a training that goes on for something, as its keys do.
+
+        Raises:
+            NoRun: there is none of this name.
+            BadInput: the wish is none, or nobody trains there.
+        """
+        if wish not in KEYS.values():
+            raise BadInput(f"{wish!r}: expected one of {', '.join(KEYS.values())}")
+        folder = self.runs.folder(name)
+        if self.runs.owners.process(folder.path) is None:
+            raise BadInput(f"{name} is not being trained, so there is nobody to ask")
+        folder.requests.mkdir(exist_ok=True)
+        (folder.requests / wish).touch()
+
+    def fields(self, name: str) -> list[dict[str, str]]:
+        """Fields of a run's recipe that it may go on with other values of.
+
+        Raises:
+            NoRun: there is none of this name.
+            BadInput: its recipe cannot be read.
+        """
+        fields = recipe_fields(load_recipe(str(self.runs.folder(name).path)), SECTIONS)
+        return [asdict(field) for field in fields if field.changeable]
+
+    def go_on(self, name: str, changes: Mapping[str, str], data: str) -> None:
+        """Let a run go on, with other values of some fields; one that is being trained saves and stops first.
+
+        Args:
+            changes: field -> value, as it would be typed.
+            data: where its pictures are, a line for each source; empty: where they were.
+
+        Raises:
+            NoRun: there is none of this name.
+            BadInput: a field or value is none, or may not change; or it is not known where the pictures are.
+        """
+        folder = self.runs.folder(name)
+        running = self.runs.owners.process(folder.path) is not None
+        overrides = [f"{key}={value}" for key, value in changes.items()]
+        _refuse_options(overrides)
+        path = str(folder.path.resolve())
+        changed_fields(load_recipe(path), load_recipe(path, overrides), folder.path)
+        if running and not overrides:
+            raise BadInput(f"{name} is being trained already")
+        given = [*_data_words(data)] if data.strip() else []
+        before = [*_kept(self.runs.start(name), without_data=bool(given))]
+        if not any(word == "--data" for word in (*given, *before)):
+            raise BadInput(f"{name}: where are its pictures? Its events do not tell; give their folder")
+        self.queue.add(name, [path, *overrides, *given, *before], first=True)
+        if running:
+            self.ask(name, "stop")
+        self.queue.ensure_runner()
+
+    def start(self, name: str, recipe: str, fields: str, data: str, for_time: str, options: Mapping[str, str]) -> None:
+        """Let a new run be trained once the queue comes to it.
+
+        Args:
+            name: of its folder.
+            recipe: built-in name or the path of a TOML file; empty: frugan chooses.
+            fields: `key=value` words, as they would be typed.
+            data: where its pictures are, a line for each source.
+            for_time: without a recipe: how long training may take; empty: as usual.
+            options: "device" and "memory".
+
+        Raises:
+            BadInput: anything of it cannot be used.
+        """
+        if not NAME.fullmatch(name):
+            raise BadInput(f"{name[:80]!r}: a run's name has letters, digits, dots, dashes and underscores")
+        out = self.runs.path.resolve() / name
+        if out.exists():
+            raise BadInput(f"{name}: is there already; choose another name, or let it go on")
+        overrides = shlex.split(fields)
+        _refuse_options([*overrides, recipe, for_time, *options.values()])
+        if recipe and recipe not in built_in():
+            recipe = str(Path(recipe).expanduser().resolve())
+        if recipe:
+            load_recipe(recipe, overrides)
+        words = [*([recipe] if recipe else []), *overrides, *_data_words(data)]
+        if for_time and not recipe:
+            words += ["--for", for_time]
+        for option in ("device", "memory"):
+            if value := options.get(option, ""):
+                words += [f"--{option}", value]
+        self.queue.add(name, [*words, "--out", str(out)])
+        self.queue.ensure_runner()
+
+
+def _refuse_options(words: Sequence[str]) -> None:
+    for word in words:
+        if word.startswith("-"):
+            raise BadInput(f"{word[:80]!r}: an option does not belong there")
+
+
+def _data_words(data: str) -> Iterator[str]:
+    """`--data` words of lines.
+
+    Raises:
+        BadInput: there are none, or nothing is there.
+    """
+    lines = [line.strip() for line in data.splitlines() if line.strip()]
+    if not lines:
+        raise BadInput("where are the pictures? Give their folder; for faces src=FOLDER and dst=FOLDER, a line each")
+    for line in lines:
+        source, equals, place = line.partition("=")
+        named = bool(equals) and source.isidentifier() and not Path(line).exists()
+        path = Path(place if named else line).expanduser().resolve()
+        if not path.exists():
+            raise BadInput(f"{path}: there is nothing; expected a folder or file of pictures on this machine")
+        yield "--data"
+        yield f"{source}={path}" if named else str(path)
+
+
+def _kept(start: Mapping[str, Any], *, without_data: bool) -> Iterator[str]:
+    """Options that a run was trained with, from the event of its last start.
+
+    Raises:
+        BadInput: several processes trained it.
+    """
+    command, directory = start.get("command"), start.get("directory")
+    if not isinstance(command, str) or not isinstance(directory, str):
+        return
+    program, *words = shlex.split(command)
+    if program != "frugan":
+        raise BadInput(f"several processes train it together; let it go on from where they can be started: {command}")
+    for option, value in pairwise(words):
+        if option == "--data" and not without_data:
+            source, equals, place = value.partition("=")
+            named = bool(equals) and source.isidentifier()
+            path = Path(directory) / Path(place if named else value).expanduser()
+            yield from (option, f"{source}={path}" if named else str(path))
+        elif option in KEPT:
+            yield from (option, value)
