@@ -1,5 +1,6 @@
 """Many pictures into files: an npz as evaluators read it, a folder of PNGs, or an animation; never all in memory."""
 
+import io
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -71,7 +72,14 @@ def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) 
 def write_png(picture: NDArray[np.uint8], path: Path, about: Mapping[str, str]) -> None:
     """Write one picture [C, R, R]; see `write_pngs`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _image(picture.transpose(1, 2, 0)).save(path, pnginfo=_chunks(about))
+    path.write_bytes(png_of(picture, about))
+
+
+def png_of(picture: NDArray[np.uint8], about: Mapping[str, str]) -> bytes:
+    """One picture [C, R, R] as a PNG file."""
+    file = io.BytesIO()
+    _image(picture.transpose(1, 2, 0)).save(file, "PNG", pnginfo=_chunks(about))
+    return file.getvalue()
 
 
 def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
