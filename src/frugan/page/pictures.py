@@ -12,7 +12,7 @@ from PIL import Image
 
 from frugan.errors import BadInput
 from frugan.files import read_untrusted
-from frugan.report.grids import COLUMNS_KEYWORD
+from frugan.report.grids import COLUMNS_KEYWORD, LARGEST_SIDE
 
 MOST_FILE_BYTES = 1 << 28
 MOST_PIXELS = 1 << 26
@@ -42,8 +42,9 @@ class Thumbnails:
         """
         if width is None:
             content = read_untrusted(path, MOST_FILE_BYTES)
-            if not content.startswith(PNG):
-                raise BadInput(f"{path.name}: expected a PNG file")
+            width, height = (int.from_bytes(content[at : at + 4]) for at in (16, 20))
+            if not content.startswith(PNG) or width * height > LARGEST_SIDE**2:
+                raise BadInput(f"{path.name}: expected a PNG file of at most {LARGEST_SIDE:,} pixels a side")
             return "png", content
         key = path, path.stat().st_mtime_ns, min(width, MOST_WIDTH)
         with self._lock:

@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 from filelock import FileLock, Timeout
@@ -54,7 +55,8 @@ class Entry:
         except (TypeError, KeyError) as error:
             raise ValueError(str(error)) from error
         texts = (entry.run, *entry.words, entry.process or "")
-        if not all(isinstance(text, str) for text in texts) or entry.state not in ("waiting", "running", "ended"):
+        sound = all(isinstance(text, str) for text in texts) and entry.state in ("waiting", "running", "ended")
+        if not sound or entry.run in ("", "..") or Path(entry.run).name != entry.run:
             raise ValueError("no entry")
         return entry
 
@@ -64,8 +66,10 @@ class Queue:
     """The queue of a folder of runs; any number of processes may have it open."""
 
     runs: Path  # the folder
+    program: tuple[str, ...] = (sys.executable, "-P", "-m", "frugan")  # that trains, and works the queue off
     _runner: subprocess.Popen[bytes] | None = None
     _started: float = 0.0
+    _lock: Lock = field(default_factory=Lock)  # clicks come in threads of their own
 
     @property
     def path(self) -> Path:
@@ -108,12 +112,14 @@ class Queue:
 
         Args:
             words: behind `frugan train`.
-            first: before what waits already.
+            first: before what waits already, and also after a training of the same run.
 
         Raises:
-            BadInput: too many wait.
+            BadInput: the queue is training it, or too many wait.
         """
         with self._changed() as entries:
+            if not first and any((entry.run, entry.state) == (run, "running") for entry in entries):
+                raise BadInput(f"{run}: its training has begun already")
             if sum(entry.state == "waiting" for entry in entries) >= MOST_ENTRIES:
                 raise BadInput(f"{MOST_ENTRIES} trainings wait already; take some out of {self.path}")
             kept = [entry for entry in entries if entry.run != run or entry.state == "running"]
@@ -147,12 +153,15 @@ class Queue:
 
     def ensure_runner(self) -> None:
         """Start what works the queue off, unless it is there or there is nothing to do."""
-        if not any(entry.state != "ended" for entry in self.entries()) or self._worked_off():
-            return
+        with self._lock:
+            if any(entry.state != "ended" for entry in self.entries()) and not self._worked_off():
+                self._start_runner()
+
+    def _start_runner(self) -> None:
         began = self._runner is not None and self._runner.poll() is None
         if began and time.monotonic() - self._started < START_SECONDS:
             return  # it is coming
-        words = [sys.executable, "-P", "-m", "frugan", "page", str(self.runs), "--work-off"]
+        words = [*self.program, "page", str(self.runs.resolve()), "--work-off"]
         with (self._inside / "runner.log").open("wb") as log:
             self._runner, self._started = _detached(words, self.runs, log), time.monotonic()
 
@@ -213,7 +222,7 @@ class Queue:
             with suppress(OSError):
                 (self.runs / entry.run / "requests" / wish).unlink(missing_ok=True)
         with self.log(entry.run).open("wb") as log:
-            words = [sys.executable, "-P", "-m", "frugan", "train", *entry.words]
+            words = [*self.program, "train", *entry.words]
             process = _detached(words, self.runs, log)
         self._put("waiting", replace(entry, state="running", process=_named(process.pid)))
         self._put("running", replace(entry, state="ended", code=process.wait()))

@@ -141,7 +141,8 @@ class Runs:
         if known.sheets is None or known.sheets[0] != changed:
             by_kind: dict[str, dict[int, Path]] = {}
             for step, kind, path in folder.grids():
-                by_kind.setdefault(kind, {})[step] = path
+                if _regular(path):  # a pipe would be waited for without end
+                    by_kind.setdefault(kind, {})[step] = path
             kinds = sorted(by_kind, key=lambda kind: (kind not in ("samples", "preview"), kind))
             known.sheets = changed, {kind: by_kind[kind] for kind in kinds}
         return known.sheets[1]
@@ -217,9 +218,7 @@ class Runs:
 
     def _of(self, name: str) -> _Known:
         folder = self.folder(name)
-        if name not in self._known:
-            self._known[name] = _Known(RunReader(folder, name))
-        return self._known[name]
+        return self._known.get(name) or self._known.setdefault(name, _Known(RunReader(folder, name)))
 
 
 def _own(path: Path) -> bool:

@@ -243,6 +243,7 @@ def served(folder: Path, port: int) -> Iterator[tuple[str, threading.Thread]]:
         log_level="error",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         lifespan="off",
         ws="none",
         loop="asyncio",

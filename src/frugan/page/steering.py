@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -44,7 +45,8 @@ class Steering:
         if self.runs.owners.process(folder.path) is None:
             raise BadInput(f"{name} is not being trained, so there is nobody to ask")
         folder.requests.mkdir(exist_ok=True)
-        (folder.requests / wish).touch()
+        with suppress(FileExistsError):  # it was asked for, and is still to be seen
+            (folder.requests / wish).open("xb").close()
 
     def fields(self, name: str) -> list[dict[str, str]]:
         """Fields of a run's recipe that it may go on with other values of.
