@@ -29,6 +29,8 @@ LEAST_SIDE = 8
 """Pixels to which pictures are halved, over and over."""
 MOST_SIDE = 256
 """Larger pictures are reduced to it first, as StyleGAN2's projection does."""
+WITHOUT_CODE = (SMALL, *INCEPTIONS)
+"""Those that run nothing that a file brings."""
 NAMES = "small, inception, inception-torchvision, or a TorchScript file such as LPIPS"
 """What may be asked for, in words."""
 

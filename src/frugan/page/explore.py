@@ -78,16 +78,16 @@ class Explore:
         steps = asked.get("steps", "")
         if not (steps.isascii() and steps.isdigit() and len(steps) < 7):
             raise BadInput(f"steps {steps[:20]!r}: expected a whole number")
-        going = self.latents.begun(asked.get("source", ""), asked.get("name", ""), int(steps))
+        source, name, space = (asked.get(word, "") for word in ("source", "name", "space"))
+        going = self.latents.begun(source, name, int(steps), space, asked.get("features") or "small")
         self._end()
         self.going = going
-        features = asked.get("features") or "small"
-        self.worker.ask(PROJECT, partial(self._search, going, picture, asked.get("space", ""), features))
+        self.worker.ask(PROJECT, partial(self._search, going, picture))
         return self._going(request)
 
-    def _search(self, going: Search, picture: bytes, space: str, features: str) -> None:
+    def _search(self, going: Search, picture: bytes) -> None:
         try:
-            self.latents.search(going, picture, space, features, partial(self.worker.between, PROJECT))
+            self.latents.search(going, picture, partial(self.worker.between, PROJECT))
         except Stopped:
             going.error = "stopped"
         except (BadInput, NoRun, OSError, RuntimeError) as error:

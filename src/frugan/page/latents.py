@@ -18,10 +18,10 @@ from torch import Tensor
 
 from frugan.api.explore.directions import METHODS
 from frugan.api.explore.explorer import Explorer, explore
-from frugan.api.explore.projection import Projection, read_fitted, search, spaces
+from frugan.api.explore.projection import SAFE_FEATURES, Projection, read_fitted, search, spaces
 from frugan.api.explore.sheets import KEPT_AS, drawn, sheets
 from frugan.api.networks import Weights
-from frugan.api.progress import PROJECTION_STEPS, quiet
+from frugan.api.progress import quiet
 from frugan.api.sample.generation import pixels
 from frugan.api.sample.requests import DrawRequest, check_request
 from frugan.api.sample.retold import named, retold, retold_projection
@@ -57,6 +57,8 @@ class Search:
     source: str
     name: str  # that its latents are kept as
     steps: int
+    space: str  # "": the first that the generator has
+    features: str
     done: int = 0
     picture: str = ""  # the nearest one so far
     result: dict[str, Any] | None = None  # when it has ended well
@@ -80,7 +82,7 @@ class Latents:
     def sources(self) -> list[str]:
         """Runs that have a checkpoint, and weights files that lie among them."""
         with_weights = [name for name in self.runs.names() if any(self.runs.folder(name).checkpoints.glob("step-*"))]
-        files = sorted(path.name for path in self.runs.path.glob(f"*{SAFETENSORS}") if path.is_file())
+        files = sorted(path.name for path in self.runs.path.glob(f"*{SAFETENSORS}") if _own_file(path))
         return [*with_weights, *files]
 
     def path(self, source: str) -> Path:
@@ -90,7 +92,7 @@ class Latents:
             NoRun: it is none of this folder's.
         """
         file = self.runs.path / source
-        if source.endswith(SAFETENSORS) and Path(source).name == source and file.is_file() and not file.is_symlink():
+        if source.endswith(SAFETENSORS) and Path(source).name == source and _own_file(file):
             return file
         return self.runs.folder(source).path
 
@@ -220,7 +222,7 @@ class Latents:
         explorer.directions(file).renamed({str(old): str(new).strip() for old, new in names.items()}).write(file)
         return self.names(source)
 
-    def search(self, going: Search, picture: bytes, space: str, features: str, between: Callable[[], None]) -> None:
+    def search(self, going: Search, picture: bytes, between: Callable[[], None]) -> None:
         """Carry out a projection, and keep what it finds.
 
         Args:
@@ -250,31 +252,39 @@ class Latents:
         def shown(nearest: Tensor) -> None:
             going.picture = address(pixels(nearest).numpy())
 
+        space, features = going.space or None, going.features
         found = search(
-            explorer, target, steps=going.steps, space=space or None, features=features, progress=stepped, shown=shown
+            explorer, target, steps=going.steps, space=space, features=features, progress=stepped, shown=shown
         )
         explorer.write(found.points, self.kept(going.source) / f"{going.name}{SAFETENSORS}", found.told)
-        going.result = self._found(explorer, going, found, space)
+        going.result = self._found(explorer, going, found)
 
-    def _found(self, explorer: Explorer, going: Search, found: Projection, space: str) -> dict[str, Any]:
+    def _found(self, explorer: Explorer, going: Search, found: Projection) -> dict[str, Any]:
         weights = explorer.opened.weights
-        choice = {"space": space or None, "steps": going.steps, "features": found.features}
+        choice = {"space": going.space or None, "steps": going.steps, "features": found.features}
         told = retold_projection(named(weights), [Path(f"{going.name}.png")], OUT, weights.step, choice)
         pictures = [address(pixels(each).numpy()) for each in (found.target, found.start, found.picture)]
         return {"pictures": pictures, "before": found.before, "after": found.after, **_lower(told)}
 
-    def begun(self, source: str, name: str, steps: int) -> Search:
+    def begun(self, source: str, name: str, steps: int, space: str, features: str) -> Search:
         """A projection to be carried out; of a name that no other has.
 
         Raises:
-            NoRun, BadInput: no such source, or too many steps.
+            NoRun, BadInput: no such source, too many steps, or features of a file: TorchScript is code, and a page
+                may not have it run.
         """
+        _one_of("features", features, SAFE_FEATURES)
         if not 1 <= steps <= MOST_SEARCH:
             raise BadInput(f"{steps} steps: expected 1 to {MOST_SEARCH:,}")
         kept, stem = self.kept(source), re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(name).stem).strip(".-")[:50] or "picture"
         taken = (f"{stem}-{number}" for number in range(2, 10_000))
         free = next(each for each in (stem, *taken) if not (kept / f"{each}{SAFETENSORS}").exists())
-        return Search(source, free, steps or PROJECTION_STEPS)
+        return Search(source, free, steps, space, features)
+
+
+def _own_file(path: Path) -> bool:
+    """A file of this folder, and no way out of it."""
+    return path.is_file() and not path.is_symlink()
 
 
 def address(picture: NDArray[np.uint8], about: Mapping[str, str] | None = None) -> str:

@@ -22,10 +22,12 @@ from frugan.data.formats.source import Unreadable
 from frugan.data.survey import Fitting
 from frugan.errors import BadInput
 from frugan.files import Folders
-from frugan.metrics.perceptual import SMALL, Distance, choose_distance
+from frugan.metrics.perceptual import SMALL, WITHOUT_CODE, Distance, choose_distance
 from frugan.recipe.recipe import Recipe
 from frugan.report.grids import write_grid
 
+SAFE_FEATURES: tuple[str, ...] = WITHOUT_CODE
+"""Those that may be asked for by whoever asks a page: they run nothing that a file brings."""
 MOST_STEPS = 100_000
 RATE = 0.1
 RISE, FALL = 0.05, 0.25
