@@ -29,6 +29,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         target = run / part
         target.rename(run / "moved")
         target.symlink_to(private / part)
+    (base / "runs" / "group").mkdir()
+    (base / "runs" / "group" / "linked").symlink_to(private)
+    (base / "runs" / "outside").symlink_to(base)
+    made_run(base / "runs" / "group" / "deep" / "deeper", steps=2, grids=0)
     sheet = base / "runs" / "one" / "samples" / "step-000000060-samples.png"
     sheet.symlink_to(private / "samples" / "step-000000050-samples.png")
     return base / "runs"
@@ -109,6 +113,14 @@ OUT = (
     "/api/runs/recipe",
     "/api/runs/one%2fsamples",
     "/api/runs/.queue",
+    "/api/runs/group/linked",
+    "/api/runs/group",
+    "/api/runs/group/deep/deeper",
+    "/api/runs/outside/private",
+    "/api/runs/group/../../private",
+    "/api/runs/group/%2e%2e%2f%2e%2e%2fprivate",
+    "/api/runs//one",
+    "/api/runs/one/",
     "/api/runs/one%00",
     "/report/..%2fprivate",
     "/report/linked",

@@ -322,7 +322,8 @@ const page = (() => {
       this.runs.forEach((run, number) => {
         const { image, canvas, empty } = this.pictures[number], place = run.about && (run.about.columns || {})[this.kind];
         const wanted = place ? place.titles.map((title, at) => [title, at]).filter(([title]) => !this.left.has(title)) : [];
-        const cut = empty.hidden && place && wanted.length > 0 && wanted.length < place.titles.length && image.naturalWidth > 0;
+        const cut = empty.hidden && place && wanted.length > 0 && wanted.length < place.titles.length;
+        if (cut && !(image.complete && image.naturalWidth > 0)) return; // what was shown stays until it has come
         canvas.hidden = !cut;
         image.hidden = Boolean(cut) || !empty.hidden;
         if (!cut) return;

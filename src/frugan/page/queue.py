@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from frugan.errors import BadInput
 from frugan.files import atomic_file, read_json
-from frugan.page.owners import Owners, exists
+from frugan.page.owners import Owners, exists, place, places
 
 QUEUE = "queue.json"
 MOST_ENTRIES = 200
@@ -37,7 +37,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Entry:
     """A training that waits, runs, or has ended."""
 
-    run: str  # name of its folder
+    run: str  # name of its folder; see `frugan.page.owners.places`
     words: tuple[str, ...]  # behind `frugan train`
     state: Literal["waiting", "running", "ended"] = "waiting"
     process: str | None = None  # number and beginning of its process
@@ -56,7 +56,7 @@ class Entry:
             raise ValueError(str(error)) from error
         texts = (entry.run, *entry.words, entry.process or "")
         sound = all(isinstance(text, str) for text in texts) and entry.state in ("waiting", "running", "ended")
-        if not sound or entry.run in ("", "..") or Path(entry.run).name != entry.run:
+        if not sound or place(Path(), entry.run) is None:
             raise ValueError("no entry")
         return entry
 
@@ -78,7 +78,7 @@ class Queue:
 
     def log(self, run: str) -> Path:
         """Where a training prints to."""
-        return self._inside / f"{run}.log"
+        return self._inside / f"{run.replace('/', '~')}.log"
 
     @property
     def _inside(self) -> Path:
@@ -214,7 +214,7 @@ class Queue:
             if not waiting:
                 lock.release()  # while nobody can add anything: who adds finds that nobody works it off any more
                 return "nothing"
-            busy = [path for path in self.runs.iterdir() if owners.process(path) is not None]
+            busy = [name for name, path in places(self.runs) if owners.process(path) is not None]
             return "wait" if busy else waiting[0]
 
     def _train(self, entry: Entry) -> None:

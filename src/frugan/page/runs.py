@@ -11,7 +11,7 @@ from typing import Any
 
 from frugan.api.report import RunReader
 from frugan.engine.run_folder import RunFolder
-from frugan.page.owners import Owners
+from frugan.page.owners import Owners, place, places
 from frugan.page.pictures import columns_of
 from frugan.report.page import chart_data
 from frugan.wording import clock
@@ -82,10 +82,10 @@ class Runs:
     def names(self) -> list[str]:
         """Names of the runs, newest first."""
         found = []
-        for path in self.path.iterdir():
+        for name, path in places(self.path):
             with suppress(OSError):
                 if _own(path):
-                    found.append((path.joinpath("events.jsonl").stat().st_mtime, path.name))
+                    found.append((path.joinpath("events.jsonl").stat().st_mtime, name))
         return [name for _, name in sorted(found, reverse=True)[:MOST_RUNS]]
 
     def folder(self, name: str) -> RunFolder:
@@ -94,8 +94,8 @@ class Runs:
         Raises:
             NoRun: it is none of this folder's.
         """
-        path = self.path / name
-        if not name or Path(name).name != name or not _own(path):
+        path = place(self.path, name)
+        if path is None or not _own(path):
             raise NoRun(name)
         return RunFolder(path)
 
@@ -225,7 +225,7 @@ def _own(path: Path) -> bool:
     """Whether a folder is a run that lies here itself, all of it: others may hold links to what is private."""
     run = RunFolder(path)
     files = (run.recipe, run.plan, run.events, run.scores, run.samples, run.requests, path / "owner.json")
-    return _regular(run.events) and not path.is_symlink() and not any(each.is_symlink() for each in files)
+    return _regular(run.events) and not any(each.is_symlink() for each in files)
 
 
 def _regular(path: Path) -> bool:

@@ -26,7 +26,7 @@ from frugan.errors import BadInput
 from frugan.page.explore import explore_routes
 from frugan.page.guard import Guard, json_of
 from frugan.page.pictures import Thumbnails
-from frugan.page.queue import Queue
+from frugan.page.queue import Entry, Queue
 from frugan.page.runs import NoRun, Runs
 from frugan.page.steering import Steering
 from frugan.recipes import shipped_recipes
@@ -74,15 +74,17 @@ class Page:
             *(Route(f"/{name.replace('page.html', '')}", partial(_file, _own_file(name), name)) for name in OWN_FILES),
             *(Route(f"/{name}", partial(_file, report_file(name), name)) for name in REPORT_FILES),
             Route("/api/runs", self._list),
-            Route("/api/runs/{name}", self._run),
-            Route("/api/runs/{name}/fields", lambda request: JSONResponse(ask.fields(_name(request)))),
+            Route("/api/runs/{name:path}/fields", lambda request: JSONResponse(ask.fields(_name(request)))),
+            Route(
+                "/api/runs/{name:path}/ask", _posted(lambda name, v: ask.ask(name, _text(v, "wish"))), methods=["POST"]
+            ),
+            Route("/api/runs/{name:path}/go-on", _posted(self._go_on), methods=["POST"]),
+            Route("/api/runs/{name:path}", self._run),
             Route("/api/recipes", lambda _: JSONResponse(shipped_recipes())),
-            Route("/api/runs/{name}/ask", _posted(lambda name, v: ask.ask(name, _text(v, "wish"))), methods=["POST"]),
-            Route("/api/runs/{name}/go-on", _posted(self._go_on), methods=["POST"]),
             Route("/api/start", _posted(self._start), methods=["POST"]),
             Route("/api/queue", _posted(self._queued), methods=["POST"]),
-            Route("/sheets/{name}/{kind}/{step:int}", self._sheet),
-            Route("/report/{name}", self._report),
+            Route("/sheets/{name:path}/{kind}/{step:int}", self._sheet),
+            Route("/report/{name:path}", self._report),
         ]
 
     def _list(self, request: Request) -> Response:
@@ -93,13 +95,13 @@ class Page:
         """All runs, those too that wait for their folder; and the queue."""
         glances, entries = self.runs.glances(), self.queue.entries()
         known = {each["name"] for each in glances}
-        by_run: dict[str, Any] = {}
+        by_run: dict[str, Entry] = {}
         for entry in entries:
             by_run.setdefault(entry.run, entry)
         for each in glances:
-            entry = by_run.get(each["name"])
-            if entry is not None and each["state"] != "running" and entry.state != "ended":
-                each["state"] = "starting" if entry.state == "running" else "waiting"
+            queued = by_run.get(each["name"])
+            if queued is not None and each["state"] != "running" and queued.state != "ended":
+                each["state"] = "starting" if queued.state == "running" else "waiting"
         waiting = [
             {"name": run, "state": {"waiting": "waiting", "running": "starting"}.get(entry.state, "died")}
             for run, entry in by_run.items()

@@ -72,11 +72,11 @@ class Steering:
         folder = self.runs.folder(name)
         running = self.runs.owners.process(folder.path) is not None
         overrides = [f"{key}={value}" for key, value in changes.items()]
+        if running and not overrides:
+            raise BadInput(f"{name} is being trained already")
         _refuse_options(overrides)
         path = str(folder.path.resolve())
         changed_fields(load_recipe(path), load_recipe(path, overrides), folder.path)
-        if running and not overrides:
-            raise BadInput(f"{name} is being trained already")
         given = [*_data_words(data)] if data.strip() else []
         before = [*_kept(self.runs.start(name), without_data=bool(given))]
         if not any(word == "--data" for word in (*given, *before)):

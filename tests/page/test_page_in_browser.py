@@ -1,0 +1,175 @@
+"""The page in a real browser (skipped where there is no Chromium): it shows runs, obeys clicks, and stays quiet."""
+
+import html
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from api.test_report import made_run
+from api.test_report_in_browser import CHROMIUM, QUIET
+from frugan.page import server
+from frugan.page.queue import Queue
+from frugan.page.server import served
+from frugan.report.grids import write_grid
+
+LISTEN = """
+window.heard = [];
+window.addEventListener("error", (event) => heard.push(event.message || String(event.target.src)), true);
+window.addEventListener("unhandledrejection", (event) => heard.push(String(event.reason)));
+document.addEventListener("securitypolicyviolation", (event) => heard.push(`${event.violatedDirective} broken`));
+"""
+PLAY = """
+const put = (name, value) => document.body.setAttribute(`data-${name}`, String(value));
+const until = (what) => new Promise((go) => {
+  const look = () => { const found = what(); if (found) go(found); else setTimeout(look, 30); };
+  look();
+});
+const all = (words) => [...document.querySelectorAll(words)];
+const one = (words) => document.querySelector(words);
+const named = (words, name) => all(words).find((each) => each.textContent === name);
+const painted = (canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean);
+const end = () => put("elsewhere", performance.getEntriesByType("resource")
+  .filter((entry) => !entry.name.startsWith(location.origin)).map((entry) => entry.name).join());
+(async () => {
+  try { await (async () => { SCRIPT })(); } catch (error) { heard.push(String(error)); }
+  end();
+  put("heard", heard.join("; "));
+})();
+"""
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+Play = Callable[[str, str], dict[str, str]]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    made_run(tmp_path / "runs" / "one")
+    made_run(tmp_path / "runs" / "two", steps=20, grids=2)
+    faces = made_run(tmp_path / "runs" / "faces", steps=3, grids=0)
+    grid = torch.rand(2, 3, 3, 32, 32) * 2 - 1
+    for step in (1, 2):
+        write_grid(grid, faces / "samples" / f"step-{step:09d}-preview.png", titles=("S", "D", "SD"))
+        write_grid(grid, faces / "samples" / f"step-{step:09d}-preview-masked.png", titles=("S", "D", "SD"))
+    about = {"host": os.uname().nodename, "process": os.getpid(), "since": "now"}
+    (faces / "owner.json").write_text(json.dumps(about))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def play(tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Opens a part of the page, runs a script in it, and returns what that put down."""
+    monkeypatch.setattr(Queue, "ensure_runner", lambda queue: None)
+    own_file = server._own_file
+    script = [""]
+
+    def with_script(name: str) -> str:
+        text = own_file(name)
+        return LISTEN + text + PLAY.replace("SCRIPT", script[0]) if name == "page.js" else text
+
+    monkeypatch.setattr(server, "_own_file", with_script)
+
+    def run(fragment: str, acts: str) -> dict[str, str]:
+        script[0] = acts
+        with served(runs, 0) as (address, _):
+            words = [str(CHROMIUM), *QUIET, f"--user-data-dir={tmp_path / 'profile'}", f"{address}#{fragment}"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+        (body,) = re.findall(r"<body([^>]*)>", done.stdout)
+        told = {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', body)}
+        assert told.pop("heard") == "", told
+        assert told.pop("elsewhere") == ""
+        return told
+
+    return run
+
+
+def test_the_list_and_two_runs_side_by_side(play: Play) -> None:
+    told = play(
+        "",
+        """
+        await until(() => all(".card img").filter((image) => image.naturalWidth > 0).length === 3);
+        put("names", all(".card b").map((each) => each.textContent).sort());
+        put("states", all(".card .state").map((each) => each.textContent).sort());
+        put("address", location.search);
+        const compared = all(".card").filter((each) => each.textContent.match(/one|two/));
+        for (const card of compared) card.querySelector("input").click();
+        one("#compare button").click();
+        await until(() => all("#run .sheet img").length === 2 && all("#run figure").length > 3);
+        await until(() => all("#run .sheet img").every((image) => image.naturalWidth > 0));
+        put("heads", all("#run h1").map((each) => each.textContent).sort());
+        put("painted", all("#run .charts canvas").every(painted));
+        """,
+    )
+    assert told == {
+        "names": "faces,one,two",
+        "states": "ended by itself,ended by itself,running",
+        "address": "",
+        "heads": "one,two",
+        "painted": "true",
+    }
+
+
+def test_a_run_through_time_and_its_switches(play: Play, runs: Path) -> None:
+    told = play(
+        "run/faces",
+        """
+        await until(() => all("#run .sheet img").some((image) => image.naturalWidth > 0));
+        const slider = one("#run input[type=range]"), before = one("#run .sheet img").src;
+        slider.value = 0;
+        slider.dispatchEvent(new Event("input"));
+        put("moved", one("#run .sheet img").src !== before && one("#run output").textContent);
+        named("#run .bar button", "S").click();
+        await until(() => !one("#run .sheet canvas").hidden && one("#run .sheet img").complete);
+        put("cut", one("#run .sheet canvas").width / one("#run .sheet img").naturalWidth < 0.7);
+        put("seen", painted(one("#run .sheet canvas")) && one("#run .sheet img").hidden);
+        named("#run .bar button", "preview-masked").click();
+        await until(() => one("#run .sheet img").src.includes("preview-masked"));
+        put("warned", one("#run .warning").textContent);
+        named("#run .head button", "stop").click();
+        await until(() => named("#run .head button", "stop …"));
+        put("asked", named("#run .head button", "stop …").disabled);
+        one("#run summary").click();
+        await until(() => one("#run details").textContent.includes("missing"));
+        """,
+    )
+    assert told == {
+        "moved": "step 1",
+        "cut": "true",
+        "seen": "true",
+        "warned": "step 3: D tells all pictures apart",
+        "asked": "true",
+    }
+    assert [path.name for path in (runs / "faces" / "requests").iterdir()] == ["stop"]
+
+
+def test_a_new_run_by_its_form(play: Play, runs: Path, tmp_path: Path) -> None:
+    told = play(
+        "new",
+        f"""
+        await until(() => one("#recipes option"));
+        const form = one("#new form"), fill = (values) => {{
+          for (const [name, value] of Object.entries(values)) {{
+            form.elements[name].value = value;
+            form.elements[name].dispatchEvent(new Event("input"));
+          }}
+        }};
+        fill({{ name: "mine", data: "/none/such", recipe: "biggan-digits-32" }});
+        put("about", one("#recipe-told").textContent.includes("32 pixels"));
+        one("#new button").click();
+        await until(() => !one("#told").hidden);
+        put("refused", one("#told").textContent);
+        fill({{ data: {json.dumps(str(tmp_path))} }});
+        for (let i = 0; i < 50; i++) one("#new button").click();
+        await until(() => location.hash === "" && one("#queue li"));
+        put("queue", one("#queue li").textContent);
+        """,
+    )
+    assert told["about"] == "true"
+    assert told["refused"].startswith("/none/such: there is nothing")
+    assert told["queue"] == "waitingminenexttake out"
+    assert [entry.run for entry in Queue(runs).entries()] == ["mine"]

@@ -1,0 +1,188 @@
+"""What the page tells of runs: where they stand, what is new of their curves, their sheets."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from api.test_report import made_run
+from frugan.engine.events import EventLog
+from frugan.page.pictures import Thumbnails, columns_of
+from frugan.page.runs import TAIL_BYTES, NoRun, Runs
+from frugan.page.server import Page, served
+from frugan.report.grids import write_grid
+from page.asking import Asking
+
+ABOUT = {"frugan": "0.1", "torch": "2", "machine": "here", "device": "cpu", "data": {}, "recipe": {}}
+
+
+def write_steps(log: EventLog, steps: range) -> None:
+    for step in steps:
+        phases = {"D": {"terms": {"real": float(step)}, "gradient_norm": 1.0, "loss_scale": 1.0, "skipped": 0}}
+        numbers = {"images": 8 * step, "seconds": float(step), "images_per_second": 8.0, "eta_seconds": 60.0}
+        log.write("step", step=step, phases=phases, **numbers)
+
+
+def begun_run(path: Path, steps: int) -> Path:
+    with EventLog(path / "events.jsonl") as log:
+        log.write("start", step=0, **ABOUT)
+        write_steps(log, range(1, steps + 1))
+    return path
+
+
+def owned(run: Path) -> None:
+    about = {"host": os.uname().nodename, "process": os.getpid(), "since": "now"}
+    (run / "owner.json").write_text(json.dumps(about))
+
+
+def state(runs: Runs, name: str) -> str:
+    return str(runs.glance(name)["state"])
+
+
+def test_where_a_run_stands(tmp_path: Path) -> None:
+    runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 30)
+    assert state(runs, "run") == "died"  # it has no owner, and has not said that it stopped
+    owned(run)
+    about = runs.glance("run")
+    assert (about["state"], about["step"], about["left"], about["done"]) == ("running", 30, "1:00", 1 / 3)
+    with EventLog(run / "events.jsonl") as log:
+        log.write("stop", over=False, signal="request", step=30, seconds=30.0)
+        log.write("snapshot", step=30, paths=[])
+    assert state(runs, "run") == "running"  # it still writes its checkpoint
+    (run / "owner.json").unlink()
+    assert state(runs, "run") == "stopped"
+    with EventLog(run / "events.jsonl") as log:
+        log.write("start", step=30, **ABOUT)
+    assert state(runs, "run") == "died"
+    with EventLog(run / "events.jsonl") as log:
+        log.write("stop", over=True, signal=None, step=31, seconds=31.0)
+    about = runs.glance("run")
+    assert (about["state"], about["done"], about["step"]) == ("finished", 1.0, 30)
+
+
+def test_long_lines_at_the_end_hide_no_step(tmp_path: Path) -> None:
+    runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 3)
+    with EventLog(run / "events.jsonl") as log:
+        log.write("choice", line="x" * (TAIL_BYTES[0] + 100))
+    assert runs.glance("run")["step"] == 3
+    (run / "events.jsonl").write_bytes(b"\xff\n{}\n[1]\nnothing\n" + b'{"event": "step", "step": "x"}\n')
+    about = runs.glance("run")
+    assert about["state"] == "died"
+    assert "step" not in about
+
+
+def test_of_curves_only_what_is_new_is_told(tmp_path: Path) -> None:
+    """Put together as the page does it, they are what they are when all is told at once."""
+    runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 0)
+    kept: dict[tuple[str, str], dict[int, float]] = {}
+    after, beginnings, told = -1, -1, 0
+    for first in (1, 400, 700, 1100, 1101, 2300):
+        with EventLog(run / "events.jsonl") as log:
+            write_steps(log, range(first, {1: 400, 400: 700, 700: 1100, 1100: 1101, 1101: 2300, 2300: 2310}[first]))
+        view = runs.view("run", after, beginnings)
+        assert view["whole"] == (after == -1)
+        for chart in view["charts"]:
+            for curve in chart["curves"]:
+                before = kept.setdefault((chart["title"], curve["name"]), {})
+                for step in [step for step in before if step >= curve["steps"][0]]:
+                    del before[step]
+                before |= dict(zip(curve["steps"], curve["values"], strict=True))
+                told = len(curve["steps"])
+        after, beginnings = view["after"], view["beginnings"]
+    assert told < 20
+    for points in kept.values():
+        assert list(points) == sorted(points)
+    real = kept["Losses of D", "real"]
+    assert abs(real[max(real)] - max(real)) <= 4  # means over a few neighbours
+    assert max(real) == after == 2309
+    assert runs.view("run", after, beginnings + 1)["whole"]
+    assert runs.view("run", after + 1, beginnings)["whole"]
+
+
+def test_when_a_run_goes_back_all_is_told(tmp_path: Path) -> None:
+    runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 30)
+    view = runs.view("run")
+    with EventLog(run / "events.jsonl") as log:
+        log.write("resume", step=10)
+        write_steps(log, range(11, 41))
+    again = runs.view("run", view["after"], view["beginnings"])
+    assert again["whole"]
+    (losses,) = [chart for chart in again["charts"] if chart["title"] == "Losses of D"]
+    assert losses["curves"][0]["steps"] == list(range(1, 41))
+
+
+def test_runs_within_folders_of_runs(tmp_path: Path) -> None:
+    """As `frugan demo faces` leaves one beside its pictures."""
+    begun_run(tmp_path / "faces" / "run", 3)
+    begun_run(tmp_path / "one", 3)
+    begun_run(tmp_path / "one" / "inside", 3)
+    (tmp_path / "faces" / "workspace").mkdir()
+    with served(tmp_path, 0) as (address, _):
+        page = Asking(address)
+        assert sorted(run["name"] for run in page.get("/api/runs").json["runs"]) == ["faces/run", "one"]
+        for path in ("/api/runs/faces/run", "/api/runs/faces%2Frun", "/report/faces%2Frun"):
+            assert page.get(path).status == 200
+
+
+def test_sheets(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", steps=2, grids=3)
+    runs = Runs(tmp_path)
+    (run / "samples" / "step-000000005-interpolation.png").write_bytes(b"no picture")
+    (run / "samples" / "notes.txt").write_text("mine")
+    assert {kind: list(files) for kind, files in runs.sheets("run").items()} == {
+        "samples": [0, 10, 20],
+        "interpolation": [5],
+    }
+    assert runs.glance("run")["sheet"] == {"kind": "samples", "step": 20}
+    path = runs.sheet("run", "samples", 10)
+    for missing in (("run", "samples", 11), ("run", "none", 10), ("none", "samples", 10)):
+        with pytest.raises(NoRun):
+            runs.sheet(*missing)
+    thumbnails = Thumbnails()
+    kind, small = thumbnails.of(path, 100)
+    assert (kind, thumbnails.of(path, None)) == ("webp", ("png", path.read_bytes()))
+    assert len(small) < path.stat().st_size
+    assert columns_of(path) is None
+    assert columns_of(run / "samples" / "step-000000005-interpolation.png") is None
+
+
+def test_columns_of_a_sheet_can_be_cut_out(tmp_path: Path) -> None:
+    """By what its file says of them."""
+    grid = torch.stack([torch.full((2, 3, 64, 64), value) for value in (-1.0, 0.0, 1.0)], 1)  # [2, 3, 3, 64, 64]
+    (path,) = write_grid(grid, tmp_path / "sheet.png", titles=("S", "D", "SD"))
+    place = columns_of(path)
+    assert place is not None
+    assert place["titles"] == ["S", "D", "SD"]
+    with Image.open(path) as picture:
+        for column, level in enumerate((0, 128, 255)):
+            left, top = place["left"] + column * place["width"], place["top"]
+            cut = picture.crop((left, top, left + place["width"], picture.height))
+            assert cut.getpixel((0, 20)) == cut.getpixel((63, 60)) == (level,) * 3
+
+
+def test_what_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+    run = begun_run(tmp_path / "run", 3)
+    made_run(tmp_path / "other", steps=2, grids=1)
+    with served(tmp_path, 0) as (address, _):
+        page = Asking(address)
+        for path in ("/api/runs", "/api/runs/run", "/sheets/other/samples/0", "/sheets/other/samples/0?width=99"):
+            first = page.get(path)
+            assert page.get(path, If_None_Match=first.headers["etag"]).status == 304, path
+        tag = page.get("/api/runs").headers["etag"]
+        with EventLog(run / "events.jsonl") as log:
+            write_steps(log, range(4, 5))
+        assert page.get("/api/runs", If_None_Match=tag).status == 200
+
+
+@pytest.mark.parametrize(("queued", "shown"), [("waiting", "waiting"), ("running", "starting"), ("ended", "died")])
+def test_a_run_without_a_folder_is_what_its_queue_says(tmp_path: Path, queued: str, shown: str) -> None:
+    page = Page.of(tmp_path)
+    entry: dict[str, Any] = {"run": "new", "words": ["x"], "state": queued}
+    page.queue.path.write_text(json.dumps({"entries": [entry]}))
+    assert page.state()["runs"] == [{"name": "new", "state": shown}]
+    made_run(tmp_path / "new", steps=2, grids=0)
+    assert page.state()["runs"][0]["state"] == shown
