@@ -3,7 +3,7 @@
 const explore = (() => {
   const { make } = charts, { ask, post, tell } = page;
   const root = document.getElementById("explore");
-  const SHOWN_DIRECTIONS = 8, STRIP = 7, WALK = 24, FRAME = 70, LOOK = 500, LARGER = 10;
+  const SHOWN_DIRECTIONS = 8, STRIP = 7, WALK = 24, FRAME = 70, LOOK = 500, LARGER = 14;
   const WHOLE = 2 ** 32 - 1;
 
   let about = null, state = null, directions = [], strips = [];
@@ -90,7 +90,7 @@ const explore = (() => {
   const showPicture = (told) => {
     const [row] = told.rows;
     big.src = row[row.length - 1];
-    big.style.maxWidth = `${Math.min(640, LARGER * about.side)}px`;
+    big.style.maxWidth = `${Math.min(512, LARGER * about.side)}px`;
     save.href = big.src;
     save.download = `${state.start || `seed${String(state.seed).padStart(4, "0")}`}.png`;
     showTold(told);
@@ -286,9 +286,10 @@ const explore = (() => {
       make("div", { className: "head" }, labelled("Generator", sources),
         make("small", { textContent: `${about.family}, ${about.side} pixels, step ${about.step.toLocaleString("en")}` })),
       make("div", { className: "explore" },
-        make("div", { className: "sheet" }, big, make("div", { className: "bar" }, save), copying("In a terminal", command), copying("In Python", python)),
-        make("div", { className: "turning" }, ...(found ? [found] : []), beginning(), ...(about.layers > 1 && !state.start ? [mixing()] : []), walking(), projecting()),
-        findings()));
+        make("div", { className: "left" }, make("div", { className: "sheet" }, big, make("div", { className: "bar" }, save)),
+          make("div", { className: "again" }, copying("In a terminal", command), copying("In Python", python))),
+        make("div", { className: "turning" }, ...(found ? [found] : []), beginning(), ...(about.layers > 1 && !state.start ? [mixing()] : []),
+          walking(), projecting(), findings())));
     showDirections();
     draw().then(() => after && showTold(after));
   };

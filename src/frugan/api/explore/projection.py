@@ -34,7 +34,7 @@ RISE, FALL = 0.05, 0.25
 """Shares of the steps in which the learning rate rises in a line, and in which it falls as a cosine."""
 NOISE, NOISY = 0.05, 0.75
 """Deviation of what is added to vectors at first, in theirs, and the share of the steps in which it ends."""
-CANDIDATES, STARTS = 128, 4
+CANDIDATES, STARTS = 48, 4
 """Random points that are looked at before the first step, and how many of the nearest of them are followed."""
 CERTAIN = 0.9
 """Share of its class that a candidate begins with, so that others may still win."""

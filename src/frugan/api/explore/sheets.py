@@ -165,7 +165,7 @@ def _along(
     above: tuple[str, ...] = ()
     if len(ends) == 1:
         amounts = torch.linspace(*next(iter(ends)), columns).tolist()
-        above = tuple(f"{amount:+.2g}" if amount else "0" for amount in amounts)
+        above = tuple(f"{amount:+.3g}" if amount else "0" for amount in amounts)
     every = [f"{title}-{label}" for label in labels for title in titles] if labels else list(titles)
     found = {}
     for number, name in enumerate(every):
