@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from frugan.api.evaluate.real import evaluate_real
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
+    from frugan.api.explore.explorer import Points as Points
     from frugan.api.explore.explorer import explore as explore
     from frugan.api.explore.projection import project as project
     from frugan.api.export.onnx import export as export
@@ -66,6 +67,7 @@ __all__ = [
     "ModuleStep",
     "PlanOptions",
     "PlanReport",
+    "Points",
     "StepOutcome",
     "TrainingFailed",
     "TrainingOptions",
@@ -113,6 +115,7 @@ _WHERE = MappingProxyType(
         "ModuleStep": "frugan.api.own_loop.step",
         "PlanOptions": "frugan.api.plan.plan_recipe",
         "PlanReport": "frugan.api.plan.report",
+        "Points": "frugan.api.explore.explorer",
         "StepOutcome": "frugan.api.own_loop.step",
         "TrainingFailed": "frugan.errors",
         "TrainingOptions": "frugan.api.train.run",

@@ -195,13 +195,13 @@ class Explorer:
         told = {"format": LATENTS_FORMAT, "weights": self.digest, "space": self.space.name, **(about or {})}
         write_tensors(path, tensors, told)
 
-    def read(self, path: Path) -> Points:
+    def read(self, path: str | Path) -> Points:
         """Read points that `write` wrote.
 
         Raises:
             BadInput: no such file, another kind, damaged, or points of other weights.
         """
-        tensors, about = read_tensors(path)
+        tensors, about = read_tensors(Path(path))
         if about.get("format") != LATENTS_FORMAT or not tensors.keys() <= {"vectors", "shares"}:
             raise BadInput(f"--latents {path}: no file of latents; `frugan sample RUN --project PICTURE` writes one")
         if about.get("weights") != self.digest:
