@@ -36,6 +36,8 @@ NOISE, NOISY = 0.05, 0.75
 """Deviation of what is added to vectors at first, in theirs, and the share of the steps in which it ends."""
 CANDIDATES, STARTS = 48, 4
 """Random points that are looked at before the first step, and how many of the nearest of them are followed."""
+FULL_SIDE = 64
+"""Pixels up to which so many are looked at; of larger pictures, which take longer, as many fewer."""
 CERTAIN = 0.9
 """Share of its class that a candidate begins with, so that others may still win."""
 CALM = 1e-3
@@ -234,10 +236,11 @@ class _Search:
         one; None where vectors hold their class."""
         space, device = self.space, self.explorer.device
         random = torch.Generator().manual_seed(0)
-        z = torch.randn(CANDIDATES, space.latent_size, generator=random).to(device)
+        count = max(STARTS, min(CANDIDATES, CANDIDATES * FULL_SIDE // self.explorer.recipe.resolution))
+        z = torch.randn(count, space.latent_size, generator=random).to(device)
         shares = None
         if space.classes:
-            labels = torch.randperm(max(CANDIDATES, space.classes), generator=random)[:CANDIDATES] % space.classes
+            labels = torch.randperm(max(count, space.classes), generator=random)[:count] % space.classes
             shares = F.one_hot(labels, space.classes).float().to(device)
         vectors = space.place(z, shares).float()
         mean = torch.zeros(space.size, device=device) if space.mean is None else space.mean.to(device)
