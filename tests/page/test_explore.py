@@ -75,6 +75,19 @@ def test_other_files_are_no_sources(page: Asking, source: str) -> None:
     assert projection(page, b"x", source=source).status == 404
 
 
+def test_nothing_is_kept_behind_a_link(page: Asking, folder: Path) -> None:
+    write(MODELS["r3gan"], folder / "other.safetensors")
+    (folder / "other-explore").symlink_to(folder.parent)
+    try:
+        answer = page.post("/explore/draw", {"source": "other.safetensors", "seeds": [1], "method": "sefa"})
+        assert answer.status == 404
+        assert projection(page, red(), source="other.safetensors").status == 404
+    finally:
+        (folder / "other-explore").unlink()
+        (folder / "other.safetensors").unlink()
+    assert not (folder.parent / "directions.json").exists()
+
+
 def test_a_run_without_checkpoints_says_so(page: Asking) -> None:
     answer = page.get("/explore/about?source=untrained")
     assert answer.status == 422

@@ -77,7 +77,8 @@ def play(tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     def run(fragment: str, acts: str) -> dict[str, str]:
         script[0] = acts
         with served(runs, 0) as (address, _):
-            words = [str(CHROMIUM), *QUIET, f"--user-data-dir={tmp_path / 'profile'}", f"{address}#{fragment}"]
+            long = "--virtual-time-budget=20000"  # the page waits between two looks
+            words = [str(CHROMIUM), *QUIET, long, f"--user-data-dir={tmp_path / 'profile'}", f"{address}#{fragment}"]
             done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
         (body,) = re.findall(r"<body([^>]*)>", done.stdout)
         told = {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', body)}
@@ -103,6 +104,12 @@ def test_the_list_and_two_runs_side_by_side(play: Play) -> None:
         await until(() => all("#run .sheet img").every((image) => image.naturalWidth > 0));
         put("heads", all("#run h1").map((each) => each.textContent).sort());
         put("painted", all("#run .charts canvas").every(painted));
+        const asks = window.fetch;
+        window.fetch = () => Promise.reject(new TypeError("no such server"));
+        await until(() => !one("#told").hidden);
+        put("gone", one("#told").textContent.split(" Trainings")[0]);
+        window.fetch = asks;
+        await until(() => one("#told").hidden);
         """,
     )
     assert told == {
@@ -111,6 +118,7 @@ def test_the_list_and_two_runs_side_by_side(play: Play) -> None:
         "address": "",
         "heads": "one,two",
         "painted": "true",
+        "gone": "The page's server does not answer.",
     }
 
 

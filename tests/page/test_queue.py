@@ -179,6 +179,10 @@ def test_a_run_that_is_trained_elsewhere_is_waited_for(queue: Queue) -> None:
 def test_a_file_that_somebody_damaged(queue: Queue, text: str) -> None:
     queue.path.write_text(text)
     assert queue.entries() == []
+    with pytest.raises(BadInput, match=r"queue\.json: .*mend it, or move it away"):
+        add(queue, "b")
+    assert queue.path.read_text() == text  # whatever it was meant to say
+    queue.path.unlink()
     add(queue, "b")
     assert states(queue) == {"b": "waiting"}
 

@@ -184,5 +184,8 @@ def test_a_run_without_a_folder_is_what_its_queue_says(tmp_path: Path, queued: s
     entry: dict[str, Any] = {"run": "new", "words": ["x"], "state": queued}
     page.queue.path.write_text(json.dumps({"entries": [entry]}))
     assert page.state()["runs"] == [{"name": "new", "state": shown}]
+    page.queue.path.write_text(json.dumps({"entries": [{**entry, "state": "ended", "code": 0}]}))
+    assert page.state()["runs"] == []  # it was deleted since
+    page.queue.path.write_text(json.dumps({"entries": [entry]}))
     made_run(tmp_path / "new", steps=2, grids=0)
     assert page.state()["runs"][0]["state"] == shown

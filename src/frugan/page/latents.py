@@ -29,7 +29,7 @@ from frugan.contract.family import Noise, StyleMixing
 from frugan.data.decoding import read_size
 from frugan.data.formats.source import Unreadable
 from frugan.errors import BadInput
-from frugan.page.runs import Runs
+from frugan.page.runs import NoRun, Runs
 from frugan.report.sample_files import png_of
 
 MOST_OPEN = 2
@@ -97,9 +97,16 @@ class Latents:
         return self.runs.folder(source).path
 
     def kept(self, source: str) -> Path:
-        """Where directions and latents of a source are kept."""
+        """Where directions and latents of a source are kept.
+
+        Raises:
+            NoRun: it is none of this folder's, or a link stands there, which may lead anywhere.
+        """
         path = self.path(source)
-        return path / "explore" if path.is_dir() else path.with_name(f"{path.stem}-explore")
+        folder = path / "explore" if path.is_dir() else path.with_name(f"{path.stem}-explore")
+        if folder.is_symlink():
+            raise NoRun(source)
+        return folder
 
     def explorer(self, source: str, *, newest: bool = False) -> Explorer:
         """The generator of a source, opened if it is not.

@@ -1,5 +1,6 @@
 """Where the runs of a folder are, and whether somebody trains in one now: its owner touches a file again and again."""
 
+import ctypes
 import os
 import socket
 import time
@@ -8,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from frugan.files import read_json
 
@@ -85,6 +87,8 @@ class Owners:
 
 def exists(process: int) -> bool:
     """Whether a process of this machine is there."""
+    if os.name == "nt":
+        return _exists_on_windows(process)
     try:
         os.kill(process, 0)
     except PermissionError:  # another user's
@@ -92,3 +96,15 @@ def exists(process: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
+
+
+def _exists_on_windows(process: int) -> bool:
+    """There signal 0 is Ctrl-C."""
+    system: Any = ctypes
+    kernel, code = system.windll.kernel32, ctypes.c_ulong()
+    handle = kernel.OpenProcess(0x1000, False, process)  # to be asked a little
+    if not handle:
+        return False
+    kernel.GetExitCodeProcess(handle, ctypes.byref(code))
+    kernel.CloseHandle(handle)
+    return code.value == 259  # still active

@@ -42,8 +42,8 @@ const page = (() => {
         await look();
       } catch (error) {
         tell(error.message, true);
-        made.disabled = false;
       }
+      made.disabled = false;
     };
     return made;
   };
@@ -176,12 +176,12 @@ const page = (() => {
         const canvas = make("canvas", { hidden: true });
         canvas.setAttribute("role", "img");
         image.onload = () => this.paint();
-        figure.append(image, canvas, empty);
-        return { image, canvas, empty };
+        const title = make("div", { className: "head" });
+        figure.append(...(this.several ? [title] : []), image, canvas, empty);
+        return { image, canvas, empty, title };
       });
       if (this.several) {
-        part("run").replaceChildren(this.head, this.stage, this.bar, this.chartsPart);
-        this.bar.style.margin = "12px 0 24px";
+        part("run").replaceChildren(this.stage, this.bar, this.chartsPart);
       } else {
         this.figures[0].append(this.bar);
         this.stage.append(this.side);
@@ -204,7 +204,7 @@ const page = (() => {
         this.showSheets();
       };
       this.play.onclick = () => (this.timer ? this.pause() : this.start());
-      this.bar.append(this.kinds, this.columns, this.play, this.slider, this.output);
+      this.bar.append(make("div", { className: "time" }, this.play, this.slider, this.output), this.kinds, this.columns);
     }
 
     start() {
@@ -226,7 +226,7 @@ const page = (() => {
 
     async look() {
       const changed = await Promise.all(this.runs.map((run) => run.look()));
-      if (changed.includes(true)) this.show();
+      if (changed.includes(true) && view === this) this.show();
     }
 
     show() {
@@ -251,6 +251,7 @@ const page = (() => {
       this.slider.max = Math.max(0, this.steps.length - 1);
       this.slider.value = this.step === null ? this.steps.length - 1 : this.steps.indexOf(this.step);
       this.play.hidden = this.slider.hidden = this.steps.length < 2;
+      this.kinds.hidden = kinds.length < 2;
       this.showSheets();
       this.showCharts();
       if (!this.several) this.showSide(about);
@@ -260,7 +261,7 @@ const page = (() => {
       const [{ about, name }] = this.runs;
       const titles = this.runs.map((run) => make("h1", { textContent: run.name }));
       if (this.several) {
-        this.head.replaceChildren(...this.runs.flatMap((run, number) => [titles[number], stateOf(run.about)]));
+        this.runs.forEach((run, number) => this.pictures[number].title.replaceChildren(titles[number], stateOf(run.about)));
         return;
       }
       const buttons = make("span", { className: "buttons" });
@@ -273,12 +274,20 @@ const page = (() => {
         }
       } else if (about.state === "waiting") {
         buttons.append(button("take out of the queue", () => post("api/queue", { run: name, do: "remove" })));
+      } else if (about.state === "died" && !about.changed) {
+        buttons.append(button("forget", async () => {
+          await post("api/queue", { run: name, do: "remove" });
+          location.hash = "";
+        }));
       } else if (about.state === "finished") {
         const longer = make("button", { type: "button", textContent: "train longer" });
         longer.onclick = () => this.settings.open("training.duration");
         buttons.append(longer);
       } else if (about.state !== "starting" && about.changed) {
-        buttons.append(button("go on", () => goOn(name, {}), ""));
+        buttons.append(button("go on", () => goOn(name, {}).catch((error) => {
+          this.settings.open("data"); // most likely nobody knows where its pictures are
+          throw error;
+        }), ""));
       }
       if (about.changed) buttons.append(make("a", { href: `report/${path(name)}`, target: "_blank", rel: "noopener", textContent: "report" }));
       this.head.replaceChildren(titles[0], stateOf(about), buttons);
@@ -426,7 +435,7 @@ const page = (() => {
       });
       const changes = () => Object.fromEntries(inputs.filter(({ field, input }) => input.value !== field.value)
         .map(({ field, input }) => [field.key, input.value]));
-      const data = make("input", { autocomplete: "off", placeholder: "where they were" });
+      const data = make("input", { name: "data", autocomplete: "off", placeholder: "where they were" });
       const go = button("", async () => {
         await goOn(this.name, changes(), data.value);
         this.fields = null;
@@ -435,9 +444,10 @@ const page = (() => {
       }, "");
       const count = () => {
         const many = Object.keys(changes()).length;
-        go.disabled = many === 0;
-        go.textContent = many === 1 ? "Save, stop, go on with this change" : `Save, stop, go on with ${many} changes`;
+        go.disabled = many === 0 && data.value === "";
+        go.textContent = many === 0 ? "Go on" : `Save, stop, go on with ${many === 1 ? "this change" : `${many} changes`}`;
       };
+      data.oninput = count;
       count();
       this.inside.replaceChildren(make("div", { className: "fields" }, ...inputs.map(({ label }) => label)),
         make("div", { className: "buttons" }, go, make("label", {}, "Pictures ", data)));

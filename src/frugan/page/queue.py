@@ -93,6 +93,21 @@ class Queue:
                 found.append(Entry.read(each))
         return found
 
+    def _sound(self) -> list[Entry]:
+        """As `entries`, to be changed: what somebody's hand has damaged is not written over.
+
+        Raises:
+            BadInput: it is damaged.
+        """
+
+        def damaged(what: str) -> BadInput:
+            return BadInput(f"{self.path}: {what}; mend it, or move it away")
+
+        try:
+            return [Entry.read(each) for each in read_json(self.path, damaged)["entries"]]
+        except (ValueError, TypeError, LookupError) as error:
+            raise error if isinstance(error, BadInput) else damaged("no queue") from error
+
     def entry(self, run: str) -> Entry | None:
         """What the queue knows of a run; None: nothing."""
         return next((entry for entry in self.entries() if entry.run == run), None)
@@ -102,7 +117,7 @@ class Queue:
         """Change the entries, alone."""
         self._inside.mkdir(exist_ok=True)
         with FileLock(self._inside / "lock"):
-            entries = self.entries()
+            entries = self._sound() if self.path.exists() else []
             yield entries
             with atomic_file(self.path) as beside:
                 beside.write_text(_json(entries), "utf-8")
@@ -115,7 +130,7 @@ class Queue:
             first: before what waits already, and also after a training of the same run.
 
         Raises:
-            BadInput: the queue is training it, or too many wait.
+            BadInput: the queue is training it, too many wait, or the file is damaged.
         """
         with self._changed() as entries:
             if not first and any((entry.run, entry.state) == (run, "running") for entry in entries):

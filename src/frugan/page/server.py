@@ -93,33 +93,26 @@ class Page:
 
     def state(self) -> dict[str, Any]:
         """All runs, those too that wait for their folder; and the queue."""
-        glances, entries = self.runs.glances(), self.queue.entries()
-        known = {each["name"] for each in glances}
+        entries, glances = self.queue.entries(), {about["name"]: about for about in self.runs.glances()}
         by_run: dict[str, Entry] = {}
         for entry in entries:
             by_run.setdefault(entry.run, entry)
-        for each in glances:
-            queued = by_run.get(each["name"])
-            if queued is not None and each["state"] != "running" and queued.state != "ended":
-                each["state"] = "starting" if queued.state == "running" else "waiting"
-        waiting = [
-            {"name": run, "state": {"waiting": "waiting", "running": "starting"}.get(entry.state, "died")}
-            for run, entry in by_run.items()
-            if run not in known
-        ]
+        shown = [_with_queue(name, about, by_run.get(name)) for name, about in glances.items()]
+        waiting = [_with_queue(name, None, entry) for name, entry in by_run.items() if name not in glances]
         queue = [{"run": entry.run, "state": entry.state} for entry in entries if entry.state != "ended"]
-        return {"runs": [*waiting, *glances], "queue": queue}
+        return {"runs": [about for about in (*waiting, *shown) if about is not None], "queue": queue}
 
     def _run(self, request: Request) -> Response:
-        name = _name(request)
-        (about,) = [each for each in self.state()["runs"] if each["name"] == name] or [None]
-        if about is None:
+        name, entry = _name(request), self.queue.entry(_name(request))
+        try:
+            after, beginnings = (_number(request, word) for word in ("after", "beginnings"))
+            view = self.runs.view(name, after, beginnings)
+        except NoRun:
+            view = None
+        if (about := _with_queue(name, view, entry)) is None:
             raise NoRun(name)
         lines = self.queue.last_lines(name) if about["state"] in ("died", "starting", "stopped") else []
-        if "step" not in about and "changed" not in about:  # it has no folder yet
-            return _tagged(request, {**about, "lines": lines})
-        after, beginnings = (_number(request, word) for word in ("after", "beginnings"))
-        return _tagged(request, {**self.runs.view(name, after, beginnings), **about, "lines": lines})
+        return _tagged(request, {**about, "lines": lines})
 
     def _sheet(self, request: Request) -> Response:
         where = request.path_params
@@ -158,6 +151,20 @@ class Page:
         handlers: dict[Any, Any] = {BadInput: _refused, NoRun: _missing, OSError: _unreadable}
         routes = [*self.routes(), *explore_routes(self.runs)]
         return Guard(Starlette(routes=routes, exception_handlers=handlers), token)
+
+
+def _with_queue(name: str, about: dict[str, Any] | None, entry: Entry | None) -> dict[str, Any] | None:
+    """What is known of a run, with what the queue says; None: there is nothing to tell.
+
+    Args:
+        about: None: it has no folder yet, or has lost it.
+    """
+    queued = {"waiting": "waiting", "running": "starting"}.get(entry.state) if entry is not None else None
+    if about is not None:
+        return about | {"state": queued} if queued is not None and about["state"] != "running" else about
+    if entry is None or (entry.state == "ended" and entry.code == 0):
+        return None
+    return {"name": name, "state": queued or "died"}
 
 
 def _name(request: Request) -> str:
