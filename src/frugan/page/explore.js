@@ -102,9 +102,9 @@ const explore = (() => {
   const beginning = () => {
     const seed = whole(state.seed, WHOLE, turn("seed"));
     const to = (value) => { seed.value = state.seed = Math.min(WHOLE, Math.max(0, value)); draw(); };
-    const step = (name, by) => Object.assign(make("button", { type: "button", className: "second", textContent: name }), { onclick: () => to(by()) });
-    const seeds = make("div", { className: "bar" }, seed, step("‹", () => state.seed - 1), step("›", () => state.seed + 1),
-      step("Random", () => Math.floor(Math.random() * 1e6)));
+    const step = (name, title, by) => make("button", { type: "button", className: "second", textContent: name, title, ariaLabel: title, onclick: () => to(by()) });
+    const seeds = make("div", { className: "bar" }, seed, step("‹", "seed before", () => state.seed - 1), step("›", "next seed", () => state.seed + 1),
+      step("Random", "random seed", () => Math.floor(Math.random() * 1e6)));
     const kept = choice([["", "a seed"], ...about.kept.map((name) => [name, name])], state.start, (value) => {
       state.start = value;
       show();
