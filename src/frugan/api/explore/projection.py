@@ -19,6 +19,7 @@ from frugan.api.sample.retold import named, retold_projection
 from frugan.contract.family import LatentSpace
 from frugan.data.decoding import background, luma, read_picture
 from frugan.data.formats.source import Unreadable
+from frugan.data.picture_needs import PictureNeeds
 from frugan.data.survey import Fitting
 from frugan.errors import BadInput
 from frugan.files import Folders
@@ -82,11 +83,12 @@ def read_fitted(file: Path | BinaryIO, recipe: Recipe) -> Tensor:
         [C, R, R] in [-1, 1].
 
     Raises:
-        BadInput: it cannot be decoded, or is a decompression bomb.
+        BadInput: it cannot be decoded, is a decompression bomb, or the recipe is of other data.
     """
     name = file if isinstance(file, Path) else "picture"
-    data = recipe.data
-    need = next(iter(recipe.sources.values()))
+    data, need = recipe.data, next(iter(recipe.sources.values()))
+    if not isinstance(need, PictureNeeds):
+        raise BadInput(f"{recipe.family}: is not trained on pictures, so there is none to look for in it")
     try:
         on = background(data.background)
         decoded = read_picture(file, on)
@@ -94,7 +96,7 @@ def read_fitted(file: Path | BinaryIO, recipe: Recipe) -> Tensor:
         raise BadInput(f"{name}: cannot be read: {error}") from error
     fitting = Fitting(need.resolution, data.resample, allow_upscale=True, background=on, fit=data.fit)
     levels = fitting(decoded)  # [3, R, R]
-    levels = luma(levels) if getattr(need, "channels", 3) == 1 else levels
+    levels = luma(levels) if need.channels == 1 else levels
     return torch.from_numpy(np.ascontiguousarray(levels)).float().div(127.5).sub(1)
 
 
@@ -110,9 +112,9 @@ def search(
 ) -> Projection:
     """Look for the place whose picture is nearest to a given one.
 
-    Several starts are followed at once: the mean vector and the nearest of random points. Adam, its rate rising and
-    falling, with some noise on the vectors in the first three quarters. Layers' own noise stays as it is, so there is
-    none to be optimised or regularised.
+    Several starts are followed at once, fewer as it goes on: those of the mean vector and of random points that are
+    nearest. Adam, its rate rising and falling, with some noise on the vectors in the first three quarters. Layers' own
+    noise stays as it is, so there is none to be optimised or regularised.
 
     Args:
         target: [C, R, R] in [-1, 1].
