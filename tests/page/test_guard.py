@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,8 +172,11 @@ def test_bodies_that_are_too_large(page: Asking) -> None:
 
 def test_a_picture_that_is_a_bomb_or_none(tmp_path: Path) -> None:
     run = made_run(tmp_path / "runs" / "bad", steps=2, grids=0)
-    header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60_000).to_bytes(4) * 2 + b"\x08\x02\0\0\0"
-    (run / "samples" / "step-000000001-samples.png").write_bytes(header + b"\0" * 100)
+    start, end = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\x08\x02\0\0\0"
+    for step, side in ((1, 60_000), (4, 9_000)):
+        head = start + side.to_bytes(4) * 2 + end
+        head += zlib.crc32(head[12:]).to_bytes(4) + b"\0\0\0\x0cIDAT"
+        (run / "samples" / f"step-{step:09d}-samples.png").write_bytes(head)
     (run / "samples" / "step-000000002-samples.png").write_bytes(b"<html><script>alert(1)</script>")
     os.mkfifo(run / "samples" / "step-000000003-samples.png")
     with served(tmp_path / "runs", 0) as (address, _):
@@ -180,6 +184,7 @@ def test_a_picture_that_is_a_bomb_or_none(tmp_path: Path) -> None:
         for step, plain in ((1, 422), (2, 422), (3, 404)):
             assert page.get(f"/sheets/bad/samples/{step}").status == plain
             assert page.get(f"/sheets/bad/samples/{step}?width=300").status == plain
+        assert b"9000 x 9000 pixels are too many" in page.get("/sheets/bad/samples/4?width=300").body
         assert page.get("/api/runs/bad").status == 200
 
 

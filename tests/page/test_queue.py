@@ -122,6 +122,7 @@ def test_what_works_it_off_is_killed_and_the_training_goes_on(queue: Queue) -> N
     again = Queue(queue.runs, queue.program)  # of a page that was started again
     again.ensure_runner()
     wait_for(lambda: len(lines(queue.runs / "workers")) == 2)
+    time.sleep(0.5)
     assert states(again) == {"a": "running", "b": "waiting"}  # the new one waits for a training that it did not begin
     go.touch()
     wait_for(lambda: states(again) == {"a": "ended", "b": "ended"})

@@ -64,6 +64,19 @@ def test_where_a_run_stands(tmp_path: Path) -> None:
     assert (about["state"], about["done"], about["step"]) == ("finished", 1.0, 30)
 
 
+def test_runs_that_are_trained_do_not_change_places(tmp_path: Path) -> None:
+    for number, name in enumerate(("c", "a", "b", "d")):
+        run = begun_run(tmp_path / name, 3)
+        os.utime(run / "events.jsonl", (number, number))
+        if name in "ab":
+            owned(run)
+    runs = Runs(tmp_path)
+    assert [about["name"] for about in runs.glances()] == ["a", "b", "d", "c"]
+    os.utime(tmp_path / "a" / "events.jsonl", (9, 9))
+    os.utime(tmp_path / "c" / "events.jsonl", (8, 8))
+    assert [about["name"] for about in runs.glances()] == ["a", "b", "c", "d"]
+
+
 def test_long_lines_at_the_end_hide_no_step(tmp_path: Path) -> None:
     runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 3)
     with EventLog(run / "events.jsonl") as log:
@@ -92,6 +105,12 @@ def test_of_curves_only_what_is_new_is_told(tmp_path: Path) -> None:
                     del before[step]
                 before |= dict(zip(curve["steps"], curve["values"], strict=True))
                 told = len(curve["steps"])
+        whole = Runs(tmp_path).view("run")["charts"]
+        for chart in whole if after >= 0 else ():  # from the last point before what is new on
+            for curve in chart["curves"]:
+                since = max(step for step in curve["steps"] if step <= after)
+                shown = [step for step in kept[chart["title"], curve["name"]] if step >= since]
+                assert shown == [step for step in curve["steps"] if step >= since]
         after, beginnings = view["after"], view["beginnings"]
     assert told < 20
     for points in kept.values():

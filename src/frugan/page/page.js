@@ -370,7 +370,8 @@ const page = (() => {
       const warnings = (about.notes || []).filter(([kind]) => kind === "warning").map(([, line]) => line).reverse();
       const rest = (about.notes || []).filter(([kind]) => kind !== "warning").map(([, line]) => line);
       const tiles = Object.entries(about.tiles || {})
-        .filter(([name]) => name !== "state" && !name.includes("half_width")).map(([name, value]) => (
+        .filter(([name]) => name !== "state" && !name.includes("half_width") && (name !== "left" || about.state === "running"))
+        .map(([name, value]) => (
         make("div", { className: "tile" }, make("b", { textContent: value }), make("span", { textContent: name }))));
       this.side.replaceChildren(
         ...(about.done === undefined ? [] : [make("progress", { max: 1, value: about.done })]),
@@ -450,7 +451,7 @@ const page = (() => {
       data.oninput = count;
       count();
       this.inside.replaceChildren(make("div", { className: "fields" }, ...inputs.map(({ label }) => label)),
-        make("div", { className: "buttons" }, go, make("label", {}, "Pictures ", data)));
+        make("div", { className: "buttons go" }, go, make("label", {}, "Pictures ", data)));
     }
   }
 

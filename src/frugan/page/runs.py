@@ -100,12 +100,14 @@ class Runs:
         return RunFolder(path)
 
     def glances(self) -> list[dict[str, Any]]:
-        """A little of every run."""
-        found = []
+        """A little of every run: those that are being trained by their names, so that none moves; then newest first."""
+        found: list[dict[str, Any]] = []
         for name in self.names():
             with suppress(OSError, NoRun):  # it was taken away meanwhile
                 found.append(self.glance(name))
-        return found
+        trained = [about for about in found if about["state"] in ("running", "starting")]
+        rest = [about for about in found if about["state"] not in ("running", "starting")]
+        return [*sorted(trained, key=lambda about: str(about["name"])), *rest]
 
     def glance(self, name: str) -> dict[str, Any]:
         """Where a run stands.
@@ -157,19 +159,6 @@ class Runs:
         if path is None or not _regular(path):
             raise NoRun(f"{name} {kind} {step}")
         return path
-
-    def version(self, name: str) -> str:
-        """Changes whenever something of a run does.
-
-        Raises:
-            NoRun: there is none of this name.
-        """
-        folder = self.folder(name)
-        parts: list[object] = [self.owners.process(folder.path)]
-        for path in (folder.events, folder.samples, folder.scores, folder.plan, folder.requests):
-            with suppress(OSError):
-                parts += [path.stat().st_mtime_ns, path.stat().st_size]
-        return "-".join(map(str, parts))
 
     def view(self, name: str, after: int = -1, beginnings: int = -1) -> dict[str, Any]:
         """All of a run, but of its curves only what was added.
