@@ -282,7 +282,9 @@ def explore(source: str | Path | Weights, *, device: str = "auto", say: Say = qu
     Raises:
         BadInput: no such weights, or of a family without a latent space.
     """
-    with exploring(open_networks(source, device, say)) as explorer:
+    weights = Weights.open(source, say)
+    space_of(weights.recipe, weights.recipe.kind.build(weights.recipe.networks, "meta"))  # before anything is read
+    with exploring(open_networks(weights, device, say)) as explorer:
         yield explorer
 
 
