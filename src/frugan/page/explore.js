@@ -300,15 +300,19 @@ const explore = (() => {
       ({ sources: all } = await ask("explore/sources"));
       if (!all.length) { nothing("No run here has a checkpoint yet: train one, or put a weights file (.safetensors) into this folder."); return; }
       const wanted = all.includes(name) ? name : about && all.includes(about.source) ? about.source : all[0];
-      if (!about || about.source !== wanted) {
-        nothing(`Opening ${wanted} …`);
-        const told = await ask(`explore/about?source=${encodeURIComponent(wanted)}`);
-        about = told;
+      const before = about && about.source === wanted ? about : null;
+      if (!before) nothing(`Opening ${wanted} …`);
+      about = await ask(`explore/about?source=${encodeURIComponent(wanted)}`);
+      if (!before) {
         state = fresh();
         state.to = Math.max(0, Math.floor(about.layers / 2) - 1);
-        directions = about.directions;
+      }
+      if (!before || before.step !== about.step) { // a training has written newer weights
+        state.moves = {};
         strips = [];
       }
+      directions = about.directions;
+      if (!about.kept.includes(state.start)) state.start = "";
       show();
     } catch (error) {
       if (error.message === "overtaken") return;
