@@ -186,6 +186,20 @@ def test_directions_are_kept_and_named_by_hand(explorer: Explorer, tmp_path: Pat
         read.renamed({"sefa-3": "slant"})
 
 
+def test_names_are_not_lost_when_others_are_found(explorer: Explorer, tmp_path: Path, said: list[str]) -> None:
+    path, request = tmp_path / "directions.json", DrawRequest(seeds=(1,), rows=2, columns=2)
+    sheets(explorer, replace(request, directions="sefa"), (), tmp_path, quiet)
+    explorer.directions(path).renamed({"sefa-3": "slant"}).write(path)
+    for method, others in (("sefa", ["sefa-1", "sefa-2", "sefa-4"]), ("pca", ["pca-1", "pca-2", "pca-3"])):
+        sheet = sheets(explorer, replace(request, directions=method), (), tmp_path, quiet)["directions"]
+        assert sheet.labels == (f"{method}-1", f"{method}-2")
+        assert [direction.name for direction in explorer.directions(path).each[:4]] == ["slant", *others]
+    path.write_text("{}")
+    sheets(explorer, replace(request, directions="sefa"), (), tmp_path, said.append)
+    assert (tmp_path / "directions-before-1.json").read_text() == "{}"
+    assert "set aside as directions-before-1.json" in said[0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

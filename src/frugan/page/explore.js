@@ -180,9 +180,10 @@ const explore = (() => {
       const [first, last] = layers.value.split("-").map(Number);
       const of = layers.value ? Array.from({ length: (last ?? first) - first + 1 }, (_, at) => first + at) : [];
       state.moves = {};
-      await look({ method, of });
-      about = await ask(`explore/about?source=${encodeURIComponent(about.source)}`) || about;
+      await post("explore/draw", asked({ method, of, rows: 1, columns: 2 }));
+      about = await ask(`explore/about?source=${encodeURIComponent(about.source)}`);
       directions = about.directions;
+      await look({ directions: true });
       show();
     };
     const none = make("button", { type: "button", className: "second", textContent: "All to 0" });

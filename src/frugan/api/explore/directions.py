@@ -6,6 +6,7 @@ principal components.
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +30,10 @@ FORMAT = "frugan directions"
 MOST_FOUND = 64
 """Directions that are kept of those found: the later ones change next to nothing."""
 MOST_NAME = 60
+FOUND_NAME = re.compile(rf"({'|'.join(METHODS)})-\d+")
+"""Of a direction that nobody has named."""
+ALIKE = 0.999
+"""Cosine from which on two directions are one."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,10 @@ class Direction:
     layers: tuple[int, ...]  # whose vectors it moves, counted from 0
     deviation: float  # standard deviation of the generator's own vectors along it: what moves are counted in
     vector: Tensor  # of length 1 [size], fp32, on the host
+
+    def is_along(self, other: Self) -> bool:
+        """Whether another moves the same layers the same way, or just the other way."""
+        return self.layers == other.layers and abs(float(self.vector @ other.vector)) > ALIKE
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,12 @@ class Directions:
         each = tuple(replace(direction, name=names.get(direction.name, direction.name)) for direction in self.each)
         _check_names([direction.name for direction in each], "directions")
         return replace(self, each=each)
+
+    def beside(self, before: Self) -> Self:
+        """These behind those of before that somebody has named, which are not lost when others are found."""
+        named = [direction for direction in before.each if not FOUND_NAME.fullmatch(direction.name)]
+        new = [direction for direction in self.each if not any(direction.is_along(other) for other in named)]
+        return replace(self, each=(*named, *new))
 
     def write(self, path: Path) -> None:
         """Write a JSON file, a line for each direction, its name first: it may be changed there by hand."""

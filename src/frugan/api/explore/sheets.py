@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -64,8 +65,7 @@ def sheets(
     if request.directions is not None:
         directions = explorer.directions(request.directions, request.classes)
         if explorer.finds(request.directions):
-            directions.write(out / KEPT_AS)
-            say(f"directions: {len(directions.each)} of {directions.space}, kept in {out / KEPT_AS}")
+            _keep(explorer, directions, out / KEPT_AS, say)
         _check_moves(request)
         stations = stations.moved(directions.shift(request.fixed, explorer.space.layers))
     if request.mixing is not None:
@@ -79,6 +79,21 @@ def sheets(
     check_grid(classes, len(titles), explorer.recipe)
     name = "style-mixing" if request.mixing is not None else "latents" if request.latents else "seeds"
     return {name: Sheet(stations, classes, len(titles), titles, labels)}
+
+
+def _keep(explorer: Explorer, found: Directions, path: Path, say: Say) -> None:
+    """Keep directions in a file; those that it held and somebody has named stay, in front."""
+    if path.exists():
+        try:
+            found = found.beside(explorer.directions(path))
+        except BadInput as error:
+            aside = next(
+                each for n in count(1) if not (each := path.with_name(f"{path.stem}-before-{n}.json")).exists()
+            )
+            path.rename(aside)
+            say(f"{path}: set aside as {aside.name}, as it cannot be used here: {error}")
+    found.write(path)
+    say(f"directions: {len(found.each)} of {found.space}, kept in {path}")
 
 
 def _stations(explorer: Explorer, request: DrawRequest) -> tuple[Points, tuple[str, ...], int]:
