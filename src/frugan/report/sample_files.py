@@ -82,8 +82,11 @@ def png_of(picture: NDArray[np.uint8], about: Mapping[str, str]) -> bytes:
     return file.getvalue()
 
 
-def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
+def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path, about: Mapping[str, str]) -> None:
     """Write frames [H, W, 1 or 3] as GIF or MP4, by the name's ending, there and back again.
+
+    Args:
+        about: texts, in the comment of a GIF; an MP4 has no room for them.
 
     Raises:
         BadInput: another ending, or OpenCV is missing for MP4.
@@ -94,7 +97,8 @@ def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
     if path.suffix == ".gif":
         first, *others = (_image(frame) for frame in larger)
         milliseconds = round(1000 / FRAMES_PER_SECOND)
-        first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
+        comment = "\n".join(f"{keyword}: {text}" for keyword, text in about.items()).encode()
+        first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0, comment=comment)
         return
     if path.suffix != ".mp4":
         raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from frugan.api.networks import Weights
@@ -15,13 +16,8 @@ NOT_TOLD = frozenset({"micro_batch", "pictures", "masked", "titles", "rounding"}
 """Fields that change nothing of a picture, or that no command has."""
 
 
-def retold(
-    source: str | Path,
-    out: str | Path,
-    request: GridRequest,
-    step: int,
-) -> dict[str, str]:
-    """Texts for a picture: the command and the Python lines that make it again.
+def retold(source: str | Path, out: str | Path, request: GridRequest, step: int) -> dict[str, str]:
+    """Texts for a grid: the command and the Python lines that make it again.
 
     Args:
         source, out: as they were given.
@@ -30,6 +26,33 @@ def retold(
     given = _given(request)
     words = ["frugan", "sample", str(source), "--out", str(out), *_options(given)]
     return _both(words, _lines(source, out, given), step)
+
+
+def retold_drawn(
+    source: Path, out: str | Path, request: GridRequest, step: int, choice: Mapping[str, Any]
+) -> dict[str, str]:
+    """The same of random pictures.
+
+    Args:
+        choice: npz, pngs and sheet, see `frugan.draw`.
+    """
+    chosen = {name: value for name, value in choice.items() if value is not None}
+    given = {name: value for name, value in _given(request).items() if name not in ("rows", "columns")}
+    options = _options({**given, **{name: value for name, value in chosen.items() if name != "sheet"}})
+    if "sheet" in chosen:
+        rows, columns = chosen["sheet"]
+        options += ["--random", "--rows", str(rows), "--columns", str(columns)]
+    words = ["frugan", "sample", str(source), "--out", str(out), *options]
+    return _both(words, _lines(source, out, given, "draw", chosen), step)
+
+
+def retold_film(source: Path, path: Path, request: GridRequest, step: int) -> dict[str, str]:
+    """The same of an animation."""
+    given = _given(request)
+    options = _options({name: value for name, value in given.items() if name != "columns"})
+    options += ["--animate", path.name, "--frames", str(request.columns)]
+    words = ["frugan", "sample", str(source), "--out", str(path.parent), *options]
+    return _both(words, _lines(source, path, given, "animate"), step)
 
 
 def retold_projection(
@@ -103,11 +126,19 @@ def move_word(direction: str, move: float | tuple[float, float]) -> str:
     return f"{direction}={move[0]:g}..{move[1]:g}" if isinstance(move, tuple) else f"{direction}={move:g}"
 
 
-def _lines(source: str | Path, out: str | Path, given: Mapping[str, Any]) -> list[str]:
+def _lines(
+    source: str | Path,
+    out: str | Path,
+    given: Mapping[str, Any],
+    verb: str = "sample",
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> list[str]:
     told = {name: _plain(value) for name, value in given.items()}
     mixed = ["from frugan.contract.family import StyleMixing"] if "mixing" in told else []
     request = ", ".join(f"{name}={value}" for name, value in told.items())
-    return ["import frugan", *mixed, f"frugan.sample({str(source)!r}, {str(out)!r}, frugan.DrawRequest({request}))"]
+    further = "".join(f", {name}={value!r}" for name, value in more.items())
+    call = f"frugan.{verb}({str(source)!r}, {str(out)!r}, frugan.DrawRequest({request}){further})"
+    return ["import frugan", *mixed, call]
 
 
 def _plain(value: Any) -> str:

@@ -19,7 +19,7 @@ from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import Sampler, generating, pixels, with_statistics
 from frugan.api.sample.networks import Opened, open_networks, write_sample
 from frugan.api.sample.requests import DrawRequest, by_classes, check_grid, check_request, rows_that_fit
-from frugan.api.sample.retold import named, retold
+from frugan.api.sample.retold import named, retold, retold_drawn, retold_film
 from frugan.api.setup import with_pictures
 from frugan.contract.family import GridRequest, spread
 from frugan.data.picture_set import PictureSet
@@ -252,6 +252,8 @@ def draw(
             raise BadInput(f"{name} {count}: expected at least 1 picture")
     if sheet is not None:
         check_grid(*sheet, opened.recipe)
+    choice = {"npz": npz, "pngs": pngs, "sheet": sheet}
+    about = opened.provenance | retold_drawn(named(source), out, request, opened.weights.step, choice)
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
         folder.mkdir(parents=True, exist_ok=True)
         if npz is not None:
@@ -260,12 +262,12 @@ def draw(
             _warn_of_not_finite(generator, paths[-1], say)
         if pngs is not None:
             paths.append(folder / "pngs")
-            write_pngs(_blocks(generator, pngs), paths[-1], opened.provenance)
+            write_pngs(_blocks(generator, pngs), paths[-1], about)
             _warn_of_not_finite(generator, paths[-1], say)
         if sheet is not None:
             drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
             path = folder / "random.png"
-            paths += _written(drawn.unflatten(0, sheet), path, opened.provenance, say)
+            paths += _written(drawn.unflatten(0, sheet), path, about, say)
             _warn_of_not_finite(generator, path, say)
     return paths
 
@@ -320,7 +322,8 @@ def animate(
     if (line := not_finite(grid)) is not None:
         say(f"warning: {path}: {line}")
     frames = pixels(grid).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
-    write_animation([_side_by_side(frame) for frame in frames], Path(path))
+    told = retold_film(named(source), Path(path), request, opened.weights.step)
+    write_animation([_side_by_side(frame) for frame in frames], Path(path), opened.provenance | told)
     return Path(path)
 
 
