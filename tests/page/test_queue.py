@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +20,9 @@ from page.made_up_program import program
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Queue:
-    return Queue(tmp_path, program(sys.executable))
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    yield Queue(tmp_path, program(sys.executable))
+    (tmp_path / "go").touch()  # for trainings that a test which failed has left
 
 
 def wait_for(what: Callable[[], object]) -> None:
