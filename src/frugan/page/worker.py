@@ -1,10 +1,16 @@
 """One thread that computes for the page, so that answers and a training on the same machine go on meanwhile."""
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
+
+
+BEHIND = 10
+"""Niceness."""
 
 
 class Overtaken(Exception):
@@ -43,6 +49,8 @@ class Worker:
             _carry_out(do, answer)
 
     def _work(self) -> None:
+        if sys.platform == "linux":  # where threads have priorities of their own: a training goes first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEHIND)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._waiting))
