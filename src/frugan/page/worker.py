@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-
 BEHIND = 10
 """Niceness."""
 
