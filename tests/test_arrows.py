@@ -17,7 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "cli": {"api", "doctor", "page", "contract", "recipe", "recipes", "data", "report"},
     "doctor": {"api", "recipe", "families", "engine", "memory", "data", "metrics", "contract"},
-    "page": {"api", "engine", "recipe", "recipes", "report", "data"},
+    "page": {"api", "contract", "engine", "recipe", "recipes", "report", "data"},
     "api": {
         "recipe",
         "recipes",

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from frugan.api.evaluate.real import evaluate_real
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
+    from frugan.api.explore.explorer import Points as Points
+    from frugan.api.explore.explorer import explore as explore
+    from frugan.api.explore.projection import project as project
     from frugan.api.export.onnx import export as export
     from frugan.api.export.site import export_site as export_site
     from frugan.api.fetch import fetch as fetch
@@ -64,6 +67,7 @@ __all__ = [
     "ModuleStep",
     "PlanOptions",
     "PlanReport",
+    "Points",
     "StepOutcome",
     "TrainingFailed",
     "TrainingOptions",
@@ -73,6 +77,7 @@ __all__ = [
     "draw",
     "evaluate",
     "evaluate_real",
+    "explore",
     "export",
     "export_site",
     "fetch",
@@ -86,6 +91,7 @@ __all__ = [
     "plan",
     "plan_module",
     "prepare",
+    "project",
     "sample",
     "save",
     "to_dfm",
@@ -109,6 +115,7 @@ _WHERE = MappingProxyType(
         "ModuleStep": "frugan.api.own_loop.step",
         "PlanOptions": "frugan.api.plan.plan_recipe",
         "PlanReport": "frugan.api.plan.report",
+        "Points": "frugan.api.explore.explorer",
         "StepOutcome": "frugan.api.own_loop.step",
         "TrainingFailed": "frugan.errors",
         "TrainingOptions": "frugan.api.train.run",
@@ -120,6 +127,7 @@ _WHERE = MappingProxyType(
         "evaluate_real": "frugan.api.evaluate.real",
         "export": "frugan.api.export.onnx",
         "export_site": "frugan.api.export.site",
+        "explore": "frugan.api.explore.explorer",
         "fetch": "frugan.api.fetch",
         "from_leras": "frugan.api.convert.convert",
         "from_r3gan_pickle": "frugan.api.convert.convert",
@@ -131,6 +139,7 @@ _WHERE = MappingProxyType(
         "plan": "frugan.api.plan.plan_recipe",
         "plan_module": "frugan.api.own_loop.plan",
         "prepare": "frugan.data.prepare",
+        "project": "frugan.api.explore.projection",
         "sample": "frugan.api.sample.sampling",
         "save": "frugan.api.networks",
         "to_dfm": "frugan.api.convert.convert",

@@ -26,7 +26,6 @@ MIXING = StyleMixing((1,), (2,), (0,))
         (GridRequest(psi=0.7), "--psi: .*(has no mapping network|shows what it makes of given pictures)"),
         (GridRequest(psi_layers=2), "--psi-layers: .*(has no mapping network|shows what it makes of given pictures)"),
         (GridRequest(noise="none"), "--noise: .* has no mapping network"),
-        (GridRequest(seeds=(1,)), "--seeds: .* has no mapping network and no styles"),
         (GridRequest(mixing=MIXING), "--style-mixing: .* has no mapping network and no styles"),
     ],
 )

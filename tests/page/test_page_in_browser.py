@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from api.generators import MODELS, write
 from api.test_report import made_run
 from api.test_report_in_browser import CHROMIUM, QUIET
 from frugan.page import server
@@ -181,3 +182,51 @@ def test_a_new_run_by_its_form(play: Play, runs: Path, tmp_path: Path) -> None:
     assert told["refused"].startswith("/none/such: there is nothing")
     assert told["queue"] == "waitingminenexttake out"
     assert [entry.run for entry in Queue(runs).entries()] == ["mine"]
+
+
+def test_a_generator_is_explored(play: Play, runs: Path) -> None:
+    write(MODELS["stylegan2"], runs / "style.safetensors")
+    told = play(
+        "explore/style.safetensors",
+        """
+        const shown = () => one("#explore .sheet img"), command = () => one("#explore pre").textContent;
+        await until(() => one("#explore .sheet") && shown().naturalWidth === 32 && command());
+        put("first", command());
+        const next = one("#explore button[aria-label='next seed']");
+        for (let i = 0; i < 50; i++) next.click();
+        await until(() => command().includes("--seeds 51"));
+        named("#explore button", "Find among samples").click();
+        await until(() => all(".direction .pick img").length === 56);
+        const name = one(".direction input");
+        name.value = "slant";
+        name.dispatchEvent(new Event("change"));
+        await until(() => one(".direction input[type=range]").getAttribute("aria-label") === "slant"
+          || one(".direction input[type=range]").ariaLabel === "slant");
+        const before = shown().src;
+        all(".direction .pick")[6].click();
+        await until(() => command().includes("--move slant=3"));
+        await until(() => shown().src !== before && shown().complete);
+        put("moved", command());
+        named("#explore button", "Walk there").click();
+        await until(() => command().includes("--interpolate latent") && named("#explore button", "Pause"));
+        named("#explore button", "Pause").click();
+        const canvas = Object.assign(document.createElement("canvas"), { width: 48, height: 32 });
+        canvas.getContext("2d").fillRect(10, 0, 8, 32);
+        const file = new File([await new Promise((go) => canvas.toBlob(go))], "mine.png", { type: "image/png" });
+        const carrier = new DataTransfer();
+        carrier.items.add(file);
+        one("#explore input[type=file]").files = carrier.files;
+        const steps = all("#explore section[aria-label='Your own picture'] input[type=number]")[0];
+        steps.value = 5;
+        named("#explore button", "Find it in the generator").click();
+        await until(() => one("section[aria-label=Found]") && command().includes("--project"));
+        put("found", all("section[aria-label=Found] img").length);
+        put("begins", one("#explore section[aria-label=Picture] select").value);
+        put("told", one("#told").textContent);
+        """,
+    )
+    assert told.pop("first").endswith("style.safetensors --out samples --classes 0 --seeds 1  # step 1,234")
+    kept = runs / "style-explore"
+    assert f"--seeds 51 --directions {kept / 'directions.json'} --move slant=3" in told.pop("moved")
+    assert told == {"found": "3", "begins": "mine", "told": ""}
+    assert sorted(path.name for path in kept.iterdir()) == ["directions.json", "mine.safetensors"]

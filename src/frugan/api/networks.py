@@ -4,7 +4,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -59,6 +59,7 @@ class Weights:
     path: Path  # the file
     metadata: Mapping[str, str]  # what it says of itself
     checkpoint: Path | None = None  # that was meant: the folder of this file and others of the step; None: a file alone
+    named: Path | None = None  # run, checkpoint or file as it was asked for; None: it was not
 
     @classmethod
     def open(cls, source: "str | Path | Weights", say: Say = _warn) -> "Weights":
@@ -74,10 +75,10 @@ class Weights:
             return source
         path = Path(source)
         if path.is_file():
-            return cls(path, read_metadata(path))
+            return cls(path, read_metadata(path), named=path)
         contents = (EMA_FILE, NETWORKS_FILE)
         here = any((path / name).is_file() for name in contents)
-        return cls._of_checkpoint(path if here else _newest(path, say), contents)
+        return replace(cls._of_checkpoint(path if here else _newest(path, say), contents), named=path)
 
     @classmethod
     def _of_checkpoint(cls, folder: Path, contents: Sequence[str]) -> "Weights":

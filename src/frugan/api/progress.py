@@ -17,6 +17,8 @@ METRICS = ("fid", "is", "kid", "pr", "intra-fid", "cmmd", "two-sample")
 USUAL_METRICS = ("fid", "is", "kid", "pr")
 STANDING_BATCHES = 16
 """Batches from which standing statistics are gathered, as in the BigGAN release."""
+PROJECTION_STEPS = 300
+"""Of the search for a given picture."""
 COMPARED_STEPS = 200
 """For which a recipe is trained in two precisions, side by side."""
 FACES = 120

@@ -78,6 +78,28 @@ def parse_mixing(text: str) -> StyleMixing:
     return StyleMixing(rows, columns, layers)
 
 
+def parse_moves(words: Sequence[str]) -> dict[str, float | tuple[float, float]]:
+    """Read "smile=2" and "age=-3..3".
+
+    Raises:
+        BadInput: no number or two of them behind a name, or a name twice.
+    """
+    moves: dict[str, float | tuple[float, float]] = {}
+    for word in words:
+        name, equals, amount = word.rpartition("=")
+        low, dots, high = amount.partition("..")
+        try:
+            move = (float(low), float(high)) if dots else float(amount)
+        except ValueError:
+            equals = ""
+        if not (name and equals):
+            raise BadInput(f"--move {word[:80]}: expected a direction and standard deviations: smile=2, or smile=-3..3")
+        if name in moves:
+            raise BadInput(f"--move {name[:80]}: is given twice")
+        moves[name] = move
+    return moves
+
+
 MOST_CLASS_DIGITS = 7
 EVERY_CLASS = "all"
 FEW_NAMES = 12

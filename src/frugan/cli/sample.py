@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from frugan.api.progress import STANDING_BATCHES
+from frugan.api.progress import PROJECTION_STEPS, STANDING_BATCHES
 from frugan.cli.options import (
     ClassChoice,
     Device,
@@ -20,6 +20,7 @@ from frugan.cli.options import (
     WeightsFrom,
     options,
     parse_mixing,
+    parse_moves,
     parse_numbers,
 )
 from frugan.cli.output import Bar, named_paths, print_json, say
@@ -53,7 +54,7 @@ class SampleOptions:
     noise: Noise = "const"
     seeds: Annotated[
         str | None,
-        typer.Option(help="StyleGAN2: seeds as in its authors' programs, such as 42,600-605"),
+        typer.Option(help="a picture for each seed, as the authors of StyleGAN2 count them: 42,600-605"),
     ] = None
     style_mixing: Annotated[
         str | None,
@@ -62,6 +63,35 @@ class SampleOptions:
             "'rows=85,100 cols=55,821 layers=0-6', by --seeds"
         ),
     ] = None
+    directions: Annotated[
+        str | None,
+        typer.Option(
+            help="ways to change pictures: sefa finds them in the weights, pca among samples (for some layers: "
+            "'sefa layers=0-3'); or a file that was kept"
+        ),
+    ] = None
+    move: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="with --directions: NAME=2 moves every picture so many standard deviations, NAME=-3..3 makes a row; "
+            "default: rows of the first directions"
+        ),
+    ] = None
+    latents: Annotated[
+        list[Path] | None, typer.Option(help="start from pictures that were projected: their .safetensors files")
+    ] = None
+    project: Annotated[
+        list[Path] | None,
+        typer.Option(help="find the picture of the generator that is nearest to this one; its latents go into --out"),
+    ] = None
+    space: Annotated[
+        str | None, typer.Option(help="where --project looks: w, or w+ with a style for each layer (nearer); z")
+    ] = None
+    steps: Annotated[int, typer.Option(help="of --project, for each picture")] = PROJECTION_STEPS
+    features: Annotated[
+        str,
+        typer.Option(help="what --project compares pictures by: small, inception, or a TorchScript file such as LPIPS"),
+    ] = "small"
     interpolate: Annotated[
         Literal["class", "latent", "both"] | None,
         typer.Option(help="interpolate along each row: class, latent or both"),
@@ -111,6 +141,13 @@ class SampleOptions:
             "--pngs": self.pngs,
             "--interpolate": self.interpolate,
             "--seeds": self.seeds,
+            "--directions": self.directions,
+            "--move": True if self.move else None,
+            "--latents": True if self.latents else None,
+            "--project": True if self.project else None,
+            "--space": self.space,
+            "--steps": self.steps if self.steps != PROJECTION_STEPS else None,
+            "--features": self.features if self.features != "small" else None,
             "--spherical": self.spherical or None,
             "--classes": self.classes,
             "--rows-per-sheet": self.rows_per_sheet,
@@ -137,6 +174,9 @@ class SampleOptions:
             spherical=self.spherical,
             seeds=parse_numbers(self.seeds, "--seeds") if self.seeds is not None else (),
             mixing=parse_mixing(self.style_mixing) if self.style_mixing is not None else None,
+            directions=self.directions,
+            moves=parse_moves(self.move or ()),
+            latents=tuple(self.latents or ()),
             statistics=self.statistics,
             standing_batches=STANDING_BATCHES if self.standing_batches is None else self.standing_batches,
             standing_size=self.standing_size,
@@ -156,6 +196,10 @@ def sample(**values: Any) -> None:
     An animation: frugan sample runs/first --out films --animate walk.gif --interpolate latent --rows 4
 
     StyleGAN2: frugan sample runs/style --out samples --style-mixing "rows=85,100 cols=55,821 layers=0-3" --psi 0.7
+
+    Directions: frugan sample runs/style --out samples --directions sefa --seeds 42 --psi 0.7
+
+    Your own picture: frugan sample runs/style --out samples --project me.jpg --space w+
 
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
@@ -187,6 +231,7 @@ def sample(**values: Any) -> None:
 
 def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> list[Path]:
     """Draw the one kind of files that is asked for."""
+    from frugan.api.explore.projection import project
     from frugan.api.sample.requests import MANY
     from frugan.api.sample.sampling import animate, check_memorisation, draw
     from frugan.api.sample.sampling import sample as draw_grids
@@ -194,6 +239,19 @@ def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> l
     out, device, data = asked.out, asked.device, asked.data or []
     if asked.animate is not None:
         return [animate(weights, out / asked.animate, request, device=device, say=say)]
+    if asked.project:
+        with Bar("steps") as bar:
+            return project(
+                weights,
+                asked.project,
+                out,
+                space=asked.space,
+                steps=asked.steps,
+                features=asked.features,
+                device=device,
+                say=say,
+                progress=bar,
+            )
     if asked.nearest is not None:
         with Bar("pictures") as bar:
             counts = {"samples": asked.rows, "nearest": asked.nearest}

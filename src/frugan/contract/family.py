@@ -98,6 +98,28 @@ class Drawing:
     call: Callable[..., Tensor]
 
 
+@dataclass(frozen=True)
+class LatentSpace:
+    """Where a generator's pictures lie: vectors that are moved, found for a given picture, and walked between."""
+
+    network: str  # that draws: "G"
+    name: str  # of the vectors, as papers have it: "z", "w"
+    latent_size: int  # of the latents that `place` takes
+    size: int  # of a vector
+    layers: int  # places of the network that may each take a vector of their own; 1: it takes a single one
+    classes: int  # whose shares [N, classes] `place` and `draw` take; 0: they take none
+    class_free: bool  # whether vectors hold their class, and `draw` looks at no shares
+    # latents [N, latent_size], shares -> vectors [N, size]
+    place: Callable[[Tensor, Tensor | None], Tensor]
+    # vectors [N, layers, size], shares, what layers add, numbers for noise -> pictures [N, C, R, R] in [-1, 1], fp32
+    draw: Callable[[Tensor, Tensor | None, Noise, torch.Generator | None], Tensor]
+    # layers, counted from 0 -> the linear maps that take their vectors, one below the other [outputs, size]
+    maps: Callable[[Sequence[int]], Tensor]
+    # vectors [N, size], shares -> what the first block makes of them [N, ...]; None: the vectors say as much themselves
+    activations: Callable[[Tensor, Tensor | None], Tensor] | None = None
+    mean: Tensor | None = None  # vector [size] that psi moves others to; None: there is no such
+
+
 BufferRule = Literal["average", "copy"]
 """What EMA does with a network's floating-point buffers; integer buffers are always copied."""
 
@@ -186,6 +208,10 @@ class Family(ABC):
 
     def drawing(self, networks: Any, built: Networks) -> Drawing | None:
         """What draws from latents, for `export`. Default: nothing does."""
+        return None
+
+    def latent_space(self, networks: Any, built: Networks) -> LatentSpace | None:
+        """What of its pictures can be moved, found and walked between, of prepared networks. Default: nothing."""
         return None
 
     def snapshots(self, networks: Any) -> Mapping[str, GridRequest]:

@@ -139,21 +139,26 @@ class Inception(nn.Module):
         Returns:
             Name -> fp32 [N, 64], [N, 192], [N, 768], [N, 2048] or [N, classes].
         """
-        features: dict[str, Tensor] = {}
-        x = self.variant.prepare(pictures)  # [N, 3, 299, 299]
-        x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))  # [N, 64, 147, 147]
-        x = F.max_pool2d(x, 3, 2)  # [N, 64, 73, 73]
-        features["64"] = _mean(x)
-        x = F.max_pool2d(self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(x)), 3, 2)  # [N, 192, 35, 35]
-        features["192"] = _mean(x)
-        x = self.Mixed_5d(self.Mixed_5c(self.Mixed_5b(x)))  # [N, 288, 35, 35]
-        x = self.Mixed_6e(self.Mixed_6d(self.Mixed_6c(self.Mixed_6b(self.Mixed_6a(x)))))  # [N, 768, 17, 17]
-        features["768"] = _mean(x)
-        x = self.Mixed_7c(self.Mixed_7b(self.Mixed_7a(x)))  # [N, 2048, 8, 8]
-        features["2048"] = _mean(x)
+        features = {name: _mean(x) for name, x in self.maps(pictures).items()}
         features["logits_unbiased"] = features["2048"] @ self.fc.weight.T
         features["logits"] = features["logits_unbiased"] + self.fc.bias
         return {name: features[name] for name in wanted}
+
+    def maps(self, pictures: Tensor) -> dict[str, Tensor]:
+        """What four stages give, by their channels: [N, 64, 73, 73] to [N, 2048, 8, 8]; differentiable.
+
+        Args:
+            pictures: [N, 3, H, W] from 0 to 255, uint8 or floating.
+        """
+        maps: dict[str, Tensor] = {}
+        x = self.variant.prepare(pictures)  # [N, 3, 299, 299]
+        x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))  # [N, 64, 147, 147]
+        x = maps["64"] = F.max_pool2d(x, 3, 2)  # [N, 64, 73, 73]
+        x = maps["192"] = F.max_pool2d(self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(x)), 3, 2)  # [N, 192, 35, 35]
+        x = self.Mixed_5d(self.Mixed_5c(self.Mixed_5b(x)))  # [N, 288, 35, 35]
+        x = maps["768"] = self.Mixed_6e(self.Mixed_6d(self.Mixed_6c(self.Mixed_6b(self.Mixed_6a(x)))))
+        maps["2048"] = self.Mixed_7c(self.Mixed_7b(self.Mixed_7a(x)))  # [N, 2048, 8, 8]
+        return maps
 
 
 def _mean(x: Tensor) -> Tensor:

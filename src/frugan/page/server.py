@@ -34,7 +34,7 @@ from frugan.report.page import report_file
 
 LOOPBACK = "127.0.0.1"
 KINDS = MappingProxyType({"css": "text/css", "js": "text/javascript", "html": "text/html"})
-OWN_FILES = ("page.html", "page.css", "page.js", "explore.js")
+OWN_FILES = ("page.html", "page.css", "page.js", "explore.css", "explore.js")
 REPORT_FILES = ("charts.js",)
 SANDBOX = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts"

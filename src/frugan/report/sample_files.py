@@ -1,5 +1,6 @@
 """Many pictures into files: an npz as evaluators read it, a folder of PNGs, or an animation; never all in memory."""
 
+import io
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -71,11 +72,21 @@ def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) 
 def write_png(picture: NDArray[np.uint8], path: Path, about: Mapping[str, str]) -> None:
     """Write one picture [C, R, R]; see `write_pngs`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _image(picture.transpose(1, 2, 0)).save(path, pnginfo=_chunks(about))
+    path.write_bytes(png_of(picture, about))
 
 
-def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
+def png_of(picture: NDArray[np.uint8], about: Mapping[str, str]) -> bytes:
+    """One picture [C, R, R] as a PNG file."""
+    file = io.BytesIO()
+    _image(picture.transpose(1, 2, 0)).save(file, "PNG", pnginfo=_chunks(about))
+    return file.getvalue()
+
+
+def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path, about: Mapping[str, str]) -> None:
     """Write frames [H, W, 1 or 3] as GIF or MP4, by the name's ending, there and back again.
+
+    Args:
+        about: texts, in the comment of a GIF; an MP4 has no room for them.
 
     Raises:
         BadInput: another ending, or OpenCV is missing for MP4.
@@ -86,7 +97,8 @@ def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
     if path.suffix == ".gif":
         first, *others = (_image(frame) for frame in larger)
         milliseconds = round(1000 / FRAMES_PER_SECOND)
-        first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
+        comment = "\n".join(f"{keyword}: {text}" for keyword, text in about.items()).encode()
+        first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0, comment=comment)
         return
     if path.suffix != ".mp4":
         raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")

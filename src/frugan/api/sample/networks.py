@@ -45,12 +45,14 @@ def write_sample(
     class_names: Sequence[str],
     say: Say,
     losses: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    told: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Tensor, list[Path]]:
     """Draw a grid with prepared networks, and write it with what stands above and beside it.
 
     Args:
         step: of training.
         class_names, say, losses: see `write_grids`.
+        told: further texts in the file.
 
     Returns:
         The grid [rows, columns, C, R, R] in [-1, 1], and its file, or files where it is large.
@@ -65,7 +67,7 @@ def write_sample(
         labels = ("seed", *(f"seed {seed}" for seed in request.mixing.rows))
     elif request.seeds and request.interpolate is None:
         titles = tuple(map(str, request.seeds))
-    paths = write_grid(grid, path, provenance(recipe, step), above, titles, labels)
+    paths = write_grid(grid, path, provenance(recipe, step) | dict(told), above, titles, labels)
     if line := many_files(paths):
         say(f"{path.name}: {line}")
     return grid, paths

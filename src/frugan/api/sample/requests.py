@@ -1,7 +1,9 @@
 """What samples are asked for, and what cannot be drawn or does not go together."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 
 from frugan.api.progress import STANDING_BATCHES
 from frugan.contract.family import GridRequest, Noise
@@ -24,11 +26,32 @@ class DrawRequest(GridRequest):
     standing_batches: int = STANDING_BATCHES
     standing_size: int | None = None
     rounding: Rounding = "nearest"
+    # how pictures may be moved: "sefa", "pca", either with " layers=0-3" behind it, or a file that one of them wrote
+    directions: str | Path | None = None
+    # direction -> standard deviations; two: a row that goes from one to the other. None at all: a row for each of the
+    # first `rows` directions, from -3 to 3
+    moves: Mapping[str, float | tuple[float, float]] = field(default_factory=lambda: MappingProxyType({}))
+    latents: Sequence[Path] = ()  # files of projections, in place of seeds
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Direction -> both ends of its row."""
+        return {name: move for name, move in self.moves.items() if isinstance(move, tuple)}
+
+    @property
+    def fixed(self) -> dict[str, float]:
+        """Direction -> how far everything is moved along it."""
+        return {name: move for name, move in self.moves.items() if not isinstance(move, tuple)}
+
+    @property
+    def shows_directions(self) -> bool:
+        """Whether rows go along directions."""
+        return self.directions is not None and bool(self.ranges or not (self.moves or self.interpolate))
 
 
 MANY = ("--random", "--npz", "--pngs")
 """Options that draw random samples."""
-KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), MANY)
+KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), ("--project",), MANY)
 """Of what is drawn, of which a call has one."""
 STANDING = "--statistics standing"
 BATCH = "--statistics batch"
@@ -45,6 +68,32 @@ TOGETHER = (
         (),
         ("--seeds", "--interpolate"),
         "not with --seeds, --interpolate or --animate; run it once for each",
+    ),
+    (
+        "--directions",
+        (),
+        (*MANY, "--nearest", "--spherical"),
+        "goes with pictures of --seeds, --latents or --style-mixing, and with --animate",
+    ),
+    ("--move", ("--directions",), (), "goes with --directions, which say what can be moved"),
+    (
+        "--latents",
+        (),
+        (*MANY, "--nearest", "--style-mixing", "--spherical"),
+        "goes with --seeds, --directions, --interpolate latent and --animate",
+    ),
+    (
+        "--project",
+        (),
+        ("--seeds", "--classes", "--interpolate", "--directions", "--latents", "--spherical"),
+        "writes the latents of given pictures; a second call moves them, with --latents",
+    ),
+    *((option, ("--project",), (), "goes with --project") for option in ("--space", "--steps", "--features")),
+    (
+        STANDING,
+        (),
+        ("--seeds", "--directions", "--latents", "--project"),
+        "not with --seeds, --directions, --latents or --project, whose pictures use the running statistics",
     ),
     ("--spherical", ("--interpolate", "--animate"), (), "goes with --interpolate or --animate"),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
@@ -83,6 +132,9 @@ def given_in(request: GridRequest) -> dict[str, object]:
             **given_statistics(request.statistics),
             "--standing-batches": None if request.standing_batches == STANDING_BATCHES else request.standing_batches,
             "--standing-size": request.standing_size,
+            "--directions": None if request.directions is None else str(request.directions),
+            "--move": True if request.moves else None,
+            "--latents": True if request.latents else None,
         }
     return {option: value for option, value in values.items() if value is not None}
 
@@ -145,9 +197,8 @@ def check_numbered(request: GridRequest, recipe: Recipe) -> None:
         BadInput: of a family without styles; numbers out of range, or none; layers that there are not.
     """
     mixing = request.mixing
-    for option, given in (("--seeds", bool(request.seeds)), ("--style-mixing", mixing is not None)):
-        if given and not recipe.kind.styles(recipe.networks):
-            raise BadInput(f"{option}: {recipe.family} has no mapping network and no styles; leave it out")
+    if mixing is not None and not recipe.kind.styles(recipe.networks):
+        raise BadInput(f"--style-mixing: {recipe.family} has no mapping network and no styles; leave it out")
     numbers = {"--seeds": request.seeds}
     if mixing is not None:
         numbers = {"--style-mixing rows": mixing.rows, "--style-mixing cols": mixing.columns}
@@ -184,6 +235,7 @@ def rows_that_fit(request: GridRequest, recipe: Recipe) -> int:
 
 
 OF_RANDOM_INPUTS = (
+    *("seeds", "directions", "latents"),
     *("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed"),
     *("statistics", "rows_per_sheet"),
 )

@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.api.data import Data, feeding, open_real, open_sources
+from frugan.api.explore.explorer import exploring
+from frugan.api.explore.sheets import drawn, explores, sheets
 from frugan.api.networks import Weights
 from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import Sampler, generating, pixels, with_statistics
 from frugan.api.sample.networks import Opened, open_networks, write_sample
 from frugan.api.sample.requests import DrawRequest, by_classes, check_grid, check_request, rows_that_fit
+from frugan.api.sample.retold import named, retold, retold_drawn, retold_film
 from frugan.api.setup import with_pictures
 from frugan.contract.family import GridRequest, spread
 from frugan.data.picture_set import PictureSet
@@ -63,6 +66,9 @@ def sample(
         check_request(request, recipe)
     given = _given(recipe, data, say)
     folder = Path(out)
+    told = {} if request is None else retold(named(source), out, request, weights.step)
+    if request is not None and explores(request, recipe):
+        return _explored(opened, request, folder, told, say)
     paths: list[Path] = []
     with ExitStack() as feeds, torch.no_grad(), _prepared(opened, request):
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,11 +77,12 @@ def sample(
             sheets = _sheets(asked, recipe, folder / f"{name}.png", say)
             for number, (path, sheet) in enumerate(sheets, 1):
                 shown = with_pictures(recipe, sheet, feed)
-                grid, written = write_sample(recipe, networks, shown, path, weights.step, weights.class_names, say)
+                grid, written = write_sample(
+                    recipe, networks, shown, path, weights.step, weights.class_names, say, told=told
+                )
                 paths += written
                 if asked.seeds and asked.interpolate is None:
-                    several = len(asked.classes or ()) > 1
-                    paths += _one_by_one(grid, sheet, folder, opened.provenance, by_class=several)
+                    paths += _one_by_one(grid, sheet, folder, opened.provenance | dict(told))
                 if progress is not None and len(sheets) > 1:
                     progress(number, len(sheets))
     return paths
@@ -113,11 +120,38 @@ def _sheets(request: GridRequest, recipe: Recipe, path: Path, say: Say) -> list[
     ]
 
 
-def _one_by_one(
-    grid: Tensor, request: GridRequest, folder: Path, about: Mapping[str, str], *, by_class: bool
-) -> list[Path]:
+def _explored(opened: Opened, request: GridRequest, folder: Path, told: Mapping[str, str], say: Say) -> list[Path]:
+    """Write what is drawn from points of a latent space: grids, and the pictures of seeds and latents one by one.
+
+    Raises:
+        BadInput: see `sheets`.
+    """
+    asked, about = _as_draw(request), opened.provenance | dict(told)
+    paths: list[Path] = []
+    with exploring(opened, asked.micro_batch) as explorer:
+        for name, sheet in sheets(explorer, asked, opened.weights.class_names, folder, say).items():
+            grid = drawn(explorer, sheet, asked)
+            path = folder / f"{name}.png"
+            paths += write_grid(grid, path, about, titles=sheet.titles, labels=sheet.labels)
+            if (line := not_finite(grid)) is not None:
+                say(f"warning: {path}: {line}")
+            if name == "seeds":
+                paths += _one_by_one(grid, asked, folder, about)
+            elif name == "latents":
+                for title, picture in zip(sheet.titles, pixels(grid[0]).numpy(), strict=True):
+                    paths.append(folder / f"latents-{title}.png")
+                    write_png(picture, paths[-1], about)
+    return paths
+
+
+def _as_draw(request: GridRequest) -> DrawRequest:
+    return request if isinstance(request, DrawRequest) else DrawRequest(**vars(request))
+
+
+def _one_by_one(grid: Tensor, request: GridRequest, folder: Path, about: Mapping[str, str]) -> list[Path]:
     """Write the pictures of seeds [rows, columns, C, R, R] as NVlabs' programs do: seed0042.png."""
     paths = []
+    by_class = len(request.classes or ()) > 1
     for row, pictures in enumerate(pixels(grid).numpy()):
         of_class = f"-class{request.classes[row]}" if request.classes is not None and by_class else ""
         for seed, picture in zip(request.seeds, pictures, strict=True):
@@ -218,6 +252,8 @@ def draw(
             raise BadInput(f"{name} {count}: expected at least 1 picture")
     if sheet is not None:
         check_grid(*sheet, opened.recipe)
+    choice = {"npz": npz, "pngs": pngs, "sheet": sheet}
+    about = opened.provenance | retold_drawn(named(source), out, request, opened.weights.step, choice)
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
         folder.mkdir(parents=True, exist_ok=True)
         if npz is not None:
@@ -226,12 +262,12 @@ def draw(
             _warn_of_not_finite(generator, paths[-1], say)
         if pngs is not None:
             paths.append(folder / "pngs")
-            write_pngs(_blocks(generator, pngs), paths[-1], opened.provenance)
+            write_pngs(_blocks(generator, pngs), paths[-1], about)
             _warn_of_not_finite(generator, paths[-1], say)
         if sheet is not None:
             drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
             path = folder / "random.png"
-            paths += _written(drawn.unflatten(0, sheet), path, opened.provenance, say)
+            paths += _written(drawn.unflatten(0, sheet), path, about, say)
             _warn_of_not_finite(generator, path, say)
     return paths
 
@@ -272,14 +308,22 @@ def animate(
     """
     check_film_name(Path(path))
     opened = open_networks(source, device, say)
-    request = request if request.interpolate is not None else replace(request, interpolate="latent")
+    if request.interpolate is None and not (isinstance(request, DrawRequest) and request.shows_directions):
+        request = replace(request, interpolate="latent")
     check_request(request, opened.recipe)
-    with torch.no_grad(), _prepared(opened, request):
-        drawn = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
-    if (line := not_finite(drawn)) is not None:
+    if explores(request, opened.recipe):
+        asked = _as_draw(request)
+        with exploring(opened, asked.micro_batch) as explorer:
+            found = sheets(explorer, asked, (), Path(path).parent, say)
+            grid = torch.cat([drawn(explorer, sheet, asked) for sheet in found.values()])
+    else:
+        with torch.no_grad(), _prepared(opened, request):
+            grid = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
+    if (line := not_finite(grid)) is not None:
         say(f"warning: {path}: {line}")
-    frames = pixels(drawn).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
-    write_animation([_side_by_side(frame) for frame in frames], Path(path))
+    frames = pixels(grid).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
+    told = retold_film(named(source), Path(path), request, opened.weights.step)
+    write_animation([_side_by_side(frame) for frame in frames], Path(path), opened.provenance | told)
     return Path(path)
 
 

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, Piece, spread
+from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, LatentSpace, Piece, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -144,11 +144,28 @@ class BigGANFamily(Family):
         several = networks.classes > 1
 
         def call(z: Tensor, shares: Tensor | None = None) -> Tensor:
-            if shares is None:
-                shares = torch.ones(1, 1, device=z.device).expand(len(z), -1)
-            return cast(Tensor, generator(z, generator.mixed(shares)))
+            return cast(Tensor, generator(z, _condition(generator, z, shares)))
 
         return Drawing("G", generator.latent_size, networks.classes if several else 0, False, call)
+
+    def latent_space(self, networks: BigGANNetworks, built: Networks) -> LatentSpace:
+        """Latents z, chunks of which go to the blocks where z is split; classes as shares of their embeddings."""
+        generator = cast(Generator, built["G"])
+        several = networks.classes > 1
+
+        return LatentSpace(
+            network="G",
+            name="z",
+            latent_size=generator.latent_size,
+            size=generator.latent_size,
+            layers=1,
+            classes=networks.classes if several else 0,
+            class_free=not several,
+            place=lambda z, _: z,
+            draw=lambda z, shares, *_: generator(z[:, 0], _condition(generator, z, shares)),
+            maps=lambda _: generator.latent_maps(),
+            activations=lambda z, shares: generator.first_features(z, _condition(generator, z, shares)),
+        )
 
     def snapshots(self, networks: BigGANNetworks) -> Mapping[str, GridRequest]:
         """Classes by ten samples, ten rows of the only one; and ten interpolations of class and latent together."""
@@ -226,6 +243,11 @@ class BigGANFamily(Family):
             discriminator_attention=(16,),
         )
         return networks, BigGANObjective()
+
+
+def _condition(generator: Generator, z: Tensor, shares: Tensor | None) -> Tensor:
+    """Of shares of the classes [N, classes]; None: there is one class."""
+    return generator.mixed(torch.ones(1, 1, device=z.device).expand(len(z), -1) if shares is None else shares)
 
 
 def _stages(network: str, resolution: int, *, deep: bool) -> list[tuple[int | None, int]]:

@@ -275,6 +275,13 @@ class Generator(nn.Module):
         Returns:
             Pictures [B, C, R, R] in [-1, 1], fp32; C = `channels` of the config.
         """
+        h, conditions = self._begun(z, condition)
+        for stage, stage_condition in zip(self.blocks, conditions, strict=True):
+            h = _through(cast(nn.ModuleList, stage), h, stage_condition)
+        return torch.tanh(self.output_layer(h).float())
+
+    def _begun(self, z: Tensor, condition: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """What the first layer makes of latents [B, C, 4, 4], and what each stage is conditioned on."""
         z = z.to(cast(Tensor, self.linear.weight).dtype)
         if condition.is_floating_point():
             condition = condition.to(z.dtype)
@@ -288,13 +295,41 @@ class Generator(nn.Module):
             conditions = list(torch.cat([repeated, chunks], dim=2).unbind())  # [B, K + chunk] each
         else:
             h, conditions = self.linear(z), [condition] * len(self.blocks)
-        h = h.view(-1, self.bottom, BOTTOM, BOTTOM)  # [B, C, 4, 4]
-        for stage, stage_condition in zip(self.blocks, conditions, strict=True):
-            block, *attention = cast(nn.ModuleList, stage)
-            h = block(h, stage_condition)
-            for layer in attention:
-                h = layer(h)
-        return torch.tanh(self.output_layer(h).float())
+        return h.view(-1, self.bottom, BOTTOM, BOTTOM), conditions
+
+    def first_features(self, z: Tensor, condition: Tensor) -> Tensor:
+        """What the first stage makes of latents [B, latent_size]: [B, C, H, W]."""
+        h, conditions = self._begun(z, condition)
+        return _through(cast(nn.ModuleList, self.blocks[0]), h, conditions[0])
+
+    def latent_maps(self) -> Tensor:
+        """Every linear map that takes latents or a chunk of them, one below the other [outputs, latent_size].
+
+        The first layer, and gains and biases of the conditional normalisations where these see latents.
+        """
+        first = cast(Tensor, self.linear.weight)
+        maps = [self._of_chunk(first[:, -self.chunk :], 0)]
+        if self.deep or self.hierarchical:
+            for number, stage in enumerate(self.blocks):
+                norms = [norm for norm in stage.modules() if isinstance(norm, ConditionalBatchNorm)]
+                layers = [of for norm in norms for of in (norm.gain, norm.bias) if not isinstance(of, ClassTable)]
+                weights = [cast(Tensor, of.weight) for of in layers]
+                place = number + 1 if self.hierarchical else 0
+                maps += [self._of_chunk(weight[:, -self.chunk :], place) for weight in weights]
+        return torch.cat(maps)
+
+    def _of_chunk(self, weight: Tensor, place: int) -> Tensor:
+        """[O, chunk] as a map of whole latents [O, latent_size], 0 elsewhere; of z that is not split the same."""
+        after = self.latent_size - self.chunk * (place + 1)
+        return F.pad(weight.float(), (self.chunk * place, after))
+
+
+def _through(stage: nn.ModuleList, h: Tensor, condition: Tensor) -> Tensor:
+    block, *attention = stage
+    h = block(h, condition)
+    for layer in attention:
+        h = layer(h)
+    return h
 
 
 # The discriminator: how real is this picture of this class.

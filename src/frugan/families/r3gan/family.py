@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, Piece, spread
+from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, LatentSpace, Piece, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -148,6 +148,25 @@ class R3GANFamily(Family):
             return cast(Tensor, generator(z, shares)).clamp(-1, 1)
 
         return Drawing("G", generator.latent_size, networks.classes or 0, False, call)
+
+    def latent_space(self, networks: R3GANNetworks, built: Networks) -> LatentSpace:
+        """Latents z, which the first stage takes beside the class's embedding."""
+        generator = cast(Generator, built["G"])
+        size = generator.latent_size
+
+        return LatentSpace(
+            network="G",
+            name="z",
+            latent_size=size,
+            size=size,
+            layers=1,
+            classes=networks.classes or 0,
+            class_free=networks.classes is None,
+            place=lambda z, _: z,
+            draw=lambda z, shares, *_: cast(Tensor, generator(z[:, 0], shares)).clamp(-1, 1),
+            maps=lambda _: generator.first_weight[:, :size],
+            activations=generator.first_features,
+        )
 
     def snapshots(self, networks: R3GANNetworks) -> Mapping[str, GridRequest]:
         """Samples and interpolations."""

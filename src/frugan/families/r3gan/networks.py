@@ -257,13 +257,23 @@ class Generator(nn.Module):
         Returns:
             Pictures [N, colours, R, R], about in [-1, 1], fp32.
         """
-        x = z
-        if self.classes is not None:
-            x = torch.cat([z, self.embed(_given(classes, self.classes)).to(z.dtype)], 1)
-        for side in self.sides:
+        x = self.first_features(z, classes)
+        for side in self.sides[1:]:
             x = self.get_submodule(f"b{side}")(x)
         pictures = cast(Tensor, self.torgb(x))
         return pictures.to(torch.promote_types(pictures.dtype, torch.float32))
+
+    def first_features(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
+        """What the first stage makes of latents [N, latent_size] and classes: [N, width, 4, 4]."""
+        x = z
+        if self.classes is not None:
+            x = torch.cat([z, self.embed(_given(classes, self.classes)).to(z.dtype)], 1)
+        return cast(Tensor, self.get_submodule(f"b{self.sides[0]}")(x))
+
+    @property
+    def first_weight(self) -> Tensor:
+        """Of the first layer [width, latent_size + embedding]."""
+        return cast(GeneratorStage, self.get_submodule(f"b{self.sides[0]}")).linear.weight
 
 
 class Discriminator(nn.Module):

@@ -4,18 +4,18 @@ Source: Karras et al. 2019 (arXiv 1912.04958) and 2020 (arXiv 2006.06676). Param
 PyTorch release with adaptive discriminator augmentation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, Piece
+from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, LatentSpace, Noise, Piece
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks, StyleGAN2Objective
-from frugan.families.stylegan2.grids import sample
+from frugan.families.stylegan2.grids import noise_for, sample
 from frugan.families.stylegan2.networks import Discriminator, Generator
 from frugan.families.stylegan2.phases import phases
 from frugan.nn.initialise import initialise_layers
@@ -144,6 +144,33 @@ class StyleGAN2Family(Family):
             return cast(Tensor, generator.synthesis(near)).clamp(-1, 1)
 
         return Drawing("G", generator.latent_size, networks.classes or 0, True, call)
+
+    def latent_space(self, networks: StyleGAN2Networks, built: Networks) -> LatentSpace:
+        """Styles w, one for each layer; they hold their class. A block's colours take the next block's first style."""
+        generator = cast(Generator, built["G"])
+
+        def draw(ws: Tensor, _: Tensor | None, noise: Noise, random: torch.Generator | None) -> Tensor:
+            added = noise_for(len(ws), networks, noise, random)
+            pictures: Tensor = generator.synthesis(ws, added if isinstance(added, str) else added.to(ws.device))
+            return pictures.float().clamp(-1, 1)
+
+        def maps(layers: Sequence[int]) -> Tensor:
+            taking = generator.synthesis.affines_by_style
+            return torch.cat([affine.weight for layer in layers for affine in taking[layer]])
+
+        return LatentSpace(
+            network="G",
+            name="w",
+            latent_size=generator.latent_size,
+            size=networks.style_size,
+            layers=generator.styles,
+            classes=networks.classes or 0,
+            class_free=True,
+            place=lambda z, shares: generator.mapping(z, shares).float(),
+            draw=draw,
+            maps=maps,
+            mean=generator.mapping.w_avg.float(),
+        )
 
     def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, GridRequest]:
         """As trained; nearer to the mean style, which shows less variety and fewer faults; and interpolations."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from frugan.contract.family import GridRequest, StyleMixing, spread
+from frugan.contract.family import Noise as Asked
 from frugan.contract.phase import Networks
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
@@ -117,14 +118,18 @@ def _render(
     """Styles [N, styles, style] -> pictures [N, C, R, R] on the host."""
     pictures = []
     for part in ws.split(request.micro_batch):
-        if request.noise == "random":
-            # One by one: what a generator gives for many at once is not what it gives for each in turn.
-            drawn = [torch.randn(noise_size(config.sides), generator=random) for _ in part]
-            noise: Noise = torch.stack(drawn).to(ws.device)
-        else:
-            noise = request.noise
-        pictures.append(generator.synthesis(part, noise).float().cpu())
+        noise = noise_for(len(part), config, request.noise, random)
+        on_device = noise if isinstance(noise, str) else noise.to(ws.device)
+        pictures.append(generator.synthesis(part, on_device).float().cpu())
     return torch.cat(pictures).clamp(-1, 1)
+
+
+def noise_for(count: int, config: StyleGAN2Networks, asked: Asked, random: torch.Generator | None) -> Noise:
+    """What layers add to so many pictures: of random noise numbers [count, `noise_size`] on the host."""
+    if asked != "random":
+        return asked
+    # One by one: what a generator gives for many at once is not what it gives for each in turn.
+    return torch.stack([torch.randn(noise_size(config.sides), generator=random) for _ in range(count)])
 
 
 def _rows(generator: Generator, classes: int | None, request: GridRequest, random: torch.Generator) -> Tensor:

@@ -331,12 +331,27 @@ class Synthesis(nn.Module):
 
     def _styles(self, ws: Tensor) -> Iterator[Tensor]:
         """What all blocks' `affines` make of styles [N, styles, style], in order: [N, I] each."""
-        each, places, at = ws.unbind(1), list[int](), 0
+        each = ws.unbind(1)
+        affines = [affine for block in self.blocks for affine in block.affines]
+        return iter(linear_together(affines, [each[place] for place in self._places]))
+
+    @property
+    def _places(self) -> list[int]:
+        """Number of the style that each of all blocks' `affines` takes, in order."""
+        places, at = list[int](), 0
         for block in self.blocks:
             places += range(at, at + len(block.affines))
             at += block.convolutions
+        return places
+
+    @property
+    def affines_by_style(self) -> dict[int, list[EqualisedLinear]]:
+        """Number of a style -> the affine layers that take it."""
+        taking: dict[int, list[EqualisedLinear]] = {}
         affines = [affine for block in self.blocks for affine in block.affines]
-        return iter(linear_together(affines, [each[place] for place in places]))
+        for place, affine in zip(self._places, affines, strict=True):
+            taking.setdefault(place, []).append(affine)
+        return taking
 
     def _split(self, noise: Noise) -> list[Noise]:
         """Noise of each convolution in order, [N, 1, side, side] each."""

@@ -1,0 +1,1 @@
+"""`explore`: directions, moves, walks and projections in a generator's latent space."""

@@ -1,0 +1,378 @@
+"""What the tab "explore" asks of generators: plain values in, pictures as addresses and plain values out."""
+
+import base64
+import io
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import Any, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from frugan.api.explore.directions import METHODS
+from frugan.api.explore.explorer import Explorer, explore
+from frugan.api.explore.projection import SAFE_FEATURES, Projection, read_fitted, search, spaces
+from frugan.api.explore.sheets import KEPT_AS, drawn, sheets
+from frugan.api.networks import Weights
+from frugan.api.progress import quiet
+from frugan.api.sample.generation import pixels
+from frugan.api.sample.requests import DrawRequest, check_request
+from frugan.api.sample.retold import named, retold, retold_projection
+from frugan.contract.family import Noise, StyleMixing
+from frugan.data.decoding import read_size
+from frugan.data.formats.source import Unreadable
+from frugan.errors import BadInput
+from frugan.page.runs import NoRun, Runs
+from frugan.report.sample_files import png_of
+
+MOST_OPEN = 2
+"""Generators that are kept in memory."""
+MOST_CELLS = 200
+"""Pictures in one answer."""
+MOST_PIXELS = 50_000_000
+"""Of a picture that is brought: more than any camera makes; a bomb says more in its header."""
+MOST_SEARCH = 5000
+"""Steps."""
+OUT = "samples"
+"""The folder that commands are told with."""
+KEPT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
+SAFETENSORS = ".safetensors"
+
+
+class Stopped(Exception):
+    """Somebody asked the search to end."""
+
+
+@dataclass
+class Search:
+    """A projection that goes on, or is over."""
+
+    source: str
+    name: str  # that its latents are kept as
+    steps: int
+    space: str  # "": the first that the generator has
+    features: str
+    done: int = 0
+    picture: str = ""  # the nearest one so far
+    result: dict[str, Any] | None = None  # when it has ended well
+    error: str = ""  # when it has not
+    stop: Event = field(default_factory=Event)
+
+    def told(self) -> dict[str, Any]:
+        """For the page."""
+        ended = bool(self.error) or self.result is not None
+        about = {"source": self.source, "name": self.name, "done": self.done, "steps": self.steps, "ended": ended}
+        return {**about, "picture": self.picture, "result": self.result, "error": self.error}
+
+
+@dataclass
+class Latents:
+    """Generators of a folder of runs; all but `sources` is for one thread."""
+
+    runs: Runs
+    _open: OrderedDict[str, tuple[ExitStack, Explorer]] = field(default_factory=OrderedDict)
+
+    def sources(self) -> list[str]:
+        """Runs that have a checkpoint, and weights files that lie among them."""
+        with_weights = [name for name in self.runs.names() if any(self.runs.folder(name).checkpoints.glob("step-*"))]
+        files = sorted(path.name for path in self.runs.path.glob(f"*{SAFETENSORS}") if _own_file(path))
+        return [*with_weights, *files]
+
+    def path(self, source: str) -> Path:
+        """Of a run, or of a weights file.
+
+        Raises:
+            NoRun: it is none of this folder's.
+        """
+        file = self.runs.path / source
+        if source.endswith(SAFETENSORS) and Path(source).name == source and _own_file(file):
+            return file
+        return self.runs.folder(source).path
+
+    def kept(self, source: str) -> Path:
+        """Where directions and latents of a source are kept.
+
+        Raises:
+            NoRun: it is none of this folder's, or a link stands there, which may lead anywhere.
+        """
+        path = self.path(source)
+        folder = path / "explore" if path.is_dir() else path.with_name(f"{path.stem}-explore")
+        if folder.is_symlink():
+            raise NoRun(source)
+        return folder
+
+    def explorer(self, source: str, *, newest: bool = False) -> Explorer:
+        """The generator of a source, opened if it is not.
+
+        Args:
+            newest: look whether there is a newer checkpoint by now.
+
+        Raises:
+            NoRun: it is none of this folder's.
+            BadInput: no weights, or none of a family with a latent space.
+        """
+        path = self.path(source)
+        if not newest and source in self._open:
+            self._open.move_to_end(source)
+            return self._open[source][1]
+        weights = Weights.open(path, quiet)
+        if source in self._open and self._open[source][1].opened.weights.path != weights.path:
+            self._open.pop(source)[0].close()
+        if source not in self._open:
+            while len(self._open) >= MOST_OPEN:
+                self._open.popitem(last=False)[1][0].close()
+            # beside a training that was planned for the whole card, there is no room on it
+            training = any(self.runs.glance(name)["state"] == "running" for name in self.runs.names())
+            stack = ExitStack()
+            opened = stack.enter_context(explore(weights, device="cpu" if training else "auto"))
+            self._open[source] = stack, opened
+        self._open.move_to_end(source)
+        return self._open[source][1]
+
+    def about(self, source: str) -> dict[str, Any]:
+        """What there is to turn."""
+        explorer, kept = self.explorer(source, newest=True), self.kept(source)
+        recipe, space, names = explorer.recipe, explorer.space, explorer.opened.weights.class_names
+        points = sorted(path.stem for path in kept.glob(f"*{SAFETENSORS}")) if kept.is_dir() else []
+        return {
+            "source": source,
+            "family": recipe.family,
+            "step": explorer.opened.weights.step,
+            "side": recipe.resolution,
+            "classes": [names[n] if n < len(names) else f"class {n}" for n in range(space.classes)],
+            "styled": space.mean is not None,
+            "layers": space.layers,
+            "spaces": spaces(space),
+            "kept": points,
+            "directions": self.names(source),
+        }
+
+    def names(self, source: str) -> list[str]:
+        """Of the directions that are kept; those of other weights are none."""
+        file = self.kept(source) / KEPT_AS
+        try:
+            return [direction.name for direction in self.explorer(source).directions(file).each]
+        except BadInput:
+            return []
+
+    def draw(self, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Rows of pictures, and the command and the Python lines that make them again.
+
+        Raises:
+            NoRun, BadInput: see `explorer` and `request`.
+        """
+        explorer, kept = self.explorer(source), self.kept(source)
+        request = self.request(source, values)
+        check_request(request, explorer.recipe)
+        names = explorer.opened.weights.class_names
+        sheet = next(iter(sheets(explorer, request, names, kept, quiet).values()))
+        if len(sheet.points) > MOST_CELLS:
+            raise BadInput(f"{len(sheet.points)} pictures: expected at most {MOST_CELLS} at once")
+        grid = pixels(drawn(explorer, sheet, request)).numpy()  # [rows, columns, C, R, R]
+        told = self._retold(explorer, request)
+        one = grid.shape[:2] == (1, 1)
+        about = {**explorer.opened.provenance, **told}
+        rows = [[address(cell, about if one else None) for cell in row] for row in grid]
+        return {"rows": rows, "titles": sheet.titles, "labels": sheet.labels, **_lower(told)}
+
+    def _retold(self, explorer: Explorer, request: DrawRequest) -> dict[str, str]:
+        weights = explorer.opened.weights
+        return retold(named(weights), OUT, request, weights.step)
+
+    def request(self, source: str, values: Mapping[str, Any]) -> DrawRequest:
+        """What a page asks to be drawn.
+
+        Raises:
+            BadInput: a value of another kind.
+        """
+        kept, known, usual = self.kept(source), _Values(values), DrawRequest()
+        latents = tuple(kept / f"{_kept_name(name)}{SAFETENSORS}" for name in known.texts("kept"))
+        moves = {name: _move(name, value) for name, value in known.table("moves").items()}
+        method = known.text("method")
+        chosen = known.number("class")
+        asked = DrawRequest(
+            seed=known.number("noise_seed") or 0,
+            seeds=tuple(known.numbers("seeds")),
+            classes=None if chosen is None else (chosen,),
+            truncation=known.real("truncation", 1.0),
+            psi=known.real("psi", 1.0),
+            noise=cast(Noise, _one_of("noise", known.text("noise") or "const", get_args(Noise))),
+            latents=latents,
+            columns=known.number("columns") or usual.columns,
+            rows=known.number("rows") or usual.rows,
+            interpolate="latent" if values.get("walk") is True else None,
+        )
+        layers = tuple(known.numbers("layers"))
+        if (other := known.number("mix")) is not None:
+            asked = replace(asked, seeds=(), mixing=StyleMixing(asked.seeds, (other,), layers))
+        if method:
+            words = f" layers={','.join(map(str, known.numbers('of')))}" if known.numbers("of") else ""
+            return replace(asked, directions=f"{_one_of('method', method, METHODS)}{words}")
+        if moves or values.get("directions") is True:
+            return replace(asked, directions=kept / KEPT_AS, moves=moves)
+        return asked
+
+    def rename(self, source: str, names: Mapping[str, Any]) -> list[str]:
+        """Give directions other names, and keep them.
+
+        Raises:
+            BadInput: none are kept, none of a name, or a name that is none or is taken.
+        """
+        explorer, file = self.explorer(source), self.kept(source) / KEPT_AS
+        explorer.directions(file).renamed({str(old): str(new).strip() for old, new in names.items()}).write(file)
+        return self.names(source)
+
+    def search(self, going: Search, picture: bytes, between: Callable[[], None]) -> None:
+        """Carry out a projection, and keep what it finds.
+
+        Args:
+            going: is told of it.
+            picture: the file.
+            between: is called after each step.
+
+        Raises:
+            NoRun, BadInput: no such source, picture, space or features.
+            Stopped: it was asked to end.
+        """
+        try:
+            width, height = read_size(io.BytesIO(picture))
+        except Unreadable as error:
+            raise BadInput(f"this file cannot be read as a picture: {error}") from error
+        if width * height > MOST_PIXELS:
+            raise BadInput(f"{width} x {height} pixels: expected at most {MOST_PIXELS:,}; reduce the picture first")
+        explorer = self.explorer(going.source)
+        target = read_fitted(io.BytesIO(picture), explorer.recipe)
+
+        def stepped(done: int, _: int) -> None:
+            going.done = done
+            between()
+            if going.stop.is_set():
+                raise Stopped
+
+        def shown(nearest: Tensor) -> None:
+            going.picture = address(pixels(nearest).numpy())
+
+        space, features = going.space or None, going.features
+        found = search(
+            explorer, target, steps=going.steps, space=space, features=features, progress=stepped, shown=shown
+        )
+        explorer.write(found.points, self.kept(going.source) / f"{going.name}{SAFETENSORS}", found.told)
+        going.result = self._found(explorer, going, found)
+
+    def _found(self, explorer: Explorer, going: Search, found: Projection) -> dict[str, Any]:
+        weights = explorer.opened.weights
+        choice = {"space": going.space or None, "steps": going.steps, "features": found.features}
+        told = retold_projection(named(weights), [Path(f"{going.name}.png")], OUT, weights.step, choice)
+        pictures = [address(pixels(each).numpy()) for each in (found.target, found.start, found.picture)]
+        return {"pictures": pictures, "before": found.before, "after": found.after, **_lower(told)}
+
+    def begun(self, source: str, name: str, steps: int, space: str, features: str) -> Search:
+        """A projection to be carried out; of a name that no other has.
+
+        Raises:
+            NoRun, BadInput: no such source, too many steps, or features of a file: TorchScript is code, and a page
+                may not have it run.
+        """
+        _one_of("features", features, SAFE_FEATURES)
+        if not 1 <= steps <= MOST_SEARCH:
+            raise BadInput(f"{steps} steps: expected 1 to {MOST_SEARCH:,}")
+        kept, stem = self.kept(source), re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(name).stem).strip(".-")[:50] or "picture"
+        taken = (f"{stem}-{number}" for number in range(2, 10_000))
+        free = next(each for each in (stem, *taken) if not (kept / f"{each}{SAFETENSORS}").exists())
+        return Search(source, free, steps, space, features)
+
+
+def _own_file(path: Path) -> bool:
+    """A file of this folder, and no way out of it."""
+    return path.is_file() and not path.is_symlink()
+
+
+def address(picture: NDArray[np.uint8], about: Mapping[str, str] | None = None) -> str:
+    """A picture [C, R, R] as a data: address; as PNG with texts where there are any, else as small as it looks."""
+    if about is not None:
+        return f"data:image/png;base64,{base64.b64encode(png_of(picture, about)).decode()}"
+    levels = picture.transpose(1, 2, 0)
+    file = io.BytesIO()
+    small = levels.shape[0] <= 64
+    Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels).save(
+        file, "WEBP", quality=90, lossless=small, method=0
+    )
+    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _lower(told: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): text for name, text in told.items()}
+
+
+def _kept_name(name: str) -> str:
+    if not KEPT_NAME.fullmatch(name):
+        raise BadInput(f"{name[:60]!r}: no name of a kept picture")
+    return name
+
+
+def _move(name: str, value: object) -> float | tuple[float, float]:
+    if isinstance(value, list) and len(value) == 2 and all(_real(end) for end in value):
+        return float(value[0]), float(value[1])
+    if _real(value):
+        return float(value)  # type: ignore[arg-type]
+    raise BadInput(f"{name[:60]}: expected a number, or two")
+
+
+def _real(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> str:
+    if value in known:
+        return value
+    raise BadInput(f"{name} {value[:40]!r}: expected {' or '.join(known)}")
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Values that came as JSON, each of the kind that is wanted.
+
+    Raises:
+        BadInput: it is of another.
+    """
+
+    values: Mapping[str, Any]
+
+    def _of(self, name: str, kind: type | tuple[type, ...], words: str) -> Any:
+        value = self.values.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise BadInput(f"{name}: expected {words}")
+        return value
+
+    def number(self, name: str) -> int | None:
+        value: int | None = self._of(name, int, "a whole number")
+        return value
+
+    def real(self, name: str, usual: float) -> float:
+        value = self._of(name, (int, float), "a number")
+        return usual if value is None else float(value)
+
+    def text(self, name: str) -> str:
+        return str(self._of(name, str, "a text") or "")
+
+    def table(self, name: str) -> dict[str, Any]:
+        return dict(self._of(name, dict, "values by name") or {})
+
+    def numbers(self, name: str) -> list[int]:
+        values = self._of(name, list, "whole numbers") or []
+        if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+            raise BadInput(f"{name}: expected whole numbers")
+        return values[:1000]
+
+    def texts(self, name: str) -> list[str]:
+        values = self._of(name, list, "texts") or []
+        if not all(isinstance(value, str) for value in values):
+            raise BadInput(f"{name}: expected texts")
+        return values[:100]
