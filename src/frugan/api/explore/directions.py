@@ -312,12 +312,12 @@ def of_activations(
         shares = None if pairs.shares is None else pairs.shares[part]
         both = [_reduced(activations(each[part], shares)) for each in (pairs.first, pairs.second)]
         rows.append(both[0] - both[1])
-    y = torch.cat(rows)  # [N, F]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    y = torch.cat(rows).cpu()  # [N, F], on the host, whose random stream alone can be lent
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # of a stream that the reader of this line has no other hold on
         components = torch.svd_lowrank(y, q=min(space.size, *y.shape), niter=4)[0]  # left singular vectors [N, K]
     # Coordinates on a component are its left singular vector, times a number that only says how long the result is.
-    found = (pairs.differences.T @ components).T  # [K, size]
+    found = (pairs.differences.cpu().T @ components).T  # [K, size]
     return _signed(torch.linalg.qr(found.T.double()).Q.T.float())
 
 
