@@ -6,12 +6,12 @@
     python benchmarks/equal_time.py RESULT.json --keep DIR --picture OUT.webp [--recipes NAME] [--sets NAME,...]
         [--side 64] [--minutes 15] [--seeds 0]
 
-Each run gets the same time of one processor core, start-up aside. How many steps that is, is found once for each recipe
-and size, on the first set, by short runs of all recipes in turn, of which the fastest counts: then the same minutes are
-the same steps on every set, whatever else the machine does meanwhile. Schedules are stretched to it. A set's last
-quarter is not trained on; scores compare with it. What a result has already is not run again, and it is written after
-each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells something of
-every set.
+Each run gets the same time of one processor core, start-up aside. How many steps that is, is found once for each
+machine, recipe and size, on the first set, by short runs of all recipes in turn, of which the fastest counts: then the
+same minutes are the same steps on every set, whatever else the machine does meanwhile. Schedules are stretched to it. A
+set's last quarter is not trained on; scores compare with it. What a result has already is not run again, and it is
+written after each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells
+something of every set.
 
 The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name.
 """
@@ -196,7 +196,8 @@ def _paces(
 
     The recipes take turns, so that a busy minute of the machine is nobody's alone.
     """
-    paces = {entry["recipe"]: float(entry["pace"]) for entry in before if entry["side"] == side}
+    here = (side, describe_machine())
+    paces = {entry["recipe"]: float(entry["pace"]) for entry in before if (entry["side"], entry["machine"]) == here}
     unknown = [recipe for recipe in recipes if recipe not in paces]
     if unknown:
         fit, _ = load_set(of, side, archives)
