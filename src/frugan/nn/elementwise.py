@@ -58,6 +58,11 @@ def _along_rows(values: Tensor, x: Tensor) -> Tensor:
     return values.expand(-1, -1, 1, x.shape[3]).contiguous(memory_format=last)
 
 
+def is_traced() -> bool:
+    """Whether operations become a graph, to be compiled: a compiler joins them by itself."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
 # Bias, leaky ReLU and clamp in one operation that keeps its result and nothing else.
 #
 # Source: Karras et al. 2018 (arXiv 1812.04948) and 2019 (arXiv 1912.04958). The result says by its sign and size which

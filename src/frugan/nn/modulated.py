@@ -45,22 +45,43 @@ def modulated_conv2d(
     Returns:
         [N, O, H', W'].
     """
-    if demodulate and x.dtype == torch.float16:
+    if not demodulate:
+        made = _convolved(x, weight, styles, upsample_by, kept)
+        return made if noise is None else made + noise
+    made, norms = demodulated_conv2d(x, weight, styles, squares=squares, gain=gain, upsample_by=upsample_by, kept=kept)
+    norms = norms[:, :, None, None]
+    return made * norms if noise is None else affine(made, norms, noise)
+
+
+def demodulated_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    styles: Tensor,
+    *,
+    squares: Tensor | None = None,
+    gain: float = 1.0,
+    upsample_by: Tensor | None = None,
+    kept: KeptKernels | None = None,
+) -> tuple[Tensor, Tensor]:
+    """As `modulated_conv2d` with demodulation, which is left to the caller: what to multiply, and by what [N, O]."""
+    if x.dtype == torch.float16:
         # Demodulation takes any scale back; sums in fp16 then stay below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
+    made = _convolved(x, weight, styles, upsample_by, kept)
+    squares = sums_of_squares(weight) / gain**2 if squares is None else squares
+    return made, demodulation(squares, styles, EPS / gain**2, made.dtype)
+
+
+def _convolved(
+    x: Tensor, weight: Tensor, styles: Tensor, upsample_by: Tensor | None, kept: KeptKernels | None
+) -> Tensor:
     factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
     if upsample_by is None:
-        made = cast(Tensor, _ScaledConvolution.apply(x, factors, weight, False))
-    else:
-        spread = cast(Tensor, _ScaledConvolution.apply(x, factors, weight.transpose(0, 1), True))  # [N, O, 2·H + 1, ..]
-        taps = upsample_by.shape[0]
-        before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
-        made = upfirdn2d(spread, upsample_by, padding=(before, after, before, after), gain=4, kept=kept)
-    if not demodulate:
-        return made if noise is None else made + noise
-    squares = sums_of_squares(weight) / gain**2 if squares is None else squares
-    norms = demodulation(squares, styles, EPS / gain**2, made.dtype)[:, :, None, None]  # [N, O, 1, 1]
-    return made * norms if noise is None else affine(made, norms, noise)
+        return cast(Tensor, _ScaledConvolution.apply(x, factors, weight, False))
+    spread = cast(Tensor, _ScaledConvolution.apply(x, factors, weight.transpose(0, 1), True))  # [N, O, 2·H + 1, ..]
+    taps = upsample_by.shape[0]
+    before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
+    return upfirdn2d(spread, upsample_by, padding=(before, after, before, after), gain=4, kept=kept)
 
 
 class _ScaledConvolution(torch.autograd.Function):
