@@ -82,7 +82,16 @@ def leaky_relu(x: Tensor, bias: Tensor, *, clamp: float | None = None) -> Tensor
         bias: [C].
         clamp: largest absolute value; none: no limit.
     """
-    return cast(Tensor, _LeakyReLU.apply(x, bias, clamp))
+    return cast(Tensor, _LeakyReLU.apply(x, bias, limit_of(clamp, x.dtype)))
+
+
+def limit_of(clamp: float | None, dtype: torch.dtype) -> float | None:
+    """A clamp, rounded as results are: what was held to it has no gradient, and must be told from what was not."""
+    if clamp is None:
+        return None
+    share, exponent = math.frexp(clamp)
+    digits = 1 - round(math.log2(torch.finfo(dtype).eps))
+    return math.ldexp(round(math.ldexp(share, digits)), exponent - digits)
 
 
 def clamped(x: Tensor, clamp: float | None) -> Tensor:

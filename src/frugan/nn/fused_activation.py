@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.nn import elementwise
-from frugan.nn.elementwise import SLOPE
+from frugan.nn.elementwise import SLOPE, limit_of
 
 NAMES = ("leaky_relu", "styled_leaky_relu")
 """Of the kernels here, as a recipe's training and a layer's `own_kernels` know them."""
@@ -100,15 +100,6 @@ def _laid_out_like(x: Tensor, made: Tensor) -> Tensor:
     """In the layout of what is in one of the two."""
     last = made.ndim == 4 and is_channels_last(made)
     return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
-
-
-def limit_of(clamp: float | None, dtype: torch.dtype) -> float | None:
-    """A clamp as a map's values have it: what was held to it must be told from what was not."""
-    return None if clamp is None else float(torch.tensor(clamp, device="cpu").to(dtype))
-
-
-def _per_channel(values: Tensor, x: Tensor) -> Tensor:
-    return values.view(*values.shape[:-1], -1, *(1,) * (x.ndim - 2))
 
 
 # What is to be computed, in torch's operations.
