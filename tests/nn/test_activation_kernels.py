@@ -1,0 +1,203 @@
+"""The kernels themselves, on a processor, by Triton's interpreter: what the operations in torch give that stand beside.
+
+Triton decides on its import whether it interprets. On a machine with a card it must not: there, `frugan doctor` and the
+first training hold the kernels to torch.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+if find_spec("triton") is None or torch.cuda.is_available():
+    pytest.skip("needs Triton (pip install 'frugan[kernels]') and no card", allow_module_level=True)
+_asked, os.environ["TRITON_INTERPRET"] = os.environ.get("TRITON_INTERPRET"), "1"
+from triton.runtime import interpreter  # noqa: E402
+
+from frugan.nn import activation_kernels, fused_activation  # noqa: E402, F401  (the kernels, to be interpreted)
+from frugan.nn.fused_activation import NAMES, OPERATIONS, biased_leaky_relu, styled_leaky_relu  # noqa: E402
+
+del os.environ["TRITON_INTERPRET"]
+if _asked is not None:
+    os.environ["TRITON_INTERPRET"] = _asked
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+ORDERS = (torch.channels_last, torch.contiguous_format)
+SIDES = st.integers(1, 67)
+SMALL = st.integers(1, 5)
+NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+"""Operation -> the same in torch and by the kernel."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _interpreted() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")  # what it imports at its first kernel asks again
+        patch.setattr(interpreter, "_convert_float", _converted)
+        yield
+
+
+def _converted(values: Any, of: Any, to: Any, _: object) -> Any:
+    """Between fp32 and bfloat16. The interpreter's own cuts off what bfloat16 has no room for; a card rounds."""
+    given = torch.from_numpy(np.ascontiguousarray(values))
+    if to.name == "bf16":
+        return given.bfloat16().view(torch.int16).numpy().view(np.uint16)
+    return given.view(torch.int16).view(torch.bfloat16).float().numpy()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A map, with numbers at the clamp among others, and all that goes with it."""
+
+    size: int
+    channels: int
+    sides: tuple[int, int]
+    dtype: torch.dtype
+    order: torch.memory_format
+    shared: bool  # one picture of noise for all
+    clamp: float | None
+
+    def tensors(self) -> list[Tensor]:
+        """A map [N, C, H, W], its gradient, factors, noise and a bias."""
+        generator = torch.Generator().manual_seed(self.size + self.channels)
+
+        def random(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=generator).mul_(4).round_().div_(4).to(self.dtype)
+
+        noise = random(1 if self.shared else self.size, 1, *self.sides)
+        x, gradient = (
+            random(self.size, self.channels, *self.sides).contiguous(memory_format=self.order) for _ in range(2)
+        )
+        return [x, gradient, random(self.size, self.channels), noise, random(self.channels)]
+
+
+CASES = st.builds(
+    Case,
+    st.integers(0, 3),
+    st.integers(1, 40) | st.just(300),
+    st.tuples(SMALL, SIDES) | st.tuples(SIDES, SMALL),
+    st.sampled_from(DTYPES),
+    st.sampled_from(ORDERS),
+    st.booleans(),
+    st.sampled_from([None, 0.75, 0.7]),
+)
+
+
+def run(name: str, *values: Any) -> None:
+    """Hold one kernel to torch: maps to the bit, sums and what follows a product to the last one."""
+    torchs, own = ([made] if isinstance(made := call(*values), Tensor) else made for call in PAIRS[name])
+    near = NEAR[values[0].dtype]
+    for at, (one, other) in enumerate(zip(torchs, own, strict=True)):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert one.stride() == other.stride() or not one.numel()
+        if at == 0 and not (name == "styled_leaky_relu" and one.dtype == torch.float32):
+            assert torch.equal(one, other)
+        elif one.numel():  # sums are in rows, which are added up
+            most = max(1.0, float(one.abs().max()))
+            torch.testing.assert_close(one.sum(0), other.sum(0), rtol=near, atol=near * most)
+
+
+@settings(deadline=None)
+@given(CASES, st.booleans())
+def test_bias_and_activation(case: Case, sums: bool) -> None:
+    x, gradient, _, _, bias = case.tensors()
+    run("leaky_relu", x, bias, case.clamp)
+    run("leaky_relu_slopes", gradient, fused_activation.activated(x, bias, case.clamp), case.clamp, sums)
+
+
+@settings(deadline=None)
+@given(CASES, st.booleans())
+def test_with_a_style(case: Case, noisy: bool) -> None:
+    x, gradient, factors, noise, bias = case.tensors()
+    added = noise if noisy else None
+    run("styled_leaky_relu", x, factors, added, bias, case.clamp)
+    made = fused_activation.activated_with_style(x, factors, added, bias, case.clamp)
+    run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 70), min_size=2, max_size=2), st.sampled_from(DTYPES))
+def test_vectors(shape: list[int], dtype: torch.dtype) -> None:
+    x, bias = torch.randn(shape).to(dtype), torch.randn(shape[1]).to(dtype)
+    run("leaky_relu", x, bias, 0.75)
+    run("leaky_relu_slopes", torch.ones_like(x), fused_activation.activated(x, bias, 0.75), 0.75, True)
+
+
+@pytest.fixture
+def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operations start the kernels, on a processor too."""
+
+    class Operations:
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            return PAIRS[name][1]
+
+    monkeypatch.setattr(fused_activation, "_operations", Operations())
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_derivatives_against_float64(
+    order: torch.memory_format, by_kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients, and what a penalty on them gives, where a program has several tiles."""
+    monkeypatch.setattr(fused_activation, "MOST_PROGRAMS", 2)
+    monkeypatch.setattr(fused_activation, "TILE", 256)
+    monkeypatch.setattr(fused_activation, "MOST_WIDE", 16)
+    torch.manual_seed(1)
+    shapes = ((2, 21, 9, 7), (2, 21), (2, 1, 9, 7), (21,))
+    exact = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    weights = torch.randn(shapes[0], dtype=torch.float64)
+    for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3)), (biased_leaky_relu, (0, 3))):
+        sides = []
+        for dtype, kernels in ((torch.float32, frozenset(NAMES)), (torch.float64, frozenset[str]())):
+            leaves = [exact[i].to(dtype, copy=True).requires_grad_() for i in chosen]
+            leaves[0] = leaves[0].detach().contiguous(memory_format=order).requires_grad_()
+            made = call(*leaves, clamp=1.5, kernels=kernels)
+            plain = torch.autograd.grad((made * weights.to(dtype)).sum(), leaves, retain_graph=True)
+            (first,) = torch.autograd.grad((made.square() * weights.to(dtype)).sum(), leaves[0], create_graph=True)
+            sides.append([made, *plain, first, *torch.autograd.grad(first.square().sum(), leaves)])
+        for own, torchs in zip(*sides, strict=True):
+            torch.testing.assert_close(own.double(), torchs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_two_orders_of_programs_give_the_same_bits(order: torch.memory_format, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program reads or writes what another one writes."""
+    monkeypatch.setattr(fused_activation, "TILE", 256)
+    monkeypatch.setattr(fused_activation, "MOST_WIDE", 16)
+    monkeypatch.setattr(fused_activation, "MOST_PROGRAMS", 8)
+    torch.manual_seed(2)
+    x, gradient = (torch.randn(2, 21, 5, 7).contiguous(memory_format=order) for _ in range(2))
+    factors, noise, bias = torch.randn(2, 21), torch.randn(2, 1, 5, 7), torch.randn(21)
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("leaky_relu", (x, bias, 1.0)),
+        ("leaky_relu_slopes", (gradient, x, 1.0, True)),
+        ("styled_leaky_relu", (x, factors, noise, bias, 1.0)),
+        ("styled_leaky_relu_slopes", (gradient, x, x, factors, 1.0, True)),
+    ]
+    forwards = [PAIRS[name][1](*values) for name, values in calls]
+    grid, place = interpreter.interpreter_builder.set_grid_dim, interpreter.interpreter_builder.set_grid_idx
+    dims: list[int] = []
+    monkeypatch.setattr(
+        interpreter.interpreter_builder,
+        "set_grid_dim",
+        lambda *sizes: (dims.__setitem__(slice(None), sizes), grid(*sizes)),
+    )
+    monkeypatch.setattr(
+        interpreter.interpreter_builder,
+        "set_grid_idx",
+        lambda *at: place(*(size - 1 - i for size, i in zip(dims, at, strict=True))),
+    )
+    for before, (name, values) in zip(forwards, calls, strict=True):
+        after = PAIRS[name][1](*values)
+        for one, other in zip(*((x,) if isinstance(x, Tensor) else x for x in (before, after)), strict=True):
+            assert torch.equal(one, other)
+    assert max(dims) > 1
