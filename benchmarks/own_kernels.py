@@ -1,0 +1,124 @@
+"""Machine code of frugan's own kernels for cards that are not here: benchmarks/own_kernels.py [--out RESULT]
+
+Needs Triton (pip install "frugan[kernels]"), no card and no CUDA build. Each kernel is compiled for two maps of
+StyleGAN2, in both layouts, in half precision and fp32, and assembled for three generations of cards. Beside registers
+and shared memory stand the widest load and store: with 16 bytes for each thread a card is fastest.
+"""
+
+import hashlib
+import inspect
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from card_programs import Assembler
+from described_card import CARDS
+from frugan.nn import fused_activation
+from frugan.nn.fused_activation import WARPS, Grid, grid_of
+
+LARGE, SMALL = (4, 128, 256, 256), (4, 512, 4, 4)
+"""Maps of a generator."""
+TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
+SUMS = ("sums", "bias_sums", "factor_sums", "noise_sums")
+FACTS = {"CLAMPED": True, "SUMS": True, "NOISY": True}
+FLOATS = ("slope", "clamp")
+
+
+def cases(name: str) -> Iterator[tuple[str, Grid, torch.dtype]]:
+    """What a kernel is compiled for."""
+    for shape in (LARGE, SMALL):
+        for order in (torch.channels_last, torch.contiguous_format):
+            for dtype in (torch.float16, torch.bfloat16, torch.float32):
+                x = torch.empty(shape, device="meta").contiguous(memory_format=order)
+                grid = grid_of(x, apart="styled" in name, summed="slopes" in name)
+                layout = "channels last" if grid.last else "contiguous"
+                yield f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}", grid, dtype
+
+
+def compiled(name: str, grid: Grid, dtype: torch.dtype, assembler: Assembler) -> dict[str, Any]:
+    """One kernel for one card."""
+    import triton  # noqa: PLC0415  (an extra)
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415
+
+    from frugan.nn import activation_kernels  # noqa: PLC0415
+
+    kernel = getattr(activation_kernels, name)
+    constants = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c, **FACTS}
+    signature: dict[str, str] = {}
+    attributes: dict[tuple[int], list[list[object]]] = {}
+    for at, word in enumerate(inspect.signature(kernel.fn).parameters):
+        if word in constants:
+            signature[word] = "constexpr"
+        elif word in FLOATS:
+            signature[word] = "fp32"
+        elif word in ("pixels", "channels", "loops", "pictures", "noise_stride"):
+            signature[word] = "i32"
+            if getattr(grid, word, grid.pixels) % 16 == 0:
+                attributes[(at,)] = [["tt.divisibility", 16]]
+        else:
+            signature[word] = "*fp32" if word in SUMS else TYPES[dtype]
+            attributes[(at,)] = [["tt.divisibility", 16]]
+    known = {word: value for word, value in constants.items() if word in signature}
+    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
+    target = GPUTarget("cuda", int(assembler.target.removeprefix("sm_")), 32)
+    begun = time.perf_counter()
+    made = triton.compile(source, target=target, options={"num_warps": WARPS})
+    code = assembler.code_of(made)
+    return {
+        "registers": code.registers,
+        "shared_bytes": code.shared_bytes,
+        "spilt_bytes": code.spilt_bytes,
+        "widest_load_bytes": widest("ld", made.asm["ptx"]),
+        "widest_store_bytes": widest("st", made.asm["ptx"]),
+        "seconds": round(time.perf_counter() - begun, 2),
+        **({"error": code.error} if code.error else {}),
+    }
+
+
+def widest(way: str, ptx: str) -> int:
+    """Most that a thread loads or stores at once."""
+    accesses = re.findall(rf"{way}\.global(?:\.\w+)*?(?:\.v(\d))?\.b(\d+)", ptx)
+    return max(int(times or 1) * int(bits) // 8 for times, bits in accesses)
+
+
+def digest() -> str:
+    """Of the kernels as they are written, and of how they are divided between programs."""
+    folder = Path(fused_activation.__file__).parent
+    files = (folder / "activation_kernels.py", folder / "fused_activation.py")
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+def main() -> None:
+    """Compile all, and print JSON."""
+    out = Path(sys.argv[sys.argv.index("--out") + 1]) if "--out" in sys.argv else None
+    import triton  # noqa: PLC0415
+
+    result: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
+    for target in CARDS:
+        assembler = Assembler(target)
+        for name in ("activate", "slopes", "activate_styled", "slopes_styled"):
+            found = {
+                case: compiled(name, grid, dtype, assembler)
+                for case, grid, dtype in cases(name)
+                if (target, dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
+            }
+            result.setdefault(target, {})[name] = found
+    seconds = [each.pop("seconds") for target in CARDS for name in result[target].values() for each in name.values()]
+    result["most_seconds_to_compile"] = max(seconds)
+    result["mean_seconds_to_compile"] = round(sum(seconds) / len(seconds), 2)
+    text = re.sub(
+        r"\{\s+([^{}]*?)\s+\}", lambda found: "{" + re.sub(r"\s+", " ", found[1]) + "}", json.dumps(result, indent=1)
+    )
+    if out is not None:
+        out.write_text(text + "\n", "utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
