@@ -1,6 +1,7 @@
-"""Machine code of frugan's own kernels for cards that are not here: benchmarks/own_kernels.py [--out RESULT]
+"""frugan's own kernels for cards that are not here: python benchmarks/own_kernels.py [--steps] [--out RESULT.json]
 
-Needs Triton (pip install "frugan[kernels]"), no card and no CUDA build. Each kernel is compiled for two maps of
+With `--steps` it counts what a training step moves with them and without. Otherwise it makes machine code, which needs
+Triton (pip install "frugan[kernels]"), no card and no CUDA build. Each kernel is compiled for two maps of
 StyleGAN2, in both layouts, in half precision and fp32, and assembled for three generations of cards. Beside registers
 and shared memory stand the widest load and store: with 16 bytes for each thread a card is fastest.
 """
@@ -12,6 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,14 @@ import torch
 
 from card_programs import Assembler
 from described_card import CARDS
+from frugan.api.setup import training_of
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.memory.prediction import predict
 from frugan.nn import fused_activation
-from frugan.nn.fused_activation import WARPS, Grid, grid_of
+from frugan.nn.fused_activation import NAMES, WARPS, Grid, grid_of
+from frugan.recipe.loading import load_recipe
+from step_counts import MICRO_BATCHES, count_step
 
 LARGE, SMALL = (4, 128, 256, 256), (4, 512, 4, 4)
 """Maps of a generator."""
@@ -28,6 +36,11 @@ TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"
 SUMS = ("sums", "bias_sums", "factor_sums", "noise_sums")
 FACTS = {"CLAMPED": True, "SUMS": True, "NOISY": True}
 FLOATS = ("slope", "clamp")
+STEPS = "--steps"
+RECIPES = ("stylegan2-ffhq-256", "stylegan2-ffhq-1024", "r3gan-ffhq-256", "biggan-imagenet-128", "saehd-df-ud-512")
+
+
+# Machine code.
 
 
 def cases(name: str) -> Iterator[tuple[str, Grid, torch.dtype]]:
@@ -94,12 +107,33 @@ def digest() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-def main() -> None:
-    """Compile all, and print JSON."""
-    out = Path(sys.argv[sys.argv.index("--out") + 1]) if "--out" in sys.argv else None
+# What a step moves with them and without.
+
+
+def steps(recipe: str) -> dict[str, Any]:
+    """An average step of two micro-batches in fp16, counted as by `counts.py`, by torch's operations and by ours."""
+    training = training_of(load_recipe(recipe, []))
+    micro_batch = training.micro_batch
+    training = training.with_batch(MICRO_BATCHES * micro_batch)
+    plan, stage = Plan(micro_batch, resolve_precision("fp16", torch.device("cpu"))), training.stages[0]
+    every = {phase.name: phase.every for phase in stage.phases}
+    found: dict[str, Any] = {"micro_batch": micro_batch}
+    for way, kernels in (("torch", frozenset[str]()), ("own", frozenset(NAMES))):
+        by = replace(training, kernels=kernels)
+        phases = count_step(by, plan, stage).by(0)  # of a step in which all are due
+        found[way] = {
+            "launches": round(sum(each.launches / every.get(name, 1) for name, each in phases.items())),
+            "bytes_moved": round(sum(each.bytes_moved / every.get(name, 1) for name, each in phases.items())),
+            "peak_bytes": predict(by, plan, "card", stage).live_bytes,
+        }
+    return found
+
+
+def machine_code() -> dict[str, Any]:
+    """Of every kernel for every card."""
     import triton  # noqa: PLC0415
 
-    result: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
+    made: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
     for target in CARDS:
         assembler = Assembler(target)
         for name in ("activate", "slopes", "activate_styled", "slopes_styled"):
@@ -108,13 +142,23 @@ def main() -> None:
                 for case, grid, dtype in cases(name)
                 if (target, dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
             }
-            result.setdefault(target, {})[name] = found
-    seconds = [each.pop("seconds") for target in CARDS for name in result[target].values() for each in name.values()]
-    result["most_seconds_to_compile"] = max(seconds)
-    result["mean_seconds_to_compile"] = round(sum(seconds) / len(seconds), 2)
-    text = re.sub(
-        r"\{\s+([^{}]*?)\s+\}", lambda found: "{" + re.sub(r"\s+", " ", found[1]) + "}", json.dumps(result, indent=1)
-    )
+            made.setdefault(target, {})[name] = found
+    seconds = [each.pop("seconds") for target in CARDS for name in made[target].values() for each in name.values()]
+    made["mean_seconds_to_compile"] = round(sum(seconds) / len(seconds), 2)
+    return made
+
+
+def main() -> None:
+    """Count or compile, and print JSON."""
+    words = sys.argv[1:]
+    out = Path(words[words.index("--out") + 1]) if "--out" in words else None
+    result: dict[str, Any] = json.loads(out.read_text("utf-8")) if out is not None and out.exists() else {}
+    if STEPS in words:
+        result["steps"] = {recipe: steps(recipe) for recipe in RECIPES}
+    else:
+        result["machine_code"] = machine_code()
+    whole = json.dumps(result, indent=1)
+    text = re.sub(r"\{\s+([^{}]*?)\s+\}", lambda found: "{" + re.sub(r"\s+", " ", found[1]) + "}", whole)
     if out is not None:
         out.write_text(text + "\n", "utf-8")
     print(text)

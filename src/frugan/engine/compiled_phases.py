@@ -513,7 +513,7 @@ def missing_triton(device: torch.device) -> str | None:
     from torch.utils._triton import has_triton_package  # noqa: PLC0415
 
     if not has_triton_package():
-        package = "triton-windows" if os.name == "nt" else "triton"
+        package = "triton-windows" if os.name == "nt" else "'frugan[kernels]'"
         return f"a card's kernels are made with Triton, which is not installed: pip install {package}"
     if torch.version.cuda is not None and (capability := accelerator_of(device).capability or (0, 0)) < (7, 0):
         return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
