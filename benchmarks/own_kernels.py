@@ -6,7 +6,6 @@ StyleGAN2, in both layouts, in half precision and fp32, and assembled for three 
 and shared memory stand the widest load and store: with 16 bytes for each thread a card is fastest.
 """
 
-import hashlib
 import inspect
 import json
 import re
@@ -21,11 +20,11 @@ import torch
 
 from card_programs import Assembler
 from described_card import CARDS
+from frugan.api.kernels import digest
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory.prediction import predict
-from frugan.nn import fused_activation
 from frugan.nn.fused_activation import NAMES, WARPS, Grid, grid_of
 from frugan.recipe.loading import load_recipe
 from step_counts import MICRO_BATCHES, count_step
@@ -98,13 +97,6 @@ def widest(way: str, ptx: str) -> int:
     """Most that a thread loads or stores at once."""
     accesses = re.findall(rf"{way}\.global(?:\.\w+)*?(?:\.v(\d))?\.b(\d+)", ptx)
     return max(int(times or 1) * int(bits) // 8 for times, bits in accesses)
-
-
-def digest() -> str:
-    """Of the kernels as they are written, and of how they are divided between programs."""
-    folder = Path(fused_activation.__file__).parent
-    files = (folder / "activation_kernels.py", folder / "fused_activation.py")
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 # What a step moves with them and without.

@@ -1,5 +1,6 @@
 """Which kernels of our own a training uses: where there are none, on a card where each is tried, and what is kept."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
+from benchmark_programs import FOLDER
 from faults.small_runs import MINIGAN, OUTSIDE
 from frugan.api import kernels
 from frugan.api.kernels import kernels_for, told, verdicts
@@ -135,6 +137,16 @@ def test_what_is_wrong_is_left_out_and_why(
     verdict = verdicts(CPU)["leaky_relu"]
     assert verdict.times_as_fast is None
     assert told("leaky_relu", verdict).startswith("leaky_relu by torch, as frugan's own ")
+
+
+def test_recorded_machine_code_is_of_the_kernels_as_they_are() -> None:
+    code = json.loads((FOLDER / "results" / "own-kernels.json").read_text("utf-8"))["machine_code"]
+    renewal = "python benchmarks/own_kernels.py --out benchmarks/results/own-kernels.json"
+    assert code["written"] == kernels.digest(), f"the kernels have changed: {renewal}"
+    every = [
+        each for target in ("sm_75", "sm_86", "sm_90") for kernel in code[target].values() for each in kernel.values()
+    ]
+    assert {each["spilt_bytes"] for each in every} == {0}
 
 
 def test_a_run_gives_its_networks_those_that_were_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

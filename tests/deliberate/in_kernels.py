@@ -17,10 +17,10 @@ FAULTS = (
         HELD,
     ),
     Fault(
-        "a kernel writes beyond the channels",
+        "a kernel's last channel is left out",
         KERNELS,
         "(first + p < pixels)[:, None] & (c < channels)[None, :]",
-        "(first + p < pixels)[:, None] & (c <= channels)[None, :]",
+        "(first + p < pixels)[:, None] & (c < channels - 1)[None, :]",
         HELD,
     ),
     Fault(
@@ -40,10 +40,8 @@ FAULTS = (
     Fault(
         "a kernel keeps a sum that torch rounds",
         KERNELS,
-        "    y = (given.to(tl.float32) + added[None, :]).to(given.dtype)\n    tl.store(made + picture + begins + within, "
-        "_activated(y, slope, clamp, CLAMPED), mask=inside)\n\n\n@triton.jit\ndef slopes(",
-        "    y = given.to(tl.float32) + added[None, :]\n    tl.store(made + picture + begins + within, "
-        "_activated(y, slope, clamp, CLAMPED), mask=inside)\n\n\n@triton.jit\ndef slopes(",
+        "    given = tl.load(x + picture + begins + within, mask=inside, other=0.0)\n    y = (given",
+        "    given = tl.load(x + picture + begins + within, mask=inside, other=0.0).to(tl.float32)\n    y = (given",
         HELD,
     ),
     Fault(

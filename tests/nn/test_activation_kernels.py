@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -33,6 +33,8 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ORDERS = (torch.channels_last, torch.contiguous_format)
 SIDES = st.integers(1, 67)
 SMALL = st.integers(1, 5)
+SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+"""A case says all there is to know: to look for a smaller one takes minutes here."""
 NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
 """Operation -> the same in torch and by the kernel."""
@@ -106,32 +108,6 @@ def run(name: str, *values: Any) -> None:
             torch.testing.assert_close(one.sum(0), other.sum(0), rtol=near, atol=near * most)
 
 
-@settings(deadline=None)
-@given(CASES, st.booleans())
-def test_bias_and_activation(case: Case, sums: bool) -> None:
-    x, gradient, _, _, bias = case.tensors()
-    run("leaky_relu", x, bias, case.clamp)
-    run("leaky_relu_slopes", gradient, fused_activation.activated(x, bias, case.clamp), case.clamp, sums)
-
-
-@settings(deadline=None)
-@given(CASES, st.booleans())
-def test_with_a_style(case: Case, noisy: bool) -> None:
-    x, gradient, factors, noise, bias = case.tensors()
-    added = noise if noisy else None
-    run("styled_leaky_relu", x, factors, added, bias, case.clamp)
-    made = fused_activation.activated_with_style(x, factors, added, bias, case.clamp)
-    run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 70), min_size=2, max_size=2), st.sampled_from(DTYPES))
-def test_vectors(shape: list[int], dtype: torch.dtype) -> None:
-    x, bias = torch.randn(shape).to(dtype), torch.randn(shape[1]).to(dtype)
-    run("leaky_relu", x, bias, 0.75)
-    run("leaky_relu_slopes", torch.ones_like(x), fused_activation.activated(x, bias, 0.75), 0.75, True)
-
-
 @pytest.fixture
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operations start the kernels, on a processor too."""
@@ -201,3 +177,29 @@ def test_two_orders_of_programs_give_the_same_bits(order: torch.memory_format, m
         for one, other in zip(*((x,) if isinstance(x, Tensor) else x for x in (before, after)), strict=True):
             assert torch.equal(one, other)
     assert max(dims) > 1
+
+
+@SETTINGS
+@given(CASES, st.booleans())
+def test_bias_and_activation(case: Case, sums: bool) -> None:
+    x, gradient, _, _, bias = case.tensors()
+    run("leaky_relu", x, bias, case.clamp)
+    run("leaky_relu_slopes", gradient, fused_activation.activated(x, bias, case.clamp), case.clamp, sums)
+
+
+@SETTINGS
+@given(CASES, st.booleans())
+def test_with_a_style(case: Case, noisy: bool) -> None:
+    x, gradient, factors, noise, bias = case.tensors()
+    added = noise if noisy else None
+    run("styled_leaky_relu", x, factors, added, bias, case.clamp)
+    made = fused_activation.activated_with_style(x, factors, added, bias, case.clamp)
+    run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
+
+
+@SETTINGS
+@given(st.lists(st.integers(0, 70), min_size=2, max_size=2), st.sampled_from(DTYPES))
+def test_vectors(shape: list[int], dtype: torch.dtype) -> None:
+    x, bias = torch.randn(shape).to(dtype), torch.randn(shape[1]).to(dtype)
+    run("leaky_relu", x, bias, 0.75)
+    run("leaky_relu_slopes", torch.ones_like(x), fused_activation.activated(x, bias, 0.75), 0.75, True)

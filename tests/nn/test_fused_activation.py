@@ -57,7 +57,12 @@ def test_derivatives(clamp: float | None) -> None:
     x, factors, noise, bias = given(torch.float64)
     plain = partial(biased_leaky_relu, clamp=clamp, kernels=ALL)
     styled = partial(styled_leaky_relu, clamp=clamp, kernels=ALL)
-    for call, tensors in ((plain, (x, bias)), (styled, (x, factors, noise, bias)), (styled, (x, factors, None, bias))):
+    cases: tuple[tuple[Any, Any], ...] = (
+        (plain, (x, bias)),
+        (styled, (x, factors, noise, bias)),
+        (styled, (x, factors, None, bias)),
+    )
+    for call, tensors in cases:
         assert torch.autograd.gradcheck(call, tensors)
         assert torch.autograd.gradgradcheck(call, tensors)
 

@@ -135,10 +135,14 @@ def _key(device: torch.device) -> str:
         triton = version("triton")
     except PackageNotFoundError:  # by another name, on Windows
         triton = "of another package"
+    return f"{accelerator_of(device).name}, torch {torch.__version__}, Triton {triton}, kernels {digest()}"
+
+
+def digest() -> str:
+    """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
     written = b"".join((folder / f"{name}.py").read_bytes() for name in ("activation_kernels", "fused_activation"))
-    own = hashlib.sha256(written).hexdigest()[:12]
-    return f"{accelerator_of(device).name}, torch {torch.__version__}, Triton {triton}, kernels {own}"
+    return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
 
 
 def judged(case: Callable[..., tuple[Activation, list[Tensor]]], device: torch.device) -> Verdict:
@@ -161,7 +165,7 @@ def difference(call: Activation, given: list[Tensor]) -> str | None:
     """Where a kernel gives something else than torch's operations: result, gradients or theirs; None: nowhere."""
     ways = [_derivatives(call, given, names) for names in (frozenset(), frozenset(NAMES))]
     limit = TOLERANCE[given[0].dtype]
-    for name, expected, found in zip(_PARTS, *ways, strict=True):
+    for name, expected, found in zip(_PARTS, ways[0], ways[1], strict=True):
         for one, other in zip(expected, found, strict=True):
             most = limit * float(one.float().abs().max().clamp_min(1e-3))
             if not float((one.float() - other.float()).abs().max()) <= most:  # NaN is no less
@@ -169,7 +173,7 @@ def difference(call: Activation, given: list[Tensor]) -> str | None:
     return None
 
 
-_PARTS = ("result", "gradients", "gradients' gradients")
+_PARTS: tuple[str, ...] = ("result", "gradients", "gradients' gradients")
 
 
 def _derivatives(call: Activation, given: list[Tensor], kernels: frozenset[str]) -> tuple[list[Tensor], ...]:

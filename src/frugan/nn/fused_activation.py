@@ -12,6 +12,8 @@ also say what the kernels have to give:
 Sums come as one row for each program, which torch adds up: nothing is added to what another program writes.
 """
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -264,21 +266,24 @@ def _styled_slopes_like(
     return torch.empty_like(made), *_styled_sums(made, grid_of(made, apart=True, summed=True), noisy)
 
 
+Computes = Callable[..., Any]
 _MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
-OPERATIONS = {
-    "leaky_relu(Tensor x, Tensor bias, float? clamp) -> Tensor": (activated, start_activated, _made_like),
-    f"leaky_relu_slopes({_MAP}, float? clamp, bool sums) -> (Tensor, Tensor)": (slopes, start_slopes, _slopes_like),
-    f"styled_leaky_relu({_STYLE}, Tensor? noise, Tensor bias, float? clamp) -> Tensor": (
-        activated_with_style,
-        start_activated_with_style,
-        _made_like,
-    ),
-    f"styled_leaky_relu_slopes({_MAP}, {_STYLE}, float? clamp, bool noisy) -> (Tensor, Tensor, Tensor, Tensor)": (
-        slopes_with_style,
-        start_slopes_with_style,
-        _styled_slopes_like,
-    ),
-}
+OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType(
+    {
+        "leaky_relu(Tensor x, Tensor bias, float? clamp) -> Tensor": (activated, start_activated, _made_like),
+        f"leaky_relu_slopes({_MAP}, float? clamp, bool sums) -> (Tensor, Tensor)": (slopes, start_slopes, _slopes_like),
+        f"styled_leaky_relu({_STYLE}, Tensor? noise, Tensor bias, float? clamp) -> Tensor": (
+            activated_with_style,
+            start_activated_with_style,
+            _made_like,
+        ),
+        f"styled_leaky_relu_slopes({_MAP}, {_STYLE}, float? clamp, bool noisy) -> (Tensor, Tensor, Tensor, Tensor)": (
+            slopes_with_style,
+            start_slopes_with_style,
+            _styled_slopes_like,
+        ),
+    }
+)
 """Schema -> the same in torch's operations, in kernels, and without data."""
 
 _LIBRARY = torch.library.Library("frugan", "DEF")
