@@ -289,7 +289,8 @@ OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType
 _LIBRARY = torch.library.Library("frugan", "DEF")
 for _schema, (_plain, _started, _dataless) in OPERATIONS.items():
     _name = _LIBRARY.define(_schema)
-    _LIBRARY.impl(_name, _plain, "CompositeExplicitAutograd")
+    _LIBRARY.impl(_name, torch.no_grad()(_plain), "CompositeExplicitAutograd")  # no more differentiable than a kernel
+    _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
     _LIBRARY.impl(_name, _started, "CUDA")
     _LIBRARY.impl(_name, _dataless, "Meta")
 _operations = torch.ops.frugan
