@@ -48,7 +48,7 @@ def cases(name: str) -> Iterator[tuple[str, Grid, torch.dtype]]:
         for order in (torch.channels_last, torch.contiguous_format):
             for dtype in (torch.float16, torch.bfloat16, torch.float32):
                 x = torch.empty(shape, device="meta").contiguous(memory_format=order)
-                grid = grid_of(x, apart="styled" in name, summed="slopes" in name)
+                grid = grid_of(x, apart=name not in ("activate", "slopes"), summed="activate" not in name)
                 layout = "channels last" if grid.last else "contiguous"
                 yield f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}", grid, dtype
 
@@ -128,7 +128,7 @@ def machine_code() -> dict[str, Any]:
     made: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
     for target in CARDS:
         assembler = Assembler(target)
-        for name in ("activate", "slopes", "activate_styled", "slopes_styled"):
+        for name in ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"):
             found = {
                 case: compiled(name, grid, dtype, assembler)
                 for case, grid, dtype in cases(name)

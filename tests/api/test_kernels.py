@@ -131,7 +131,7 @@ def test_what_is_wrong_is_left_out_and_why(
 ) -> None:
     card()
     monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "leaky_relu": _wrong(way)})
-    assert chosen("training.kernels=auto", said) == {"styled_leaky_relu"}
+    assert chosen("training.kernels=auto", said) == {"styled_leaky_relu", "modulation"}
     assert why in said[0]
     assert "more" not in said[0]
     verdict = verdicts(CPU)["leaky_relu"]

@@ -4,7 +4,7 @@ from deliberate.fault import Fault
 
 KERNELS = "nn/activation_kernels.py"
 PROGRAMS = "nn/fused_activation.py"
-HELD = "nn/test_activation_kernels.py"
+HELD = "simulated_card/test_activation_kernels.py"
 FUSED = "nn/test_fused_activation.py"
 CHOSEN = "api/test_kernels.py"
 
@@ -120,6 +120,27 @@ FAULTS = (
         "tl.load(x + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
         "tl.load(made + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
         HELD,
+    ),
+    Fault(
+        "the sums for modulation are of one picture after the other",
+        KERNELS,
+        "tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0)",
+        "tl.store(factor_sums + number.to(tl.int64) * channels + c, tl.sum(total, 0)",
+        HELD,
+    ),
+    Fault(
+        "a modulation is taken back instead of carried through",
+        KERNELS,
+        "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide * factor[None, :])",
+        "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide / factor[None, :])",
+        HELD,
+    ),
+    Fault(
+        "gradients of a modulation that are to be differentiated are taken in one pass",
+        PROGRAMS,
+        'if "modulation" not in kernels or torch.is_grad_enabled():',
+        'if "modulation" not in kernels:',
+        FUSED,
     ),
     Fault(
         "a gradient in another layout is read as it lies",

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from frugan.nn import elementwise, fused_activation
+from frugan.nn.fir import fir_filter
 from frugan.nn.fused_activation import NAMES, biased_leaky_relu, grid_of, styled_leaky_relu
+from frugan.nn.modulated import modulated_conv2d
 
 ALL = frozenset(NAMES)
 HALVES = (torch.float16, torch.bfloat16)
@@ -76,6 +78,18 @@ def test_what_was_clamped_has_no_gradient(dtype: torch.dtype, kernels: frozenset
     assert not gradient.any()
 
 
+@pytest.mark.parametrize("up", [False, True])
+def test_a_modulated_convolution(up: bool) -> None:
+    """Its first gradients are by one operation, those that are differentiated in their turn by torch's."""
+    x, styles, weight = random(2, 5, 4, 6), random(2, 5), random(3, 5, 3, 3)
+    call = partial(modulated_conv2d, weight=weight, upsample_by=fir_filter().double() if up else None)
+    for own, torchs in both(
+        lambda *tensors, kernels: call(tensors[0], styles=tensors[1], kernels=kernels), [x, styles]
+    ):
+        torch.testing.assert_close(own, torchs, check_dtype=False)
+    assert torch.autograd.gradgradcheck(lambda x, styles: call(x, styles=styles, kernels=ALL), (x, styles))
+
+
 def test_noise_that_all_samples_share() -> None:
     x, factors, _, bias = given(torch.float32)
     noise = random(3, 4, dtype=torch.float32)
@@ -107,6 +121,7 @@ def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
             "leaky_relu_slopes": [x, x, None, True],
             "styled_leaky_relu": [x, factors, noise, bias, 1.0],
             "styled_leaky_relu_slopes": [x, x, x, factors, None, True],
+            "unscaled": [x, x, factors],
         }
         for name, values in tensors.items():
             operation = getattr(torch.ops.frugan, name)

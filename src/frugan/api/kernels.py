@@ -13,7 +13,7 @@ from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import measure_latency
-from frugan.nn.fused_activation import NAMES, biased_leaky_relu, styled_leaky_relu
+from frugan.nn.fused_activation import NAMES, biased_leaky_relu, gradients_of_product, styled_leaky_relu
 from frugan.recipe.recipe import Recipe
 from frugan.wording import first_line
 
@@ -75,7 +75,7 @@ def kernels_for(recipe: Recipe, training: Training, device: torch.device, say: S
     if accelerator_of(device).kind != "cuda" or not _has_any(training):
         return frozenset()
     if missing is not None:
-        say(f"kernels: torch's own operations for bias and activation; {missing}")
+        say(f"kernels: torch's own operations for activations and styles; {missing}")
         return frozenset()
     found = verdicts(device)
     used = [name for name in NAMES if found[name].left_out is None]
@@ -217,5 +217,31 @@ def _styled(
     return partial(styled_leaky_relu, clamp=CLAMP), [x, factors, noise.view(shape[0], 1, *shape[2:]), bias]
 
 
-CASES = MappingProxyType({"leaky_relu": _biased, "styled_leaky_relu": _styled})
+def _modulated(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """A map and factors."""
+    return _Product.called, _styled(shape, dtype, layout, device)[1][:2]
+
+
+class _Product(torch.autograd.Function):
+    """x·factors, by whose gradients the kernel is tried."""
+
+    @staticmethod
+    def called(x: Tensor, factors: Tensor, *, kernels: frozenset[str]) -> Tensor:
+        """[N, C, H, W], [N, C] -> [N, C, H, W]."""
+        return cast(Tensor, _Product.apply(x, factors[:, :, None, None], kernels))
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factors: Tensor, kernels: frozenset[str]) -> Tensor:
+        ctx.save_for_backward(x, factors)
+        ctx.kernels = kernels
+        return x * factors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        return *gradients_of_product(gradients[0], *ctx.saved_tensors, ctx.kernels), None
+
+
+CASES = MappingProxyType({"leaky_relu": _biased, "styled_leaky_relu": _styled, "modulation": _modulated})
 """Name -> what it is tried with."""

@@ -148,3 +148,26 @@ def slopes_styled(
     row = tl.program_id(0).to(tl.int64) * channels
     tl.store(bias_sums + row + c, tl.sum(to_bias, 0), mask=c < channels)
     tl.store(factor_sums + row + c, tl.sum(to_factor, 0), mask=c < channels)
+
+
+@triton.jit
+def unscale(
+    gradient, x, factors, to_x, factor_sums, pixels, channels, loops,
+    LAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Gradients of x·factors, `loops` tiles for each program; sums over its pixels go to the factors."""
+    chunks = tl.cdiv(pixels, BLOCK_P * loops)
+    number = tl.program_id(0) // chunks
+    picture = number.to(tl.int64) * pixels * channels
+    chunk = (tl.program_id(0) % chunks) * loops
+    c = _channels(channels, BLOCK_C)
+    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
+    total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    for i in range(loops):
+        begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
+        place = picture + begins + within
+        given = tl.load(gradient + place, mask=inside, other=0.0)
+        wide = given.to(tl.float32)
+        tl.store(to_x + place, (wide * factor[None, :]).to(given.dtype), mask=inside)
+        total += wide * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0), mask=c < channels)

@@ -23,7 +23,7 @@ from torch import Tensor
 from frugan.nn import elementwise
 from frugan.nn.elementwise import SLOPE, limit_of
 
-NAMES = ("leaky_relu", "styled_leaky_relu")
+NAMES = ("leaky_relu", "styled_leaky_relu", "modulation")
 """Of the kernels here, as a recipe's training and a layer's `own_kernels` know them."""
 
 TILE = 2048
@@ -162,6 +162,14 @@ def slopes_with_style(
     return passed * factors[:, :, None, None], sums[0], sums[1], sums[2]
 
 
+def unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of x·factors: of x [N, C, H, W], and sums for the factors [rows, C], a picture's together, in fp32."""
+    sums = _sums(x, grid_of(x, apart=True, summed=True), True).zero_()
+    if x.numel():
+        sums.view(len(x), -1, x.shape[1])[:, 0] = (gradient.to(sums.dtype) * x).sum((2, 3))
+    return gradient * factors[:, :, None, None], sums
+
+
 def _sums(made: Tensor, grid: Grid, sums: bool) -> Tensor:
     """Room for sums over pixels."""
     wide = torch.promote_types(made.dtype, torch.float32)
@@ -243,6 +251,22 @@ def start_slopes_with_style(
     return to_x, *sums
 
 
+def start_unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+    """As `unscaled`."""
+    if x.dtype == torch.float64:
+        return unscaled(gradient, x, factors)
+    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
+
+    grid, to_x = grid_of(x, apart=True, summed=True), torch.empty_like(x)
+    sums = _sums(x, grid, True)
+    if x.numel():
+        constants = _constants(grid, None)
+        del constants["CLAMPED"]
+        given = (gradient, x, factors.contiguous(), to_x, sums)
+        kernels.unscale[grid.rows, grid.blocks](*given, grid.pixels, grid.channels, grid.loops, **constants)
+    return to_x, sums
+
+
 def _constants(grid: Grid, clamp: float | None) -> dict[str, Any]:
     """What a kernel is compiled for."""
     shape = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
@@ -266,6 +290,10 @@ def _styled_slopes_like(
     return torch.empty_like(made), *_styled_sums(made, grid_of(made, apart=True, summed=True), noisy)
 
 
+def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), _sums(x, grid_of(x, apart=True, summed=True), True)
+
+
 Computes = Callable[..., Any]
 _MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
 OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType(
@@ -282,6 +310,7 @@ OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType
             start_slopes_with_style,
             _styled_slopes_like,
         ),
+        f"unscaled(Tensor gradient, {_STYLE}) -> (Tensor, Tensor)": (unscaled, start_unscaled, _unscaled_like),
     }
 )
 """Schema -> the same in torch's operations, in kernels, and without data."""
@@ -404,6 +433,22 @@ class _StyledLeakyReLU(torch.autograd.Function):
         to_x, bias_rows, factor_rows, noise_rows = _operations.styled_leaky_relu_slopes(
             given, made, x, factors, ctx.clamp, noisy
         )
-        to_factors = factor_rows.view(len(x), len(factor_rows) // max(1, len(x)), -1).sum(1)
+        to_factors = _of_pictures(factor_rows, x).flatten(1)
         to_noise = noise_rows.sum(0).sum_to_size(ctx.noise_shape) if noisy else None
         return to_x, to_factors, to_noise, bias_rows.sum(0), None
+
+
+def gradients_of_product(
+    gradient: Tensor, x: Tensor, factors: Tensor, kernels: frozenset[str]
+) -> tuple[Tensor, Tensor]:
+    """Of x·factors, [N, C, H, W] and [N, C, 1, 1]: for each of them. Differentiable where that is asked for."""
+    if "modulation" not in kernels or torch.is_grad_enabled():
+        return gradient * factors, (gradient * x).sum((2, 3), keepdim=True)
+    x = laid_out(x)
+    to_x, rows = _operations.unscaled(_laid_out_like(gradient, x), x, factors.flatten(1))
+    return to_x, _of_pictures(rows, x)
+
+
+def _of_pictures(rows: Tensor, x: Tensor) -> Tensor:
+    """Rows of sums [rows, C] -> added up for each picture [N, C, 1, 1]."""
+    return rows.view(len(x), len(rows) // max(1, len(x)), -1).sum(1)[:, :, None, None]

@@ -185,11 +185,12 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
             gain=self.gain,
             upsample_by=self.resample_filter if self.up else None,
             kept=self.kernels,
+            kernels=self.own_kernels,
         )
         return styled_leaky_relu(made, norms, added, self.bias, clamp=self.clamp, kernels=self.own_kernels)
 
 
-class ToRGB(nn.Module):
+class ToRGB(UsesKernels):
     """A 1x1 modulated convolution to the colours of a picture.
 
     Args:
@@ -215,7 +216,7 @@ class ToRGB(nn.Module):
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
         """[N, I, H, W], its affine layer's style [N, I] -> [N, colours, H, W], in the dtype of the style."""
-        x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False)
+        x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False, kernels=self.own_kernels)
         return clamped(x + self.bias.view(1, -1, 1, 1), self.clamp).to(style.dtype)
 
 

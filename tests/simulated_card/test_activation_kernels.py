@@ -1,13 +1,7 @@
-"""The kernels themselves, on a processor, by Triton's interpreter: what the operations in torch give that stand beside.
+"""The kernels themselves, by Triton's interpreter on a processor: they give what the operations in torch beside them do."""
 
-Triton decides on its import whether it interprets. On a machine with a card it must not: there, `frugan doctor` and the
-first training hold the kernels to torch.
-"""
-
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,17 +11,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-if find_spec("triton") is None or torch.cuda.is_available():
-    pytest.skip("needs Triton (pip install 'frugan[kernels]') and no card", allow_module_level=True)
-_asked, os.environ["TRITON_INTERPRET"] = os.environ.get("TRITON_INTERPRET"), "1"
-from triton.runtime import interpreter  # noqa: E402
+from frugan.nn import fused_activation
+from frugan.nn.fused_activation import NAMES, OPERATIONS, biased_leaky_relu, styled_leaky_relu
+from frugan.nn.modulated import modulated_conv2d
 
-from frugan.nn import activation_kernels, fused_activation  # noqa: E402, F401  (the kernels, to be interpreted)
-from frugan.nn.fused_activation import NAMES, OPERATIONS, biased_leaky_relu, styled_leaky_relu  # noqa: E402
-
-del os.environ["TRITON_INTERPRET"]
-if _asked is not None:
-    os.environ["TRITON_INTERPRET"] = _asked
+interpreter = pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ORDERS = (torch.channels_last, torch.contiguous_format)
@@ -44,7 +32,6 @@ PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERAT
 @pytest.fixture(autouse=True, scope="module")
 def _interpreted() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_INTERPRET", "1")  # what it imports at its first kernel asks again
         patch.setattr(interpreter, "_convert_float", _converted)
         yield
 
@@ -130,6 +117,14 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_activation, "_operations", Operations())
 
 
+def convolved(x: Tensor, factors: Tensor, *, clamp: float, kernels: frozenset[str]) -> Tensor:
+    """Modulation and a 1x1 convolution."""
+    weight = torch.linspace(-1, 1, 4 * x.shape[1], dtype=x.dtype).view(4, -1, 1, 1)
+    return (
+        modulated_conv2d(x, weight, factors, kernels=kernels).repeat(1, 6, 1, 1)[:, : x.shape[1]].clamp(-clamp, clamp)
+    )
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_derivatives_against_float64(order: torch.memory_format, small_tiles: None, by_kernels: None) -> None:
     """Gradients, and what a penalty on them gives, where a program has several tiles."""
@@ -137,7 +132,7 @@ def test_derivatives_against_float64(order: torch.memory_format, small_tiles: No
     shapes = (MAP, (2, 21), (2, 1, 9, 7), (21,))
     exact = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
     weights = torch.randn(shapes[0], dtype=torch.float64)
-    for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3)), (biased_leaky_relu, (0, 3))):
+    for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3)), (biased_leaky_relu, (0, 3)), (convolved, (0, 1))):
         sides = []
         for dtype, kernels in ((torch.float32, frozenset(NAMES)), (torch.float64, frozenset[str]())):
             leaves = [exact[i].to(dtype, copy=True).requires_grad_() for i in chosen]
@@ -163,6 +158,7 @@ def test_two_orders_of_programs_give_the_same_bits(
         ("leaky_relu_slopes", (gradient, x, 1.0, True)),
         ("styled_leaky_relu", (x, factors, noise, bias, 1.0)),
         ("styled_leaky_relu_slopes", (gradient, x, x, factors, 1.0, True)),
+        ("unscaled", (gradient, x, factors)),
     ]
     forwards = [PAIRS[name][1](*values) for name, values in calls]
     grid, place = interpreter.interpreter_builder.set_grid_dim, interpreter.interpreter_builder.set_grid_idx
@@ -200,6 +196,7 @@ def test_with_a_style(case: Case, noisy: bool) -> None:
     run("styled_leaky_relu", x, factors, added, bias, case.clamp)
     made = fused_activation.activated_with_style(x, factors, added, bias, case.clamp)
     run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
+    run("unscaled", gradient, x, factors)
 
 
 @SETTINGS
