@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from frugan.memory.work import WorkCounter
 from frugan.nn import elementwise, fused_activation
 from frugan.nn.fir import fir_filter
 from frugan.nn.fused_activation import NAMES, biased_leaky_relu, grid_of, styled_leaky_relu
@@ -132,6 +133,26 @@ def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
             pairs = [(found, expected)] if isinstance(found, Tensor) else list(zip(found, expected, strict=True))
             for one, other in pairs:
                 assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+
+
+@pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
+def test_each_map_moves_once(order: torch.memory_format) -> None:
+    """Counted as every operation is; rows of sums are small beside it."""
+    x = torch.empty(8, 64, 64, 64, dtype=torch.float16, device="meta").contiguous(memory_format=order)
+    made, gradient = torch.empty_like(x), torch.empty_like(x)
+    factors, bias, noise = x.new_empty(8, 64), x.new_empty(64), x.new_empty(8, 1, 64, 64)
+    cases: dict[str, tuple[int, list[Any]]] = {
+        "leaky_relu": (2, [x, bias, 1.0]),
+        "leaky_relu_slopes": (3, [gradient, made, 1.0, True]),
+        "styled_leaky_relu": (2, [x, factors, noise, bias, 1.0]),
+        "styled_leaky_relu_slopes": (4, [gradient, made, x, factors, 1.0, True]),
+        "unscaled": (3, [gradient, x, factors]),
+    }
+    for name, (maps, values) in cases.items():
+        with WorkCounter() as counter:
+            getattr(torch.ops.frugan, name)(*values)
+        assert counter.work.operations == 1
+        assert maps <= counter.work.bytes_moved / x.nbytes < maps + 0.15, name
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 67, 5, 5), (8, 32, 256, 256), (64, 512, 4, 4), (2, 3, 1024, 1024)])

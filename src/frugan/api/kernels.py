@@ -240,7 +240,8 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        return *gradients_of_product(gradients[0], *ctx.saved_tensors, ctx.kernels), None
+        x, factors = ctx.saved_tensors
+        return *gradients_of_product(gradients[0], x, factors, ctx.kernels), None
 
 
 CASES = MappingProxyType({"leaky_relu": _biased, "styled_leaky_relu": _styled, "modulation": _modulated})

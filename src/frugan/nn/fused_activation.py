@@ -72,7 +72,8 @@ def grid_of(x: Tensor, *, apart: bool, summed: bool) -> Grid:
     if last and not apart:
         pictures, pixels = 1, pictures * pixels
     wide = channels if last else pixels
-    fast = min(_power(wide), MOST_WIDE)
+    # pixels side by side: the more channels a program has, the fewer sums over channels there are for the noise
+    fast = min(_power(wide), MOST_WIDE if last or not (apart and summed) else MOST_WIDE // 4)
     slow = min(_power(pixels if last else channels), TILE // fast)
     block_p, block_c = (slow, fast) if last else (fast, slow)
     grid = Grid(pictures, pixels, channels, last, block_p, block_c, 1)
