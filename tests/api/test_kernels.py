@@ -101,6 +101,8 @@ def _wrong(way: str) -> Callable[..., Any]:
         made = (x + others[-1].view(1, -1, 1, 1)).square()
         if not kernels:
             return made
+        if way == "memory":
+            raise torch.OutOfMemoryError("CUDA out of memory")
         if way == "fails":
             raise RuntimeError("no such instruction\nmore")
         if way == "result":
@@ -137,6 +139,17 @@ def test_what_is_wrong_is_left_out_and_why(
     verdict = verdicts(CPU)["leaky_relu"]
     assert verdict.times_as_fast is None
     assert told("leaky_relu", verdict).startswith("leaky_relu by torch, as frugan's own ")
+
+
+def test_where_memory_ran_out_they_are_tried_again(
+    card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card()
+    sound = kernels.CASES
+    monkeypatch.setattr(kernels, "CASES", {**sound, "leaky_relu": _wrong("memory")})
+    assert "leaky_relu" not in chosen("training.kernels=auto", said)
+    monkeypatch.setattr(kernels, "CASES", sound)
+    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
 
 
 def test_recorded_machine_code_is_of_the_kernels_as_they_are() -> None:

@@ -22,7 +22,7 @@ from frugan.api.progress import Say
 from frugan.contract.layers import UsesKernels
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.compiled_phases import missing_triton
-from frugan.engine.device import release_memory
+from frugan.engine.device import ran_out_of_memory, release_memory
 from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
@@ -38,6 +38,7 @@ SMALL = (3, 21, 7, 9)
 """A map that is compared: odd, so that every tile has an edge. Each kind of it is compiled, in a tenth of a second."""
 LARGE = (4, 64, 256, 256)
 """A map that is timed: 32 MiB of halves, a layer of 256 pixels at a micro-batch of 4."""
+NO_ROOM = "finds no memory to be tried in"
 MOST_SECONDS = 0.1
 """For the timing of one way of one kernel."""
 TOLERANCE = MappingProxyType({torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2})
@@ -116,6 +117,8 @@ def verdicts(device: torch.device, *, tries: bool = True) -> Mapping[str, Verdic
         return {}
     found = {name: judged(each, device) for name, each in CASES.items()}
     release_memory(device)
+    if any(verdict.left_out == NO_ROOM for verdict in found.values()):
+        return found  # another time there may be room
     _keep(file, kept | {key: {name: asdict(verdict) for name, verdict in found.items()}})
     return found
 
@@ -156,6 +159,8 @@ def judged(case: Callable[..., tuple[Activation, list[Tensor]]], device: torch.d
         call, given = case(LARGE, half, orders[0], device)
         seconds = [_seconds(call, given, names, device) for names in (frozenset(), frozenset(NAMES))]
     except Exception as error:  # noqa: BLE001  (a compiler and a driver fail in many ways; torch's operations are there)
+        if ran_out_of_memory(error):
+            return Verdict(NO_ROOM, None)
         return Verdict(f"fails: {type(error).__name__}: {first_line(error)}"[:200], None)
     gain = seconds[0] / seconds[1]
     return Verdict(f"takes {1 / gain:.1f} times as long" if gain < 1 else None, gain)
