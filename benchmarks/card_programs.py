@@ -300,10 +300,14 @@ class Assembler:
             try:
                 exec(compile(text, str(path), "exec"), space)
                 tuner = space[name]
-                kernel = tuner._precompile_config(tuner.configs[0]).kernel
-                said = self._assembled(kernel.asm["ptx"], Path(folder))
+                return self.code_of(tuner._precompile_config(tuner.configs[0]).kernel)
             except Exception as error:  # noqa: BLE001  (a compiler fails in many ways, each of which is counted)
                 return KernelCode(error=f"{type(error).__name__}: {error}"[:300])
+
+    def code_of(self, kernel: Any) -> KernelCode:
+        """What becomes of a kernel that Triton has compiled."""
+        with tempfile.TemporaryDirectory() as folder:
+            said = self._assembled(kernel.asm["ptx"], Path(folder))
         registers = re.search(r"Used (\d+) registers", said)
         if registers is None:
             return KernelCode(error=f"ptxas named no registers: {said[:200]}")

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+GIB = 1 << 30
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md"
@@ -111,6 +112,38 @@ def loader() -> str:
     )
 
 
+def own_kernels() -> str:
+    """What a step moves with kernels of our own and without."""
+    rows = []
+    for recipe, step in _read("own-kernels.json")["steps"].items():
+        torchs, own = step["torch"], step["own"]
+        cells = [
+            f"{torchs[name] / unit:,.{digits}f} → {own[name] / unit:,.{digits}f}{_change(own[name], torchs[name])}"
+            for name, unit, digits in (("bytes_moved", 1e9, 1), ("launches", 1, 0), ("peak_bytes", GIB, 2))
+        ]
+        rows.append([f"`{recipe}`", f"2 of {step['micro_batch']}", *cells])
+    return _table(["step, fp16", "micro-batches", "GB moved", "launches", "predicted peak, GiB"], rows)
+
+
+MOST = ("registers", "shared_bytes", "spilt_bytes")
+LEAST = ("widest_load_bytes", "widest_store_bytes")
+
+
+def machine_code() -> str:
+    """What became of these kernels."""
+    record = _read("own-kernels.json")["machine_code"]
+    rows = []
+    for card, kernels in record.items():
+        if not card.startswith("sm_"):
+            continue
+        all_of_them = [each for kernel in kernels.values() for each in kernel.values()]
+        most = {name: max(each[name] for each in all_of_them) for name in MOST}
+        least = {name: min(each[name] for each in all_of_them) for name in LEAST}
+        rows.append([card, *map(str, (len(all_of_them), *most.values(), *least.values()))])
+    head = ["card", "compiled", "most registers", "most shared bytes", "spilt bytes", "bytes a load", "bytes a store"]
+    return _table(head, rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "counts": counts,
     "against plain in half precision": partial(against_plain, half=True),
@@ -118,6 +151,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "growth": growth,
     "start": start,
     "loader": loader,
+    "own kernels": own_kernels,
+    "machine code": machine_code,
 }
 
 

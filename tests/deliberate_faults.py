@@ -16,13 +16,20 @@ import hypothesis  # noqa: F401  (with torch most of a test's start: loaded once
 import pytest
 import torch
 
-from deliberate import around_training, in_commands, in_page, in_training, on_a_card
+from deliberate import around_training, in_commands, in_kernels, in_page, in_training, on_a_card
 from deliberate.fault import Fault
 
 ROOT = Path(__file__).parents[1]
 TESTS_FAILED = 1
 """What pytest ends with then; everything else says nothing about the fault."""
-FAULTS = (*in_training.FAULTS, *around_training.FAULTS, *in_commands.FAULTS, *in_page.FAULTS, *on_a_card.FAULTS)
+FAULTS = (
+    *in_training.FAULTS,
+    *around_training.FAULTS,
+    *in_commands.FAULTS,
+    *in_page.FAULTS,
+    *on_a_card.FAULTS,
+    *in_kernels.FAULTS,
+)
 
 
 def run_tests(tests: str, source: Path) -> tuple[int, str]:

@@ -1,6 +1,7 @@
-"""Simulated cards in the process of a test."""
+"""Simulated cards in the process of a test, and kernels that are interpreted there."""
 
 import importlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import torch
 
 from api.small_grids import small_grids
 from cli.calling import frugan
+
+# Triton asks on its import, and again later, whether it interprets kernels or compiles them
+os.environ["TRITON_INTERPRET"] = "1"
 
 __all__ = ["frugan", "small_grids"]
 

@@ -13,11 +13,14 @@ from contract.rig import BF16, FP16, OPTIMIZERS, Rig, assert_same
 from contract.test_families import Augmented
 from frugan.contract import cpu_ways
 from frugan.contract.family import Family
-from frugan.doctor.trial import PinnedPictures
+from frugan.doctor.trial import MadePictures, PinnedPictures
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.step_log import Readout
+from frugan.engine.streams import Streams
 from frugan.families import families
+from frugan.nn.fused_activation import NAMES
 from limits import Limit
+from memory.tasks import plan_of, task
 
 Cards = Callable[..., Any]
 CARD, CPU = torch.device("privateuseone", 0), torch.device("cpu")  # torch's name of the first until it is registered
@@ -166,3 +169,19 @@ def test_a_steps_numbers_are_read_when_they_are_there(cards: Cards) -> None:
         rig.step.run(rig.state, rig.plan)  # the host is a step ahead
         seen.append(readout.read())
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("name", ["stylegan2", pytest.param("r3gan", marks=pytest.mark.long)])
+def test_operations_of_our_own_give_a_processors_bits(name: str, cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is one operation to the card; what it computes stands beside its kernel, in torch."""
+    monkeypatch.setattr(cpu_ways, "taken_for", lambda x: False)
+    cards()
+    of = replace(task(families()[name]), kernels=frozenset(NAMES))
+    stage, plan, ends = of.stages[0], plan_of(of, of.group, BF16), []
+    for device in (CPU, CARD):
+        built = {network: module.to(device) for network, module in of.make().items()}
+        state = of.state(plan, device, networks=built, stage=stage)
+        of.step(MadePictures(stage.sources), Streams(0), stage=stage).run(state, plan)
+        accelerator_of(device).synchronize()
+        ends.append({f"{n}.{k}": v.cpu() for n, m in state.networks.items() for k, v in m.state_dict().items()})
+    assert_same(*ends)

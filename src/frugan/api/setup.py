@@ -15,6 +15,7 @@ from frugan.engine.fp32_blocks import keep_in_fp32
 from frugan.engine.streams import derive_seed
 from frugan.engine.training import Stage, Training, networks_used
 from frugan.errors import BadInput
+from frugan.nn.fused_activation import NAMES
 from frugan.recipe.recipe import Recipe
 from frugan.wording import show_size
 
@@ -76,6 +77,8 @@ def training_of(recipe: Recipe) -> Training:
         course=training.course,
         make_grids=make_grids,
         compiled=training.compile,
+        # with "auto" a card decides, and a plan holds either way: torch's own operations take no less
+        kernels=frozenset(NAMES if training.kernels == "triton" else ()),
     )
     return described
 

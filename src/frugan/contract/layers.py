@@ -15,6 +15,26 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from frugan.contract import cpu_ways
 
+# Layers that may be run by kernels of our own.
+
+
+class UsesKernels(nn.Module):
+    """A layer for which there are kernels of our own.
+
+    Attributes:
+        own_kernels: names of those that are to be used; the engine sets them, for a layer cannot know what a card has.
+    """
+
+    own_kernels: frozenset[str] = frozenset()
+
+
+def use_kernels(network: nn.Module, names: frozenset[str]) -> None:
+    """Let a network's layers use kernels of some names, as far as they have any."""
+    for module in network.modules():
+        if isinstance(module, UsesKernels):
+            module.own_kernels = names
+
+
 # Copies that a verdict on the device may hold back, of many small tensors in four operations.
 
 

@@ -9,12 +9,13 @@ import subprocess
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from frugan.api.devices import CARDS, cpu_build, not_served, use_device
+from frugan.api.kernels import told, verdicts, what_is_missing
 from frugan.doctor.finding import Finding, finding
 from frugan.engine.accelerator.base import Accelerator
 from frugan.engine.accelerator.choice import accelerator_of
@@ -378,6 +379,20 @@ def memory_finding(device: torch.device, driver: Driver, system: str | None = No
 
 CALIBRATE = "frugan plan RECIPE --calibrate"
 """What measures a card anew."""
+
+
+def kernels_finding(device: torch.device, *, measures: bool = True) -> Finding:
+    """Which kernels of frugan's own are used on a CUDA card; tried now if they never were.
+
+    Args:
+        measures: whether there is time for it.
+    """
+    if (missing := what_is_missing(device)) is not None:
+        return finding("kernels", f"torch's own operations for activations and styles: {missing}")
+    found = verdicts(device, tries=measures)
+    line = "; ".join(told(name, verdict) for name, verdict in found.items())
+    values = {name: asdict(verdict) for name, verdict in found.items()}
+    return finding("kernels", line or "not tried, for want of time: the first training tries them", kernels=values)
 
 
 def calibration_finding(device: torch.device, folder: Path, *, measures: bool = True) -> Finding:

@@ -25,6 +25,7 @@ from frugan.doctor.cards import (
     calibration_finding,
     card_findings,
     device_finding,
+    kernels_finding,
     memory_finding,
     precision_finding,
 )
@@ -316,6 +317,8 @@ def examine(
             if measures:
                 say("measuring what CUDA and its libraries take, in about ten seconds the first time")
             findings.append(calibration_finding(chosen, folders.cache, measures=measures))
+            if accelerator_of(chosen).kind == "cuda":
+                findings.append(kernels_finding(chosen, measures=measures))
     if (last := last_training_finding(runs or folders.runs)) is not None:
         findings.append(last)
     cards = Cuda.count()

@@ -508,17 +508,22 @@ def _missing_for_launchers() -> str | None:
     return None
 
 
+def missing_triton(device: torch.device) -> str | None:
+    """What Triton would need to make and start kernels on a card, and is not here; None: nothing."""
+    from torch.utils._triton import has_triton_package  # noqa: PLC0415
+
+    if not has_triton_package():
+        package = "triton-windows" if os.name == "nt" else "'frugan[kernels]'"
+        return f"a card's kernels are made with Triton, which is not installed: pip install {package}"
+    if torch.version.cuda is not None and (capability := accelerator_of(device).capability or (0, 0)) < (7, 0):
+        return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
+    return None if os.name == "nt" else _missing_for_launchers()  # Triton brings a compiler for Windows
+
+
 def missing_compiler(device: torch.device) -> str | None:
     """What torch.compile would need for a device and is not here; None: nothing."""
-    if (own := accelerator_of(device)).is_card:
-        from torch.utils._triton import has_triton_package  # noqa: PLC0415
-
-        if not has_triton_package():
-            package = "triton-windows" if os.name == "nt" else "triton"
-            return f"torch.compile makes a card's kernels with Triton, which is not installed: pip install {package}"
-        if torch.version.cuda is not None and (capability := own.capability or (0, 0)) < (7, 0):
-            return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
-        return None if os.name == "nt" else _missing_for_launchers()  # Triton brings a compiler for Windows
+    if accelerator_of(device).is_card:
+        return missing_triton(device)
     from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415  (seconds to import)
 
     try:

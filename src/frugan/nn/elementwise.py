@@ -58,6 +58,11 @@ def _along_rows(values: Tensor, x: Tensor) -> Tensor:
     return values.expand(-1, -1, 1, x.shape[3]).contiguous(memory_format=last)
 
 
+def is_traced() -> bool:
+    """Whether operations become a graph, to be compiled: a compiler joins them by itself."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
 # Bias, leaky ReLU and clamp in one operation that keeps its result and nothing else.
 #
 # Source: Karras et al. 2018 (arXiv 1812.04948) and 2019 (arXiv 1912.04958). The result says by its sign and size which
@@ -77,7 +82,16 @@ def leaky_relu(x: Tensor, bias: Tensor, *, clamp: float | None = None) -> Tensor
         bias: [C].
         clamp: largest absolute value; none: no limit.
     """
-    return cast(Tensor, _LeakyReLU.apply(x, bias, clamp))
+    return cast(Tensor, _LeakyReLU.apply(x, bias, limit_of(clamp, x.dtype)))
+
+
+def limit_of(clamp: float | None, dtype: torch.dtype) -> float | None:
+    """A clamp, rounded as results are: what was held to it has no gradient, and must be told from what was not."""
+    if clamp is None:
+        return None
+    share, exponent = math.frexp(clamp)
+    digits = 1 - round(math.log2(torch.finfo(dtype).eps))
+    return math.ldexp(round(math.ldexp(share, digits)), exponent - digits)
 
 
 def clamped(x: Tensor, clamp: float | None) -> Tensor:

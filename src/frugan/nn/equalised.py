@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Scaled, ScaledWeight, Scaling
-from frugan.nn.elementwise import GAIN, SLOPE, clamped, leaky_relu
+from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesKernels
+from frugan.nn.elementwise import GAIN, SLOPE, clamped
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
+from frugan.nn.fused_activation import biased_leaky_relu
 from frugan.nn.linear_maps import conv2d
 
 BOTH = ("weight", "bias")
@@ -107,7 +108,7 @@ def linear_together(layers: Sequence[EqualisedLinear], inputs: Sequence[Tensor])
     return [made[i] for i in range(len(layers))]
 
 
-class EqualisedConv2d(_Equalised):
+class EqualisedConv2d(_Equalised, UsesKernels):
     """Convolution, filtered where it changes the side.
 
     Args:
@@ -160,7 +161,9 @@ class EqualisedConv2d(_Equalised):
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, H', W']."""
         x = self._convolve(x.to(self.weight.dtype))
-        return clamped(x, self.clamp) if self.bias is None else leaky_relu(x, self.bias, clamp=self.clamp)
+        if self.bias is None:
+            return clamped(x, self.clamp)
+        return biased_leaky_relu(x, self.bias, clamp=self.clamp, kernels=self.own_kernels)
 
     def _convolve(self, x: Tensor) -> Tensor:
         fir = cast(Tensor, self.resample_filter)

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.contract.layers import sums_of_squares
-from frugan.nn.elementwise import affine
+from frugan.nn.elementwise import affine, is_traced
 from frugan.nn.fir import KeptKernels, upfirdn2d
+from frugan.nn.fused_activation import gradients_of_product
 
 EPS = 1e-8
 
@@ -28,6 +29,7 @@ def modulated_conv2d(
     upsample_by: Tensor | None = None,
     kept: KeptKernels | None = None,
     noise: Tensor | None = None,
+    kernels: frozenset[str] = frozenset(),
 ) -> Tensor:
     """Convolve with weight·style for each sample; with demodulation, each sample's weights then have norm 1.
 
@@ -41,26 +43,58 @@ def modulated_conv2d(
         upsample_by: a filter [T, T]: the side doubles.
         kept: of this filter.
         noise: added after demodulation, [N, 1, H', W'] or [H', W'], of x's dtype.
+        kernels: names of those of our own that may be used.
 
     Returns:
         [N, O, H', W'].
     """
-    if demodulate and x.dtype == torch.float16:
+    if not demodulate:
+        made = _convolved(x, weight, styles, upsample_by, kept, kernels)
+        return made if noise is None else made + noise
+    made, norms = demodulated_conv2d(
+        x, weight, styles, squares=squares, gain=gain, upsample_by=upsample_by, kept=kept, kernels=kernels
+    )
+    norms = norms[:, :, None, None]
+    return made * norms if noise is None else affine(made, norms, noise)
+
+
+def demodulated_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    styles: Tensor,
+    *,
+    squares: Tensor | None = None,
+    gain: float = 1.0,
+    upsample_by: Tensor | None = None,
+    kept: KeptKernels | None = None,
+    kernels: frozenset[str] = frozenset(),
+) -> tuple[Tensor, Tensor]:
+    """As `modulated_conv2d` with demodulation, which is left to the caller: what to multiply, and by what [N, O]."""
+    if x.dtype == torch.float16:
         # Demodulation takes any scale back; sums in fp16 then stay below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
-    factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
-    if upsample_by is None:
-        made = cast(Tensor, _ScaledConvolution.apply(x, factors, weight, False))
-    else:
-        spread = cast(Tensor, _ScaledConvolution.apply(x, factors, weight.transpose(0, 1), True))  # [N, O, 2·H + 1, ..]
-        taps = upsample_by.shape[0]
-        before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
-        made = upfirdn2d(spread, upsample_by, padding=(before, after, before, after), gain=4, kept=kept)
-    if not demodulate:
-        return made if noise is None else made + noise
+    made = _convolved(x, weight, styles, upsample_by, kept, kernels)
     squares = sums_of_squares(weight) / gain**2 if squares is None else squares
-    norms = demodulation(squares, styles, EPS / gain**2, made.dtype)[:, :, None, None]  # [N, O, 1, 1]
-    return made * norms if noise is None else affine(made, norms, noise)
+    return made, demodulation(squares, styles, EPS / gain**2, made.dtype)
+
+
+def _convolved(
+    x: Tensor,
+    weight: Tensor,
+    styles: Tensor,
+    upsample_by: Tensor | None,
+    kept: KeptKernels | None,
+    kernels: frozenset[str],
+) -> Tensor:
+    factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
+    kernels = frozenset[str]() if is_traced() else kernels
+    if upsample_by is None:
+        return cast(Tensor, _ScaledConvolution.apply(x, factors, weight, False, kernels))
+    turned = weight.transpose(0, 1)
+    spread = cast(Tensor, _ScaledConvolution.apply(x, factors, turned, True, kernels))  # [N, O, 2·H + 1, ..]
+    taps = upsample_by.shape[0]
+    before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
+    return upfirdn2d(spread, upsample_by, padding=(before, after, before, after), gain=4, kept=kept)
 
 
 class _ScaledConvolution(torch.autograd.Function):
@@ -71,18 +105,18 @@ class _ScaledConvolution(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, spread: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, spread: bool, kernels: frozenset[str]) -> Tensor:
         ctx.save_for_backward(x, factors, weight)
-        ctx.spread = spread
+        ctx.spread, ctx.kernels = spread, kernels
         scaled = x * factors
         if spread:
             return F.conv_transpose2d(scaled, weight, stride=2)
         return F.conv2d(scaled, weight, padding=weight.shape[2] // 2)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, factors, weight = ctx.saved_tensors
-        of_x, of_factors, of_weight, _ = ctx.needs_input_grad
+        of_x, of_factors, of_weight, *_ = ctx.needs_input_grad
         stride, padding = (2, 0) if ctx.spread else (1, weight.shape[2] // 2)
         to_scaled, to_weight, _ = torch.ops.aten.convolution_backward(
             gradients[0],
@@ -97,8 +131,10 @@ class _ScaledConvolution(torch.autograd.Function):
             1,
             [of_x or of_factors, of_weight, False],
         )
+        if of_x and of_factors:
+            return *gradients_of_product(to_scaled, x, factors, ctx.kernels), to_weight, None, None
         to_factors = (to_scaled * x).sum((2, 3), keepdim=True) if of_factors else None
-        return to_scaled * factors if of_x else None, to_factors, to_weight, None
+        return to_scaled * factors if of_x else None, to_factors, to_weight, None, None
 
 
 def demodulation(squares: Tensor, styles: Tensor, eps: float, dtype: torch.dtype) -> Tensor:

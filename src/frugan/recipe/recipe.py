@@ -24,6 +24,7 @@ MOST_BATCH = 1_000_000
 """Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""
 MOST_ROLLBACKS = 100
 """A run that has gone back so often does not train."""
+KernelChoice = Literal["auto", "torch", "triton"]
 Trained = Literal["by us", "by its authors", "never"]
 
 
@@ -71,6 +72,12 @@ class TrainingSettings(Settings):
         "compile forward and backward passes with torch.compile: the same results up to rounding, after "
         "minutes of compiling",
         CHANGEABLE,
+    )
+    kernels: KernelChoice = setting(
+        "auto",
+        "what computes activations and styles on a CUDA card: torch, several of torch's operations; triton, one kernel "
+        "of frugan's; auto, those of frugan's that agree with torch there and are faster. The same up to rounding",
+        CHANGEABLE | ADDED,
     )
     rollbacks: int = setting(
         2,

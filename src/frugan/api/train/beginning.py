@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from frugan.api.devices import card_identity, misspelt_cards, told_when_full, use_device
+from frugan.api.kernels import kernels_for
 from frugan.api.networks import weights_metadata
 from frugan.api.train.card import look_for_second_cards, watched_card
 from frugan.api.train.init import refuse_untaught, start_from
@@ -182,9 +183,10 @@ def _create(
     for line in check_ranks(training.phases, training.batch, group, run.ranks.size, shares.samples):
         run.choose(line)
     plan, report = planner.first(saved if saved and shares.as_kept(saved) else None)
+    kernels = kernels_for(run.recipe, training, device, run.choose)
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
-        state = training.state(by, device, run.ranks)
+        state = replace(training, kernels=kernels).state(by, device, run.ranks)
         return state, [] if resumed is None else restore(resumed.checkpoint, resumed.saved, state, resumed.restarts)
 
     (state, lines), loaded_by = planner.load(load, plan)
@@ -221,7 +223,8 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
     if shares.samples is not None:
         plan = planner.own_plan(plan, shares.plans[ranks.rank] if shares.plans else None)
     with told_when_full(device, "training was set up"):
-        state, plan = planner.load(lambda by: run.training.state(by, device, ranks), plan)
+        training = replace(run.training, kernels=kernels_for(run.recipe, run.training, device, run.choose_here))
+        state, plan = planner.load(lambda by: training.state(by, device, ranks), plan)
     return _Start(state, plan, planner, {}, decision)
 
 

@@ -11,9 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frugan.contract.layers import UsesKernels
 from frugan.families.r3gan.config import R3GANNetworks
-from frugan.nn.elementwise import SLOPE, leaky_relu
+from frugan.nn.elementwise import SLOPE
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
+from frugan.nn.fused_activation import biased_leaky_relu
 from frugan.nn.linear_maps import grouped_conv2d
 
 ACTIVATION_GAIN = math.sqrt(2 / (1 + SLOPE**2))
@@ -97,7 +99,7 @@ class Embedding(Linear):
         return super().forward(classes)
 
 
-class ResidualBlock(nn.Module):
+class ResidualBlock(UsesKernels):
     """x + a wide, grouped 3x3 convolution between two 1x1 ones, the last of which is 0 at first.
 
     Args:
@@ -126,8 +128,8 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, width, H, W] -> the same."""
         x = x.to(self.conv1.weight.dtype)
-        made = leaky_relu(self.conv1(x), self.bias1)
-        made = leaky_relu(self.conv2(made), self.bias2)
+        made = biased_leaky_relu(self.conv1(x), self.bias1, kernels=self.own_kernels)
+        made = biased_leaky_relu(self.conv2(made), self.bias2, kernels=self.own_kernels)
         return x + cast(Tensor, self.conv3(made))
 
 

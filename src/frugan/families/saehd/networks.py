@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from frugan.contract.phase import Networks
 from frugan.families.saehd.config import Archi, stack_for
+from frugan.nn.elementwise import is_traced
 
 
 def depth_to_space(x: Tensor, factor: int = 2) -> Tensor:
@@ -67,14 +68,9 @@ def spread_leaky_relu(x: Tensor, slope: float) -> Tensor:
     Returns:
         [B, C, 2·H, 2·W].
     """
-    if _is_traced():  # a compiler joins them by itself, and cannot follow a result written into a view
+    if is_traced():  # a compiler joins them by itself, and cannot follow a result written into a view
         return cast(Tensor, _TracedSpreadLeakyReLU.apply(x, slope))
     return cast(Tensor, _SpreadLeakyReLU.apply(x, slope))
-
-
-def _is_traced() -> bool:
-    """Whether operations become a graph, to be compiled."""
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 class _SpreadLeakyReLU(torch.autograd.Function):
@@ -438,7 +434,7 @@ def _cropped(x: Tensor, skip: Tensor) -> Tensor:
     """Cut an unpadded transposed convolution to the size of `skip`: half of what is over at the start, rounded down."""
     over = x.shape[-1] - skip.shape[-1]
     start = over // 2
-    if _is_traced():  # its gradient keeps the order of pictures in memory, where a slice's would be copied to it
+    if is_traced():  # its gradient keeps the order of pictures in memory, where a slice's would be copied to it
         tall, wide = (whole - start - side for whole, side in zip(x.shape[2:], skip.shape[2:], strict=True))
         return F.pad(x, (-start, -wide, -start, -tall))
     return x[..., start : start + skip.shape[-2], start : start + skip.shape[-1]]

@@ -7,13 +7,14 @@ from typing import Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares
+from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesKernels
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.batch_norm import MinibatchStd
-from frugan.nn.elementwise import GAIN, clamped, leaky_relu, second_moment_norm
+from frugan.nn.elementwise import GAIN, clamped, second_moment_norm
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_together
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
-from frugan.nn.modulated import modulated_conv2d, scaled_noise
+from frugan.nn.fused_activation import styled_leaky_relu
+from frugan.nn.modulated import demodulated_conv2d, modulated_conv2d, scaled_noise
 
 # The mapping network: a latent and a class to a style.
 
@@ -115,7 +116,7 @@ class LargestScaling(Scaling):
         return cls(of_each)
 
 
-class SynthesisLayer(Scaled, SumsSquares):
+class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
     """A 3x3 modulated convolution, noise, bias and leaky ReLU.
 
     Demodulation takes any scale of a weight back. So the working weight is scaled to a largest value of 1/√(I·k·k) for
@@ -176,7 +177,7 @@ class SynthesisLayer(Scaled, SumsSquares):
         added: Tensor | None = None
         if noise != "none":
             added = scaled_noise(self.noise_const if noise == "const" else noise, self.noise_strength, x.dtype)
-        x = modulated_conv2d(
+        made, norms = demodulated_conv2d(
             x,
             self.weight,
             style,
@@ -184,12 +185,12 @@ class SynthesisLayer(Scaled, SumsSquares):
             gain=self.gain,
             upsample_by=self.resample_filter if self.up else None,
             kept=self.kernels,
-            noise=added,
+            kernels=self.own_kernels,
         )
-        return leaky_relu(x, self.bias, clamp=self.clamp)
+        return styled_leaky_relu(made, norms, added, self.bias, clamp=self.clamp, kernels=self.own_kernels)
 
 
-class ToRGB(nn.Module):
+class ToRGB(UsesKernels):
     """A 1x1 modulated convolution to the colours of a picture.
 
     Args:
@@ -215,7 +216,7 @@ class ToRGB(nn.Module):
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
         """[N, I, H, W], its affine layer's style [N, I] -> [N, colours, H, W], in the dtype of the style."""
-        x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False)
+        x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False, kernels=self.own_kernels)
         return clamped(x + self.bias.view(1, -1, 1, 1), self.clamp).to(style.dtype)
 
 

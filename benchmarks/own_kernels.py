@@ -1,0 +1,160 @@
+"""frugan's own kernels for cards that are not here: python benchmarks/own_kernels.py [--steps] [--out RESULT.json]
+
+With `--steps` it counts what a training step moves with them and without. Otherwise it makes machine code, which needs
+Triton (pip install "frugan[kernels]"), no card and no CUDA build. Each kernel is compiled for two maps of
+StyleGAN2, in both layouts, in half precision and fp32, and assembled for three generations of cards. Beside registers
+and shared memory stand the widest load and store: with 16 bytes for each thread a card is fastest.
+"""
+
+import inspect
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from card_programs import Assembler
+from described_card import CARDS
+from frugan.api.kernels import digest
+from frugan.api.setup import training_of
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.memory.prediction import predict
+from frugan.nn.fused_activation import NAMES, WARPS, Grid, grid_of
+from frugan.recipe.loading import load_recipe
+from step_counts import MICRO_BATCHES, count_step
+
+LARGE, SMALL = (4, 128, 256, 256), (4, 512, 4, 4)
+"""Maps of a generator."""
+TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
+SUMS = ("sums", "bias_sums", "factor_sums", "noise_sums")
+FACTS = {"CLAMPED": True, "SUMS": True, "NOISY": True}
+FLOATS = ("slope", "clamp")
+STEPS = "--steps"
+RECIPES = ("stylegan2-ffhq-256", "stylegan2-ffhq-1024", "r3gan-ffhq-256", "biggan-imagenet-128", "saehd-df-ud-512")
+
+
+# Machine code.
+
+
+def cases(name: str) -> Iterator[tuple[str, Grid, torch.dtype]]:
+    """What a kernel is compiled for."""
+    for shape in (LARGE, SMALL):
+        for order in (torch.channels_last, torch.contiguous_format):
+            for dtype in (torch.float16, torch.bfloat16, torch.float32):
+                x = torch.empty(shape, device="meta").contiguous(memory_format=order)
+                grid = grid_of(x, apart=name not in ("activate", "slopes"), summed="activate" not in name)
+                layout = "channels last" if grid.last else "contiguous"
+                yield f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}", grid, dtype
+
+
+def compiled(name: str, grid: Grid, dtype: torch.dtype, assembler: Assembler) -> dict[str, Any]:
+    """One kernel for one card."""
+    import triton  # noqa: PLC0415  (an extra)
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415
+
+    from frugan.nn import activation_kernels  # noqa: PLC0415
+
+    kernel = getattr(activation_kernels, name)
+    constants = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c, **FACTS}
+    signature: dict[str, str] = {}
+    attributes: dict[tuple[int], list[list[object]]] = {}
+    for at, word in enumerate(inspect.signature(kernel.fn).parameters):
+        if word in constants:
+            signature[word] = "constexpr"
+        elif word in FLOATS:
+            signature[word] = "fp32"
+        elif word in ("pixels", "channels", "loops", "pictures", "noise_stride"):
+            signature[word] = "i32"
+            if getattr(grid, word, grid.pixels) % 16 == 0:
+                attributes[(at,)] = [["tt.divisibility", 16]]
+        else:
+            signature[word] = "*fp32" if word in SUMS else TYPES[dtype]
+            attributes[(at,)] = [["tt.divisibility", 16]]
+    known = {word: value for word, value in constants.items() if word in signature}
+    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
+    target = GPUTarget("cuda", int(assembler.target.removeprefix("sm_")), 32)
+    begun = time.perf_counter()
+    made = triton.compile(source, target=target, options={"num_warps": WARPS})
+    code = assembler.code_of(made)
+    return {
+        "registers": code.registers,
+        "shared_bytes": code.shared_bytes,
+        "spilt_bytes": code.spilt_bytes,
+        "widest_load_bytes": widest("ld", made.asm["ptx"]),
+        "widest_store_bytes": widest("st", made.asm["ptx"]),
+        "seconds": round(time.perf_counter() - begun, 2),
+        **({"error": code.error} if code.error else {}),
+    }
+
+
+def widest(way: str, ptx: str) -> int:
+    """Most that a thread loads or stores at once."""
+    accesses = re.findall(rf"{way}\.global(?:\.\w+)*?(?:\.v(\d))?\.b(\d+)", ptx)
+    return max(int(times or 1) * int(bits) // 8 for times, bits in accesses)
+
+
+# What a step moves with them and without.
+
+
+def steps(recipe: str) -> dict[str, Any]:
+    """An average step of two micro-batches in fp16, counted as by `counts.py`, by torch's operations and by ours."""
+    training = training_of(load_recipe(recipe, []))
+    micro_batch = training.micro_batch
+    training = training.with_batch(MICRO_BATCHES * micro_batch)
+    plan, stage = Plan(micro_batch, resolve_precision("fp16", torch.device("cpu"))), training.stages[0]
+    every = {phase.name: phase.every for phase in stage.phases}
+    found: dict[str, Any] = {"micro_batch": micro_batch}
+    for way, kernels in (("torch", frozenset[str]()), ("own", frozenset(NAMES))):
+        by = replace(training, kernels=kernels)
+        phases = count_step(by, plan, stage).by(0)  # of a step in which all are due
+        found[way] = {
+            "launches": round(sum(each.launches / every.get(name, 1) for name, each in phases.items())),
+            "bytes_moved": round(sum(each.bytes_moved / every.get(name, 1) for name, each in phases.items())),
+            "peak_bytes": predict(by, plan, "card", stage).live_bytes,
+        }
+    return found
+
+
+def machine_code() -> dict[str, Any]:
+    """Of every kernel for every card."""
+    import triton  # noqa: PLC0415
+
+    made: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
+    for target in CARDS:
+        assembler = Assembler(target)
+        for name in ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"):
+            found = {
+                case: compiled(name, grid, dtype, assembler)
+                for case, grid, dtype in cases(name)
+                if (target, dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
+            }
+            made.setdefault(target, {})[name] = found
+    seconds = [each.pop("seconds") for target in CARDS for name in made[target].values() for each in name.values()]
+    made["mean_seconds_to_compile"] = round(sum(seconds) / len(seconds), 2)
+    return made
+
+
+def main() -> None:
+    """Count or compile, and print JSON."""
+    words = sys.argv[1:]
+    out = Path(words[words.index("--out") + 1]) if "--out" in words else None
+    result: dict[str, Any] = json.loads(out.read_text("utf-8")) if out is not None and out.exists() else {}
+    if STEPS in words:
+        result["steps"] = {recipe: steps(recipe) for recipe in RECIPES}
+    else:
+        result["machine_code"] = machine_code()
+    whole = json.dumps(result, indent=1)
+    text = re.sub(r"\{\s+([^{}]*?)\s+\}", lambda found: "{" + re.sub(r"\s+", " ", found[1]) + "}", whole)
+    if out is not None:
+        out.write_text(text + "\n", "utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Kernels of frugan's own on a card: those that give what torch's operations give, and are faster, are used.
+
+Each is tried once on a card, and what was found is kept for it, for these versions of torch and Triton and for the
+kernels as they are written.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from frugan.api.progress import Say
+from frugan.contract.layers import UsesKernels
+from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.compiled_phases import missing_triton
+from frugan.engine.device import ran_out_of_memory, release_memory
+from frugan.engine.training import Training
+from frugan.errors import BadInput
+from frugan.files import Folders, atomic_file, read_json
+from frugan.memory.calibration import measure_latency
+from frugan.nn.fused_activation import NAMES, biased_leaky_relu, gradients_of_product, styled_leaky_relu
+from frugan.recipe.recipe import Recipe
+from frugan.wording import first_line
+
+FILE = "kernels.json"
+"""In the folder of what can be computed again."""
+CLAMP = 0.7
+SMALL = (3, 21, 7, 9)
+"""A map that is compared: odd, so that every tile has an edge. Each kind of it is compiled, in a tenth of a second."""
+LARGE = (4, 64, 256, 256)
+"""A map that is timed: 32 MiB of halves, a layer of 256 pixels at a micro-batch of 4."""
+NO_ROOM = "finds no memory to be tried in"
+MOST_SECONDS = 0.1
+"""For the timing of one way of one kernel."""
+TOLERANCE = MappingProxyType({torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2})
+"""Share of the largest value by which results may differ: a few last bits."""
+
+Activation = Callable[..., Tensor]
+"""Takes the names of the kernels that it may use as `kernels`."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a kernel on a card."""
+
+    left_out: str | None  # why; None: it is used
+    times_as_fast: float | None  # as torch's own operations, forward and backward; None: that was not reached
+
+
+def kernels_for(recipe: Recipe, training: Training, device: torch.device, say: Say) -> frozenset[str]:
+    """Names of the kernels that a training uses on a device.
+
+    Args:
+        say: is given a line where there was a choice.
+
+    Raises:
+        BadInput: they are asked for, and cannot be had here.
+    """
+    asked = recipe.training.kernels
+    if asked == "torch":
+        return frozenset()
+    missing = what_is_missing(device)
+    if asked == "triton":
+        if missing is not None:
+            raise BadInput(f"training.kernels = triton: {missing}; or leave it to training.kernels=auto")
+        return frozenset(NAMES)
+    if accelerator_of(device).kind != "cuda" or not _has_any(training):
+        return frozenset()
+    if missing is not None:
+        say(f"kernels: torch's own operations for activations and styles; {missing}")
+        return frozenset()
+    found = verdicts(device)
+    used = [name for name in NAMES if found[name].left_out is None]
+    say(f"kernels: {'; '.join(told(name, found[name]) for name in NAMES)}; off with training.kernels=torch")
+    return frozenset(used)
+
+
+def _has_any(training: Training) -> bool:
+    """Whether its networks have layers that kernels of ours are for."""
+    return any(isinstance(m, UsesKernels) for network in training.build("meta").values() for m in network.modules())
+
+
+def told(name: str, verdict: Verdict) -> str:
+    """A verdict in words."""
+    if verdict.left_out is not None:
+        return f"{name} by torch, as frugan's own {verdict.left_out}"
+    return f"{name} by frugan's own, {verdict.times_as_fast:.1f} times as fast as torch's"
+
+
+def what_is_missing(device: torch.device) -> str | None:
+    """Why there are no kernels of frugan's on a device; None: there are."""
+    if accelerator_of(device).kind != "cuda":
+        return f"frugan's kernels run on CUDA cards, and this device is {device}"
+    return missing_triton(device)
+
+
+def verdicts(device: torch.device, *, tries: bool = True) -> Mapping[str, Verdict]:
+    """Of every kernel on a card: found before, or now.
+
+    Args:
+        tries: False: only what was found before.
+    """
+    file, key = Folders.from_environment().cache / FILE, _key(device)
+    kept = read_json(file)
+    if isinstance(kept.get(key), dict) and kept[key].keys() == {*NAMES}:
+        return {name: Verdict(**kept[key][name]) for name in NAMES}
+    if not tries:
+        return {}
+    found = {name: judged(each, device) for name, each in CASES.items()}
+    release_memory(device)
+    if any(verdict.left_out == NO_ROOM for verdict in found.values()):
+        return found  # another time there may be room
+    _keep(file, kept | {key: {name: asdict(verdict) for name, verdict in found.items()}})
+    return found
+
+
+def _keep(file: Path, values: Mapping[str, Any]) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(file) as place:
+            place.write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+    except OSError:  # a folder that is not ours to write: they are tried again the next time
+        return
+
+
+def _key(device: torch.device) -> str:
+    """What a verdict holds for."""
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:  # by another name, on Windows
+        triton = "of another package"
+    return f"{accelerator_of(device).name}, torch {torch.__version__}, Triton {triton}, kernels {digest()}"
+
+
+def digest() -> str:
+    """Of the kernels as they are written, and of how maps are divided between their programs."""
+    folder = resources.files("frugan.nn")
+    written = b"".join((folder / f"{name}.py").read_bytes() for name in ("activation_kernels", "fused_activation"))
+    return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
+
+
+def judged(case: Callable[..., tuple[Activation, list[Tensor]]], device: torch.device) -> Verdict:
+    """Try one kernel on a card."""
+    try:
+        half = torch.bfloat16 if accelerator_of(device).has_bf16_units else torch.float16
+        orders = (torch.channels_last, torch.contiguous_format)
+        for dtype, order in ((half, orders[0]), (half, orders[1]), (torch.float32, orders[1])):
+            if (where := difference(*case(SMALL, dtype, order, device))) is not None:
+                return Verdict(f"differs in its {where} ({dtype}, {order})".replace("torch.", ""), None)
+        call, given = case(LARGE, half, orders[0], device)
+        seconds = [_seconds(call, given, names, device) for names in (frozenset(), frozenset(NAMES))]
+    except Exception as error:  # noqa: BLE001  (a compiler and a driver fail in many ways; torch's operations are there)
+        if ran_out_of_memory(error):
+            return Verdict(NO_ROOM, None)
+        return Verdict(f"fails: {type(error).__name__}: {first_line(error)}"[:200], None)
+    gain = seconds[0] / seconds[1]
+    return Verdict(f"takes {1 / gain:.1f} times as long" if gain < 1 else None, gain)
+
+
+def difference(call: Activation, given: list[Tensor]) -> str | None:
+    """Where a kernel gives something else than torch's operations: result, gradients or theirs; None: nowhere."""
+    ways = [_derivatives(call, given, names) for names in (frozenset(), frozenset(NAMES))]
+    limit = TOLERANCE[given[0].dtype]
+    for name, expected, found in zip(_PARTS, ways[0], ways[1], strict=True):
+        for one, other in zip(expected, found, strict=True):
+            most = limit * float(one.float().abs().max().clamp_min(1e-3))
+            if not float((one.float() - other.float()).abs().max()) <= most:  # NaN is no less
+                return name
+    return None
+
+
+_PARTS: tuple[str, ...] = ("result", "gradients", "gradients' gradients")
+
+
+def _derivatives(call: Activation, given: list[Tensor], kernels: frozenset[str]) -> tuple[list[Tensor], ...]:
+    leaves = [each.detach().requires_grad_() for each in given]
+    made = call(*leaves, kernels=kernels)
+    weights = torch.linspace(-1, 1, made.numel(), device=made.device, dtype=made.dtype).view_as(made).requires_grad_()
+    alone = torch.autograd.grad(made, leaves, weights.detach(), retain_graph=True)
+    first = torch.autograd.grad(made, leaves, weights, create_graph=True)
+    second = torch.autograd.grad(first[0].float().square().sum(), [weights])
+    return [made.detach()], [*alone, *(each.detach() for each in first)], list(second)
+
+
+def _seconds(call: Activation, given: list[Tensor], kernels: frozenset[str], device: torch.device) -> float:
+    """Of a forward and a backward."""
+    leaves = [each.detach().requires_grad_() for each in given]
+    gradient = torch.ones_like(given[0])
+
+    def both() -> None:
+        torch.autograd.grad(call(*leaves, kernels=kernels), leaves, gradient)
+
+    return measure_latency(both, device, budget_seconds=MOST_SECONDS)
+
+
+def _biased(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """A map and a bias, the same numbers every time."""
+    count = torch.Size(shape).numel()
+    x = torch.linspace(-3, 3, count, device=device)[torch.arange(count, device=device) * 7919 % count].view(shape)
+    bias = torch.linspace(-1, 1, shape[1], device=device, dtype=dtype)
+    return partial(biased_leaky_relu, clamp=CLAMP), [x.to(dtype).contiguous(memory_format=layout), bias]
+
+
+def _styled(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """The same with factors and noise."""
+    _, (x, bias) = _biased(shape, dtype, layout, device)
+    factors = torch.linspace(0.5, 2, shape[0] * shape[1], device=device, dtype=dtype).view(shape[:2])
+    noise = torch.linspace(-1, 1, shape[0] * shape[2] * shape[3], device=device, dtype=dtype)
+    return partial(styled_leaky_relu, clamp=CLAMP), [x, factors, noise.view(shape[0], 1, *shape[2:]), bias]
+
+
+def _modulated(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """A map and factors."""
+    return _Product.called, _styled(shape, dtype, layout, device)[1][:2]
+
+
+class _Product(torch.autograd.Function):
+    """x·factors, by whose gradients the kernel is tried."""
+
+    @staticmethod
+    def called(x: Tensor, factors: Tensor, *, kernels: frozenset[str]) -> Tensor:
+        """[N, C, H, W], [N, C] -> [N, C, H, W]."""
+        return cast(Tensor, _Product.apply(x, factors[:, :, None, None], kernels))
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factors: Tensor, kernels: frozenset[str]) -> Tensor:
+        ctx.save_for_backward(x, factors)
+        ctx.kernels = kernels
+        return x * factors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, factors = ctx.saved_tensors
+        return *gradients_of_product(gradients[0], x, factors, ctx.kernels), None
+
+
+CASES = MappingProxyType({"leaky_relu": _biased, "styled_leaky_relu": _styled, "modulation": _modulated})
+"""Name -> what it is tried with."""

@@ -1,0 +1,173 @@
+"""What `fused_activation` starts on a card: Triton's own language. Imported by what starts it alone, for Triton may be
+missing.
+
+A map is seen as [pictures, pixels, channels], in either order in memory; a program has a tile of pixels by channels,
+and of sums it writes what no other program writes: the same bits whatever order they run in. Between steps that torch
+would take one after the other values are rounded to the map's dtype, as torch would store them.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _channels(channels, BLOCK_C: tl.constexpr):
+    """This program's channels [BLOCK_C]."""
+    return tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+
+
+@triton.jit
+def _places(first, c, pixels, channels, LAST: tl.constexpr, BLOCK_P: tl.constexpr):
+    """Within a picture, of a tile from pixel `first` on: where it begins, and places from there [BLOCK_P, BLOCK_C]."""
+    p = tl.arange(0, BLOCK_P)
+    if LAST:
+        begins = first.to(tl.int64) * channels
+        within = p[:, None] * channels + c[None, :]
+    else:
+        begins = first.to(tl.int64)
+        within = p[:, None] + c[None, :] * pixels
+    inside = (first + p < pixels)[:, None] & (c < channels)[None, :]
+    return begins, within, inside
+
+
+@triton.jit
+def _activated(y, slope, clamp, CLAMPED: tl.constexpr):
+    """Leaky ReLU and clamp of what has the map's dtype; what is not a number stays so."""
+    wide = y.to(tl.float32)
+    y = tl.where(wide > 0, wide, wide * slope).to(y.dtype)
+    if CLAMPED:
+        wide = y.to(tl.float32)
+        wide = tl.where(wide > clamp, clamp, wide)
+        y = tl.where(wide < -clamp, -clamp, wide).to(y.dtype)
+    return y
+
+
+@triton.jit
+def _sloped(gradient, made, slope, clamp, CLAMPED: tl.constexpr):
+    """A gradient times the slope that each result shows."""
+    wide, shown = gradient.to(tl.float32), made.to(tl.float32)
+    to_x = tl.where(shown > 0, wide, wide * slope)
+    if CLAMPED:
+        to_x = tl.where((shown >= clamp) | (shown <= -clamp), 0.0, to_x)
+    return to_x.to(gradient.dtype)
+
+
+@triton.jit
+def activate(
+    x, bias, made, pixels, channels, slope, clamp,
+    LAST: tl.constexpr, CLAMPED: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """clamp(leaky(x + bias)), a tile for each program."""
+    tiles = tl.cdiv(pixels, BLOCK_P)
+    picture = (tl.program_id(0) // tiles).to(tl.int64) * pixels * channels
+    c = _channels(channels, BLOCK_C)
+    begins, within, inside = _places((tl.program_id(0) % tiles) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
+    added = tl.load(bias + c, mask=c < channels, other=0.0).to(tl.float32)
+    given = tl.load(x + picture + begins + within, mask=inside, other=0.0)
+    y = (given.to(tl.float32) + added[None, :]).to(given.dtype)
+    tl.store(made + picture + begins + within, _activated(y, slope, clamp, CLAMPED), mask=inside)
+
+
+@triton.jit
+def slopes(
+    gradient, made, to_x, sums, pixels, channels, loops, slope, clamp,
+    LAST: tl.constexpr, CLAMPED: tl.constexpr, SUMS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Gradient of the input, `loops` tiles for each program, and their sums over pixels [programs, channels]."""
+    chunks = tl.cdiv(pixels, BLOCK_P * loops)
+    picture = (tl.program_id(0) // chunks).to(tl.int64) * pixels * channels
+    chunk = (tl.program_id(0) % chunks) * loops
+    c = _channels(channels, BLOCK_C)
+    total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    for i in range(loops):
+        begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
+        given = tl.load(gradient + picture + begins + within, mask=inside, other=0.0)
+        shown = tl.load(made + picture + begins + within, mask=inside, other=0.0)
+        passed = _sloped(given, shown, slope, clamp, CLAMPED)
+        tl.store(to_x + picture + begins + within, passed, mask=inside)
+        total += passed.to(tl.float32)
+    if SUMS:
+        tl.store(sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0), mask=c < channels)
+
+
+@triton.jit
+def activate_styled(
+    x, factors, noise, bias, made, pixels, channels, noise_stride, slope, clamp,
+    LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """clamp(leaky(x·factors + noise + bias)), a tile for each program."""
+    tiles = tl.cdiv(pixels, BLOCK_P)
+    number = tl.program_id(0) // tiles
+    picture = number.to(tl.int64) * pixels * channels
+    first = (tl.program_id(0) % tiles) * BLOCK_P
+    c = _channels(channels, BLOCK_C)
+    begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
+    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
+    added = tl.load(bias + c, mask=c < channels, other=0.0).to(tl.float32)
+    given = tl.load(x + picture + begins + within, mask=inside, other=0.0)
+    y = given.to(tl.float32) * factor[None, :]
+    if NOISY:
+        p = first + tl.arange(0, BLOCK_P)
+        y += tl.load(noise + number.to(tl.int64) * noise_stride + p, mask=p < pixels, other=0.0).to(tl.float32)[:, None]
+    y = (y.to(given.dtype).to(tl.float32) + added[None, :]).to(given.dtype)
+    tl.store(made + picture + begins + within, _activated(y, slope, clamp, CLAMPED), mask=inside)
+
+
+@triton.jit
+def slopes_styled(
+    gradient, made, x, factors, to_x, bias_sums, factor_sums, noise_sums, pixels, channels, loops, pictures, slope,
+    clamp, LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """All gradients, `loops` tiles for each program.
+
+    Sums over a program's pixels [programs, channels] go to bias and factors, sums over its channels
+    [blocks of channels, pictures, pixels] to the noise.
+    """
+    chunks = tl.cdiv(pixels, BLOCK_P * loops)
+    number = tl.program_id(0) // chunks
+    picture = number.to(tl.int64) * pixels * channels
+    chunk = (tl.program_id(0) % chunks) * loops
+    c = _channels(channels, BLOCK_C)
+    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
+    to_bias = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    to_factor = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    noise_sums += (tl.program_id(1) * pictures + number).to(tl.int64) * pixels
+    for i in range(loops):
+        first = (chunk + i) * BLOCK_P
+        begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
+        place = picture + begins + within
+        given = tl.load(gradient + place, mask=inside, other=0.0)
+        shown = tl.load(made + place, mask=inside, other=0.0)
+        passed = _sloped(given, shown, slope, clamp, CLAMPED).to(tl.float32)
+        tl.store(to_x + place, (passed * factor[None, :]).to(given.dtype), mask=inside)
+        to_bias += passed
+        to_factor += passed * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+        if NOISY:
+            p = first + tl.arange(0, BLOCK_P)
+            tl.store(noise_sums + p, tl.sum(passed, 1), mask=p < pixels)
+    row = tl.program_id(0).to(tl.int64) * channels
+    tl.store(bias_sums + row + c, tl.sum(to_bias, 0), mask=c < channels)
+    tl.store(factor_sums + row + c, tl.sum(to_factor, 0), mask=c < channels)
+
+
+@triton.jit
+def unscale(
+    gradient, x, factors, to_x, factor_sums, pixels, channels, loops,
+    LAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Gradients of x·factors, `loops` tiles for each program; sums over its pixels go to the factors."""
+    chunks = tl.cdiv(pixels, BLOCK_P * loops)
+    number = tl.program_id(0) // chunks
+    picture = number.to(tl.int64) * pixels * channels
+    chunk = (tl.program_id(0) % chunks) * loops
+    c = _channels(channels, BLOCK_C)
+    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
+    total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    for i in range(loops):
+        begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
+        place = picture + begins + within
+        given = tl.load(gradient + place, mask=inside, other=0.0)
+        wide = given.to(tl.float32)
+        tl.store(to_x + place, (wide * factor[None, :]).to(given.dtype), mask=inside)
+        total += wide * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0), mask=c < channels)

@@ -1,0 +1,455 @@
+"""Bias, leaky ReLU and clamp in one pass over a map, with a layer's style and noise before them where it has any.
+
+Torch's own operations take a pass each: three forward, and three more backward with the bias's sum. Here they are
+operations of torch's that a tracker, a planner or a checkpoint sees as one each, with the bytes that they move. On a
+CUDA card they start the kernels of `activation_kernels`; everywhere else they are made of torch's operations, which
+also say what the kernels have to give:
+
+- forward the same bits, where there is no style: values are rounded where torch would store them;
+- with a style, and in gradients of one, up to the last bit: a product and a sum may be rounded once instead of twice;
+- sums over a map in fp32, in another order than torch's, and left in fp32.
+
+Sums come as one row for each program, which torch adds up: nothing is added to what another program writes.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from frugan.nn import elementwise
+from frugan.nn.elementwise import SLOPE, limit_of
+
+NAMES = ("leaky_relu", "styled_leaky_relu", "modulation")
+"""Of the kernels here, as a recipe's training and a layer's `own_kernels` know them."""
+
+TILE = 2048
+"""Numbers that a program works on at once: 16 bytes of halves for each of its threads."""
+MOST_WIDE = 256
+"""Of these, side by side in memory."""
+WARPS = 8
+MOST_PROGRAMS = 1024
+"""That write sums, about: a few for each multiprocessor, and few rows to add up."""
+LEAST_SUMMED = 64
+"""Pixels that a program sums over at least, where there are as many: rows of sums are then small beside the map."""
+
+
+class Grid(NamedTuple):
+    """How a map [N, C, ..] is divided between programs."""
+
+    pictures: int
+    pixels: int  # of a picture; all of a map, where pictures need not be told apart
+    channels: int
+    last: bool  # channels lie side by side, pixels otherwise
+    block_p: int  # pixels of a tile
+    block_c: int  # channels of a tile
+    loops: int  # tiles of a program, one behind the other
+
+    @property
+    def rows(self) -> int:
+        """Programs beside each other: rows of sums."""
+        return self.pictures * -(-self.pixels // (self.block_p * self.loops))
+
+    @property
+    def blocks(self) -> int:
+        """Programs for the channels."""
+        return -(-self.channels // self.block_c)
+
+
+def grid_of(x: Tensor, *, apart: bool, summed: bool) -> Grid:
+    """By shape and layout alone.
+
+    Args:
+        x: [N, C] or [N, C, H, W], in one of the two layouts.
+        apart: programs have pixels of one picture each.
+        summed: they write sums.
+    """
+    pictures, channels, pixels = x.shape[0], x.shape[1], x.shape[2:].numel()
+    last = is_channels_last(x)
+    if last and not apart:
+        pictures, pixels = 1, pictures * pixels
+    wide = channels if last else pixels
+    # pixels side by side: the more channels a program has, the fewer sums over channels there are for the noise
+    fast = min(_power(wide), MOST_WIDE if last or not (apart and summed) else MOST_WIDE // 4)
+    slow = min(_power(pixels if last else channels), TILE // fast)
+    block_p, block_c = (slow, fast) if last else (fast, slow)
+    grid = Grid(pictures, pixels, channels, last, block_p, block_c, 1)
+    if not summed:
+        return grid
+    tiles = -(-pixels // block_p)
+    programs = max(1, MOST_PROGRAMS // max(1, pictures * grid.blocks))  # of a picture and a block of channels
+    return grid._replace(loops=max(-(-tiles // programs), min(tiles, -(-LEAST_SUMMED // block_p)), 1))
+
+
+def _power(count: int) -> int:
+    """The power of 2 that is not below it."""
+    return int(1 << max(0, count - 1).bit_length())
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Whether a map's channels lie side by side, as a vector's do."""
+    return x.is_contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.ndim == 2 and x.is_contiguous()
+
+
+def laid_out(x: Tensor) -> Tensor:
+    """[N, C, ..] in one of the two layouts."""
+    return x if is_channels_last(x) else x.contiguous()
+
+
+def _laid_out_like(x: Tensor, made: Tensor) -> Tensor:
+    """In the layout of what is in one of the two."""
+    last = made.ndim == 4 and is_channels_last(made)
+    return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+# What is to be computed, in torch's operations.
+
+
+def activated(x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
+    """clamp(leaky(x + bias)).
+
+    Args:
+        x: [N, C] or [N, C, H, W], in one of the two layouts, as all maps here.
+        bias: [C], of its dtype.
+        clamp: largest absolute value; None: no limit.
+    """
+    made = F.leaky_relu_(torch.add(x, bias.view(1, -1, *(1,) * (x.ndim - 2))), SLOPE)
+    limit = limit_of(clamp, x.dtype)
+    return made if limit is None else made.clamp_(-limit, limit)
+
+
+def slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
+    """Gradient of x, and its sums in fp32 [rows, C]; where none are asked for [0, C].
+
+    Args:
+        gradient: of what was made, in its layout.
+        made: shows by its sign and size which slope each element took.
+    """
+    limit = limit_of(clamp, made.dtype)
+    to_x = gradient if limit is None else torch.ops.aten.hardtanh_backward(gradient, made, -limit, limit)
+    to_x = torch.ops.aten.leaky_relu_backward(to_x, made, SLOPE, True)
+    rows = _sums(made, grid_of(made, apart=False, summed=sums), sums).zero_()
+    if len(rows):
+        rows[0] = to_x.to(rows.dtype).sum([axis for axis in range(to_x.ndim) if axis != 1])
+    return to_x, rows
+
+
+def activated_with_style(x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None) -> Tensor:
+    """clamp(leaky(x·factors + noise + bias)): [N, C, H, W], [N, C], [N or 1, 1, H, W], [C], of one dtype."""
+    factors = factors[:, :, None, None]
+    return activated(x * factors if noise is None else torch.addcmul(noise, x, factors), bias, clamp)
+
+
+def slopes_with_style(
+    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradient of x, and sums in fp32.
+
+    Returns:
+        Of x [N, C, H, W]; for the bias and for the factors [rows, C], a picture's rows together; for the noise
+        [blocks, N, 1, H, W], 0 of them where there is none.
+    """
+    passed, _ = slopes(gradient, made, clamp, False)
+    sums = [each.zero_() for each in _styled_sums(made, grid_of(made, apart=True, summed=True), noisy)]
+    if made.numel():
+        wide = passed.to(sums[0].dtype)
+        for rows, values in zip(sums, (wide, wide * x), strict=False):
+            rows.view(len(made), -1, made.shape[1])[:, 0] = values.sum((2, 3))
+        if noisy:
+            sums[2][0] = wide.sum(1, keepdim=True)
+    return passed * factors[:, :, None, None], sums[0], sums[1], sums[2]
+
+
+def unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of x·factors: of x [N, C, H, W], and sums for the factors [rows, C], a picture's together, in fp32."""
+    sums = _sums(x, grid_of(x, apart=True, summed=True), True).zero_()
+    if x.numel():
+        sums.view(len(x), -1, x.shape[1])[:, 0] = (gradient.to(sums.dtype) * x).sum((2, 3))
+    return gradient * factors[:, :, None, None], sums
+
+
+def _sums(made: Tensor, grid: Grid, sums: bool) -> Tensor:
+    """Room for sums over pixels."""
+    wide = torch.promote_types(made.dtype, torch.float32)
+    return made.new_empty(grid.rows if sums else 0, grid.channels, dtype=wide)
+
+
+def _styled_sums(made: Tensor, grid: Grid, noisy: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for those of bias, factors and noise."""
+    bias = _sums(made, grid, True)
+    noise = bias.new_empty(grid.blocks if noisy else 0, len(made), 1, *made.shape[2:])
+    return bias, torch.empty_like(bias), noise
+
+
+# The same in the kernels.
+
+
+def start_activated(x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
+    """As `activated`."""
+    if x.dtype == torch.float64:  # which tests have, and no training
+        return activated(x, bias, clamp)
+    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415  (Triton may be missing)
+
+    made, grid = torch.empty_like(x), grid_of(x, apart=False, summed=False)
+    if made.numel():
+        numbers = (grid.pixels, grid.channels, SLOPE, limit_of(clamp, x.dtype) or 0.0)
+        kernels.activate[grid.rows, grid.blocks](x, bias.contiguous(), made, *numbers, **_constants(grid, clamp))
+    return made
+
+
+def start_slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
+    """As `slopes`."""
+    if made.dtype == torch.float64:
+        return slopes(gradient, made, clamp, sums)
+    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
+
+    grid = grid_of(made, apart=False, summed=sums)
+    to_x = torch.empty_like(made)
+    rows = _sums(made, grid, sums)
+    if made.numel():
+        numbers = (grid.pixels, grid.channels, grid.loops, SLOPE, limit_of(clamp, made.dtype) or 0.0)
+        constants = {"SUMS": sums, **_constants(grid, clamp)}
+        kernels.slopes[grid.rows, grid.blocks](gradient, made, to_x, rows, *numbers, **constants)
+    return to_x, rows
+
+
+def start_activated_with_style(
+    x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None
+) -> Tensor:
+    """As `activated_with_style`."""
+    if x.dtype == torch.float64:
+        return activated_with_style(x, factors, noise, bias, clamp)
+    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
+
+    made, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
+    if made.numel():
+        stride = 0 if noise is None or len(noise) == 1 else grid.pixels
+        given = (x, factors.contiguous(), x if noise is None else noise.contiguous(), bias.contiguous(), made)
+        numbers = (grid.pixels, grid.channels, stride, SLOPE, limit_of(clamp, x.dtype) or 0.0)
+        constants = {"NOISY": noise is not None, **_constants(grid, clamp)}
+        kernels.activate_styled[grid.rows, grid.blocks](*given, *numbers, **constants)
+    return made
+
+
+def start_slopes_with_style(
+    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `slopes_with_style`."""
+    if made.dtype == torch.float64:
+        return slopes_with_style(gradient, made, x, factors, clamp, noisy)
+    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
+
+    grid, to_x = grid_of(made, apart=True, summed=True), torch.empty_like(made)
+    sums = _styled_sums(made, grid, noisy)
+    if made.numel():
+        numbers = (grid.pixels, grid.channels, grid.loops, grid.pictures, SLOPE, limit_of(clamp, made.dtype) or 0.0)
+        constants = {"NOISY": noisy, **_constants(grid, clamp)}
+        given = (gradient, made, x, factors.contiguous(), to_x, *sums)
+        kernels.slopes_styled[grid.rows, grid.blocks](*given, *numbers, **constants)
+    return to_x, *sums
+
+
+def start_unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+    """As `unscaled`."""
+    if x.dtype == torch.float64:
+        return unscaled(gradient, x, factors)
+    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
+
+    grid, to_x = grid_of(x, apart=True, summed=True), torch.empty_like(x)
+    sums = _sums(x, grid, True)
+    if x.numel():
+        constants = _constants(grid, None)
+        del constants["CLAMPED"]
+        given = (gradient, x, factors.contiguous(), to_x, sums)
+        kernels.unscale[grid.rows, grid.blocks](*given, grid.pixels, grid.channels, grid.loops, **constants)
+    return to_x, sums
+
+
+def _constants(grid: Grid, clamp: float | None) -> dict[str, Any]:
+    """What a kernel is compiled for."""
+    shape = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+    return {**shape, "CLAMPED": clamp is not None, "num_warps": WARPS}
+
+
+# As operations of torch's. A library of its own is what torch asks for, and takes for as long as it lives.
+
+
+def _made_like(x: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _slopes_like(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(made), _sums(made, grid_of(made, apart=False, summed=sums), sums)
+
+
+def _styled_slopes_like(
+    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return torch.empty_like(made), *_styled_sums(made, grid_of(made, apart=True, summed=True), noisy)
+
+
+def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), _sums(x, grid_of(x, apart=True, summed=True), True)
+
+
+Computes = Callable[..., Any]
+_MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
+OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType(
+    {
+        "leaky_relu(Tensor x, Tensor bias, float? clamp) -> Tensor": (activated, start_activated, _made_like),
+        f"leaky_relu_slopes({_MAP}, float? clamp, bool sums) -> (Tensor, Tensor)": (slopes, start_slopes, _slopes_like),
+        f"styled_leaky_relu({_STYLE}, Tensor? noise, Tensor bias, float? clamp) -> Tensor": (
+            activated_with_style,
+            start_activated_with_style,
+            _made_like,
+        ),
+        f"styled_leaky_relu_slopes({_MAP}, {_STYLE}, float? clamp, bool noisy) -> (Tensor, Tensor, Tensor, Tensor)": (
+            slopes_with_style,
+            start_slopes_with_style,
+            _styled_slopes_like,
+        ),
+        f"unscaled(Tensor gradient, {_STYLE}) -> (Tensor, Tensor)": (unscaled, start_unscaled, _unscaled_like),
+    }
+)
+"""Schema -> the same in torch's operations, in kernels, and without data."""
+
+_LIBRARY = torch.library.Library("frugan", "DEF")
+for _schema, (_plain, _started, _dataless) in OPERATIONS.items():
+    _name = _LIBRARY.define(_schema)
+    _LIBRARY.impl(_name, torch.no_grad()(_plain), "CompositeExplicitAutograd")  # no more differentiable than a kernel
+    _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+    _LIBRARY.impl(_name, _started, "CUDA")
+    _LIBRARY.impl(_name, _dataless, "Meta")
+_operations = torch.ops.frugan
+
+
+# What layers call; differentiable as often as one asks: slopes have no derivative, and are their own adjoint.
+
+
+def biased_leaky_relu(
+    x: Tensor, bias: Tensor, *, clamp: float | None = None, kernels: frozenset[str] = frozenset()
+) -> Tensor:
+    """clamp(leaky(x + bias)).
+
+    Args:
+        x: [N, C] or [N, C, H, W].
+        bias: [C].
+        clamp: largest absolute value; None: no limit.
+        kernels: names of those that may be used.
+    """
+    if "leaky_relu" not in kernels or elementwise.is_traced():
+        return elementwise.leaky_relu(x, bias, clamp=clamp)
+    return cast(Tensor, _LeakyReLU.apply(laid_out(x), bias, clamp))
+
+
+def styled_leaky_relu(
+    x: Tensor,
+    factors: Tensor,
+    noise: Tensor | None,
+    bias: Tensor,
+    *,
+    clamp: float | None = None,
+    kernels: frozenset[str] = frozenset(),
+) -> Tensor:
+    """clamp(leaky(x·factors + noise + bias)).
+
+    Args:
+        x: [N, C, H, W].
+        factors: [N, C], of its dtype.
+        noise: [N, 1, H, W] or [H, W], of its dtype.
+        bias: [C].
+        clamp, kernels: as above.
+    """
+    if "styled_leaky_relu" in kernels and not elementwise.is_traced():
+        noise = None if noise is None else noise.view(-1, 1, *noise.shape[-2:])
+        return cast(Tensor, _StyledLeakyReLU.apply(laid_out(x), factors, noise, bias, clamp))
+    factors = factors[:, :, None, None]
+    x = x * factors if noise is None else elementwise.affine(x, factors, noise)
+    return biased_leaky_relu(x, bias, clamp=clamp, kernels=kernels)
+
+
+class _LeakyReLU(torch.autograd.Function):
+    """Keeps its result and nothing else."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
+        made = cast(Tensor, _operations.leaky_relu(x, bias.to(x.dtype), clamp))
+        ctx.save_for_backward(made)
+        ctx.clamp = clamp
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        (made,) = ctx.saved_tensors
+        return *_Slopes.apply(gradients[0], made, ctx.clamp, ctx.needs_input_grad[1]), None
+
+
+class _Slopes(torch.autograd.Function):
+    """Multiplies by each element's slope, and adds up over all but the channels if asked to."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, gradient: Tensor, made: Tensor, clamp: float | None, sums: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.save_for_backward(made)
+        ctx.clamp = clamp
+        ctx.set_materialize_grads(False)
+        to_x, rows = _operations.leaky_relu_slopes(_laid_out_like(gradient, made), made, clamp, sums)
+        return to_x, rows.sum(0) if sums else None
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+        (made,) = ctx.saved_tensors
+        of_x, of_bias = gradients
+        if of_bias is not None:
+            spread = of_bias.to(made.dtype).view(1, -1, *(1,) * (made.ndim - 2))
+            of_x = spread.expand_as(made) if of_x is None else of_x + spread
+        return None if of_x is None else _Slopes.apply(of_x, made, ctx.clamp, False)[0], None, None, None
+
+
+class _StyledLeakyReLU(torch.autograd.Function):
+    """Keeps x and its result. All gradients in one pass, unless these are to be differentiated in their turn."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None
+    ) -> Tensor:
+        made = cast(Tensor, _operations.styled_leaky_relu(x, factors, noise, bias.to(x.dtype), clamp))
+        ctx.save_for_backward(x, factors, made)
+        ctx.clamp, ctx.noise_shape = clamp, None if noise is None else noise.shape
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, factors, made = ctx.saved_tensors
+        noisy = ctx.noise_shape is not None
+        if torch.is_grad_enabled():
+            passed, to_bias = _Slopes.apply(gradients[0], made, ctx.clamp, ctx.needs_input_grad[3])
+            to_noise = passed.sum_to_size(ctx.noise_shape) if noisy else None
+            return passed * factors[:, :, None, None], (passed * x).sum((2, 3)), to_noise, to_bias, None
+        given = _laid_out_like(gradients[0], made)
+        to_x, bias_rows, factor_rows, noise_rows = _operations.styled_leaky_relu_slopes(
+            given, made, x, factors, ctx.clamp, noisy
+        )
+        to_factors = _of_pictures(factor_rows, x).flatten(1)
+        to_noise = noise_rows.sum(0).sum_to_size(ctx.noise_shape) if noisy else None
+        return to_x, to_factors, to_noise, bias_rows.sum(0), None
+
+
+def gradients_of_product(
+    gradient: Tensor, x: Tensor, factors: Tensor, kernels: frozenset[str]
+) -> tuple[Tensor, Tensor]:
+    """Of x·factors, [N, C, H, W] and [N, C, 1, 1]: for each of them. Differentiable where that is asked for."""
+    if "modulation" not in kernels or torch.is_grad_enabled():
+        return gradient * factors, (gradient * x).sum((2, 3), keepdim=True)
+    x = laid_out(x)
+    to_x, rows = _operations.unscaled(_laid_out_like(gradient, x), x, factors.flatten(1))
+    return to_x, _of_pictures(rows, x)
+
+
+def _of_pictures(rows: Tensor, x: Tensor) -> Tensor:
+    """Rows of sums [rows, C] -> added up for each picture [N, C, 1, 1]."""
+    return rows.view(len(x), len(rows) // max(1, len(x)), -1).sum(1)[:, :, None, None]

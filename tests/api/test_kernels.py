@@ -1,0 +1,173 @@
+"""Which kernels of our own a training uses: where there are none, on a card where each is tried, and what is kept."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from api.pictures import write_pictures, write_recipe
+from benchmark_programs import FOLDER
+from faults.small_runs import MINIGAN, OUTSIDE
+from frugan.api import kernels
+from frugan.api.kernels import kernels_for, told, verdicts
+from frugan.api.setup import training_of
+from frugan.api.train.run import TrainingOptions
+from frugan.api.train.training import train
+from frugan.doctor.cards import kernels_finding
+from frugan.errors import BadInput
+from frugan.nn.fused_activation import NAMES
+from frugan.recipe.loading import load_recipe
+
+CPU = torch.device("cpu")
+STYLEGAN2 = "stylegan2-digits-32"
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the processor pass for a card with Triton, on which our own kernels are so many times as fast."""
+
+    def pass_for(*, times_as_fast: float = 2.0) -> None:
+        made_up = SimpleNamespace(kind="cuda", name="made-up card", has_bf16_units=False)
+        monkeypatch.setattr(kernels, "accelerator_of", lambda _: made_up)
+        monkeypatch.setattr(kernels, "missing_triton", lambda _: None)
+        seconds = {0: times_as_fast, len(NAMES): 1.0}
+        monkeypatch.setattr(kernels, "_seconds", lambda call, given, names, device: seconds[len(names)])
+
+    return pass_for
+
+
+def chosen(words: str, said: list[str], name: str = STYLEGAN2) -> frozenset[str]:
+    recipe = load_recipe(name, [words])
+    return kernels_for(recipe, training_of(recipe), CPU, said.append)
+
+
+def test_a_processor_has_none_and_nothing_is_said(said: list[str]) -> None:
+    assert chosen("training.kernels=auto", said) == chosen("training.kernels=torch", said) == frozenset()
+    assert not said
+    with pytest.raises(BadInput, match=r"training\.kernels = triton: .* CUDA cards, .* cpu; .*training\.kernels=auto"):
+        chosen("training.kernels=triton", said)
+
+
+def test_without_triton_it_says_what_to_install(
+    card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card()
+    missing = "Triton, which is not installed: pip install"
+    monkeypatch.setattr(kernels, "missing_triton", lambda _: missing)
+    assert chosen("training.kernels=auto", said) == frozenset()
+    assert len(said) == 1
+    assert missing in said[0]
+    with pytest.raises(BadInput, match="pip install"):
+        chosen("training.kernels=triton", said)
+
+
+def test_those_that_agree_and_are_faster_are_used_and_remembered(
+    card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card()
+    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+    (line,) = said
+    assert line.count("2.0 times as fast as torch's") == len(NAMES)
+    assert line.endswith("off with training.kernels=torch")
+    monkeypatch.setattr(kernels, "judged", lambda *_: pytest.fail("tried again"))
+    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+    assert kernels_finding(CPU).values["kernels"]["leaky_relu"] == {"left_out": None, "times_as_fast": 2.0}
+    monkeypatch.setattr(kernels, "_key", lambda _: "another version of torch")
+    assert verdicts(CPU, tries=False) == {}
+    assert chosen("training.kernels=triton", said) == frozenset(NAMES)  # asked for, it is not tried
+
+
+def test_families_without_layers_for_them_are_left_alone(card: Callable[..., None], said: list[str]) -> None:
+    card()
+    assert chosen("training.kernels=auto", said, "biggan-digits-32") == frozenset()
+    assert not said
+
+
+def test_what_is_slower_is_left_out(card: Callable[..., None], said: list[str]) -> None:
+    card(times_as_fast=0.5)
+    assert chosen("training.kernels=auto", said) == frozenset()
+    assert said[0].count("takes 2.0 times as long") == len(NAMES)
+
+
+def _wrong(way: str) -> Callable[..., Any]:
+    """A case whose kernel is at fault."""
+
+    def call(x: Tensor, *others: Tensor, kernels: frozenset[str]) -> Tensor:
+        made = (x + others[-1].view(1, -1, 1, 1)).square()
+        if not kernels:
+            return made
+        if way == "memory":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        if way == "fails":
+            raise RuntimeError("no such instruction\nmore")
+        if way == "result":
+            return made * 1.1
+        if way == "not a number":
+            return made * float("nan")
+        if way == "gradients":
+            return made.detach() + 0 * made
+        return made.detach() + (made - made.detach()) * (1 if x.grad_fn is None else 0)
+
+    def case(*given: Any) -> tuple[Callable[..., Tensor], list[Tensor]]:
+        return call, kernels._biased(*given)[1]
+
+    return case
+
+
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        ("fails", "fails: RuntimeError: no such instruction"),
+        ("result", "differs in its result"),
+        ("not a number", "differs in its result"),
+        ("gradients", "differs in its gradients"),
+    ],
+)
+def test_what_is_wrong_is_left_out_and_why(
+    way: str, why: str, card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card()
+    monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "leaky_relu": _wrong(way)})
+    assert chosen("training.kernels=auto", said) == {"styled_leaky_relu", "modulation"}
+    assert why in said[0]
+    assert "more" not in said[0]
+    verdict = verdicts(CPU)["leaky_relu"]
+    assert verdict.times_as_fast is None
+    assert told("leaky_relu", verdict).startswith("leaky_relu by torch, as frugan's own ")
+
+
+def test_where_memory_ran_out_they_are_tried_again(
+    card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card()
+    sound = kernels.CASES
+    monkeypatch.setattr(kernels, "CASES", {**sound, "leaky_relu": _wrong("memory")})
+    assert "leaky_relu" not in chosen("training.kernels=auto", said)
+    monkeypatch.setattr(kernels, "CASES", sound)
+    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+
+
+def test_recorded_machine_code_is_of_the_kernels_as_they_are() -> None:
+    code = json.loads((FOLDER / "results" / "own-kernels.json").read_text("utf-8"))["machine_code"]
+    renewal = "python benchmarks/own_kernels.py --out benchmarks/results/own-kernels.json"
+    assert code["written"] == kernels.digest(), f"the kernels have changed: {renewal}"
+    every = [
+        each for target in ("sm_75", "sm_86", "sm_90") for kernel in code[target].values() for each in kernel.values()
+    ]
+    assert {each["spilt_bytes"] for each in every} == {0}
+
+
+def test_a_run_gives_its_networks_those_that_were_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    write_pictures(tmp_path / "pictures", classes=())
+    seen: set[frozenset[str]] = set()
+    monkeypatch.setattr("frugan.api.train.beginning.kernels_for", lambda *_: frozenset({"some"}))
+    monkeypatch.setattr("frugan.engine.training.use_kernels", lambda network, names: seen.add(names))
+    recipe = write_recipe(tmp_path, MINIGAN.replace('"12 steps"', '"1 step"'))
+    train(recipe, tmp_path / "pictures", tmp_path / "run", options=TrainingOptions(device="cpu"), say=lambda _: None)
+    assert seen == {frozenset({"some"})}

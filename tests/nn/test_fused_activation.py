@@ -1,0 +1,182 @@
+"""Bias, leaky ReLU and clamp as one operation: what torch's operations give, to the bit, and its derivatives."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from frugan.memory.work import WorkCounter
+from frugan.nn import elementwise, fused_activation
+from frugan.nn.fir import fir_filter
+from frugan.nn.fused_activation import NAMES, biased_leaky_relu, grid_of, styled_leaky_relu
+from frugan.nn.modulated import modulated_conv2d
+
+ALL = frozenset(NAMES)
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    made = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+    return made.to(dtype).requires_grad_()
+
+
+def given(dtype: torch.dtype, order: torch.memory_format = torch.contiguous_format) -> list[Tensor]:
+    """A map, factors, noise and bias."""
+    x = random(2, 5, 3, 4, dtype=dtype).detach().contiguous(memory_format=order).requires_grad_()
+    return [x, random(2, 5, dtype=dtype), random(2, 1, 3, 4, dtype=dtype), random(5, dtype=dtype)]
+
+
+def both(call: Any, tensors: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Result, gradients, and gradients of a penalty on these, by one operation and by torch's."""
+    sides = []
+    for kernels in (ALL, frozenset()):
+        made = call(*tensors, kernels=kernels)
+        plain = torch.autograd.grad(made.float().square().sum(), tensors, retain_graph=True)
+        (first,) = torch.autograd.grad(made.float().sum(), tensors[:1], create_graph=True)
+        penalty = (first.float().square().sum() + made.float().square().sum()) / 2
+        sides.append([made, *plain, first, *torch.autograd.grad(penalty, tensors, allow_unused=True)])
+    return [(own, torchs) for own, torchs in zip(*sides, strict=True) if own is not None]
+
+
+@pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+@pytest.mark.parametrize("clamp", [None, 0.7])
+def test_it_is_what_torch_gives(dtype: torch.dtype, order: torch.memory_format, clamp: float | None) -> None:
+    x, factors, noise, bias = given(dtype, order)
+    near = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
+    plain = both(partial(biased_leaky_relu, clamp=clamp), [x, bias])
+    styled = both(partial(styled_leaky_relu, clamp=clamp), [x, factors, noise, bias])
+    for own, torchs in (plain[0], plain[1], plain[3], styled[0], styled[1]):
+        assert torch.equal(own, torchs)
+        assert own.stride() == torchs.stride()
+    for own, torchs in plain + styled:  # sums in another order, and not rounded in between
+        torch.testing.assert_close(own, torchs, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("clamp", [None, 0.7])
+def test_derivatives(clamp: float | None) -> None:
+    x, factors, noise, bias = given(torch.float64)
+    plain = partial(biased_leaky_relu, clamp=clamp, kernels=ALL)
+    styled = partial(styled_leaky_relu, clamp=clamp, kernels=ALL)
+    cases: tuple[tuple[Any, Any], ...] = (
+        (plain, (x, bias)),
+        (styled, (x, factors, noise, bias)),
+        (styled, (x, factors, None, bias)),
+    )
+    for call, tensors in cases:
+        assert torch.autograd.gradcheck(call, tensors)
+        assert torch.autograd.gradgradcheck(call, tensors)
+
+
+@pytest.mark.parametrize("kernels", [frozenset(), ALL])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_what_was_clamped_has_no_gradient(dtype: torch.dtype, kernels: frozenset[str]) -> None:
+    """0.7 is no half: it was held to less, and a gradient came through."""
+    x, bias = torch.full((2, 3), 9.0, dtype=dtype, requires_grad=True), torch.zeros(3, dtype=dtype)
+    (gradient,) = torch.autograd.grad(biased_leaky_relu(x, bias, clamp=0.7, kernels=kernels).sum(), x)
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_a_modulated_convolution(up: bool) -> None:
+    """Its first gradients are by one operation, those that are differentiated in their turn by torch's."""
+    x, styles, weight = random(2, 5, 4, 6), random(2, 5), random(3, 5, 3, 3)
+    call = partial(modulated_conv2d, weight=weight, upsample_by=fir_filter().double() if up else None)
+    for own, torchs in both(
+        lambda *tensors, kernels: call(tensors[0], styles=tensors[1], kernels=kernels), [x, styles]
+    ):
+        torch.testing.assert_close(own, torchs, check_dtype=False)
+    assert torch.autograd.gradgradcheck(lambda x, styles: call(x, styles=styles, kernels=ALL), (x, styles))
+
+
+def test_noise_that_all_samples_share() -> None:
+    x, factors, _, bias = given(torch.float32)
+    noise = random(3, 4, dtype=torch.float32)
+    for own, torchs in both(styled_leaky_relu, [x, factors, noise, bias]):
+        torch.testing.assert_close(own, torchs)
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (0, 4, 2, 2), (2, 4, 0, 3), (1, 1, 1, 1)])
+def test_vectors_and_empty_maps(shape: tuple[int, ...]) -> None:
+    for own, torchs in both(biased_leaky_relu, [random(*shape), random(shape[1])]):
+        assert own.shape == torchs.shape
+        torch.testing.assert_close(own, torchs, check_dtype=False)
+
+
+def test_maps_and_gradients_that_lie_otherwise_are_laid_out() -> None:
+    x, bias = random(2, 5, 8, 4)[:, :, ::2], random(5)
+    made = biased_leaky_relu(x, bias, kernels=ALL)
+    assert torch.equal(made, biased_leaky_relu(x, bias))
+    turned = torch.randn(4, 5, 4, 2, dtype=torch.float64).permute(3, 1, 0, 2)
+    (own,) = torch.autograd.grad(made, bias, turned)
+    torch.testing.assert_close(own, torch.autograd.grad(biased_leaky_relu(x, bias), bias, turned)[0])
+
+
+def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
+    for order in (torch.channels_last, torch.contiguous_format):
+        x, factors, noise, bias = (each.detach() for each in given(torch.bfloat16, order))
+        tensors: dict[str, list[Any]] = {
+            "leaky_relu": [x, bias, 1.0],
+            "leaky_relu_slopes": [x, x, None, True],
+            "styled_leaky_relu": [x, factors, noise, bias, 1.0],
+            "styled_leaky_relu_slopes": [x, x, x, factors, None, True],
+            "unscaled": [x, x, factors],
+        }
+        for name, values in tensors.items():
+            operation = getattr(torch.ops.frugan, name)
+            found, expected = (
+                operation(*(each.to(device) if isinstance(each, Tensor) else each for each in values))
+                for device in ("meta", "cpu")
+            )
+            pairs = [(found, expected)] if isinstance(found, Tensor) else list(zip(found, expected, strict=True))
+            for one, other in pairs:
+                assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+
+
+@pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
+def test_each_map_moves_once(order: torch.memory_format) -> None:
+    """Counted as every operation is; rows of sums are small beside it."""
+    x = torch.empty(8, 64, 64, 64, dtype=torch.float16, device="meta").contiguous(memory_format=order)
+    made, gradient = torch.empty_like(x), torch.empty_like(x)
+    factors, bias, noise = x.new_empty(8, 64), x.new_empty(64), x.new_empty(8, 1, 64, 64)
+    cases: dict[str, tuple[int, list[Any]]] = {
+        "leaky_relu": (2, [x, bias, 1.0]),
+        "leaky_relu_slopes": (3, [gradient, made, 1.0, True]),
+        "styled_leaky_relu": (2, [x, factors, noise, bias, 1.0]),
+        "styled_leaky_relu_slopes": (4, [gradient, made, x, factors, 1.0, True]),
+        "unscaled": (3, [gradient, x, factors]),
+    }
+    for name, (maps, values) in cases.items():
+        with WorkCounter() as counter:
+            getattr(torch.ops.frugan, name)(*values)
+        assert counter.work.operations == 1
+        assert maps <= counter.work.bytes_moved / x.nbytes < maps + 0.15, name
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 67, 5, 5), (8, 32, 256, 256), (64, 512, 4, 4), (2, 3, 1024, 1024)])
+@pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("apart", [False, True])
+def test_programs_cover_a_map_and_their_sums_are_small(
+    shape: tuple[int, ...], order: torch.memory_format, apart: bool
+) -> None:
+    x = torch.empty(shape, device="meta").contiguous(memory_format=order)
+    grid = grid_of(x, apart=apart, summed=True)
+    assert grid.pictures * grid.pixels * grid.channels == x.numel()
+    assert grid.block_p * grid.block_c <= fused_activation.TILE
+    assert grid.blocks * grid.block_c >= grid.channels > (grid.blocks - 1) * grid.block_c
+    chunk = grid.block_p * grid.loops
+    assert grid.rows * chunk >= grid.pictures * grid.pixels > grid.rows * chunk - grid.pictures * chunk
+    if grid.pictures < fused_activation.MOST_PROGRAMS:
+        assert grid.rows * grid.blocks <= 2 * fused_activation.MOST_PROGRAMS
+
+
+def test_where_operations_become_a_graph_torchs_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler joins them by itself, with what stands around."""
+    monkeypatch.setattr(elementwise, "is_traced", lambda: True)
+    monkeypatch.setattr(fused_activation, "_operations", None)
+    x, factors, noise, bias = given(torch.float32)
+    assert torch.equal(biased_leaky_relu(x, bias, kernels=ALL), biased_leaky_relu(x, bias))
+    styled = styled_leaky_relu(x, factors, noise, bias, kernels=ALL)
+    assert torch.equal(styled, styled_leaky_relu(x, factors, noise, bias))

@@ -1,0 +1,207 @@
+"""The kernels themselves, by Triton's interpreter on a processor: they give what stands beside them in torch."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from frugan.nn import fused_activation
+from frugan.nn.fused_activation import NAMES, OPERATIONS, biased_leaky_relu, styled_leaky_relu
+from frugan.nn.modulated import modulated_conv2d
+
+interpreter = pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+ORDERS = (torch.channels_last, torch.contiguous_format)
+SIDES = st.integers(1, 67)
+SMALL = st.integers(1, 5)
+MAP = (2, 21, 5, 5)
+SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+"""A case says all there is to know: to look for a smaller one takes minutes here."""
+NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+"""Operation -> the same in torch and by the kernel."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _interpreted() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "_convert_float", _converted)
+        yield
+
+
+def _converted(values: Any, of: Any, to: Any, _: object) -> Any:
+    """Between fp32 and bfloat16. The interpreter's own cuts off what bfloat16 has no room for; a card rounds."""
+    given = torch.from_numpy(np.ascontiguousarray(values))
+    if to.name == "bf16":
+        return given.bfloat16().view(torch.int16).numpy().view(np.uint16)
+    return given.view(torch.int16).view(torch.bfloat16).float().numpy()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A map, with numbers at the clamp among others, and all that goes with it."""
+
+    size: int
+    channels: int
+    sides: tuple[int, int]
+    dtype: torch.dtype
+    order: torch.memory_format
+    shared: bool  # one picture of noise for all
+    clamp: float | None
+
+    def tensors(self) -> list[Tensor]:
+        """A map [N, C, H, W], its gradient, factors, noise and a bias."""
+        generator = torch.Generator().manual_seed(self.size + self.channels)
+
+        def random(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=generator).mul_(4).round_().div_(4).to(self.dtype)
+
+        noise = random(1 if self.shared else self.size, 1, *self.sides)
+        x, gradient = (
+            random(self.size, self.channels, *self.sides).contiguous(memory_format=self.order) for _ in range(2)
+        )
+        return [x, gradient, random(self.size, self.channels), noise, random(self.channels)]
+
+
+CASES = st.builds(
+    Case,
+    st.integers(0, 3),
+    st.integers(1, 40) | st.just(300),
+    st.tuples(SMALL, SIDES) | st.tuples(SIDES, SMALL),
+    st.sampled_from(DTYPES),
+    st.sampled_from(ORDERS),
+    st.booleans(),
+    st.sampled_from([None, 0.75, 0.7]),
+)
+
+
+def run(name: str, *values: Any) -> None:
+    """Hold one kernel to torch: maps to the bit, sums and what follows a product to the last one."""
+    torchs, own = ([made] if isinstance(made := call(*values), Tensor) else made for call in PAIRS[name])
+    near = NEAR[values[0].dtype]
+    for at, (one, other) in enumerate(zip(torchs, own, strict=True)):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert one.stride() == other.stride() or not one.numel()
+        if at == 0 and not (name == "styled_leaky_relu" and one.dtype == torch.float32):
+            assert torch.equal(one, other)
+        elif one.numel():  # sums are in rows, which are added up
+            most = max(1.0, float(one.abs().max()))
+            torch.testing.assert_close(one.sum(0), other.sum(0), rtol=near, atol=near * most)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small map has several programs, with several tiles each where they sum."""
+    for name, value in {"TILE": 64, "MOST_WIDE": 16, "MOST_PROGRAMS": 8, "LEAST_SUMMED": 8}.items():
+        monkeypatch.setattr(fused_activation, name, value)
+    for order in ORDERS:
+        grid = fused_activation.grid_of(torch.empty(MAP).contiguous(memory_format=order), apart=True, summed=True)
+        assert min(grid.rows // grid.pictures, grid.blocks, grid.loops) > 1
+
+
+@pytest.fixture
+def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operations start the kernels, on a processor too."""
+
+    class Operations:
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            return PAIRS[name][1]
+
+    monkeypatch.setattr(fused_activation, "_operations", Operations())
+
+
+def convolved(x: Tensor, factors: Tensor, *, clamp: float, kernels: frozenset[str]) -> Tensor:
+    """Modulation and a 1x1 convolution."""
+    weight = torch.linspace(-1, 1, 4 * x.shape[1], dtype=x.dtype).view(4, -1, 1, 1)
+    return (
+        modulated_conv2d(x, weight, factors, kernels=kernels).repeat(1, 6, 1, 1)[:, : x.shape[1]].clamp(-clamp, clamp)
+    )
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_derivatives_against_float64(order: torch.memory_format, small_tiles: None, by_kernels: None) -> None:
+    """Gradients, and what a penalty on them gives, where a program has several tiles."""
+    torch.manual_seed(1)
+    shapes = (MAP, (2, 21), (2, 1, 5, 5), (21,))
+    exact = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    weights = torch.randn(shapes[0], dtype=torch.float64)
+    for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3)), (biased_leaky_relu, (0, 3)), (convolved, (0, 1))):
+        sides = []
+        for dtype, kernels in ((torch.float32, frozenset(NAMES)), (torch.float64, frozenset[str]())):
+            leaves = [exact[i].to(dtype, copy=True).requires_grad_() for i in chosen]
+            leaves[0] = leaves[0].detach().contiguous(memory_format=order).requires_grad_()
+            made = call(*leaves, clamp=1.5, kernels=kernels)
+            plain = torch.autograd.grad((made * weights.to(dtype)).sum(), leaves, retain_graph=True)
+            (first,) = torch.autograd.grad((made.square() * weights.to(dtype)).sum(), leaves[0], create_graph=True)
+            sides.append([made, *plain, first, *torch.autograd.grad(first.square().sum(), leaves)])
+        for own, torchs in zip(*sides, strict=True):
+            torch.testing.assert_close(own.double(), torchs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_two_orders_of_programs_give_the_same_bits(
+    order: torch.memory_format, small_tiles: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No program reads or writes what another one writes."""
+    torch.manual_seed(2)
+    x, gradient = (torch.randn(MAP).contiguous(memory_format=order) for _ in range(2))
+    factors, noise, bias = torch.randn(2, 21), torch.randn(2, 1, 5, 5), torch.randn(21)
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("leaky_relu", (x, bias, 1.0)),
+        ("leaky_relu_slopes", (gradient, x, 1.0, True)),
+        ("styled_leaky_relu", (x, factors, noise, bias, 1.0)),
+        ("styled_leaky_relu_slopes", (gradient, x, x, factors, 1.0, True)),
+        ("unscaled", (gradient, x, factors)),
+    ]
+    forwards = [PAIRS[name][1](*values) for name, values in calls]
+    grid, place = interpreter.interpreter_builder.set_grid_dim, interpreter.interpreter_builder.set_grid_idx
+    dims: list[int] = []
+    monkeypatch.setattr(
+        interpreter.interpreter_builder,
+        "set_grid_dim",
+        lambda *sizes: (dims.__setitem__(slice(None), sizes), grid(*sizes)),
+    )
+    monkeypatch.setattr(
+        interpreter.interpreter_builder,
+        "set_grid_idx",
+        lambda *at: place(*(size - 1 - i for size, i in zip(dims, at, strict=True))),
+    )
+    for before, (name, values) in zip(forwards, calls, strict=True):
+        after = PAIRS[name][1](*values)
+        for one, other in zip(*((x,) if isinstance(x, Tensor) else x for x in (before, after)), strict=True):
+            assert torch.equal(one, other)
+    assert max(dims) > 1
+
+
+@SETTINGS
+@given(CASES, st.booleans())
+def test_bias_and_activation(case: Case, sums: bool) -> None:
+    x, gradient, _, _, bias = case.tensors()
+    run("leaky_relu", x, bias, case.clamp)
+    run("leaky_relu_slopes", gradient, fused_activation.activated(x, bias, case.clamp), case.clamp, sums)
+
+
+@SETTINGS
+@given(CASES, st.booleans())
+def test_with_a_style(case: Case, noisy: bool) -> None:
+    x, gradient, factors, noise, bias = case.tensors()
+    added = noise if noisy else None
+    run("styled_leaky_relu", x, factors, added, bias, case.clamp)
+    made = fused_activation.activated_with_style(x, factors, added, bias, case.clamp)
+    run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
+    run("unscaled", gradient, x, factors)
+
+
+@SETTINGS
+@given(st.lists(st.integers(0, 70), min_size=2, max_size=2), st.sampled_from(DTYPES))
+def test_vectors(shape: list[int], dtype: torch.dtype) -> None:
+    x, bias = torch.randn(shape).to(dtype), torch.randn(shape[1]).to(dtype)
+    run("leaky_relu", x, bias, 0.75)
+    run("leaky_relu_slopes", torch.ones_like(x), fused_activation.activated(x, bias, 0.75), 0.75, True)
