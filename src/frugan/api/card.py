@@ -6,10 +6,12 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from PIL import Image
 
+from frugan.api.export.site import PAGE, SITE, export_site
 from frugan.api.networks import Weights, weights_metadata
 from frugan.api.progress import Say, quiet
 from frugan.api.setup import parameter_counts
@@ -119,23 +121,26 @@ IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 MOST_CLASSES = 30
 
 
-def card_text(facts: CardFacts, licence: str) -> str:
+def card_text(facts: CardFacts, licence: str, *, space: bool = False) -> str:
     """The card.
 
     Args:
         licence: what others may do with the weights; empty: nobody has said.
+        space: a page lies beside it, which a hub shows first.
     """
-    parts = [_front(facts, licence), *_head(facts), *_use(facts), *_training(facts), *_scores(facts.scores)]
+    parts = [_front(facts, licence, space), *_head(facts), *_use(facts), *_training(facts), *_scores(facts.scores)]
     return "\n".join([*parts, *_memory(facts), *_licence(licence)]) + "\n"
 
 
-def _front(facts: CardFacts, licence: str) -> str:
+def _front(facts: CardFacts, licence: str, space: bool) -> str:
     identifier = licence if IDENTIFIER.fullmatch(licence) else "other" if licence else "unknown"
     lines = [f"license: {identifier}"]
     if identifier == "other":
         lines.append(f"license_name: {json.dumps(_line(licence), ensure_ascii=False)}")
     tags = ["frugan", "gan", facts.weights.recipe.family]
     lines += ["library_name: frugan", "tags:", *(f"- {json.dumps(tag)}" for tag in tags)]
+    if space:  # the fields by which the Hugging Face hub finds what to show
+        lines += [f"title: {json.dumps(_line(facts.name), ensure_ascii=False)}", "sdk: static", f"app_file: {PAGE}"]
     return "\n".join(["---", *lines, "---", ""])
 
 
@@ -261,33 +266,50 @@ def _line(text: str) -> str:
 
 
 FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
-"""All that is written."""
+"""All that is written without a page."""
 
 
-def write_card(run: str | Path, out: str | Path | None = None, *, licence: str = "", say: Say = quiet) -> Path:
+def write_card(
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    licence: str = "",
+    space: bool = False,
+    runtime: str | Path | None = None,
+    say: Say = quiet,
+) -> Path:
     """Write a folder that can be given away: model card, weights, recipe, sample grid.
 
     Args:
         run: a run folder, or one of its checkpoints.
         out: folder; None: `card` in the run.
         licence: what others may do with the weights, such as "cc-by-4.0"; empty: nobody has said.
+        space: also a page that draws in a browser, as `export_site` writes it: the folder is a static Space of the
+            Hugging Face hub.
+        runtime: of the page, as for `export_site`.
         say: is told of damaged checkpoints that were passed over.
 
     Returns:
         The folder.
 
     Raises:
-        BadInput: no run, without a checkpoint, or the folder holds other files.
+        BadInput: no run, without a checkpoint, or the folder holds other files; or of the page as `export_site`.
     """
     weights = Weights.open(run, say)
     folder = RunFolder(Path(run)) if RunFolder(Path(run)).exists else RunFolder.holding(weights.path)
     if folder is None:
         raise BadInput(f"{run}: belongs to no run folder, which a card is made from")
     target = Path(out) if out is not None else folder.path / "card"
-    if others := sorted(each.name for each in (target.iterdir() if target.is_dir() else ()) if each.name not in FILES):
+    there = {each.name for each in target.iterdir()} if target.is_dir() else set()
+    if others := sorted(there - {*FILES, *(SITE if space else ())}):
         raise BadInput(f"{target}: holds other files ({', '.join(others[:3])}); choose another --out")
     facts = _facts(folder, weights)
     target.mkdir(parents=True, exist_ok=True)
+    if space:
+        with TemporaryDirectory(prefix=".page-", dir=target.parent) as beside:
+            site = export_site(weights, Path(beside) / "site", runtime=runtime, say=say).path
+            for file in site.iterdir():
+                file.replace(target / file.name)
     metadata = weights_metadata(
         weights.recipe, weights.class_names, step=facts.weights.step, licence=licence or weights.licence
     )
@@ -297,7 +319,7 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
         shutil.copyfile(facts.grid.file, target / PICTURE)
     else:
         (target / PICTURE).unlink(missing_ok=True)
-    (target / CARD).write_text(card_text(facts, licence or weights.licence), "utf-8")
+    (target / CARD).write_text(card_text(facts, licence or weights.licence, space=space), "utf-8")
     return target
 
 

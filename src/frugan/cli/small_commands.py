@@ -26,15 +26,23 @@ def card(
     licence: Annotated[
         str, typer.Option(help="what others may do with the weights, such as cc-by-4.0, or a sentence")
     ] = "",
+    space: Annotated[
+        bool, typer.Option("--space", help="also a page that draws in a browser: a folder for a hub's Space")
+    ] = False,
+    runtime: Annotated[
+        Path | None, typer.Option(help="with --space: onnxruntime-web as a folder or .tgz; default: npm gets it")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a folder to share: weights, recipe, samples, and a model card with scores and how they were measured.
 
     Example: frugan card runs/first --licence cc-by-4.0
     """
+    if runtime is not None and not space:
+        raise BadInput(f"--runtime {runtime}: goes with --space, which puts it beside a page; leave it out")
     from frugan.api.card import write_card
 
-    folder = write_card(run, out, licence=licence, say=say)
+    folder = write_card(run, out, licence=licence, space=space, runtime=runtime, say=say)
     if as_json:
         print_json({"folder": str(folder)})
         return

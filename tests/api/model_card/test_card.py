@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 import frugan
 from frugan.api.card import FILES, CardFacts, Scored, card_text, write_card
+from frugan.api.export.site import SITE
 from frugan.api.networks import Weights, load, save, weights_metadata
 from frugan.api.setup import build_networks
 from frugan.cli.application import application
@@ -204,3 +206,31 @@ def test_the_command(made: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(application(), words)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"folder": str(out)}
+
+
+def test_a_space_has_a_page_beside_the_card(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def page(weights: Weights, folder: Path, *, runtime: object, say: object) -> SimpleNamespace:
+        asked.extend((weights.step, runtime))
+        folder.mkdir()
+        for name in SITE:
+            (folder / name).write_text(name)
+        return SimpleNamespace(path=folder)
+
+    monkeypatch.setattr("frugan.api.card.export_site", page)
+    out = tmp_path / "new" / "space"
+    words = ["card", str(made), "--out", str(out), "--space", "--runtime", "ort.tgz"]
+    for _ in range(2):  # the second time over what the first one wrote
+        result = CliRunner().invoke(application(), words)
+        assert result.exit_code == 0, result.output
+    assert asked[:2] == [400, Path("ort.tgz")]
+    assert {each.name for each in out.iterdir()} == {*FILES, *SITE}
+    assert [each.name for each in out.parent.iterdir()] == ["space"]
+    front = (out / "README.md").read_text("utf-8").split("---\n")[1]
+    assert 'title: "my | digits"\nsdk: static\napp_file: index.html\n' in front
+    with pytest.raises(BadInput, match=r"holds other files \(index.html, model.onnx"):
+        write_card(made, out)
+    refused = CliRunner().invoke(application(), ["card", str(made), "--runtime", "ort.tgz"])
+    assert isinstance(refused.exception, BadInput)
+    assert "--runtime ort.tgz: goes with --space" in str(refused.exception)

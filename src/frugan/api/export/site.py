@@ -27,6 +27,8 @@ MODULE, WASM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
 MOST_BYTES = 64 * MIB
 """Of either file; they have 0.1 and 14 MB."""
 MODEL, PAGE = "model.onnx", "index.html"
+SITE = (PAGE, MODEL, MODULE, WASM)
+"""All that is written."""
 SECONDS = 600
 """For npm, which gets 33 MB."""
 PICTURES: Mapping[int, int] = MappingProxyType({64: 16, 128: 9, 256: 4})
