@@ -304,6 +304,14 @@ def test_moved_pictures_and_the_middle_of_a_row(explorer: Explorer, tmp_path: Pa
     assert not torch.allclose(row[2], row[4], atol=1e-3)
 
 
+@pytest.mark.parametrize("columns", [3, 11, 12, 25])
+def test_the_middle_of_a_row_is_named_zero(columns: int, explorer: Explorer, tmp_path: Path) -> None:
+    request = DrawRequest(seeds=(3,), directions="sefa", rows=1, columns=columns)
+    above = sheets(explorer, request, (), tmp_path, quiet)["directions"].titles
+    assert above[len(above) // 2] == "0"
+    assert (above[0], above[-1]) == ("-3", "+3")
+
+
 def test_mixed_styles_are_moved(files: dict[str, Path], tmp_path: Path) -> None:
     mixing = StyleMixing((1, 2), (3,), (0, 1))
     with explore(files[STYLED], device="cpu") as explorer:

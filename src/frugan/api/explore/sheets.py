@@ -172,15 +172,14 @@ def _along(
     check_grid(len(ranges), columns, explorer.recipe)
     shifts = torch.stack(
         [
-            directions.shift({name: float(amount)}, explorer.space.layers)
+            directions.shift({name: amount}, explorer.space.layers)
             for name, (low, high) in ranges.items()
-            for amount in torch.linspace(low, high, columns)
+            for amount in _amounts(low, high, columns)
         ]
     )  # [rows*columns, layers, size]
     above: tuple[str, ...] = ()
     if len(ends) == 1:
-        amounts = torch.linspace(*next(iter(ends)), columns).tolist()
-        above = tuple(f"{amount:+.3g}" if amount else "0" for amount in amounts)
+        above = tuple(f"{amount:+.3g}" if amount else "0" for amount in _amounts(*next(iter(ends)), columns))
     every = [f"{title}-{label}" for label in labels for title in titles] if labels else list(titles)
     found = {}
     for number, name in enumerate(every):
@@ -188,6 +187,12 @@ def _along(
         file = "directions" if len(every) == 1 else f"directions-{name}"
         found[file] = Sheet(here.moved(shifts), len(ranges), columns, above, tuple(ranges))
     return found
+
+
+def _amounts(low: float, high: float, count: int) -> list[float]:
+    """Evenly from one end to the other; between ends that are as far, the middle is 0 exactly."""
+    last = count - 1
+    return [(low * (last - i) + high * i) / last for i in range(count)]
 
 
 def _walks(explorer: Explorer, request: DrawRequest, stations: Points, each: int, labels: tuple[str, ...]) -> Sheet:

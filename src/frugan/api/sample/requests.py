@@ -330,6 +330,8 @@ def check_truncation(truncation: float) -> None:
 def _check_classes(request: GridRequest, known: int) -> None:
     for chosen in request.classes or ():
         if not 0 <= chosen < known:
+            if known == 1:
+                raise BadInput(f"--classes {chosen}: this network was trained without classes; leave --classes out")
             raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
 
 
