@@ -20,6 +20,7 @@ from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.doctor.cards import kernels_finding
 from frugan.errors import BadInput
+from frugan.files import Folders
 from frugan.nn.fused_activation import NAMES
 from frugan.recipe.loading import load_recipe
 
@@ -171,3 +172,13 @@ def test_a_run_gives_its_networks_those_that_were_chosen(tmp_path: Path, monkeyp
     recipe = write_recipe(tmp_path, MINIGAN.replace('"12 steps"', '"1 step"'))
     train(recipe, tmp_path / "pictures", tmp_path / "run", options=TrainingOptions(device="cpu"), say=lambda _: None)
     assert seen == {frozenset({"some"})}
+
+
+def test_what_was_kept_and_is_damaged_is_tried_again(card: Callable[..., None], said: list[str]) -> None:
+    card()
+    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+    file = Folders.from_environment().cache / kernels.FILE
+    kept = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps({key: {name: {"speed": 1} for name in NAMES} for key in kept}), "utf-8")
+    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+    assert json.loads(file.read_text("utf-8")) == kept

@@ -7,6 +7,7 @@ kernels as they are written.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import resources
@@ -112,7 +113,8 @@ def verdicts(device: torch.device, *, tries: bool = True) -> Mapping[str, Verdic
     file, key = Folders.from_environment().cache / FILE, _key(device)
     kept = read_json(file)
     if isinstance(kept.get(key), dict) and kept[key].keys() == {*NAMES}:
-        return {name: Verdict(**kept[key][name]) for name in NAMES}
+        with suppress(TypeError):  # damaged: tried again
+            return {name: Verdict(**kept[key][name]) for name in NAMES}
     if not tries:
         return {}
     found = {name: judged(each, device) for name, each in CASES.items()}

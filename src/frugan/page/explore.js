@@ -189,7 +189,7 @@ const explore = (() => {
     const none = make("button", { type: "button", className: "second", textContent: "All to 0" });
     none.onclick = () => { state.moves = {}; showDirections(); draw(); };
     return group("Directions",
-      make("div", { className: "bar" }, doing("Find in the weights", find("sefa")), doing("Find among samples", find("pca")),
+      make("div", { className: "bar" }, doing("Find among samples", find("pca")), doing("Find in the weights", find("sefa")),
         ...(about.layers > 1 ? [layers] : []),
         ...(directions.length ? [doing("Show from this picture", () => look({ directions: true })), none] : [])),
       make("small", { textContent: directions.length
@@ -239,7 +239,7 @@ const explore = (() => {
   const projecting = () => {
     const file = make("input", { type: "file", accept: "image/png,image/jpeg,image/webp,image/bmp,image/gif,image/tiff" });
     const space = choice(about.spaces.map((name) => [name, { w: "w: one style, easy to change", "w+": "w+: a style for each layer, nearer" }[name] || name]), about.spaces[0], () => {});
-    const steps = whole(200, 5000, () => {});
+    const steps = whole(300, 5000, () => {});
     const progress = make("progress", { max: 1, value: 0, hidden: true }), told = make("small");
     const pictures = make("div", { className: "strip" });
     const stop = doing("Stop", () => post("explore/stop", {}));
