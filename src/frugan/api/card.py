@@ -304,12 +304,14 @@ def write_card(
     if others := sorted(there - {*FILES, *(SITE if space else ())}):
         raise BadInput(f"{target}: holds other files ({', '.join(others[:3])}); choose another --out")
     facts = _facts(folder, weights)
-    target.mkdir(parents=True, exist_ok=True)
     if space:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".page-", dir=target.parent) as beside:
             site = export_site(weights, Path(beside) / "site", runtime=runtime, say=say).path
+            target.mkdir(exist_ok=True)
             for file in site.iterdir():
                 file.replace(target / file.name)
+    target.mkdir(parents=True, exist_ok=True)
     metadata = weights_metadata(
         weights.recipe, weights.class_names, step=facts.weights.step, licence=licence or weights.licence
     )

@@ -231,6 +231,10 @@ def test_a_space_has_a_page_beside_the_card(made: Path, tmp_path: Path, monkeypa
     assert 'title: "my | digits"\nsdk: static\napp_file: index.html\n' in front
     with pytest.raises(BadInput, match=r"holds other files \(index.html, model.onnx"):
         write_card(made, out)
+    monkeypatch.undo()
+    with pytest.raises(BadInput, match=r"--runtime .*none: not there"):
+        write_card(made, tmp_path / "other", space=True, runtime=tmp_path / "none")
+    assert not (tmp_path / "other").exists()
     refused = CliRunner().invoke(application(), ["card", str(made), "--runtime", "ort.tgz"])
     assert isinstance(refused.exception, BadInput)
     assert "--runtime ort.tgz: goes with --space" in str(refused.exception)
