@@ -93,10 +93,15 @@ def main(words: Sequence[str]) -> int:
             failed += outcome != "caught"
             print(f"{outcome:10}  {fault.file}: {fault.name}", flush=True)
         print(f"{len(chosen) - failed} of {len(chosen)} caught")
-        code, said = run_tests(" ".join(dict.fromkeys(each.tests.partition(" ")[0] for each in chosen)), source)
-        if code:
-            print(f"without a fault these tests fail as well:\n{said}")
-    return 1 if failed or code else 0
+        files = dict.fromkeys(file for each in chosen for file in each.tests.partition(" -k ")[0].split())
+        # the simulated card has processes of its own, see Makefile
+        apart = [file for file in files if file.startswith("simulated_card/")]
+        for together in filter(None, (apart, [file for file in files if file not in apart])):
+            code, said = run_tests(" ".join(together), source)
+            if code:
+                failed += 1
+                print(f"without a fault these tests fail as well:\n{said}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
