@@ -1,45 +1,50 @@
 """Trains a recipe on a set of pictures, several seeds, and measures what comes out: fidelity and variety.
 
     python benchmarks/quality.py RECIPE SET [key.sub=value ...] [--seeds 0-4] [--split validation|test]
-        [--archive FILE.tgz] [--pictures N] [--every "400 steps"] [--name NAME] [--out RESULT.json]
+        [--archive FILE.tgz] [--drawn N] [--pictures N] [--every "400 steps"] [--statistics running,standing,batch]
+        [--name NAME] [--out RESULT.json]
 
-SET is digits, inked, shapes, icons or handwritten (benchmarks/picture_sets/known.py). With `--split validation`, for
-choosing, a fifth of what may be learnt from is left out, another fifth for each seed; `--split test` trains on all of
-it and measures on pictures that no choice may be made on. `--every` measures along the way. Results are added to a
-file that is there already.
+SET is digits, inked, shapes, icons, handwritten or a kind that is drawn (benchmarks/picture_sets/known.py). With
+`--split validation`, for choosing, a fifth of what may be learnt from is left out, another fifth for each seed;
+`--split test` trains on all of it and measures on pictures that no choice may be made on. `--every` measures along the
+way. Results are added to a file that is there already. The Fréchet distance is of a small classifier's scores, which
+was fitted to the set's classes.
 """
 
 import argparse
 import json
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean, stdev
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from frugan.api.networks import Weights, networks_from
+from frugan.api.sample.generation import generating
+from frugan.api.sample.requests import DrawRequest
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.family import GridRequest
 from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
 from frugan.engine.checkpoint import EMA_FILE
-from frugan.engine.weights import prepared
+from frugan.engine.weights import Layout
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
-from frugan.metrics.scores import precision_recall
+from frugan.metrics.scores import Moments, Statistics, frechet_distance, precision_recall
 from frugan.metrics.two_sample import two_sample
 from frugan.recipe.loading import load_recipe
+from half_products import HalfProducts
 from machine import describe_machine
-from picture_sets import fold_of, load_set, part_of
+from picture_sets import DRAWN, fold_of, load_set, part_of
 
 JUDGE_SIDE = {"digits": 8}
 """Side at which a set's classifier looks; others: 16."""
 GENERATED = 2000
+MICRO_BATCH = 96
 MOST_FITTED = 6000
 SCORES = (
     "class_accuracy",
@@ -48,6 +53,8 @@ SCORES = (
     "diversity",
     "diversity_nearest",
     "diversity_features",
+    "frechet",
+    "frechet_real",
     "precision",
     "recall",
     "two_sample",
@@ -64,8 +71,10 @@ def main() -> None:
     parser.add_argument("--seeds", default="0-4")
     parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--archive", type=Path)
+    parser.add_argument("--drawn", type=int, default=DRAWN, help="pictures of a kind that is drawn")
     parser.add_argument("--pictures", type=int, help="train on so many of the set's pictures; default: all")
     parser.add_argument("--every")
+    parser.add_argument("--statistics", default="running", help="of batch normalisation: running, standing, batch")
     parser.add_argument("--name", help="of these settings; default: the recipe's")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
@@ -91,7 +100,7 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
     words = [f"training.seed={seed}", f"saving.backup_every={every}", *quiet, *given.overrides]
     recipe = load_recipe(given.recipe, words)
     needs = next(iter(recipe.kind.sources(recipe.networks, recipe.objective).values()))
-    fit, unseen = load_set(given.set, needs.resolution, given.archive)
+    fit, unseen = load_set(given.set, needs.resolution, given.archive, given.drawn)
     if given.split == "validation":
         fit, unseen = fold_of(fit, seed)
     if given.pictures is not None:
@@ -99,7 +108,8 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
     if recipe.networks.classes != len(fit.class_names):  # type: ignore[attr-defined]
         recipe = load_recipe(given.recipe, [*words, f"networks.classes={len(fit.class_names)}"])
     began, began_cpu = time.perf_counter(), time.process_time()
-    train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"))
+    with HalfProducts() if recipe.training.precision == "fp16" else nullcontext():  # as a card's, on a processor
+        train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"))
     took, took_cpu = time.perf_counter() - began, time.process_time() - began_cpu
     checkpoints = sorted((folder / "backups").glob("step-*")) + sorted((folder / "checkpoints").glob("step-*"))[-1:]
     return [
@@ -112,7 +122,8 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
             "seed": seed,
             "step": int(checkpoint.name.removeprefix("step-")),
             "steps": recipe.training.duration.steps(recipe.training.batch),
-            **measure(checkpoint / EMA_FILE, fit, unseen, JUDGE_SIDE.get(given.set, 16)),
+            "statistics": statistics,
+            **measure(checkpoint / EMA_FILE, fit, unseen, JUDGE_SIDE.get(given.set, 16), statistics),
             "fitted_on": len(fit),
             "measured_on": len(unseen),
             "seconds": round(took, 1),
@@ -120,10 +131,23 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
             "machine": describe_machine(),
         }
         for checkpoint in {checkpoint.name: checkpoint for checkpoint in checkpoints}.values()
+        for statistics in given.statistics.split(",")
     ]
 
 
-def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> dict[str, float]:
+def drawn(weights: Path, like: PictureSet, statistics: Statistics) -> tuple[Tensor, Tensor]:
+    """Pictures [GENERATED, C, R, R] in [-1, 1], classes as often as in a set, and these classes."""
+    read = Weights.open(weights)
+    classes = like.labels.tolist() if len(like.class_names) > 1 or read.recipe.family == "biggan" else None
+    request = DrawRequest(seed=3, classes=classes, statistics=statistics, micro_batch=MICRO_BATCH)
+    with generating(read.recipe, networks_from(read), Layout(), request) as sampler:
+        pictures, labels = zip(*sampler.draw(0, GENERATED), strict=True)
+    return torch.cat(pictures) / 127.5 - 1, torch.cat(labels)
+
+
+def measure(
+    weights: Path, fit: PictureSet, unseen: PictureSet, side: int, statistics: Statistics = "running"
+) -> dict[str, float]:
     """All scores of one generator.
 
     Args:
@@ -131,24 +155,18 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> di
         fit: what it was trained on; also what the judge is fitted to, and whose variety is compared with.
         unseen: what a classifier fitted to generated pictures is tested on, and what recall looks for.
         side: at which the judge looks.
+        statistics: of batch normalisation, to draw with.
     """
-    read = Weights.open(weights)
-    networks = networks_from(read)
-    classes = len(fit.class_names)
-    shares = np.bincount(fit.labels, minlength=classes) / len(fit)
-    request = GridRequest(seed=3, classes=range(classes), columns=int(GENERATED * shares.max()) + 1, micro_batch=100)
-    with prepared(networks["G"]):
-        sheet = read.recipe.kind.sample(read.recipe.networks, networks, request)  # [classes, columns, C, R, R]
-    counts = np.maximum(2, np.round(GENERATED * shares).astype(int))  # as many of each class as the real ones have
-    made = torch.cat([row[:count] for row, count in zip(sheet, counts, strict=True)])
-    asked = torch.arange(classes).repeat_interleave(torch.from_numpy(np.minimum(counts, sheet.shape[1])))
+    made, asked = drawn(weights, fit, statistics)
     real, real_labels = _some(*as_tensors(fit))
     new, new_labels = as_tensors(unseen)
     judge = DigitClassifier.fit(real, real_labels, side)
     pixels = ratios(within_class(_small(made, side), asked), within_class(_small(real, side), real_labels))
-    features = ratios(within_class(judge.scores(made), asked), within_class(judge.scores(new), new_labels))
+    seen_made, seen_new = judge.scores(made), judge.scores(new)
+    features = ratios(within_class(seen_made, asked), within_class(seen_new, new_labels))
     precision, recall = precision_recall(_small(made, side).numpy(), _small(new, side).numpy())
     spread = torch.randperm(len(real), generator=torch.Generator().manual_seed(1))[: len(new)]
+    moments = Moments.of(seen_new)
     scores = (
         class_accuracy(judge, made, asked),
         trained_on_generated(made, asked, new, new_labels, side),
@@ -156,6 +174,8 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> di
         pixels.mean_overall,
         pixels.nearest_overall,
         features.mean_overall,
+        frechet_distance(Moments.of(seen_made), moments),
+        frechet_distance(Moments.of(judge.scores(real[spread])), moments),
         precision,
         recall,
         two_sample(made, new).mean,
@@ -185,15 +205,22 @@ def summary(entries: list[dict[str, object]]) -> list[str]:
     """A Markdown table: mean and spread over the seeds, a row for each of name, set, split and step."""
     groups: dict[tuple[object, ...], list[dict[str, object]]] = {}
     for entry in entries:
-        groups.setdefault(tuple(entry[key] for key in ("name", "set", "split", "step")), []).append(entry)
-    lines = ["| settings | set | step | seeds | " + " | ".join(SCORES) + " |", "|---" * (4 + len(SCORES)) + "|"]
-    for (name, of, split, step), members in groups.items():
+        groups.setdefault(
+            tuple(entry.get(key, "running") for key in ("name", "set", "split", "step", "statistics")), []
+        ).append(entry)
+    lines = [
+        "| settings | set | step | statistics | seeds | " + " | ".join(SCORES) + " |",
+        "|---" * (5 + len(SCORES)) + "|",
+    ]
+    for (name, of, split, step, statistics), members in groups.items():
         cells = []
         for score in SCORES:
             values = [float(member[score]) for member in members if score in member]  # type: ignore[arg-type]
             spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
             cells.append(f"{fmean(values):.3f}{spread}" if values else "")
-        lines.append(f"| {name} | {of} ({split}) | {step} | {len(members)} | " + " | ".join(cells) + " |")
+        lines.append(
+            f"| {name} | {of} ({split}) | {step} | {statistics} | {len(members)} | " + " | ".join(cells) + " |"
+        )
     return lines
 
 

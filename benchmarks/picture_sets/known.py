@@ -34,13 +34,14 @@ PEN_FROM, PEN_TO = 0.25, 0.6
 """Ink of a thin stroke that a pen leaves no trace of, and from which on it covers the paper."""
 
 
-def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureSet, PictureSet]:
+def load_set(name: str, resolution: int, archive: Path | None, drawn: int = DRAWN) -> tuple[PictureSet, PictureSet]:
     """A set by name, in two parts: what may be learnt from, and what no choice may be made on.
 
     Args:
         name: "digits", "inked", "shapes", "icons" or "handwritten", or a kind that is drawn.
         resolution: side of the pictures.
         archive: the npm package of "icons" or "handwritten", or a folder with both.
+        drawn: pictures of a kind that is drawn.
     """
     if name in ("digits", "inked"):
         fit, test = (digits_set(resolution, indices) for indices in split_digits(0))
@@ -48,7 +49,7 @@ def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureS
     if name == "shapes":
         named = _shapes()
     elif name in KINDS:
-        named = _drawn(KINDS[name], resolution)
+        named = _drawn(KINDS[name], drawn, resolution)
     elif archive is None:
         raise SystemExit(f"{name}: expected --archive FILE.tgz, see the head of benchmarks/picture_sets/known.py")
     else:
@@ -90,9 +91,9 @@ def _as_set(named: Iterator[tuple[str, Image.Image]], resolution: int) -> Pictur
     return PictureSet(stacked, labels, classes, True, picture_digest(stacked, labels))
 
 
-def _drawn(kind: Kind, side: int) -> Iterator[tuple[str, Image.Image]]:
+def _drawn(kind: Kind, count: int, side: int) -> Iterator[tuple[str, Image.Image]]:
     """Square pictures of a kind: the middle of those that are not."""
-    for drawn in kind.drawn(0, DRAWN, side):
+    for drawn in kind.drawn(0, count, side):
         yield str(drawn.factors.get("class", "pictures")), ImageOps.fit(drawn.picture.convert("RGBA"), (side, side))
 
 

@@ -1,5 +1,6 @@
 """Facesets of drawn people, as DeepFaceLab's extractor would leave them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ from frugan.data.faces.face import Face, FaceType
 from frugan.data.faces.geometry import alignment_matrix, opencv, transform_points
 from tools.draw_faces.face_jpegs import write_face_jpeg
 from tools.draw_faces.frame import draw_frame
-from tools.draw_faces.moment import draw_moment
+from tools.draw_faces.moment import Moment, draw_moment
 from tools.draw_faces.people import PEOPLE
+from tools.draw_faces.person import Person
 
 _JPEG_QUALITY = 95
 _FRAME_SHARE = 0.75  # half of a frame's side, in sides of the aligned picture: pixels of about the same size
@@ -23,16 +25,18 @@ def draw_faceset(
     seed: int,
     size: int = 192,
     face_type: FaceType = FaceType.WHOLE_FACE,
+    people: Sequence[Person] = PEOPLE,
 ) -> list[Path]:
     """Draw frames of a person, cut out the aligned faces and write them as JPEGs with DeepFaceLab's metadata.
 
     Args:
         out: folder; made if missing.
-        person_index: which of the `PEOPLE`.
+        person_index: which of the people; has moments of its own.
         count: how many faces.
         seed: of the moments drawn.
         size: side of the aligned pictures in pixels, at least 64.
         face_type: how much of the head they show.
+        people: those who can be drawn.
 
     Returns:
         the files, 00000_0.jpg and so on.
@@ -41,21 +45,22 @@ def draw_faceset(
         ValueError: no such person, or a negative count.
         BadInput: OpenCV is not installed.
     """
-    if person_index not in range(len(PEOPLE)) or count < 0:
-        raise ValueError(f"person {person_index}, count {count}: expected 0 to {len(PEOPLE) - 1}, and at least 0")
+    if person_index not in range(len(people)) or count < 0:
+        raise ValueError(f"person {person_index}, count {count}: expected 0 to {len(people) - 1}, and at least 0")
+    person = people[person_index]
     out.mkdir(parents=True, exist_ok=True)
     files = []
     for index in range(count):
         file = out / f"{index:05d}_0.jpg"
-        file.write_bytes(_aligned_jpeg(person_index, index, seed, size, face_type, file.name))
+        moment = draw_moment(seed, person_index, index)
+        file.write_bytes(_aligned_jpeg(person, moment, index, size, face_type, file.name))
         files.append(file)
     return files
 
 
-def _aligned_jpeg(person_index: int, index: int, seed: int, size: int, face_type: FaceType, name: str) -> bytes:
+def _aligned_jpeg(person: Person, moment: Moment, index: int, size: int, face_type: FaceType, name: str) -> bytes:
     cv2 = opencv()
-    moment = draw_moment(seed, person_index, index)
-    frame = draw_frame(PEOPLE[person_index], moment, 2 * round(_FRAME_SHARE * size))
+    frame = draw_frame(person, moment, 2 * round(_FRAME_SHARE * size))
     matrix = alignment_matrix(frame.landmarks, size, face_type)
     picture = cv2.warpAffine(
         frame.picture, matrix, (size, size), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE

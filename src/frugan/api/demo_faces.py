@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,19 +29,32 @@ SHOWN = 6
 TITLES = ("D", "swap", "truth", "S", "SS")
 
 
-@dataclass(frozen=True)
-class FaceDemoResult:
-    """What the demo found, on moments that no weight was fitted to; errors are mean absolute differences, 0 to 1."""
+class SwapErrors(NamedTuple):
+    """Mean absolute differences, 0 to 1, inside faces that no weight was fitted to."""
 
-    swap_error: float  # between the swap and the source person drawn in the same moment, inside the face
+    swap_error: float  # between the swap and the source person drawn in the same moment
     unswapped_error: float  # between the destination's face as it is and the same truth: what doing nothing would give
-    reconstruction_error: float  # of source faces, inside the face
-    seconds: float  # wall time of everything
-    run: Path  # the run folder
-    workspace: Path  # the drawn faces, laid out as DeepFaceLab does
-    # preview, comparison: the last preview; destination, swap and truth side by side
-    preview: Path
-    comparison: Path
+    reconstruction_error: float  # of source faces
+
+
+class UnseenSwap(NamedTuple):
+    """Faces of both people in moments that nobody learnt, [N, 3, R, R] each, RGB in [-1, 1]."""
+
+    # source, again: faces of the source, and these reconstructed
+    source: Tensor
+    again: Tensor
+    # destination, swap, truth: faces of the destination, with the source's face, and the source drawn in their place
+    destination: Tensor
+    swap: Tensor
+    truth: Tensor
+    # inside_source, inside_truth: 1 inside the face [N, 1, R, R]
+    inside_source: Tensor
+    inside_truth: Tensor
+
+    def errors(self) -> SwapErrors:
+        """How far off the swap and the reconstruction are."""
+        swap, unswapped = (_error(made, self.truth, self.inside_truth) for made in (self.swap, self.destination))
+        return SwapErrors(swap, unswapped, _error(self.again, self.source, self.inside_source))
 
 
 def _unseen(which: Unseen) -> tuple[Tensor, Tensor]:
@@ -55,22 +69,32 @@ def _error(made: Tensor, truth: Tensor, mask: Tensor) -> float:
     return float(((made - truth).abs() / 2 * mask).sum() / (mask.sum() * 3))
 
 
-def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
-    """Swap and reconstruct unseen faces; the three errors and the picture."""
-    weights = Weights.open(run)
+def swap_unseen(weights: Weights) -> UnseenSwap:
+    """Swap and reconstruct the drawn people's unseen faces."""
     networks, recipe = networks_from(weights), weights.recipe
     (sources, inside_source), (destinations, _) = _unseen(Unseen.SOURCE), _unseen(Unseen.DESTINATION)
     truths, inside_truth = _unseen(Unseen.TRUTH)
     request = GridRequest(pictures={"src": {"target": sources}, "dst": {"target": destinations}})
     with torch.no_grad(), prepared(torch.nn.ModuleDict(networks)):
         preview = recipe.kind.sample(recipe.networks, networks, request)
-    source, again, destination, _, swap = preview.unbind(1)  # [N, 3, R, R] each, RGB
-    truth = truths.flip(1) * 2 - 1
-    grid = torch.stack([column[:SHOWN] for column in (destination, swap, truth, source, again)], 1)
-    path = folder / "comparison.png"
-    write_grid(grid, path, provenance(recipe, 0), titles=TITLES)
-    swap_error, unswapped_error = (_error(made, truth, inside_truth) for made in (swap, destination))
-    return swap_error, unswapped_error, _error(again, source, inside_source), path
+    source, again, destination, _, swap = preview.unbind(1)
+    return UnseenSwap(source, again, destination, swap, truths.flip(1) * 2 - 1, inside_source, inside_truth)
+
+
+@dataclass(frozen=True)
+class FaceDemoResult:
+    """What the demo found."""
+
+    # swap_error, unswapped_error, reconstruction_error: as in `SwapErrors`
+    swap_error: float
+    unswapped_error: float
+    reconstruction_error: float
+    seconds: float  # wall time of everything
+    run: Path  # the run folder
+    workspace: Path  # the drawn faces, laid out as DeepFaceLab does
+    # preview, comparison: the last preview; destination, swap and truth side by side
+    preview: Path
+    comparison: Path
 
 
 def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDemoResult | TrainingResult:
@@ -100,11 +124,14 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
         return result
     with threads_put_back():
         torch.set_num_threads(result.threads)  # as many as were fastest in training
-        swap, unswapped, again, comparison = _judge(result.run, out)
+        weights = Weights.open(result.run)
+        made = swap_unseen(weights)
+    shown = (made.destination, made.swap, made.truth, made.source, made.again)
+    grid = torch.stack([column[:SHOWN] for column in shown], 1)  # [SHOWN, 5, 3, R, R]
+    comparison = out / "comparison.png"
+    write_grid(grid, comparison, provenance(weights.recipe, 0), titles=TITLES)
     return FaceDemoResult(
-        swap_error=swap,
-        unswapped_error=unswapped,
-        reconstruction_error=again,
+        **made.errors()._asdict(),
         seconds=time.perf_counter() - began,
         run=run,
         workspace=workspace,
