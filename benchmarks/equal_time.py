@@ -26,25 +26,21 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import torch
 from PIL import Image, ImageDraw, ImageFont
-from torch import Tensor
 
-from frugan.api.networks import Weights, networks_from
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
-from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
 from frugan.engine.checkpoint import EMA_FILE
 from frugan.engine.events import read_events
-from frugan.engine.weights import prepared
-from frugan.metrics.scores import precision_recall
-from frugan.metrics.two_sample import two_sample
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from machine import describe_machine
 from picture_sets import CHOSEN_ON, load_set
+from quality import drawn, score_classes, score_pictures
+from stacked_digits import COUNTED, count_kinds, stacked_digits
+from stacked_digits import NAME as STACKED
 
 RECIPES = {
     32: ("biggan-small-32", "stylegan2-small-64", "r3gan-small-32"),
@@ -68,7 +64,9 @@ def main() -> None:
     """Run what a result lacks, or print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", type=Path)
-    parser.add_argument("--recipes", help="default: the small ones of this side")
+    parser.add_argument(
+        "--recipes", help="each with key=value words behind it, or not; default: the small ones of this side"
+    )
     parser.add_argument("--sets", default=",".join(CHOSEN_ON))
     parser.add_argument("--side", type=int, default=64, choices=sorted(RECIPES))
     parser.add_argument("--minutes", default="15", help="of one core")
@@ -122,7 +120,7 @@ def run(
         archives: folder of the packages that some sets are in.
         keep: folder that the run is left in; None: it is deleted.
     """
-    fit, unseen = load_set(of, side, archives)
+    fit, unseen = _pictures(of, side, archives)
     settings = _settings(name, side, seed, len(fit.class_names))
     with tempfile.TemporaryDirectory() as temporary:
         steps = max(1, int(minutes * 60 / pace))
@@ -133,6 +131,8 @@ def run(
         took = time.process_time() - began
         weights = sorted((folder / "checkpoints").glob("step-*"))[-1] / EMA_FILE
         scores = measure(weights, fit, unseen)
+        if of == STACKED:
+            scores |= count_kinds(drawn(weights, fit, count=COUNTED)[0])
         losses = _losses(folder)
     return {
         "recipe": name,
@@ -148,6 +148,11 @@ def run(
         "pace": pace,
         "machine": describe_machine(),
     }
+
+
+def _pictures(of: str, side: int, archives: Path | None) -> tuple[PictureSet, PictureSet]:
+    """To train on, and others."""
+    return stacked_digits(side) if of == STACKED else load_set(of, side, archives)
 
 
 def _folder(recipe: str, of: str, side: int, minutes: float, seed: int) -> str:
@@ -173,6 +178,7 @@ def picture_of(runs: Mapping[str, Path], side: int) -> Image.Image:
 
 def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], Recipe]:
     """Steps -> a recipe whose schedules end with them."""
+    name, *changes = name.split()
     plain = load_recipe(name)
     share = plain.training.burn_in
     whole = plain.training.duration.steps(plain.training.batch)
@@ -184,7 +190,7 @@ def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], 
         words += [f"networks.classes={classes if classes > 1 or plain.family == 'biggan' else 'none'}"]
         if share is not None:
             words.append(f"training.burn_in={steps * share.steps(plain.training.batch) // whole} steps")
-        return load_recipe(name, words)
+        return load_recipe(name, [*words, *changes])
 
     return settings
 
@@ -200,7 +206,7 @@ def _paces(
     paces = {entry["recipe"]: float(entry["pace"]) for entry in before if (entry["side"], entry["machine"]) == here}
     unknown = [recipe for recipe in recipes if recipe not in paces]
     if unknown:
-        fit, _ = load_set(of, side, archives)
+        fit, _ = _pictures(of, side, archives)
         tried: dict[str, list[float]] = {recipe: [] for recipe in unknown}
         for _, recipe in product(range(TRIES), unknown):
             with tempfile.TemporaryDirectory() as folder:
@@ -231,42 +237,11 @@ def _quiet(_: str) -> None:
 
 def measure(weights: Path, fit: PictureSet, unseen: PictureSet) -> dict[str, float]:
     """Scores of a generator, beside pictures that it was not trained on."""
-    read = Weights.open(weights)
-    networks = networks_from(read)
-    classes = len(fit.class_names)
-    columns = -(-GENERATED // classes)
-    request = GridRequest(
-        seed=3,
-        classes=range(classes) if classes > 1 or read.recipe.family == "biggan" else None,
-        columns=columns,
-        rows=1,
-        micro_batch=50,
-    )
-    with prepared(networks["G"]):
-        sheet = read.recipe.kind.sample(read.recipe.networks, networks, request)  # [classes, columns, C, R, R]
-    made = torch.cat([row[:count] for row, count in zip(sheet, _like(fit, columns), strict=True)])
-    real, _ = as_tensors(fit)
-    new, _ = as_tensors(unseen)
-    judged, floor = two_sample(made, new), two_sample(real, new)
-    precision, recall = precision_recall(_small(made).numpy(), _small(new).numpy())
-    return {
-        "two_sample": judged.mean,
-        "two_sample_half_width": judged.half_width,
-        "two_sample_real": floor.mean,
-        "precision": precision,
-        "recall": recall,
-    }
-
-
-def _like(fit: PictureSet, most: int) -> list[int]:
-    """How many of each class, in the shares of the real ones."""
-    counts = torch.bincount(torch.from_numpy(fit.labels), minlength=len(fit.class_names)).double()
-    return [max(1, int(count)) for count in (counts / counts.max() * most).round()]
-
-
-def _small(pictures: Tensor) -> Tensor:
-    grey = pictures.float().mean(1, keepdim=True)
-    return torch.nn.functional.adaptive_avg_pool2d(grey, FEATURE_SIDE).flatten(1)
+    made, asked = drawn(weights, fit, count=GENERATED)
+    scores = score_pictures(made, fit, unseen, FEATURE_SIDE)
+    if len(fit.class_names) > 1:
+        scores |= score_classes(made, asked, fit, unseen, FEATURE_SIDE)
+    return scores
 
 
 def _losses(folder: Path) -> dict[str, float]:

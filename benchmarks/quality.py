@@ -57,6 +57,8 @@ SCORES = (
     "frechet_real",
     "precision",
     "recall",
+    "recall_real",
+    "recall_blurred",
     "two_sample",
     "two_sample_real",
 )
@@ -135,13 +137,15 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
     ]
 
 
-def drawn(weights: Path, like: PictureSet, statistics: Statistics) -> tuple[Tensor, Tensor]:
-    """Pictures [GENERATED, C, R, R] in [-1, 1], classes as often as in a set, and these classes."""
+def drawn(
+    weights: Path, like: PictureSet, statistics: Statistics = "running", count: int = GENERATED
+) -> tuple[Tensor, Tensor]:
+    """Pictures [count, C, R, R] in [-1, 1], classes as often as in a set, and these classes."""
     read = Weights.open(weights)
     classes = like.labels.tolist() if len(like.class_names) > 1 or read.recipe.family == "biggan" else None
     request = DrawRequest(seed=3, classes=classes, statistics=statistics, micro_batch=MICRO_BATCH)
     with generating(read.recipe, networks_from(read), Layout(), request) as sampler:
-        pictures, labels = zip(*sampler.draw(0, GENERATED), strict=True)
+        pictures, labels = zip(*sampler.draw(0, count), strict=True)
     return torch.cat(pictures) / 127.5 - 1, torch.cat(labels)
 
 
@@ -158,30 +162,57 @@ def measure(
         statistics: of batch normalisation, to draw with.
     """
     made, asked = drawn(weights, fit, statistics)
+    scores = score_classes(made, asked, fit, unseen, side) | score_pictures(made, fit, unseen, side)
+    return {name: round(score, 4) for name, score in scores.items()}
+
+
+def score_classes(made: Tensor, asked: Tensor, fit: PictureSet, unseen: PictureSet, side: int) -> dict[str, float]:
+    """Scores that need classes, of pictures [N, C, R, R] in [-1, 1] that were asked for by class [N]."""
     real, real_labels = _some(*as_tensors(fit))
     new, new_labels = as_tensors(unseen)
     judge = DigitClassifier.fit(real, real_labels, side)
     pixels = ratios(within_class(_small(made, side), asked), within_class(_small(real, side), real_labels))
     seen_made, seen_new = judge.scores(made), judge.scores(new)
     features = ratios(within_class(seen_made, asked), within_class(seen_new, new_labels))
-    precision, recall = precision_recall(_small(made, side).numpy(), _small(new, side).numpy())
-    spread = torch.randperm(len(real), generator=torch.Generator().manual_seed(1))[: len(new)]
     moments = Moments.of(seen_new)
-    scores = (
-        class_accuracy(judge, made, asked),
-        trained_on_generated(made, asked, new, new_labels, side),
-        class_accuracy(judge, new, new_labels),
-        pixels.mean_overall,
-        pixels.nearest_overall,
-        features.mean_overall,
-        frechet_distance(Moments.of(seen_made), moments),
-        frechet_distance(Moments.of(judge.scores(real[spread])), moments),
-        precision,
-        recall,
-        two_sample(made, new).mean,
-        two_sample(real[spread], new).mean,
-    )
-    return {name: round(score, 4) for name, score in zip(SCORES, scores, strict=True)}
+    return {
+        "class_accuracy": class_accuracy(judge, made, asked),
+        "trained_on_generated": trained_on_generated(made, asked, new, new_labels, side),
+        "trained_on_real": class_accuracy(judge, new, new_labels),
+        "diversity": pixels.mean_overall,
+        "diversity_nearest": pixels.nearest_overall,
+        "diversity_features": features.mean_overall,
+        "frechet": frechet_distance(Moments.of(seen_made), moments),
+        "frechet_real": frechet_distance(Moments.of(judge.scores(_as_many(real, new))), moments),
+    }
+
+
+def score_pictures(made: Tensor, fit: PictureSet, unseen: PictureSet, side: int) -> dict[str, float]:
+    """Scores that need no classes, and what real pictures reach, and these blurred, which recall cannot bear."""
+    real, _ = _some(*as_tensors(fit))
+    new, _ = as_tensors(unseen)
+    compared = _small(new, side).numpy()
+    precision, recall = precision_recall(_small(made, side).numpy(), compared)
+    other = _as_many(real, made)
+    judged = two_sample(made, new)
+    return {
+        "precision": precision,
+        "recall": recall,
+        "recall_real": precision_recall(_small(other, side).numpy(), compared)[1],
+        "recall_blurred": precision_recall(_small(_blurred(other), side).numpy(), compared)[1],
+        "two_sample": judged.mean,
+        "two_sample_half_width": judged.half_width,
+        "two_sample_real": two_sample(_as_many(real, new), new).mean,
+    }
+
+
+def _as_many(real: Tensor, others: Tensor) -> Tensor:
+    return real[torch.randperm(len(real), generator=torch.Generator().manual_seed(1))[: len(others)]]
+
+
+def _blurred(pictures: Tensor) -> Tensor:
+    """Each pixel the mean of 3 x 3."""
+    return torch.nn.functional.avg_pool2d(torch.nn.functional.pad(pictures, (1, 1, 1, 1), mode="replicate"), 3, 1)
 
 
 def _some(pictures: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
