@@ -3,6 +3,7 @@
     python benchmarks/equal_time.py RESULT.json [--recipes NAME,...] [--sets NAME,...] [--side 32|64] [--minutes 5,15]
         [--seeds 0-2] [--archives DIR]
     python benchmarks/equal_time.py RESULT.json --table
+    python benchmarks/equal_time.py RESULT.json --floors [--sets NAME,...] [--side 64]
     python benchmarks/equal_time.py RESULT.json --keep DIR --picture OUT.webp [--recipes NAME] [--sets NAME,...]
         [--side 64] [--minutes 15] [--seeds 0]
 
@@ -31,6 +32,8 @@ from PIL import Image, ImageDraw, ImageFont
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
+from frugan.data.batches import random_order
+from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
 from frugan.engine.checkpoint import EMA_FILE
 from frugan.engine.events import read_events
@@ -74,6 +77,7 @@ def main() -> None:
     parser.add_argument("--archives", type=Path, help="folder with the packages that some sets are in")
     parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--floors", action="store_true", help="write what real pictures of the sets score instead")
     parser.add_argument("--picture", type=Path, help="draw the grids of kept runs instead")
     given = parser.parse_args()
     entries: list[Entry] = json.loads(given.result.read_text("utf-8")) if given.result.is_file() else []
@@ -84,6 +88,10 @@ def main() -> None:
     if given.picture:
         kept = {of: given.keep / _folder(recipes[0], of, given.side, minutes[0], seeds[0]) for of in sets}
         picture_of(kept, given.side).save(given.picture, quality=85)
+        return
+    if given.floors:
+        for of in sets:
+            print(json.dumps({"set": of, "side": given.side} | floors(*_pictures(of, given.side, given.archives))))
         return
     if not given.table:
         paces = _paces(recipes, sets[0], given.side, entries, given.archives)
@@ -242,6 +250,14 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet) -> dict[str, flo
     if len(fit.class_names) > 1:
         scores |= score_classes(made, asked, fit, unseen, FEATURE_SIDE)
     return scores
+
+
+def floors(fit: PictureSet, unseen: PictureSet) -> dict[str, float]:
+    """What pictures that could be trained on score beside others, as they are and blurred."""
+    real, _ = as_tensors(fit)
+    some = real[random_order("floors", len(real))[:GENERATED]]
+    scores = score_pictures(some, fit, unseen, FEATURE_SIDE)
+    return {name: round(score, 3) for name, score in scores.items() if name not in ("recall_real",)}
 
 
 def _losses(folder: Path) -> dict[str, float]:

@@ -243,8 +243,8 @@ def named_card(name: str) -> Card:
     key = _key(name)
     if key not in PUBLISHED:
         raise BadInput(
-            f"--card {name!r} is not known; known are {', '.join(PUBLISHED)}. For another one, give its "
-            "memory: --memory 6GiB; on a machine with the card, `frugan plan --calibrate` measures it"
+            f"card {name!r} is not known; known are {', '.join(PUBLISHED)}. For another one, give its memory instead, "
+            "such as 6GiB; on a machine with the card, `frugan plan --calibrate` measures it"
         )
     return PUBLISHED[key].card(key)
 
@@ -312,7 +312,7 @@ class Budget:
             raise BadInput(
                 f"a budget of {show_size(self.total_bytes)}: the parameters alone take {show_size(parameter_bytes)}, "
                 f"CUDA and its libraries {show_size(self.context_bytes + self.workspace_bytes)}, and training several "
-                "times as much; without --memory you are shown what it takes, down to the smallest plan"
+                "times as much; without a budget you are shown what it takes, down to the smallest plan"
             )
 
     def enforce(self, device: torch.device) -> None:
