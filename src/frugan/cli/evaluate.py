@@ -82,8 +82,8 @@ class EvaluateOptions:
     network: Annotated[
         str,
         typer.Option(
-            help="feature network: inception, inception-torchvision, dinov2, clip, digits, a TorchScript file, or "
-            "module:callable"
+            help="feature network: inception, inception-torchvision, dinov2, clip, digits, pixels, a TorchScript file, "
+            "or module:callable"
         ),
     ] = "inception"
     network_file: Annotated[

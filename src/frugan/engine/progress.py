@@ -200,7 +200,7 @@ class EvaluationSettings(Settings):
     samples: int = setting(10_000, "pictures to generate for each score", CHANGEABLE, ge=10)
     network: str = setting(
         "inception",
-        "feature network: inception, inception-torchvision, dinov2, clip, digits, a TorchScript file, or "
+        "feature network: inception, inception-torchvision, dinov2, clip, digits, pixels, a TorchScript file, or "
         "module:callable",
         CHANGEABLE,
     )

@@ -26,6 +26,7 @@ from frugan.metrics.feature_network import (
     FeatureNetwork,
     Features,
     NoFeatures,
+    PixelFeatures,
     RowStore,
     load_inception,
     load_named,
@@ -81,6 +82,8 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
         fit_on, _ = split_digits(SPLIT_SEED)
         digits = digits_set(32, fit_on)
         network = DigitFeatures(DigitClassifier.fit(*as_tensors(digits)), sha256(digits.digest.encode()).hexdigest())
+    elif name == PixelFeatures.name:
+        network = PixelFeatures()
     else:
         network = load_named(name, device)
     say(f"features: {network.name}, {network.digest[:8]}, {network.resizer}")
