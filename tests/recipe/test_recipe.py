@@ -410,10 +410,9 @@ def test_recipes_of_our_own_are_scored_without_weights() -> None:
     own = [recipe for recipe in recipes if recipe.about.source == "frugan's own" and not recipe.shows_given]
     scored = [recipe.evaluation for recipe in own if recipe.evaluation.every is not None]
     assert len(scored) >= 8
-    assert {(each.metrics, each.best_by, each.keep_best) for each in scored} == {(("two-sample",), "two_sample", 1)}
-    assert {name for name in built_in() if "small" in name} <= {
-        name for name in built_in() if load_recipe(name).evaluation.metrics == ("two-sample",)
-    }
+    by = {(each.metrics, each.network, each.best_by, each.keep_best) for each in scored}
+    assert by == {(("two-sample", "pr"), "pixels", "two_sample", 1)}
+    assert all(load_recipe(name).evaluation.every is not None for name in built_in() if "small" in name)
 
 
 def test_noise_of_scores_is_of_networks_with_styles() -> None:
