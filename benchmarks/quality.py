@@ -107,8 +107,9 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
         fit, unseen = fold_of(fit, seed)
     if given.pictures is not None:
         fit = part_of(fit, random_order(f"quality/fewer/{seed}", len(fit))[: given.pictures])
-    if recipe.networks.classes != len(fit.class_names):  # type: ignore[attr-defined]
-        recipe = load_recipe(given.recipe, [*words, f"networks.classes={len(fit.class_names)}"])
+    classes = len(fit.class_names) if len(fit.class_names) > 1 or recipe.family == "biggan" else None
+    if recipe.networks.classes != classes:  # type: ignore[attr-defined]
+        recipe = load_recipe(given.recipe, [*words, f"networks.classes={classes or 'none'}"])
     began, began_cpu = time.perf_counter(), time.process_time()
     with HalfProducts() if recipe.training.precision == "fp16" else nullcontext():  # as a card's, on a processor
         train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"))
@@ -162,7 +163,9 @@ def measure(
         statistics: of batch normalisation, to draw with.
     """
     made, asked = drawn(weights, fit, statistics)
-    scores = score_classes(made, asked, fit, unseen, side) | score_pictures(made, fit, unseen, side)
+    scores = score_pictures(made, fit, unseen, side)
+    if len(fit.class_names) > 1:
+        scores |= score_classes(made, asked, fit, unseen, side)
     return {name: round(score, 4) for name, score in scores.items()}
 
 
