@@ -130,6 +130,11 @@ class Prediction:
     host_bytes: int = 0  # most that the plan keeps in host memory, besides pictures
     unlimited_bytes: int = 0  # what the allocator reserves without a limit, as torch's own count on a card
 
+    @property
+    def tensor_bytes(self) -> int:
+        """What lives at the peak, without what blocks are larger than what was asked for."""
+        return sum(self.categories.values())
+
     def as_json(self) -> dict[str, Any]:
         """For a file."""
         return asdict(self)

@@ -162,7 +162,7 @@ class Estimates:
         for other in tried:
             if self._holds_no_less(plan, other.plan):
                 less = max(0.0, away - self._moved_bytes(other.plan))
-                least = max(least, SURE * other.prediction.live_bytes - less)
+                least = max(least, SURE * other.prediction.tensor_bytes - less)
         return least
 
     def likely_bytes(self, plan: Plan) -> float:
@@ -187,10 +187,11 @@ class Estimates:
         points = {min(seen, phase.micro_batch(size, group)): each for size, each in known}
         *others, size = sorted(points)
         like = points[size]
-        alive = float(like.by_phase.get(phase.name, 0))
+        alive = _alive_at(like, phase, at_least=at_least)
         slope = 0.0
         if others:
-            slope = max(0.0, (alive - points[others[-1]].by_phase.get(phase.name, 0)) / (size - others[-1]))
+            before = _alive_at(points[others[-1]], phase, at_least=at_least)
+            slope = max(0.0, (alive - before) / (size - others[-1]))
         alive += slope * (asked - size)
         # Gradients that are added up are held longer, and beside a second micro-batch they are whole.
         whole = sum(self.space.fp32_bytes[name] for name in phase.trainable)
@@ -311,6 +312,17 @@ class Estimates:
     def _roughly(self, plan: Plan) -> Prediction:
         """One micro-batch of a plan, the first of an update: in half the time."""
         return self.predict(plan, self.heaviest_stage, rough=True)
+
+
+def _alive_at(ran: Prediction, phase: Phase, *, at_least: bool) -> float:
+    """What lives at a phase's peak in a plan that was run.
+
+    Args:
+        at_least: without what blocks are larger than what was asked for: up to a MiB each, in one plan and not in
+            another, which no line goes through.
+    """
+    size_bytes = ran.by_phase.get(phase.name, 0)
+    return float(size_bytes - (ran.live_bytes - ran.tensor_bytes) if at_least else size_bytes)
 
 
 def _keeps_all(plan: Plan) -> bool:
