@@ -141,7 +141,7 @@ def draw(run: Path, out: Path) -> None:
     path = out.with_suffix(".png")
     write_grid(grid, path, titles=titles)
     with Image.open(path) as picture:
-        picture.save(out, quality=90)
+        picture.resize((2 * picture.width, 2 * picture.height), Image.Resampling.LANCZOS).save(out, quality=90)
     path.unlink()
 
 
