@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from api.pictures import write_pictures
@@ -18,6 +19,7 @@ from frugan.api.report import floors, taken_scores, view
 from frugan.cli.application import application
 from frugan.data.batches import random_order
 from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.survey import Fit
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
@@ -108,6 +110,8 @@ def test_the_command(scored: Path, tmp_path: Path) -> None:
         ((), "a run, checkpoint or weights file is missing"),
         ((str(scored / "run"), "--resolution", "16", "--data", pictures), "--resolution 16: goes with --real alone"),
         ((str(scored / "run"), *how, "--resolution", "16"), "--resolution 16: the run has one"),
+        ((str(scored / "run"), *how, "--fit", "pad"), "--fit pad: pictures are fitted as the run's were"),
+        ((str(scored / "run"), "--fit", "pad", "--data", pictures), "--fit pad: goes with --real alone"),
         ((*how, "--data", pictures), "--data: is about generated pictures"),
         ((*how, "--standing-size", "8"), "--standing-size: is about generated pictures"),
         ((*how, "--resolution", "16", "--metrics", "cmmd"), "cmmd: is defined with CLIP's features"),
@@ -122,3 +126,22 @@ def test_the_command(scored: Path, tmp_path: Path) -> None:
 def test_too_few_pictures() -> None:
     with pytest.raises(BadInput, match="--real given: 19 pictures; expected at least 20"):
         evaluate_real(noise(19), OPTIONS, say=quiet)
+
+
+def test_pictures_that_are_not_square_are_cropped_or_padded(tmp_path: Path) -> None:
+    """As by hand: the middle third of wide ones, or these with white above and below."""
+    wide = np.random.default_rng(0).integers(0, 255, (24, 16, 48, 3), np.uint8)
+    padded = np.full((24, 48, 48, 3), 255, np.uint8)
+    padded[:, 16:32] = wide
+    for name, pictures in {"wide": wide, "crop": wide[:, :, 16:32], "pad": padded}.items():
+        (tmp_path / name).mkdir()
+        for number, picture in enumerate(pictures):
+            Image.fromarray(picture).save(tmp_path / name / f"{number:02d}.png")
+
+    def digest(name: str, fit: Fit, side: int) -> str:
+        options = replace(OPTIONS, metrics=("fid",))
+        return evaluate_real(tmp_path / name, options, resolution=side, fit=fit, say=quiet).provenance.data_digest
+
+    fits: dict[Fit, int] = {"crop": 16, "pad": 48}  # sides at which nothing is resized
+    for fit, side in fits.items():
+        assert digest("wide", fit, side) == digest(fit, "crop", side)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -66,6 +66,10 @@ class EvaluateOptions:
     resolution: Annotated[
         int | None, typer.Option(help="with --real and without a run: side in pixels to which they are brought")
     ] = None
+    fit: Annotated[
+        Literal["crop", "pad"],
+        typer.Option(help="with --real and without a run: crop pictures that are not square, or pad them"),
+    ] = "crop"
     data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None
     reference: Annotated[
         Path | None,
@@ -133,6 +137,8 @@ class EvaluateOptions:
                 raise BadInput("a run, checkpoint or weights file is missing; or score real pictures alone with --real")
             if self.resolution is not None:
                 raise BadInput(f"--resolution {self.resolution}: goes with --real alone; generated pictures have one")
+            if self.fit != "crop":
+                raise BadInput(f"--fit {self.fit}: goes with --real alone; real pictures are fitted as in training")
             return self.source
         for each in fields(self):
             if each.name not in WITH_REAL and getattr(self, each.name) != each.default:
@@ -194,12 +200,14 @@ class EvaluateOptions:
             split=self.split,
             device=self.device,
         )
-        return evaluate_real(self.real, how, of=self.source, resolution=self.resolution, say=say, progress=progress)
+        return evaluate_real(
+            self.real, how, of=self.source, resolution=self.resolution, fit=self.fit, say=say, progress=progress
+        )
 
 
 WITH_REAL = frozenset(
     {
-        *("source", "real", "resolution", "metrics", "samples", "network", "network_file"),
+        *("source", "real", "resolution", "fit", "metrics", "samples", "network", "network_file"),
         *("split", "device", "out", "as_json"),
     }
 )

@@ -37,6 +37,7 @@ from frugan.contract.settings import DataSettings
 from frugan.data.batches import random_order
 from frugan.data.formats.source import local_path
 from frugan.data.picture_set import PictureSet
+from frugan.data.survey import Fit
 from frugan.engine.device import disable_reduced_precision
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput
@@ -55,6 +56,7 @@ def evaluate_real(
     *,
     of: str | Path | Weights | None = None,
     resolution: int | None = None,
+    fit: Fit = "crop",
     say: Say = print,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -69,6 +71,7 @@ def evaluate_real(
         of: run, checkpoint or weights file whose pictures they are compared with: they are brought to its resolution
             and channels. None: no run's.
         resolution: side to which they are brought where there is no run; None: they are a prepared set, and have one.
+        fit: "crop" or "pad": what becomes of pictures that are not square, where there is no run.
         say: is given a line for every automatic choice.
         progress: (pictures done, of how many).
 
@@ -82,11 +85,13 @@ def evaluate_real(
     weights = Weights.open(of, say) if of is not None else None
     if weights is not None and resolution is not None:
         raise BadInput(f"--resolution {resolution}: the run has one; leave one of the two out")
+    if weights is not None and fit != "crop":
+        raise BadInput(f"--fit {fit}: pictures are fitted as the run's were; leave one of the two out")
     device, why = use_device(options.device)
     say(f"device: {device} ({why})")
     network = network_for(options.metrics, options.network, options.network_file, device, say)
     disable_reduced_precision()
-    pictures = _opened(data, weights, resolution, say, progress)
+    pictures = _opened(data, weights, resolution, fit, say, progress)
     if len(pictures) < LEAST_REAL:
         raise BadInput(f"--real {described(data)}: {len(pictures)} pictures; expected at least {LEAST_REAL}")
     wanted = USUAL_METRICS if options.metrics is None else options.metrics
@@ -175,7 +180,12 @@ def _features(network: FeatureNetwork, pictures: PictureSet, at: NDArray[np.int6
 
 
 def _opened(
-    data: str | Path | PictureSet, weights: Weights | None, resolution: int | None, say: Say, progress: Progress | None
+    data: str | Path | PictureSet,
+    weights: Weights | None,
+    resolution: int | None,
+    fit: Fit,
+    say: Say,
+    progress: Progress | None,
 ) -> PictureSet:
     if weights is not None:
         return real_pictures(weights.recipe, data, say, progress)
@@ -183,4 +193,4 @@ def _opened(
         return data
     if are_unseen_digits(data):
         return unseen_digits(resolution or DIGITS_SIDE, say)
-    return pictures_at(local_path(data), resolution, DataSettings(), say, progress)
+    return pictures_at(local_path(data), resolution, DataSettings(fit=fit), say, progress)
