@@ -496,10 +496,7 @@ const page = (() => {
       const told = await ask("api/runs");
       if (told !== null) showList(told);
     },
-    run: async () => {
-      if (!part("folder").textContent) await looks.runs();
-      await view.look();
-    },
+    run: () => view.look(),
     new: showNew,
   };
   const turn = () => {
@@ -525,6 +522,7 @@ const page = (() => {
     const doing = looks[shown];
     let next = EVERY;
     try {
+      if (!document.hidden && shown !== "runs" && !part("folder").textContent) await looks.runs(); // opened by its address
       if (doing && !document.hidden) await doing();
       if (gone) tell();
       gone = false;
