@@ -1,9 +1,10 @@
-"""frugan's own kernels for cards that are not here: python benchmarks/own_kernels.py [--steps] [--out RESULT.json]
+"""frugan's own kernels for cards that are not here: python benchmarks/own_kernels.py [--steps | --places] [--out FILE]
 
-With `--steps` it counts what a training step moves with them and without. Otherwise it makes machine code, which needs
-Triton (pip install "frugan[kernels]"), no card and no CUDA build. Each kernel is compiled for two maps of
-StyleGAN2, in both layouts, in half precision and fp32, and assembled for three generations of cards. Beside registers
-and shared memory stand the widest load and store: with 16 bytes for each thread a card is fastest.
+With `--steps` it counts what a training step moves with them and without, and by `--places` where the bytes and
+launches are. Otherwise it makes machine code, which needs Triton (pip install "frugan[kernels]"), no card and no CUDA
+build. Kernels for maps are compiled for two of StyleGAN2, in both layouts, in half precision and fp32, those for
+pictures in fp32, all for three generations of cards. Beside registers and shared memory stand the widest load and
+store: with 16 bytes for each thread a card is fastest.
 """
 
 import inspect
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,59 +25,92 @@ from frugan.api.kernels import digest
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
+from frugan.engine.training import Stage, Training
 from frugan.memory.prediction import predict
-from frugan.nn.fused_activation import NAMES, WARPS, Grid, grid_of
+from frugan.nn import fused_ssim
+from frugan.nn.fused_activation import WARPS, grid_of
+from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
+from places import by_place
 from step_counts import MICRO_BATCHES, count_step
 
 LARGE, SMALL = (4, 128, 256, 256), (4, 512, 4, 4)
 """Maps of a generator."""
-TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
+FACES = ((6, 512 * 512), (6, 469 * 469))
+"""Planes and pixels of two pictures, and of what a window leaves of them."""
+POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
 SUMS = ("sums", "bias_sums", "factor_sums", "noise_sums")
-FACTS = {"CLAMPED": True, "SUMS": True, "NOISY": True}
-FLOATS = ("slope", "clamp")
-STEPS = "--steps"
-RECIPES = ("stylegan2-ffhq-256", "stylegan2-ffhq-1024", "r3gan-ffhq-256", "biggan-imagenet-128", "saehd-df-ud-512")
+FLOATS = ("slope", "clamp", "half_c1", "half_c2")
+ACTIVATIONS = ("activate", "slopes", "activate_styled", "slopes_styled", "unscale")
+PICTURES = ("moments", "likeness", "gather")
+STEPS, PLACES = "--steps", "--places"
+RECIPES = (
+    "stylegan2-ffhq-256",
+    "stylegan2-ffhq-1024",
+    "r3gan-ffhq-256",
+    "biggan-imagenet-128",
+    "biggan-imagenet-512",
+    "biggan-deep-imagenet-512",
+    "saehd-df-ud-512",
+)
 
 
 # Machine code.
 
 
-def cases(name: str) -> Iterator[tuple[str, Grid, torch.dtype]]:
+class Case(NamedTuple):
     """What a kernel is compiled for."""
+
+    label: str
+    dtype: torch.dtype  # of maps
+    constants: dict[str, Any]
+    numbers: dict[str, int]
+
+
+def cases(name: str) -> Iterator[Case]:
+    """Of a kernel."""
+    if name in PICTURES:
+        for planes, pixels in FACES if name == "likeness" else FACES[:1]:
+            numbers = {"pixels": pixels, "count": planes * pixels, "loops": 1, "place": 1}
+            facts = {"TO_A": False, "TO_B": True, "BLOCK": fused_ssim.TILE}
+            yield Case(f"{planes}x{pixels} float32", torch.float32, facts, numbers)
+        return
     for shape in (LARGE, SMALL):
         for order in (torch.channels_last, torch.contiguous_format):
-            for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            for dtype in POINTERS:
                 x = torch.empty(shape, device="meta").contiguous(memory_format=order)
                 grid = grid_of(x, apart=name not in ("activate", "slopes"), summed="activate" not in name)
                 layout = "channels last" if grid.last else "contiguous"
-                yield f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}", grid, dtype
+                facts = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+                facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True}
+                numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
+                label = f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}"
+                yield Case(label, dtype, facts, numbers | {"noise_stride": grid.pixels})
 
 
-def compiled(name: str, grid: Grid, dtype: torch.dtype, assembler: Assembler) -> dict[str, Any]:
+def compiled(name: str, case: Case, assembler: Assembler) -> dict[str, Any]:
     """One kernel for one card."""
     import triton  # noqa: PLC0415  (an extra)
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
-    from frugan.nn import activation_kernels  # noqa: PLC0415
+    from frugan.nn import activation_kernels, ssim_kernels  # noqa: PLC0415
 
-    kernel = getattr(activation_kernels, name)
-    constants = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c, **FACTS}
+    kernel = getattr(ssim_kernels if name in PICTURES else activation_kernels, name)
     signature: dict[str, str] = {}
     attributes: dict[tuple[int], list[list[object]]] = {}
     for at, word in enumerate(inspect.signature(kernel.fn).parameters):
-        if word in constants:
+        if word in case.constants:
             signature[word] = "constexpr"
         elif word in FLOATS:
             signature[word] = "fp32"
-        elif word in ("pixels", "channels", "loops", "pictures", "noise_stride"):
+        elif word in case.numbers:
             signature[word] = "i32"
-            if getattr(grid, word, grid.pixels) % 16 == 0:
+            if case.numbers[word] % 16 == 0:
                 attributes[(at,)] = [["tt.divisibility", 16]]
         else:
-            signature[word] = "*fp32" if word in SUMS else TYPES[dtype]
+            signature[word] = "*fp32" if word in SUMS else POINTERS[case.dtype]
             attributes[(at,)] = [["tt.divisibility", 16]]
-    known = {word: value for word, value in constants.items() if word in signature}
+    known = {word: value for word, value in case.constants.items() if word in signature}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
     target = GPUTarget("cuda", int(assembler.target.removeprefix("sm_")), 32)
     begun = time.perf_counter()
@@ -102,14 +136,18 @@ def widest(way: str, ptx: str) -> int:
 # What a step moves with them and without.
 
 
-def steps(recipe: str) -> dict[str, Any]:
-    """An average step of two micro-batches in fp16, counted as by `counts.py`, by torch's operations and by ours."""
+def setting(recipe: str) -> tuple[Training, Plan, Stage]:
+    """An average step of two micro-batches in fp16, counted as by `counts.py`."""
     training = training_of(load_recipe(recipe, []))
-    micro_batch = training.micro_batch
-    training = training.with_batch(MICRO_BATCHES * micro_batch)
-    plan, stage = Plan(micro_batch, resolve_precision("fp16", torch.device("cpu"))), training.stages[0]
+    plan = Plan(training.micro_batch, resolve_precision("fp16", torch.device("cpu")))
+    return training.with_batch(MICRO_BATCHES * training.micro_batch), plan, training.stages[0]
+
+
+def steps(recipe: str) -> dict[str, Any]:
+    """Such a step by torch's operations and by ours."""
+    training, plan, stage = setting(recipe)
     every = {phase.name: phase.every for phase in stage.phases}
-    found: dict[str, Any] = {"micro_batch": micro_batch}
+    found: dict[str, Any] = {"micro_batch": plan.micro_batch}
     for way, kernels in (("torch", frozenset[str]()), ("own", frozenset(NAMES))):
         by = replace(training, kernels=kernels)
         phases = count_step(by, plan, stage).by(0)  # of a step in which all are due
@@ -121,6 +159,17 @@ def steps(recipe: str) -> dict[str, Any]:
     return found
 
 
+def places(recipe: str) -> dict[str, Any]:
+    """Where a step moves and starts what, by torch's operations and by ours, and what further kernels would leave."""
+    training, plan, stage = setting(recipe)
+    every = {phase.name: phase.every for phase in stage.phases}
+    found = {}
+    for way, kernels in (("torch", frozenset[str]()), ("own", frozenset(NAMES))):
+        counts = count_step(replace(training, kernels=kernels), plan, stage, by_function=True)
+        found[way] = by_place(counts.by_operation, every)
+    return found
+
+
 def machine_code() -> dict[str, Any]:
     """Of every kernel for every card."""
     import triton  # noqa: PLC0415
@@ -128,11 +177,11 @@ def machine_code() -> dict[str, Any]:
     made: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
     for target in CARDS:
         assembler = Assembler(target)
-        for name in ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"):
+        for name in (*ACTIVATIONS, *PICTURES):
             found = {
-                case: compiled(name, grid, dtype, assembler)
-                for case, grid, dtype in cases(name)
-                if (target, dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
+                case.label: compiled(name, case, assembler)
+                for case in cases(name)
+                if (target, case.dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
             }
             made.setdefault(target, {})[name] = found
     seconds = [each.pop("seconds") for target in CARDS for name in made[target].values() for each in name.values()]
@@ -147,6 +196,8 @@ def main() -> None:
     result: dict[str, Any] = json.loads(out.read_text("utf-8")) if out is not None and out.exists() else {}
     if STEPS in words:
         result["steps"] = {recipe: steps(recipe) for recipe in RECIPES}
+    elif PLACES in words:
+        result["places"] = {recipe: places(recipe) for recipe in RECIPES}
     else:
         result["machine_code"] = machine_code()
     whole = json.dumps(result, indent=1)

@@ -5,6 +5,8 @@ from deliberate.fault import Fault
 KERNELS = "nn/activation_kernels.py"
 PROGRAMS = "nn/fused_activation.py"
 HELD = "simulated_card/test_activation_kernels.py"
+SSIM, SSIM_PROGRAMS = "nn/ssim_kernels.py", "nn/fused_ssim.py"
+SSIM_HELD, SSIM_FUSED = "simulated_card/test_ssim_kernels.py", "nn/test_fused_ssim.py"
 FUSED = "nn/test_fused_activation.py"
 CHOSEN = "api/test_kernels.py"
 
@@ -189,6 +191,118 @@ FAULTS = (
         "api/kernels.py",
         "if gain < 1 else None, gain)",
         "if gain < 0 else None, gain)",
+        CHOSEN,
+    ),
+    Fault(
+        "moments of pictures lack their last number",
+        SSIM,
+        "    inside = at < count\n",
+        "    inside = at < count - 1\n",
+        SSIM_HELD,
+    ),
+    Fault(
+        "the squares of one picture stand for both",
+        SSIM,
+        "one * one + other * other, mask",
+        "one * one + one * other, mask",
+        SSIM_HELD,
+    ),
+    Fault(
+        "pixels beyond a plane's last are alike too",
+        SSIM,
+        "total += tl.where(inside, alike, 0.0)",
+        "total += alike",
+        SSIM_HELD,
+    ),
+    Fault(
+        "a program sums its last tile of a plane alone",
+        SSIM,
+        "total += tl.where(inside, alike, 0.0)",
+        "total = tl.where(inside, alike, 0.0)",
+        SSIM_HELD,
+    ),
+    Fault(
+        "programs of a plane overlap",
+        SSIM,
+        "    chunk = tl.program_id(1) * loops\n",
+        "    chunk = tl.program_id(1)\n",
+        SSIM_HELD,
+    ),
+    Fault(
+        "programs of a plane write their sums into one place",
+        SSIM,
+        "tl.num_programs(1) + tl.program_id(1), tl.sum(total, 0))",
+        "tl.num_programs(1), tl.sum(total, 0))",
+        SSIM_HELD,
+    ),
+    Fault(
+        "every plane is the first one",
+        SSIM,
+        "    plane = tl.program_id(0).to(tl.int64) * pixels\n",
+        "    plane = tl.program_id(0).to(tl.int64) * 0\n",
+        SSIM_HELD,
+    ),
+    Fault(
+        "the slope of a variance has the other sign",
+        SSIM,
+        "-alike / spread, mask",
+        "alike / spread, mask",
+        SSIM_HELD,
+    ),
+    Fault(
+        "the slope of a mean forgets that the covariance has it too",
+        SSIM,
+        "crossed = (structure - luminance) * share",
+        "crossed = structure * share",
+        SSIM_HELD,
+    ),
+    Fault(
+        "one picture's slope is stored over the other's",
+        SSIM,
+        "slopes + (2 + TO_A) * count + at",
+        "slopes + 2 * count + at",
+        SSIM_HELD,
+    ),
+    Fault(
+        "the gradient of a square lacks its factor",
+        SSIM,
+        "    total += 2 * tl.load(mine",
+        "    total += tl.load(mine",
+        SSIM_HELD,
+    ),
+    Fault(
+        "all planes have the first one's weight",
+        SSIM,
+        "    weight = tl.load(weights + tl.program_id(0))\n",
+        "    weight = tl.load(weights)\n",
+        SSIM_HELD,
+    ),
+    Fault(
+        "two windows count as much as one each",
+        SSIM_PROGRAMS,
+        "(-2 / (slopes.shape[3:].numel() * len(ctx.filter_sizes)))",
+        "(-2 / slopes.shape[3:].numel())",
+        SSIM_FUSED,
+    ),
+    Fault(
+        "the adjoint of a blur along columns is the one along rows",
+        SSIM_PROGRAMS,
+        "            kept += [slopes, down, across]\n",
+        "            kept += [slopes, down, down]\n",
+        SSIM_FUSED,
+    ),
+    Fault(
+        "a gradient of a picture that is made of the other holds the other's part",
+        SSIM_PROGRAMS,
+        "pair = a.view_as(a), b.view_as(b)",
+        "pair = a, b",
+        SSIM_FUSED,
+    ),
+    Fault(
+        "a training tries kernels that it has no use for",
+        "api/kernels.py",
+        "return [name for name in NAMES if name in names]",
+        "return list(NAMES)",
         CHOSEN,
     ),
     Fault(

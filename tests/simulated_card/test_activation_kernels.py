@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from frugan.nn import fused_activation
-from frugan.nn.fused_activation import NAMES, OPERATIONS, biased_leaky_relu, styled_leaky_relu
+from frugan.nn.fused_activation import OPERATIONS, biased_leaky_relu, styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
+from frugan.nn.own_operations import NAMES
+from simulated_card.other_order import in_another_order
 
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
@@ -161,18 +163,7 @@ def test_two_orders_of_programs_give_the_same_bits(
         ("unscaled", (gradient, x, factors)),
     ]
     forwards = [PAIRS[name][1](*values) for name, values in calls]
-    grid, place = interpreter.interpreter_builder.set_grid_dim, interpreter.interpreter_builder.set_grid_idx
-    dims: list[int] = []
-    monkeypatch.setattr(
-        interpreter.interpreter_builder,
-        "set_grid_dim",
-        lambda *sizes: (dims.__setitem__(slice(None), sizes), grid(*sizes)),
-    )
-    monkeypatch.setattr(
-        interpreter.interpreter_builder,
-        "set_grid_idx",
-        lambda *at: place(*(size - 1 - i for size, i in zip(dims, at, strict=True))),
-    )
+    dims = in_another_order(monkeypatch)
     for before, (name, values) in zip(forwards, calls, strict=True):
         after = PAIRS[name][1](*values)
         for one, other in zip(*((x,) if isinstance(x, Tensor) else x for x in (before, after)), strict=True):

@@ -19,12 +19,14 @@ from frugan.contract import cpu_ways
 
 
 class UsesKernels(nn.Module):
-    """A layer for which there are kernels of our own.
+    """A layer for which there are kernels of our own, or for what is made of its output.
 
     Attributes:
+        can_use: names of all that there are for it.
         own_kernels: names of those that are to be used; the engine sets them, for a layer cannot know what a card has.
     """
 
+    can_use: ClassVar[tuple[str, ...]] = ()
     own_kernels: frozenset[str] = frozenset()
 
 

@@ -1,9 +1,7 @@
 """Bias, leaky ReLU and clamp in one pass over a map, with a layer's style and noise before them where it has any.
 
 Torch's own operations take a pass each: three forward, and three more backward with the bias's sum. Here they are
-operations of torch's that a tracker, a planner or a checkpoint sees as one each, with the bytes that they move. On a
-CUDA card they start the kernels of `activation_kernels`; everywhere else they are made of torch's operations, which
-also say what the kernels have to give:
+operations of our own, whose kernels are in `activation_kernels` and give what torch's operations give:
 
 - forward the same bits, where there is no style: values are rounded where torch would store them;
 - with a style, and in gradients of one, up to the last bit: a product and a sum may be rounded once instead of twice;
@@ -12,7 +10,6 @@ also say what the kernels have to give:
 Sums come as one row for each program, which torch adds up: nothing is added to what another program writes.
 """
 
-from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -22,9 +19,7 @@ from torch import Tensor
 
 from frugan.nn import elementwise
 from frugan.nn.elementwise import SLOPE, limit_of
-
-NAMES = ("leaky_relu", "styled_leaky_relu", "modulation")
-"""Of the kernels here, as a recipe's training and a layer's `own_kernels` know them."""
+from frugan.nn.own_operations import Operations, registered
 
 TILE = 2048
 """Numbers that a program works on at once: 16 bytes of halves for each of its threads."""
@@ -274,7 +269,7 @@ def _constants(grid: Grid, clamp: float | None) -> dict[str, Any]:
     return {**shape, "CLAMPED": clamp is not None, "num_warps": WARPS}
 
 
-# As operations of torch's. A library of its own is what torch asks for, and takes for as long as it lives.
+# As operations of torch's.
 
 
 def _made_like(x: Tensor, *_: object) -> Tensor:
@@ -295,9 +290,8 @@ def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor
     return torch.empty_like(x), _sums(x, grid_of(x, apart=True, summed=True), True)
 
 
-Computes = Callable[..., Any]
 _MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
-OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType(
+OPERATIONS: Operations = MappingProxyType(
     {
         "leaky_relu(Tensor x, Tensor bias, float? clamp) -> Tensor": (activated, start_activated, _made_like),
         f"leaky_relu_slopes({_MAP}, float? clamp, bool sums) -> (Tensor, Tensor)": (slopes, start_slopes, _slopes_like),
@@ -314,15 +308,7 @@ OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType
         f"unscaled(Tensor gradient, {_STYLE}) -> (Tensor, Tensor)": (unscaled, start_unscaled, _unscaled_like),
     }
 )
-"""Schema -> the same in torch's operations, in kernels, and without data."""
-
-_LIBRARY = torch.library.Library("frugan", "DEF")
-for _schema, (_plain, _started, _dataless) in OPERATIONS.items():
-    _name = _LIBRARY.define(_schema)
-    _LIBRARY.impl(_name, torch.no_grad()(_plain), "CompositeExplicitAutograd")  # no more differentiable than a kernel
-    _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
-    _LIBRARY.impl(_name, _started, "CUDA")
-    _LIBRARY.impl(_name, _dataless, "Meta")
+_LIBRARY = registered(OPERATIONS)
 _operations = torch.ops.frugan
 
 
