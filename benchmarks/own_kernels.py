@@ -7,6 +7,7 @@ pictures in fp32, all for three generations of cards. Beside registers and share
 store: with 16 bytes for each thread a card is fastest.
 """
 
+import importlib
 import inspect
 import json
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from card_programs import Assembler
 from described_card import CARDS
@@ -27,7 +29,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.training import Stage, Training
 from frugan.memory.prediction import predict
-from frugan.nn import fused_ssim
+from frugan.nn import fused_norm, fused_ssim
 from frugan.nn.fused_activation import WARPS, grid_of
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
@@ -39,10 +41,20 @@ LARGE, SMALL = (4, 128, 256, 256), (4, 512, 4, 4)
 FACES = ((6, 512 * 512), (6, 469 * 469))
 """Planes and pixels of two pictures, and of what a window leaves of them."""
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
-SUMS = ("sums", "bias_sums", "factor_sums", "noise_sums")
-FLOATS = ("slope", "clamp", "half_c1", "half_c2")
-ACTIVATIONS = ("activate", "slopes", "activate_styled", "slopes_styled", "unscale")
-PICTURES = ("moments", "likeness", "gather")
+WIDE = (
+    *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums"),
+    *("means", "squares", "found", "totals"),
+)
+"""Pointers to fp32, whatever maps are."""
+FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share")
+KERNELS = {
+    "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"),
+    "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
+    "ssim": ("moments", "likeness", "gather"),
+}
+"""By what they are for."""
+OF_SUMS = ("slopes", "slopes_styled", "unscale", "moments")
+OF_ROWS = ("statistics", "gather")
 STEPS, PLACES = "--steps", "--places"
 RECIPES = (
     "stylegan2-ffhq-256",
@@ -65,11 +77,12 @@ class Case(NamedTuple):
     dtype: torch.dtype  # of maps
     constants: dict[str, Any]
     numbers: dict[str, int]
+    warps: int = WARPS
 
 
-def cases(name: str) -> Iterator[Case]:
+def cases(of: str, name: str) -> Iterator[Case]:
     """Of a kernel."""
-    if name in PICTURES:
+    if of == "ssim":
         for planes, pixels in FACES if name == "likeness" else FACES[:1]:
             numbers = {"pixels": pixels, "count": planes * pixels, "loops": 1, "place": 1}
             facts = {"TO_A": False, "TO_B": True, "BLOCK": fused_ssim.TILE}
@@ -79,42 +92,55 @@ def cases(name: str) -> Iterator[Case]:
         for order in (torch.channels_last, torch.contiguous_format):
             for dtype in POINTERS:
                 x = torch.empty(shape, device="meta").contiguous(memory_format=order)
-                grid = grid_of(x, apart=name not in ("activate", "slopes"), summed="activate" not in name)
-                layout = "channels last" if grid.last else "contiguous"
-                facts = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
-                facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True}
-                numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
+                layout = "channels last" if order == torch.channels_last else "contiguous"
+                case = _norm_case(name, x) if of == "norm" else _case(name, x)
                 label = f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}"
-                yield Case(label, dtype, facts, numbers | {"noise_stride": grid.pixels})
+                yield case._replace(label=label, dtype=dtype)
 
 
-def compiled(name: str, case: Case, assembler: Assembler) -> dict[str, Any]:
+def _case(name: str, x: Tensor) -> Case:
+    grid = grid_of(x, apart=name not in ("activate", "slopes"), summed=name in OF_SUMS)
+    facts = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+    facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True}
+    numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
+    return Case("", torch.float32, facts, numbers | {"noise_stride": grid.pixels})
+
+
+def _norm_case(name: str, x: Tensor) -> Case:
+    rows = fused_norm.Rows.of(x, 1)
+    grid = rows.grid if name == "moments" else grid_of(x, apart=True, summed=name in OF_SUMS)
+    facts: dict[str, int] = {"LAST": grid.last, "RELU": True, "SHARED": False}
+    facts |= fused_norm.OF_ROWS if name in OF_ROWS else {"BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+    numbers = {"pixels": grid.pixels, "channels": grid.channels, "loops": grid.loops, "group": len(x), "groups": 1}
+    numbers |= {"rows": rows.grid.rows, "chunk": rows.chunk, "gain_step": grid.channels, "bias_step": grid.channels}
+    return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))
+
+
+def compiled(of: str, name: str, case: Case, assembler: Assembler) -> dict[str, Any]:
     """One kernel for one card."""
     import triton  # noqa: PLC0415  (an extra)
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
-    from frugan.nn import activation_kernels, ssim_kernels  # noqa: PLC0415
-
-    kernel = getattr(ssim_kernels if name in PICTURES else activation_kernels, name)
+    kernel = getattr(importlib.import_module(f"frugan.nn.{of}_kernels"), name)
     signature: dict[str, str] = {}
     attributes: dict[tuple[int], list[list[object]]] = {}
     for at, word in enumerate(inspect.signature(kernel.fn).parameters):
         if word in case.constants:
             signature[word] = "constexpr"
-        elif word in FLOATS:
-            signature[word] = "fp32"
         elif word in case.numbers:
             signature[word] = "i32"
             if case.numbers[word] % 16 == 0:
                 attributes[(at,)] = [["tt.divisibility", 16]]
+        elif word in FLOATS:
+            signature[word] = "fp32"
         else:
-            signature[word] = "*fp32" if word in SUMS else POINTERS[case.dtype]
+            signature[word] = "*fp32" if word in WIDE else POINTERS[case.dtype]
             attributes[(at,)] = [["tt.divisibility", 16]]
     known = {word: value for word, value in case.constants.items() if word in signature}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
     target = GPUTarget("cuda", int(assembler.target.removeprefix("sm_")), 32)
     begun = time.perf_counter()
-    made = triton.compile(source, target=target, options={"num_warps": WARPS})
+    made = triton.compile(source, target=target, options={"num_warps": case.warps})
     code = assembler.code_of(made)
     return {
         "registers": code.registers,
@@ -177,13 +203,14 @@ def machine_code() -> dict[str, Any]:
     made: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
     for target in CARDS:
         assembler = Assembler(target)
-        for name in (*ACTIVATIONS, *PICTURES):
-            found = {
-                case.label: compiled(name, case, assembler)
-                for case in cases(name)
-                if (target, case.dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
-            }
-            made.setdefault(target, {})[name] = found
+        for of, names in KERNELS.items():
+            for name in names:
+                found = {
+                    case.label: compiled(of, name, case, assembler)
+                    for case in cases(of, name)
+                    if (target, case.dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
+                }
+                made.setdefault(target, {})[f"{of} {name}"] = found
     seconds = [each.pop("seconds") for target in CARDS for name in made[target].values() for each in name.values()]
     made["mean_seconds_to_compile"] = round(sum(seconds) / len(seconds), 2)
     return made

@@ -45,22 +45,16 @@ PLACES: Mapping[str, Place] = MappingProxyType(
         ),
         # Adam reads four numbers and writes three; the average would be one read and one written more, the scale none
         "update": Place(
-            r"engine/(optimizer|ema|update|gradients)\.py|contract/layers\.py:(copy_where|flat|Observer)",
+            r"engine/(optimizer|ema|gradients)\.py|contract/layers\.py:(copy_where|flat|Observer)",
             r"_f\w+|cat|where|lerp|split|mul|div|full|stack|add|copy_|all|isfinite|\w*norm|reciprocal",
             {"_foreach_mul_": (0.0, 0.0), "_fused_sgd_": (2 / 3, 0.0)},
         ),
-        "sums of gradients": Place(r"engine/(gradients|update)\.py"),
+        "sums of gradients": Place(r"engine/gradients\.py"),
         "working weights": Place(r"engine/weights\.py|contract/layers\.py|families/stylegan2/networks\.py:Largest"),
         "products": Place(operations=PRODUCTS),
-        # a map is read for its statistics, then read and written; backward two are read twice and one is written
-        "batch norm": Place(
-            operations=r"native_batch_norm|native_batch_norm_backward|frugan\.norm\w*",
-            left={"native_batch_norm": (3 / 2, 2.0), "native_batch_norm_backward": (5 / 3, 2.0)},
-        ),
-        "its gain and bias": Place(r"nn/elementwise\.py:_Affine", left={"*": (0.0, 0.0)}),
-        "its ReLU": Place(
-            r"families/biggan/networks\.py:(Deep)?Generator", "relu|threshold_backward", {"*": (0.0, 0.0)}
-        ),
+        "batch norm": Place(operations=r"native_batch_norm|native_batch_norm_backward|frugan\.norm\w*"),
+        "its gain and bias": Place(r"nn/elementwise\.py:_Affine"),
+        "its ReLU": Place(r"families/biggan/networks\.py:(Deep)?Generator|nn/batch_norm\.py", ACTIVATIONS),
         "depth to space": Place(r"families/saehd/networks\.py:(_Spread|depth_to_space)"),  # with its activation: a pass
         "activations": Place(r"nn/fused_activation\.py:(?!gradients_of_product)"),
         "other activations": Place(operations=ACTIVATIONS),
@@ -71,7 +65,9 @@ PLACES: Mapping[str, Place] = MappingProxyType(
             left=dict.fromkeys(("pow", "add_", "rsqrt", "_to_copy", "div", "abs", "amax", "clamp_min"), (0.0, 0.0)),
         ),
         "casts": Place(operations="_to_copy|copy_"),
-        "sums of maps": Place(r"families/\w+/networks\.py|nn/(linear_maps|attention|batch_norm)\.py", "add|add_"),
+        "sums of maps": Place(
+            r"families/\w+/networks\.py|nn/(linear_maps|attention|batch_norm)\.py|engine/update\.py", "add|add_"
+        ),
         "others": Place(),
     }
 )

@@ -5,6 +5,8 @@ from deliberate.fault import Fault
 KERNELS = "nn/activation_kernels.py"
 PROGRAMS = "nn/fused_activation.py"
 HELD = "simulated_card/test_activation_kernels.py"
+NORM, NORM_PROGRAMS = "nn/norm_kernels.py", "nn/fused_norm.py"
+NORM_HELD, NORM_FUSED = "simulated_card/test_norm_kernels.py", "nn/test_fused_norm.py"
 SSIM, SSIM_PROGRAMS = "nn/ssim_kernels.py", "nn/fused_ssim.py"
 SSIM_HELD, SSIM_FUSED = "simulated_card/test_ssim_kernels.py", "nn/test_fused_ssim.py"
 FUSED = "nn/test_fused_activation.py"
@@ -147,7 +149,7 @@ FAULTS = (
     Fault(
         "a gradient in another layout is read as it lies",
         PROGRAMS,
-        "_operations.leaky_relu_slopes(_laid_out_like(gradient, made), made, clamp, sums)",
+        "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums)",
         "_operations.leaky_relu_slopes(gradient, made, clamp, sums)",
         HELD,
     ),
@@ -192,6 +194,132 @@ FAULTS = (
         "if gain < 1 else None, gain)",
         "if gain < 0 else None, gain)",
         CHOSEN,
+    ),
+    Fault(
+        "pixels beyond a unit's last are at the first one's distance from 0",
+        NORM,
+        "distance = tl.where(inside, given - near[None, :], 0.0)\n        total += distance\n",
+        "distance = given - near[None, :]\n        total += distance\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "squares of large means drown a variance",
+        NORM,
+        "    near = tl.load(x + unit + at, mask=c < channels, other=0.0).to(tl.float32)\n",
+        "    near = tl.load(x + unit + at, mask=c < channels, other=0.0).to(tl.float32) * 0\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "a unit's last row counts as much as the others",
+        NORM,
+        "    count = tl.minimum(pixels - chunk * BLOCK_P, BLOCK_P * loops).to(tl.float32)\n",
+        "    count = (BLOCK_P * loops).to(tl.float32)\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "rows of a group weigh the same, however many pixels they are of",
+        NORM,
+        "tl.minimum(pixels - (r % tl.cdiv(pixels, chunk)) * chunk, chunk).to(tl.float32)[:, None]",
+        "(r * 0 + chunk).to(tl.float32)[:, None]",
+        NORM_HELD,
+    ),
+    Fault(
+        "the spread of rows' means is no part of a variance",
+        NORM,
+        "squared += tl.load(squares + at, mask=inside, other=0.0) + weight * distance * distance",
+        "squared += tl.load(squares + at, mask=inside, other=0.0)",
+        NORM_HELD,
+    ),
+    Fault(
+        "all groups have the first one's statistics",
+        NORM,
+        "    at = (number // group).to(tl.int64) * channels + c\n",
+        "    at = (number // group).to(tl.int64) * 0 + c\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "all pictures have the first one's gain",
+        NORM_PROGRAMS,
+        "    return 0 if len(values) == 1 else values.stride(0)\n",
+        "    return 0\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "gains that lie apart are read as if they did not",
+        NORM_PROGRAMS,
+        "    return 0 if len(values) == 1 else values.stride(0)\n",
+        "    return 0 if len(values) == 1 else values.shape[1]\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "a ReLU swallows what is not a number",
+        NORM,
+        "y = tl.where(y < 0, 0.0, y).to(given.dtype)",
+        "y = tl.where(y > 0, y, 0.0).to(given.dtype)",
+        NORM_HELD,
+    ),
+    Fault(
+        "sums for gains pass what the ReLU held back",
+        NORM,
+        "<= 0, 0.0, passed)\n        to_bias += passed\n",
+        "<= 0, passed, passed)\n        to_bias += passed\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "a program of a norm's slopes sums its last tile alone",
+        NORM,
+        "        to_gain += passed * normal\n",
+        "        to_gain = passed * normal\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "gains of the next group meet in the first one's place",
+        NORM,
+        "    at = tl.program_id(0).to(tl.int64) * channels + c\n    if SHARED:\n",
+        "    at = c\n    if SHARED:\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "a group's gradient is weighted by its first gain",
+        NORM,
+        "        weighted_bias += gain * of_bias\n",
+        "        weighted_bias += of_bias\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "a norm's gradient leaves the deviation out",
+        NORM,
+        "    away = (of_mean * share)[None, :] + normal * (of_deviation * share)[None, :]\n",
+        "    away = (of_mean * share)[None, :] + normal * 0\n",
+        NORM_HELD,
+    ),
+    Fault(
+        "an average of variances is over n where it was over n - 1",
+        NORM_PROGRAMS,
+        "float(count if biased else count - 1)",
+        "float(count)",
+        NORM_HELD,
+    ),
+    Fault(
+        "a gradient that is differentiated is a norm's by kernels",
+        NORM_PROGRAMS,
+        "        if torch.is_grad_enabled():\n",
+        "        if False:\n",
+        NORM_FUSED,
+    ),
+    Fault(
+        "gains that are made of the map lend it their part",
+        NORM_PROGRAMS,
+        "[each.view_as(each) for each in (x, gains, biases)]",
+        "[x, gains, biases]",
+        NORM_FUSED,
+    ),
+    Fault(
+        "a mean is observed as a variance",
+        "nn/batch_norm.py",
+        '                self.observe("stored_var", variance)\n            return made\n',
+        '                self.observe("stored_var", mean)\n            return made\n',
+        NORM_FUSED,
     ),
     Fault(
         "moments of pictures lack their last number",

@@ -1,10 +1,9 @@
 """The kernels themselves, by Triton's interpreter on a processor: they give what stands beside them in torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import Phase, given, settings
@@ -15,6 +14,7 @@ from frugan.nn import fused_activation
 from frugan.nn.fused_activation import OPERATIONS, biased_leaky_relu, styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
 from frugan.nn.own_operations import NAMES
+from simulated_card.bf16 import rounding
 from simulated_card.other_order import in_another_order
 
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
@@ -31,19 +31,7 @@ PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERAT
 """Operation -> the same in torch and by the kernel."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _interpreted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreter, "_convert_float", _converted)
-        yield
-
-
-def _converted(values: Any, of: Any, to: Any, _: object) -> Any:
-    """Between fp32 and bfloat16. The interpreter's own cuts off what bfloat16 has no room for; a card rounds."""
-    given = torch.from_numpy(np.ascontiguousarray(values))
-    if to.name == "bf16":
-        return given.bfloat16().view(torch.int16).numpy().view(np.uint16)
-    return given.view(torch.int16).view(torch.bfloat16).float().numpy()
+_rounded = rounding()
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,8 @@ def test_a_steps_numbers_are_read_when_they_are_there(cards: Cards) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"), [("stylegan2", BF16), ("saehd", FP32), pytest.param("r3gan", BF16, marks=pytest.mark.long)]
+    ("name", "precision"),
+    [("stylegan2", BF16), ("saehd", FP32), ("biggan", FP32), pytest.param("r3gan", BF16, marks=pytest.mark.long)],
 )
 def test_operations_of_our_own_give_a_processors_bits(
     name: str, precision: Precision, cards: Cards, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import measure_latency
 from frugan.nn.fused_activation import biased_leaky_relu, gradients_of_product, styled_leaky_relu
+from frugan.nn.fused_norm import by_torch, normalised
 from frugan.nn.fused_ssim import mean_dssim
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.recipe import Recipe
@@ -36,7 +37,7 @@ from frugan.wording import first_line
 
 FILE = "kernels.json"
 """In the folder of what can be computed again."""
-CLAMP = 0.7
+CLAMP, NORM_EPS = 0.7, 1e-4
 SMALL = (3, 21, 7, 9)
 """A map that is compared: odd, so that every tile has an edge. Each kind of it is compiled, in a tenth of a second."""
 LARGE = (4, 64, 256, 256)
@@ -155,7 +156,7 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    names = (f"{name}.py" for of in ("activation", "ssim") for name in (f"{of}_kernels", f"fused_{of}"))
+    names = (f"{name}.py" for of in ("activation", "norm", "ssim") for name in (f"{of}_kernels", f"fused_{of}"))
     written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
 
@@ -270,6 +271,21 @@ def _compared(
     return partial(mean_dssim, filter_sizes=WINDOWS), [x.sigmoid(), (x + x.flip(1) / 8).sigmoid()]
 
 
+def _normalised(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """A map, and a gain and a bias for each picture."""
+    _, (x, factors, _, _) = _styled(shape, dtype, layout, device)
+    return _norm_of_groups, [x, factors, factors.flip(0) - 1]
+
+
+def _norm_of_groups(x: Tensor, gains: Tensor, biases: Tensor, *, kernels: frozenset[str]) -> Tensor:
+    """Of one group."""
+    if "batch_norm" not in kernels:
+        return by_torch(x, gains, biases, 1, NORM_EPS, relu=True)
+    return normalised(x, gains, biases, groups=1, eps=NORM_EPS, biased=False, relu=True)[0]
+
+
 Case = Callable[..., tuple[Activation, list[Tensor]]]
 CASES: Mapping[str, tuple[Case, tuple[int, ...]]] = MappingProxyType(
     {
@@ -277,6 +293,7 @@ CASES: Mapping[str, tuple[Case, tuple[int, ...]]] = MappingProxyType(
         "styled_leaky_relu": (_styled, LARGE),
         "modulation": (_modulated, LARGE),
         "dssim": (_compared, PICTURES),
+        "batch_norm": (_normalised, LARGE),
     }
 )
 """Name -> what it is tried with, and the shape that is timed."""

@@ -94,7 +94,7 @@ def laid_out(x: Tensor) -> Tensor:
     return x if is_channels_last(x) else x.contiguous()
 
 
-def _laid_out_like(x: Tensor, made: Tensor) -> Tensor:
+def laid_out_like(x: Tensor, made: Tensor) -> Tensor:
     """In the layout of what is in one of the two."""
     last = made.ndim == 4 and is_channels_last(made)
     return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
@@ -383,7 +383,7 @@ class _Slopes(torch.autograd.Function):
         ctx.save_for_backward(made)
         ctx.clamp = clamp
         ctx.set_materialize_grads(False)
-        to_x, rows = _operations.leaky_relu_slopes(_laid_out_like(gradient, made), made, clamp, sums)
+        to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums)
         return to_x, rows.sum(0) if sums else None
 
     @staticmethod
@@ -416,7 +416,7 @@ class _StyledLeakyReLU(torch.autograd.Function):
             passed, to_bias = _Slopes.apply(gradients[0], made, ctx.clamp, ctx.needs_input_grad[3])
             to_noise = passed.sum_to_size(ctx.noise_shape) if noisy else None
             return passed * factors[:, :, None, None], (passed * x).sum((2, 3)), to_noise, to_bias, None
-        given = _laid_out_like(gradients[0], made)
+        given = laid_out_like(gradients[0], made)
         to_x, bias_rows, factor_rows, noise_rows = _operations.styled_leaky_relu_slopes(
             given, made, x, factors, ctx.clamp, noisy
         )
@@ -432,7 +432,7 @@ def gradients_of_product(
     if "modulation" not in kernels or torch.is_grad_enabled():
         return gradient * factors, (gradient * x).sum((2, 3), keepdim=True)
     x = laid_out(x)
-    to_x, rows = _operations.unscaled(_laid_out_like(gradient, x), x, factors.flatten(1))
+    to_x, rows = _operations.unscaled(laid_out_like(gradient, x), x, factors.flatten(1))
     return to_x, _of_pictures(rows, x)
 
 
