@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,8 @@ from step_counts import MICRO_BATCHES, count_step
 
 LARGE, SMALL = (4, 128, 256, 256), (4, 512, 4, 4)
 """Maps of a generator."""
+LEAST = (1, 1, 1, 1)
+"""A map of which all numbers are 1, which Triton makes constants of: kernels must compile then too."""
 FACES = ((6, 512 * 512), (6, 469 * 469))
 """Planes and pixels of two pictures, and of what a window leaves of them."""
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
@@ -80,15 +82,16 @@ class Case(NamedTuple):
     warps: int = WARPS
 
 
-def cases(of: str, name: str) -> Iterator[Case]:
+def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)) -> Iterator[Case]:
     """Of a kernel."""
     if of == "ssim":
-        for planes, pixels in FACES if name == "likeness" else FACES[:1]:
+        faces = FACES if name == "likeness" else FACES[:1]
+        for planes, pixels in ((1, 1),) if LEAST in shapes else faces:
             numbers = {"pixels": pixels, "count": planes * pixels, "loops": 1, "place": 1}
             facts = {"TO_A": False, "TO_B": True, "BLOCK": fused_ssim.TILE}
             yield Case(f"{planes}x{pixels} float32", torch.float32, facts, numbers)
         return
-    for shape in (LARGE, SMALL):
+    for shape in shapes:
         for order in (torch.channels_last, torch.contiguous_format):
             for dtype in POINTERS:
                 x = torch.empty(shape, device="meta").contiguous(memory_format=order)
@@ -122,10 +125,11 @@ def compiled(of: str, name: str, case: Case, assembler: Assembler) -> dict[str, 
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
     kernel = getattr(importlib.import_module(f"frugan.nn.{of}_kernels"), name)
+    constants = case.constants | {word: 1 for word, value in case.numbers.items() if value == 1}  # as Triton has it
     signature: dict[str, str] = {}
     attributes: dict[tuple[int], list[list[object]]] = {}
     for at, word in enumerate(inspect.signature(kernel.fn).parameters):
-        if word in case.constants:
+        if word in constants:
             signature[word] = "constexpr"
         elif word in case.numbers:
             signature[word] = "i32"
@@ -136,7 +140,7 @@ def compiled(of: str, name: str, case: Case, assembler: Assembler) -> dict[str, 
         else:
             signature[word] = "*fp32" if word in WIDE else POINTERS[case.dtype]
             attributes[(at,)] = [["tt.divisibility", 16]]
-    known = {word: value for word, value in case.constants.items() if word in signature}
+    known = {word: value for word, value in constants.items() if word in signature}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
     target = GPUTarget("cuda", int(assembler.target.removeprefix("sm_")), 32)
     begun = time.perf_counter()
@@ -205,6 +209,8 @@ def machine_code() -> dict[str, Any]:
         assembler = Assembler(target)
         for of, names in KERNELS.items():
             for name in names:
+                for case in cases(of, name, (LEAST,)):
+                    compiled(of, name, case, assembler)
                 found = {
                     case.label: compiled(of, name, case, assembler)
                     for case in cases(of, name)

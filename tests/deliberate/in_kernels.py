@@ -427,6 +427,13 @@ FAULTS = (
         SSIM_FUSED,
     ),
     Fault(
+        "by kernels a face is judged where no eyes and mouth are",
+        "families/saehd/phases.py",
+        "difference = (picture - targets.picture) * targets.eyes_mouth\n",
+        "difference = picture - targets.picture\n",
+        "parity/saehd/test_terms.py -k kernels",
+    ),
+    Fault(
         "a training tries kernels that it has no use for",
         "api/kernels.py",
         "return [name for name in NAMES if name in names]",

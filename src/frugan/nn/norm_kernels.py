@@ -78,7 +78,7 @@ def _of_group(found, number, c, channels, group, groups):
     """Mean and reciprocal deviation of a picture's group [BLOCK_C]."""
     at = (number // group).to(tl.int64) * channels + c
     mean = tl.load(found + at, mask=c < channels, other=0.0)
-    return mean, tl.load(found + groups.to(tl.int64) * channels + at, mask=c < channels, other=0.0)
+    return mean, tl.load(found + groups * channels + at, mask=c < channels, other=0.0)
 
 
 @triton.jit
