@@ -29,7 +29,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.training import Stage, Training
 from frugan.memory.prediction import predict
-from frugan.nn import fused_norm, fused_ssim
+from frugan.nn import fused_norm, fused_scaling, fused_ssim
 from frugan.nn.fused_activation import WARPS, grid_of
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
@@ -45,13 +45,14 @@ FACES = ((6, 512 * 512), (6, 469 * 469))
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
 WIDE = (
     *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums"),
-    *("means", "squares", "found", "totals"),
+    *("means", "squares", "found", "totals", "vectors", "left", "right", "divisors"),
 )
 """Pointers to fp32, whatever maps are."""
 FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share")
 KERNELS = {
     "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
+    "scaling": ("multiply", "dots", "carry"),
     "ssim": ("moments", "likeness", "gather"),
 }
 """By what they are for."""
@@ -91,6 +92,12 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
             facts = {"TO_A": False, "TO_B": True, "BLOCK": fused_ssim.TILE}
             yield Case(f"{planes}x{pixels} float32", torch.float32, facts, numbers)
         return
+    if of == "scaling":
+        for turned in (False, True) if name == "multiply" else (False,):
+            for dtype in POINTERS if name != "multiply" else (torch.float32,):
+                label = f"{'turned, ' if turned else ''}{str(dtype).removeprefix('torch.')}"
+                yield _scaling_case(turned, dtype)._replace(label=label)
+        return
     for shape in shapes:
         for order in (torch.channels_last, torch.contiguous_format):
             for dtype in POINTERS:
@@ -107,6 +114,13 @@ def _case(name: str, x: Tensor) -> Case:
     facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True}
     numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
     return Case("", torch.float32, facts, numbers | {"noise_stride": grid.pixels})
+
+
+def _scaling_case(turned: bool, dtype: torch.dtype) -> Case:
+    blocks = {"TURNED": turned, "SPLITS": fused_scaling.SPLITS, "BLOCK": fused_scaling.TILE}
+    blocks |= dict(zip(("BLOCK_O", "BLOCK_K"), fused_scaling.BLOCKS[turned], strict=True))
+    element = fused_scaling.element_of([torch.empty(0, dtype=dtype)])
+    return Case("", dtype, {**blocks, "DTYPE": element}, {"whole": 13824})
 
 
 def _norm_case(name: str, x: Tensor) -> Case:
@@ -138,7 +152,7 @@ def compiled(of: str, name: str, case: Case, assembler: Assembler) -> dict[str, 
         elif word in FLOATS:
             signature[word] = "fp32"
         else:
-            signature[word] = "*fp32" if word in WIDE else POINTERS[case.dtype]
+            signature[word] = "*i64" if word == "table" else "*fp32" if word in WIDE else POINTERS[case.dtype]
             attributes[(at,)] = [["tt.divisibility", 16]]
     known = {word: value for word, value in constants.items() if word in signature}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)

@@ -37,12 +37,7 @@ PLACES: Mapping[str, Place] = MappingProxyType(
         "FIR filters": Place(r"nn/fir\.py"),  # each is a pass already, from one convolution to the next
         "losses": Place(r"objectives\.py|families/\w+/phases\.py|nn/fused_ssim\.py"),
         "augmentation": Place(r"augment/"),
-        # W is read for each of two products; carried, the gradient is read twice, W once and one written. A launch
-        # does for all weights of a network what each takes for itself.
-        "spectral norm": Place(
-            r"nn/spectral_norm\.py|contract/layers\.py:Scaling",
-            left={"div": (0.0, 0.0), "mm": (1.0, 0.1), "dot": (1.0, 0.1), "addcmul_": (1.0, 0.1), "*": (1.0, 0.5)},
-        ),
+        "spectral norm": Place(r"nn/(spectral_norm|fused_scaling)\.py|contract/layers\.py:Scaling"),
         # Adam reads four numbers and writes three; the average would be one read and one written more, the scale none
         "update": Place(
             r"engine/(optimizer|ema|gradients)\.py|contract/layers\.py:(copy_where|flat|Observer)",

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
 from benchmark_programs import FOLDER
-from contract.made_up import MadeUpFamily
 from faults.small_runs import MINIGAN, OUTSIDE
 from frugan.api import kernels
 from frugan.api.kernels import kernels_for, told, verdicts
@@ -24,20 +23,11 @@ from frugan.errors import BadInput
 from frugan.files import Folders
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
-from memory.tasks import task
 
 CPU = torch.device("cpu")
 STYLEGAN2 = "stylegan2-digits-32"
 STYLES = ("leaky_relu", "styled_leaky_relu", "modulation")
 """Kernels that StyleGAN2 has a use for."""
-
-
-class NotNormalised(MadeUpFamily):
-    """Of convolutions and products alone."""
-
-    def tiny(self) -> tuple[Any, Any]:
-        networks, objective = super().tiny()
-        return networks.model_copy(update={"batch_norm": False}), objective
 
 
 @pytest.fixture
@@ -106,16 +96,17 @@ def test_only_those_that_a_training_has_a_use_for_are_tried(
     monkeypatch.setattr(kernels, "judged", lambda name, device: tried.append(name) or judged(name, device))  # type: ignore[func-returns-value]
     assert chosen("training.kernels=auto", said, "r3gan-digits-32") == {"leaky_relu"}
     assert chosen("training.kernels=auto", said, "saehd-demo-64") == {"dssim"}
-    assert chosen("training.kernels=auto", said, "biggan-digits-32") == {"batch_norm"}
-    assert tried == ["leaky_relu", "dssim", "batch_norm"]
+    assert chosen("training.kernels=auto", said, "biggan-digits-32") == {"batch_norm", "spectral_norm"}
+    assert tried == ["leaky_relu", "dssim", "batch_norm", "spectral_norm"]
     assert set(verdicts(CPU, tries=False)) == {*tried}
     assert chosen("training.kernels=auto", said) == frozenset(STYLES)
-    assert tried[3:] == ["styled_leaky_relu", "modulation"]
+    assert tried[4:] == ["styled_leaky_relu", "modulation"]
 
 
 def test_families_without_layers_for_them_are_left_alone(card: Callable[..., None], said: list[str]) -> None:
     card()
-    assert kernels_for(load_recipe(STYLEGAN2, []), task(NotNormalised()), CPU, said.append) == frozenset()
+    plain: Any = SimpleNamespace(build=lambda device: {"G": torch.nn.Linear(1, 1, device=device)})
+    assert kernels_for(load_recipe(STYLEGAN2, []), plain, CPU, said.append) == frozenset()
     assert not said
 
 

@@ -32,6 +32,7 @@ from frugan.nn.fused_activation import biased_leaky_relu, gradients_of_product, 
 from frugan.nn.fused_norm import by_torch, normalised
 from frugan.nn.fused_ssim import mean_dssim
 from frugan.nn.own_operations import NAMES
+from frugan.nn.spectral_norm import SpectralScaling
 from frugan.recipe.recipe import Recipe
 from frugan.wording import first_line
 
@@ -44,6 +45,8 @@ LARGE = (4, 64, 256, 256)
 """A map that is timed: 32 MiB of halves, a layer of 256 pixels at a micro-batch of 4."""
 PICTURES = (2, 3, 512, 512)
 """The same of pictures: as many as a face loss takes at once."""
+MASTERS = (512, 1024, 3, 3)
+"""The same of masters; there are some smaller ones beside it."""
 WINDOWS = (5, 6)
 """Of structural dissimilarity, which one even filter is among."""
 NO_ROOM = "finds no memory to be tried in"
@@ -156,7 +159,9 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    names = (f"{name}.py" for of in ("activation", "norm", "ssim") for name in (f"{of}_kernels", f"fused_{of}"))
+    names = (
+        f"{name}.py" for of in ("activation", "norm", "scaling", "ssim") for name in (f"{of}_kernels", f"fused_{of}")
+    )
     written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
 
@@ -286,6 +291,48 @@ def _norm_of_groups(x: Tensor, gains: Tensor, biases: Tensor, *, kernels: frozen
     return normalised(x, gains, biases, groups=1, eps=NORM_EPS, biased=False, relu=True)[0]
 
 
+def _scaled(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """Weights of several shapes, always in fp32; their gradients come in another dtype, and in channels-last."""
+    shapes = [shape, shape[:2], (*shape[:2], 1, 1), (1, *shape[1:]), (shape[1], shape[0], *shape[2:])]
+    weights = [_biased(each, torch.float32, torch.contiguous_format, device)[1][0] for each in map(_whole, shapes)]
+    return _Scaled.called, [weight.view(each) for weight, each in zip(weights, shapes, strict=True)]
+
+
+def _whole(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of four axes."""
+    return (*shape, 1, 1)[:4]
+
+
+class _Scaled(torch.autograd.Function):
+    """Weights over their largest singular values, one after the other, by whose gradients the kernels are tried."""
+
+    @staticmethod
+    def called(*weights: Tensor, kernels: frozenset[str]) -> Tensor:
+        """[O, I, ..] each -> [numbers of all]."""
+        return cast(Tensor, _Scaled.apply(kernels, *weights))
+
+    @staticmethod
+    def forward(ctx: Any, kernels: frozenset[str], *weights: Tensor) -> Tensor:
+        left = [torch.linspace(1, 2, len(weight), device=weight.device)[None] for weight in weights]
+        ctx.scaling = SpectralScaling.of(weights, left, 1e-12, kernels)
+        ctx.save_for_backward(*weights)
+        return torch.cat([(w / sigma).flatten() for w, sigma in zip(weights, ctx.scaling.divisors, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        weights = ctx.saved_tensors
+        parts = [
+            part.view_as(weight)
+            for part, weight in zip(gradients[0].split([w.numel() for w in weights]), weights, strict=True)
+        ]
+        if torch.is_grad_enabled():  # which training never asks for
+            return None, *(part / sigma for part, sigma in zip(parts, ctx.scaling.divisors, strict=True))
+        given = [p.half().contiguous(memory_format=torch.channels_last) if p.ndim == 4 else p for p in parts]
+        return None, *ctx.scaling.carry(weights, given)
+
+
 Case = Callable[..., tuple[Activation, list[Tensor]]]
 CASES: Mapping[str, tuple[Case, tuple[int, ...]]] = MappingProxyType(
     {
@@ -294,6 +341,7 @@ CASES: Mapping[str, tuple[Case, tuple[int, ...]]] = MappingProxyType(
         "modulation": (_modulated, LARGE),
         "dssim": (_compared, PICTURES),
         "batch_norm": (_normalised, LARGE),
+        "spectral_norm": (_scaled, MASTERS),
     }
 )
 """Name -> what it is tried with, and the shape that is timed."""
