@@ -52,7 +52,7 @@ FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "sh
 KERNELS = {
     "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
-    "scaling": ("multiply", "dots", "carry"),
+    "scaling": ("multiply", "divide", "dots", "carry"),
     "ssim": ("moments", "likeness", "gather"),
 }
 """By what they are for."""

@@ -380,6 +380,20 @@ FAULTS = (
         SCALING_HELD,
     ),
     Fault(
+        "a working weight lies as its master does",
+        SCALING,
+        "tl.store(made + _places(entry, at // columns, at % columns), (given",
+        "tl.store(made + at, (given",
+        SCALING_HELD,
+    ),
+    Fault(
+        "working weights of one precision stand for all",
+        "nn/spectral_norm.py",
+        "places = [i for i in self._alone if dtypes[i] == dtype]",
+        "places = self._alone",
+        SCALING_FUSED,
+    ),
+    Fault(
         "what flows through sigma is added",
         SCALING,
         "given / divisor - away, mask",

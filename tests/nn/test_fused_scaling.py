@@ -54,12 +54,30 @@ def test_layers_divide_and_carry_as_one_by_one(half: bool) -> None:
         torch.testing.assert_close(own, torchs, rtol=1e-5, atol=1e-5)
 
 
+def test_weights_are_divided_together_each_in_its_own_precision_and_layout() -> None:
+    norms = layers()
+    masters = [norm.weight.detach() for norm in norms]
+    dtypes = [torch.float32 if i == 10 else torch.float16 for i in range(len(norms))]
+    for norm in norms:
+        use_kernels(norm, OWN)
+    pairs = zip(norms, masters, strict=True)
+    scaling = SpectralScaling.find([ScaledWeight(norm, "weight", master) for norm, master in pairs])
+    found = scaling.divided(masters, dtypes, last=True)
+    assert set(found) == set(range(len(norms)))
+    for place, made in found.items():
+        expected = torch.div(masters[place], scaling.divisors[place]).to(dtypes[place])
+        if made.ndim == 4:
+            assert made.stride() == torch.empty_like(expected, memory_format=torch.channels_last).stride()
+        torch.testing.assert_close(made.reshape(expected.shape), expected)
+
+
 def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
     matrices = weights()
     gradients = [m.half().contiguous(memory_format=torch.channels_last) if m.ndim == 4 else m.half() for m in matrices]
     rows, columns = (torch.randn(sum(m.flatten(1).shape[i] for m in matrices)) for i in range(2))
     cases: dict[str, tuple[Any, ...]] = {
         "scaling_times": (rows, matrices, False),
+        "scaling_divided": (matrices, torch.ones(len(matrices)), torch.float16, True),
         "scaling_dots": (gradients, matrices),
         "scaling_carried": (gradients, rows, columns, torch.ones(len(matrices))),
     }

@@ -49,6 +49,7 @@ def cases(shapes: list[tuple[int, ...]], dtype: torch.dtype, last: bool) -> list
     return [
         ("scaling_times", (rows, matrices, False)),
         ("scaling_times", (columns, matrices, True)),
+        ("scaling_divided", (matrices, random(len(shapes)).abs() + 1, dtype, last)),
         ("scaling_dots", (gradients, matrices)),
         ("scaling_carried", (gradients, rows, columns, random(len(shapes)).abs() + 1)),
     ]
@@ -63,7 +64,9 @@ def test_each_gives_what_torch_gives(shapes: list[tuple[int, ...]], dtype: torch
             assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
             axis = {"scaling_times": 0, "scaling_dots": 1}.get(name)  # of parts of sums
             expected, found = (x if axis is None else x.sum(axis) for x in (one, other))
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * max(1.0, float(expected.abs().max())))
+            near = 1e-5 if expected.dtype == torch.float32 else torch.finfo(expected.dtype).eps
+            most = max(1.0, float(expected.abs().max()))
+            torch.testing.assert_close(found, expected, rtol=near, atol=1e-5 * most)
 
 
 def test_two_orders_of_programs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:

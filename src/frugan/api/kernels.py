@@ -316,9 +316,11 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernels: frozenset[str], *weights: Tensor) -> Tensor:
         left = [torch.linspace(1, 2, len(weight), device=weight.device)[None] for weight in weights]
-        ctx.scaling = SpectralScaling.of(weights, left, 1e-12, kernels)
+        ctx.scaling = scaling = SpectralScaling.of(weights, left, 1e-12, kernels)
         ctx.save_for_backward(*weights)
-        return torch.cat([(w / sigma).flatten() for w, sigma in zip(weights, ctx.scaling.divisors, strict=True)])
+        made = scaling.divided(weights, [torch.float32] * len(weights), last=True)  # halves would round either way
+        each = (made.get(i, w / sigma) for i, (w, sigma) in enumerate(zip(weights, scaling.divisors, strict=True)))
+        return torch.cat([weight.flatten() for weight in each])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -41,6 +41,14 @@ def times(vectors: Tensor, matrices: Sequence[Tensor], turned: bool) -> Tensor:
     return sums
 
 
+def divided(matrices: Sequence[Tensor], divisors: Tensor, dtype: torch.dtype, last: bool) -> list[Tensor]:
+    """Each matrix over its divisor [matrices], rounded once; those of four axes in channels-last if so wanted."""
+    made = _divided_like(matrices, divisors, dtype, last)
+    for out, matrix, divisor in zip(made, matrices, divisors.split(1), strict=True):
+        torch.div(matrix, divisor, out=out)
+    return made
+
+
 def dots(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
     """Sums of each matrix times its gradient, to be added up [matrices, parts]."""
     sums = _dots_like(gradients, matrices).zero_()
@@ -77,6 +85,18 @@ def start_times(vectors: Tensor, matrices: Sequence[Tensor], turned: bool) -> Te
     given = (_table(entries, vectors.device), vectors, sums, sums.shape[1], turned, SPLITS, *BLOCKS[turned])
     kernels.multiply[len(matrices), -(-most // BLOCKS[turned][not turned]), SPLITS](*given, num_warps=WARPS)
     return sums
+
+
+def start_divided(matrices: Sequence[Tensor], divisors: Tensor, dtype: torch.dtype, last: bool) -> list[Tensor]:
+    """As `divided`."""
+    if divisors.dtype == torch.float64:
+        return divided(matrices, divisors, dtype, last)
+    from frugan.nn import scaling_kernels as kernels  # noqa: PLC0415
+
+    made = _divided_like(matrices, divisors, dtype, last)
+    table = _table(_entries(made, matrices, made), divisors.device)
+    kernels.divide[len(made), PARTS](table, divisors, element_of(made), TILE, num_warps=WARPS)
+    return made
 
 
 def start_dots(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
@@ -143,6 +163,11 @@ def _times_like(vectors: Tensor, matrices: Sequence[Tensor], turned: bool) -> Te
     return vectors.new_empty(SPLITS, sum(_sides(matrix)[not turned] for matrix in matrices))
 
 
+def _divided_like(matrices: Sequence[Tensor], _: Tensor, dtype: torch.dtype, last: bool) -> list[Tensor]:
+    orders = (torch.channels_last if last and m.ndim == 4 else torch.contiguous_format for m in matrices)
+    return [torch.empty_like(m, dtype=dtype, memory_format=order) for m, order in zip(matrices, orders, strict=True)]
+
+
 def _dots_like(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
     return matrices[0].new_empty(len(matrices), PARTS)
 
@@ -154,6 +179,11 @@ def _carried_like(gradients: Sequence[Tensor], left: Tensor, *_: object) -> list
 OPERATIONS: Operations = MappingProxyType(
     {
         "scaling_times(Tensor vectors, Tensor[] matrices, bool turned) -> Tensor": (times, start_times, _times_like),
+        "scaling_divided(Tensor[] matrices, Tensor divisors, ScalarType dtype, bool last) -> Tensor[]": (
+            divided,
+            start_divided,
+            _divided_like,
+        ),
         "scaling_dots(Tensor[] gradients, Tensor[] matrices) -> Tensor": (dots, start_dots, _dots_like),
         "scaling_carried(Tensor[] gradients, Tensor left, Tensor right, Tensor divisors) -> Tensor[]": (
             carried,
@@ -181,6 +211,15 @@ def vectors_times(vectors: Tensor, matrices: Sequence[Tensor]) -> tuple[Tensor, 
     """
     right = _operations.scaling_times(vectors, matrices, False).sum(0)
     return right, _operations.scaling_times(right, matrices, True).sum(0)
+
+
+def divide(matrices: Sequence[Tensor], divisors: Tensor, dtype: torch.dtype, *, last: bool) -> list[Tensor]:
+    """Each matrix [O, I, ..] over its divisor [matrices], in a precision.
+
+    Args:
+        last: those of four axes come in channels-last.
+    """
+    return list(_operations.scaling_divided(matrices, divisors, dtype, last))
 
 
 def dots_of(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:

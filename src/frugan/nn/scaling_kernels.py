@@ -49,7 +49,7 @@ def multiply(
 
 @triton.jit
 def _entry(table, DTYPE: tl.constexpr):
-    """Of this program's matrix: itself, its gradient, rows and columns."""
+    """Of this program's matrix: itself, its gradient or what is made of it, rows and columns."""
     entry = table + tl.program_id(0) * 11
     matrix = tl.load(entry).to(tl.pointer_type(tl.float32))
     gradients = tl.load(entry + 1).to(tl.pointer_type(DTYPE))
@@ -59,10 +59,22 @@ def _entry(table, DTYPE: tl.constexpr):
 
 @triton.jit
 def _places(entry, row, column):
-    """Of a gradient's numbers: it lies in a layout of its own, and a column is an input and a spot of the kernel."""
+    """Of the other one's numbers: it lies in a layout of its own; a column is an input and a spot of the kernel."""
     spots = tl.load(entry + 5).to(tl.int32)
     of_row, of_input, of_spot = tl.load(entry + 6), tl.load(entry + 7), tl.load(entry + 8)
     return row * of_row + (column // spots) * of_input + (column % spots) * of_spot
+
+
+@triton.jit
+def divide(table, divisors, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
+    """Each matrix divided, in another precision and layout; every so many tiles for each program."""
+    entry, matrix, made, rows, columns = _entry(table, DTYPE)
+    divisor = tl.load(divisors + tl.program_id(0))
+    for first in range(tl.program_id(1) * BLOCK, rows * columns, tl.num_programs(1) * BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        inside = at < rows * columns
+        given = tl.load(matrix + at, mask=inside, other=0.0)
+        tl.store(made + _places(entry, at // columns, at % columns), (given / divisor).to(DTYPE), mask=inside)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesKernels
-from frugan.nn.fused_scaling import dots_of, through, vectors_times
+from frugan.nn.fused_scaling import divide, dots_of, through, vectors_times
 from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import conv2d
 
@@ -219,8 +219,8 @@ class SpectralScaling(Scaling):
         right = {i: torch.mm(self.left[i], matrices[i]) for i in self._alone}
         return right, {i: torch.mm(right[i], matrices[i].T) for i in self._alone}
 
-    def divided(self, dtypes: Sequence[torch.dtype]) -> dict[int, Tensor]:
-        """Those of stacks, each stack in one operation; the stacks are given up."""
+    def divided(self, masters: Sequence[Tensor], dtypes: Sequence[torch.dtype], *, last: bool) -> dict[int, Tensor]:
+        """Those of stacks, each stack in one operation, and the stacks are given up; by kernels the others too."""
         working: dict[int, Tensor] = {}
         for stack, whole in zip(self._stacks, self._wholes, strict=True):
             wanted = {dtypes[i] for i in stack.places}
@@ -228,6 +228,13 @@ class SpectralScaling(Scaling):
                 room = torch.empty_like(whole, dtype=wanted.pop())
                 working |= stack.parts(torch.div(whole, stack.by_row(self.sigmas), out=room))
         self._wholes.clear()
+        if self._by_kernels:
+            each_sigma = self.sigmas.unbind()
+            for dtype in dict.fromkeys(dtypes[i] for i in self._alone):
+                places = [i for i in self._alone if dtypes[i] == dtype]
+                divisors = torch.stack([each_sigma[i] for i in places])
+                made = divide([masters[i] for i in places], divisors, dtype, last=last)
+                working |= zip(places, made, strict=True)
         return working
 
     def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
