@@ -1,22 +1,27 @@
-"""frugan's own kernels for cards that are not here: python benchmarks/own_kernels.py [--steps] [--out RESULT.json]
+"""frugan's own kernels for cards that are not here: python benchmarks/own_kernels.py [--steps | --places] [--out FILE]
 
-With `--steps` it counts what a training step moves with them and without. Otherwise it makes machine code, which needs
-Triton (pip install "frugan[kernels]"), no card and no CUDA build. Each kernel is compiled for two maps of
-StyleGAN2, in both layouts, in half precision and fp32, and assembled for three generations of cards. Beside registers
-and shared memory stand the widest load and store: with 16 bytes for each thread a card is fastest.
+With `--steps` it counts what a training step moves with them and without, and by `--places` where the bytes and
+launches are. Otherwise it makes machine code, which needs Triton (pip install "frugan[kernels]"), no card and no CUDA
+build. Kernels for maps are compiled for two of StyleGAN2, in both layouts, in half precision and fp32, those for
+pictures in fp32, all for three generations of cards. Beside registers and shared memory stand the widest load and
+store: with 16 bytes for each thread a card is fastest.
 """
 
+import importlib
 import inspect
 import json
+import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from card_programs import Assembler
 from described_card import CARDS
@@ -24,63 +29,138 @@ from frugan.api.kernels import digest
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
+from frugan.engine.training import Stage, Training
 from frugan.memory.prediction import predict
-from frugan.nn.fused_activation import NAMES, WARPS, Grid, grid_of
+from frugan.nn import fused_norm, fused_scaling, fused_ssim
+from frugan.nn.fused_activation import WARPS, grid_of
+from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
+from places import by_place
 from step_counts import MICRO_BATCHES, count_step
 
 LARGE, SMALL = (4, 128, 256, 256), (4, 512, 4, 4)
 """Maps of a generator."""
-TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
-SUMS = ("sums", "bias_sums", "factor_sums", "noise_sums")
-FACTS = {"CLAMPED": True, "SUMS": True, "NOISY": True}
-FLOATS = ("slope", "clamp")
-STEPS = "--steps"
-RECIPES = ("stylegan2-ffhq-256", "stylegan2-ffhq-1024", "r3gan-ffhq-256", "biggan-imagenet-128", "saehd-df-ud-512")
+LEAST = (1, 1, 1, 1)
+"""A map of which all numbers are 1, which Triton makes constants of: kernels must compile then too."""
+FACES = ((6, 512 * 512), (6, 469 * 469))
+"""Planes and pixels of two pictures, and of what a window leaves of them."""
+POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
+WIDE = (
+    *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums"),
+    *("means", "squares", "found", "totals", "vectors", "left", "right", "divisors"),
+)
+"""Pointers to fp32, whatever maps are."""
+FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share")
+KERNELS = {
+    "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"),
+    "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
+    "scaling": ("multiply", "divide", "dots", "carry"),
+    "ssim": ("moments", "likeness", "gather"),
+}
+"""By what they are for."""
+OF_SUMS = ("slopes", "slopes_styled", "unscale", "moments")
+OF_ROWS = ("statistics", "gather")
+STEPS, PLACES = "--steps", "--places"
+RECIPES = (
+    "stylegan2-ffhq-256",
+    "stylegan2-ffhq-1024",
+    "r3gan-ffhq-256",
+    "biggan-imagenet-128",
+    "biggan-imagenet-512",
+    "biggan-deep-imagenet-512",
+    "saehd-df-ud-512",
+)
 
 
 # Machine code.
 
 
-def cases(name: str) -> Iterator[tuple[str, Grid, torch.dtype]]:
+class Case(NamedTuple):
     """What a kernel is compiled for."""
-    for shape in (LARGE, SMALL):
+
+    label: str
+    dtype: torch.dtype  # of maps
+    constants: dict[str, Any]
+    numbers: dict[str, int]
+    warps: int = WARPS
+
+
+def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)) -> Iterator[Case]:
+    """Of a kernel."""
+    if of == "ssim":
+        faces = FACES if name == "likeness" else FACES[:1]
+        for planes, pixels in ((1, 1),) if LEAST in shapes else faces:
+            numbers = {"pixels": pixels, "count": planes * pixels, "loops": 1, "place": 1}
+            facts = {"TO_A": False, "TO_B": True, "BLOCK": fused_ssim.TILE}
+            yield Case(f"{planes}x{pixels} float32", torch.float32, facts, numbers)
+        return
+    if of == "scaling":
+        for turned in (False, True) if name == "multiply" else (False,):
+            for dtype in POINTERS if name != "multiply" else (torch.float32,):
+                label = f"{'turned, ' if turned else ''}{str(dtype).removeprefix('torch.')}"
+                yield _scaling_case(turned, dtype)._replace(label=label)
+        return
+    for shape in shapes:
         for order in (torch.channels_last, torch.contiguous_format):
-            for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            for dtype in POINTERS:
                 x = torch.empty(shape, device="meta").contiguous(memory_format=order)
-                grid = grid_of(x, apart=name not in ("activate", "slopes"), summed="activate" not in name)
-                layout = "channels last" if grid.last else "contiguous"
-                yield f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}", grid, dtype
+                layout = "channels last" if order == torch.channels_last else "contiguous"
+                case = _norm_case(name, x) if of == "norm" else _case(name, x)
+                label = f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}"
+                yield case._replace(label=label, dtype=dtype)
 
 
-def compiled(name: str, grid: Grid, dtype: torch.dtype, assembler: Assembler) -> dict[str, Any]:
+def _case(name: str, x: Tensor) -> Case:
+    grid = grid_of(x, apart=name not in ("activate", "slopes"), summed=name in OF_SUMS)
+    facts = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+    facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True}
+    numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
+    return Case("", torch.float32, facts, numbers | {"noise_stride": grid.pixels})
+
+
+def _scaling_case(turned: bool, dtype: torch.dtype) -> Case:
+    blocks = {"TURNED": turned, "SPLITS": fused_scaling.SPLITS, "BLOCK": fused_scaling.TILE}
+    blocks |= dict(zip(("BLOCK_O", "BLOCK_K"), fused_scaling.BLOCKS[turned], strict=True))
+    element = fused_scaling.element_of([torch.empty(0, dtype=dtype)])
+    return Case("", dtype, {**blocks, "DTYPE": element}, {"whole": 13824})
+
+
+def _norm_case(name: str, x: Tensor) -> Case:
+    rows = fused_norm.Rows.of(x, 1)
+    grid = rows.grid if name == "moments" else grid_of(x, apart=True, summed=name in OF_SUMS)
+    facts: dict[str, int] = {"LAST": grid.last, "RELU": True, "SHARED": False}
+    facts |= fused_norm.OF_ROWS if name in OF_ROWS else {"BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+    numbers = {"pixels": grid.pixels, "channels": grid.channels, "loops": grid.loops, "group": len(x), "groups": 1}
+    numbers |= {"rows": rows.grid.rows, "chunk": rows.chunk, "gain_step": grid.channels, "bias_step": grid.channels}
+    return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))
+
+
+def compiled(of: str, name: str, case: Case, assembler: Assembler) -> dict[str, Any]:
     """One kernel for one card."""
     import triton  # noqa: PLC0415  (an extra)
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
-    from frugan.nn import activation_kernels  # noqa: PLC0415
-
-    kernel = getattr(activation_kernels, name)
-    constants = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c, **FACTS}
+    kernel = getattr(importlib.import_module(f"frugan.nn.{of}_kernels"), name)
+    constants = case.constants | {word: 1 for word, value in case.numbers.items() if value == 1}  # as Triton has it
     signature: dict[str, str] = {}
     attributes: dict[tuple[int], list[list[object]]] = {}
     for at, word in enumerate(inspect.signature(kernel.fn).parameters):
         if word in constants:
             signature[word] = "constexpr"
+        elif word in case.numbers:
+            signature[word] = "i32"
+            if case.numbers[word] % 16 == 0:
+                attributes[(at,)] = [["tt.divisibility", 16]]
         elif word in FLOATS:
             signature[word] = "fp32"
-        elif word in ("pixels", "channels", "loops", "pictures", "noise_stride"):
-            signature[word] = "i32"
-            if getattr(grid, word, grid.pixels) % 16 == 0:
-                attributes[(at,)] = [["tt.divisibility", 16]]
         else:
-            signature[word] = "*fp32" if word in SUMS else TYPES[dtype]
+            signature[word] = "*i64" if word == "table" else "*fp32" if word in WIDE else POINTERS[case.dtype]
             attributes[(at,)] = [["tt.divisibility", 16]]
     known = {word: value for word, value in constants.items() if word in signature}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
     target = GPUTarget("cuda", int(assembler.target.removeprefix("sm_")), 32)
     begun = time.perf_counter()
-    made = triton.compile(source, target=target, options={"num_warps": WARPS})
+    made = triton.compile(source, target=target, options={"num_warps": case.warps})
     code = assembler.code_of(made)
     return {
         "registers": code.registers,
@@ -102,14 +182,18 @@ def widest(way: str, ptx: str) -> int:
 # What a step moves with them and without.
 
 
-def steps(recipe: str) -> dict[str, Any]:
-    """An average step of two micro-batches in fp16, counted as by `counts.py`, by torch's operations and by ours."""
+def setting(recipe: str) -> tuple[Training, Plan, Stage]:
+    """An average step of two micro-batches in fp16, counted as by `counts.py`."""
     training = training_of(load_recipe(recipe, []))
-    micro_batch = training.micro_batch
-    training = training.with_batch(MICRO_BATCHES * micro_batch)
-    plan, stage = Plan(micro_batch, resolve_precision("fp16", torch.device("cpu"))), training.stages[0]
+    plan = Plan(training.micro_batch, resolve_precision("fp16", torch.device("cpu")))
+    return training.with_batch(MICRO_BATCHES * training.micro_batch), plan, training.stages[0]
+
+
+def steps(recipe: str) -> dict[str, Any]:
+    """Such a step by torch's operations and by ours."""
+    training, plan, stage = setting(recipe)
     every = {phase.name: phase.every for phase in stage.phases}
-    found: dict[str, Any] = {"micro_batch": micro_batch}
+    found: dict[str, Any] = {"micro_batch": plan.micro_batch}
     for way, kernels in (("torch", frozenset[str]()), ("own", frozenset(NAMES))):
         by = replace(training, kernels=kernels)
         phases = count_step(by, plan, stage).by(0)  # of a step in which all are due
@@ -121,6 +205,17 @@ def steps(recipe: str) -> dict[str, Any]:
     return found
 
 
+def places(recipe: str) -> dict[str, Any]:
+    """Where a step moves and starts what, by torch's operations and by ours, and what further kernels would leave."""
+    training, plan, stage = setting(recipe)
+    every = {phase.name: phase.every for phase in stage.phases}
+    found = {}
+    for way, kernels in (("torch", frozenset[str]()), ("own", frozenset(NAMES))):
+        counts = count_step(replace(training, kernels=kernels), plan, stage, by_function=True)
+        found[way] = by_place(counts.by_operation, every)
+    return found
+
+
 def machine_code() -> dict[str, Any]:
     """Of every kernel for every card."""
     import triton  # noqa: PLC0415
@@ -128,13 +223,16 @@ def machine_code() -> dict[str, Any]:
     made: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
     for target in CARDS:
         assembler = Assembler(target)
-        for name in ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"):
-            found = {
-                case: compiled(name, grid, dtype, assembler)
-                for case, grid, dtype in cases(name)
-                if (target, dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
-            }
-            made.setdefault(target, {})[name] = found
+        for of, names in KERNELS.items():
+            for name in names:
+                for case in cases(of, name, (LEAST,)):
+                    compiled(of, name, case, assembler)
+                found = {
+                    case.label: compiled(of, name, case, assembler)
+                    for case in cases(of, name)
+                    if (target, case.dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
+                }
+                made.setdefault(target, {})[f"{of} {name}"] = found
     seconds = [each.pop("seconds") for target in CARDS for name in made[target].values() for each in name.values()]
     made["mean_seconds_to_compile"] = round(sum(seconds) / len(seconds), 2)
     return made
@@ -147,8 +245,12 @@ def main() -> None:
     result: dict[str, Any] = json.loads(out.read_text("utf-8")) if out is not None and out.exists() else {}
     if STEPS in words:
         result["steps"] = {recipe: steps(recipe) for recipe in RECIPES}
+    elif PLACES in words:
+        result["places"] = {recipe: places(recipe) for recipe in RECIPES}
     else:
-        result["machine_code"] = machine_code()
+        with TemporaryDirectory() as cache:  # of kernels that are compiled already, whose seconds would not count
+            os.environ["TRITON_CACHE_DIR"] = cache
+            result["machine_code"] = machine_code()
     whole = json.dumps(result, indent=1)
     text = re.sub(r"\{\s+([^{}]*?)\s+\}", lambda found: "{" + re.sub(r"\s+", " ", found[1]) + "}", whole)
     if out is not None:

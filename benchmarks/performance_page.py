@@ -125,6 +125,49 @@ def own_kernels() -> str:
     return _table(["step, fp16", "micro-batches", "GB moved", "launches", "predicted peak, GiB"], rows)
 
 
+def places() -> str:
+    """Shares of a step's bytes and launches, by place, with kernels of our own."""
+    recipes = _read("own-kernels.json")["places"]
+    names = list(dict.fromkeys(place for step in recipes.values() for place in step["own"]))
+    rows = []
+    for name in names:
+        cells = [_shares(step["own"], name) for step in recipes.values()]
+        if any(cells):
+            rows.append([name, *cells])
+    return _table(["% of bytes, launches", *(f"`{recipe}`" for recipe in recipes)], rows)
+
+
+def _shares(step: Mapping[str, Mapping[str, int]], name: str) -> str:
+    """Of one place; none where both are small."""
+    if name not in step:
+        return ""
+    shares = [step[name][word] / sum(each[word] for each in step.values()) for word in ("bytes_moved", "launches")]
+    return ", ".join(f"{100 * share:.0f}" for share in shares) if max(shares) >= SHOWN else ""
+
+
+SHOWN = 0.015
+"""Share from which on a place is shown."""
+WORTH_A_KERNEL = 0.05
+
+
+def left() -> str:
+    """What further kernels would leave of the places that hold more than a twentieth of the bytes or launches."""
+    rows = []
+    for recipe, step in _read("own-kernels.json")["places"].items():
+        whole = {word: sum(each[word] for each in step["own"].values()) for word in ("bytes_moved", "launches")}
+        for name, each in step["own"].items():
+            if each["bytes_left"] == each["bytes_moved"]:
+                continue
+            if max(each[word] / whole[word] for word in whole) <= WORTH_A_KERNEL:
+                continue
+            cells = []
+            for now, then, unit, digits in (("bytes_moved", "bytes_left", 1e9, 1), ("launches", "launches_left", 1, 0)):
+                cells.append(f"{each[now] / unit:,.{digits}f} → {each[then] / unit:,.{digits}f}")
+                cells.append(f"{100 * (each[then] - each[now]) / whole[now]:+.1f} %")
+            rows.append([f"`{recipe}`", name, *cells])
+    return _table(["step", "place", "GB moved", "of the step", "launches", "of the step"], rows)
+
+
 MOST = ("registers", "shared_bytes", "spilt_bytes")
 LEAST = ("widest_load_bytes", "widest_store_bytes")
 
@@ -153,6 +196,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "loader": loader,
     "own kernels": own_kernels,
     "machine code": machine_code,
+    "places": places,
+    "left": left,
 }
 
 

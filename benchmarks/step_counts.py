@@ -5,16 +5,20 @@ Steps of every recipe that ships are counted, and of the configurations that goa
 Nothing in it is noisy and nothing needs a card, so that a change that costs a few percent is seen at once.
 """
 
-from bisect import bisect_right
+import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import frugan
 from frugan.api.setup import training_of
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.plan import Plan
@@ -36,6 +40,9 @@ AVERAGES = "averages"
 """Stands for a phase: what follows them."""
 NO_NUMBER = (1 << 64) - 1
 """What torch gives a node that makes gradients add up, instead of its number."""
+CODE = f"{Path(frugan.__file__).parent}/"
+RUNS_ALL = f"{CODE}memory/"
+"""Through which every operation goes that is run without data."""
 MICRO_BATCHES = 2
 """Of a counted step: what the first one costs once is there, and what each further one costs."""
 
@@ -63,7 +70,7 @@ class StepCounts:
     """What a step asked of a device."""
 
     # (phase, place, operation) -> its share. A place is "network/block" in forward and backward, or what the engine
-    # does: "prepare", "losses", "carry", "update".
+    # does: "prepare", "losses", "carry", "update"; or else a function of frugan's, "nn/fir.py:upsample2d".
     by_operation: Mapping[tuple[str, str, str], Counts]
 
     @property
@@ -79,11 +86,12 @@ class StepCounts:
         return sums
 
 
-def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0) -> StepCounts:
+def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0, by_function: bool = False) -> StepCounts:
     """Count one step as it would run on a card.
 
     Args:
         step: its number, by which lazy phases are due; all are at 0.
+        by_function: places are frugan's functions that asked, and not the networks' blocks.
     """
     plan = CardPlan.of(plan)
     dataless = Dataless()
@@ -96,7 +104,7 @@ def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0) -
             scale.found = True  # tensors without data cannot be asked
         for optimizer in state.optimizers.values():
             optimizer.works_as_on(card=True)
-        counter = _Counter(dataless)
+        counter = _Counter(dataless, _Askers() if by_function else None)
         pictures = UnwatchedPictures(BlankPictures(stage.sources), counter.uncounted)
         made = training.step(pictures, UnwatchedDraws(Streams(0), counter.uncounted), stage=stage)
         with counter, _watched(state, counter, training.recomputable(networks)):
@@ -108,18 +116,54 @@ def _probed(step: Step, counter: "_Counter") -> Step:
     return replace(step, probe=_Places(counter))
 
 
+class _Askers:
+    """Knows frugan's function that asks for an operation; for a backward of torch's own, the one of its forward.
+
+    Torch makes an operation's node, and gives it the next number, before the operation runs.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._names: list[str] = []
+
+    def name(self) -> str:
+        """Of who asks now."""
+        node: Any = torch._C._current_autograd_node()
+        at = len(self._names)
+        if node is not None and not isinstance(node, BackwardCFunction) and node._sequence_nr() != NO_NUMBER:
+            at = bisect_left(self._numbers, node._sequence_nr() + 1)
+        name = self._names[at] if at < len(self._names) else self._caller()
+        self._numbers.append(torch._C._autograd._get_sequence_nr())
+        self._names.append(name)
+        return name
+
+    @staticmethod
+    def _caller() -> str:
+        frame = sys._getframe(2)
+        while frame.f_back is not None:
+            file = frame.f_code.co_filename
+            if file.startswith(CODE) and not file.startswith(RUNS_ALL):
+                return f"{file.removeprefix(CODE)}:{frame.f_code.co_qualname}"
+            frame = frame.f_back
+        return "torch"
+
+
 class _Counter(TorchDispatchMode):
     """Counts operations by where they are asked for: those of a backward by where their forward was.
+
+    Args:
+        askers: know places; None: they are told.
 
     Attributes:
         found: so far.
         phase: that runs.
     """
 
-    def __init__(self, dataless: Dataless) -> None:
+    def __init__(self, dataless: Dataless, askers: _Askers | None = None) -> None:
         super().__init__()
         self.found: dict[tuple[str, str, str], Counts] = {}
         self.phase = ""
+        self._askers = askers
         self._counts = True
         self._place = ""
         self._dataless = dataless
@@ -154,25 +198,30 @@ class _Counter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and count it."""
         kwargs = kwargs or {}
+        asker = None if self._askers is None else self._askers.name()
         if func is ASKED_FOR_A_VALUE:
-            self._add(func, Counts(syncs=1))
+            self._add(func, Counts(syncs=1), asker)
             return torch.ones((), dtype=args[0].dtype).item()
         out, known = self._dataless.run(func, args, kwargs)
         if known is not None and self._counts:
             if known.cost is None:
                 known.cost = self._work.cost_of(func, args, kwargs, out)
             moved_bytes, macs, _ = known.cost
-            self._add(func, Counts(int(moved_bytes > 0), moved_bytes, 2 * macs))
+            self._add(func, Counts(int(moved_bytes > 0), moved_bytes, 2 * macs), asker)
         return out
 
-    def _add(self, func: Any, counts: Counts) -> None:
+    def _add(self, func: Any, counts: Counts, asker: str | None) -> None:
+        key = (self.phase, asker or self._told(), str(func.overloadpacket).removeprefix("aten."))
+        self.found[key] = self.found.get(key, Counts()) + counts
+
+    def _told(self) -> str:
+        """Where an operation is asked for, as far as one was told."""
         node = torch._C._current_autograd_node()
         number = NO_NUMBER if node is None else node._sequence_nr()
         place = self._place
         if number != NO_NUMBER and (at := bisect_right(self._numbers, number)):
             place = self._places[at - 1]
-        key = (self.phase, place, str(func.overloadpacket).removeprefix("aten."))
-        self.found[key] = self.found.get(key, Counts()) + counts
+        return place
 
 
 class _Places(Probe):

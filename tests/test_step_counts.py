@@ -13,9 +13,10 @@ from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from memory.tasks import plan_of, task
 
 if TYPE_CHECKING:
+    import places
     import step_counts
 else:
-    step_counts = program("step_counts")
+    step_counts, places = program("step_counts"), program("places")
 
 RECORD = FOLDER / "results" / "counts.json"
 ALLOWED = 0.02
@@ -77,3 +78,32 @@ def test_places_and_phases_add_up() -> None:
     assert set(counts.by(0)) - set(usual.by(0)) == {"penalty"}
     # a backward is at home where its forward was
     assert counts.by_operation["maker", "maker", "convolution_backward"].flops > 0
+
+
+def test_what_a_function_asks_for_is_its_own_and_so_is_the_backward() -> None:
+    of = task(MadeUpFamily())
+    plan, stage = plan_of(of, 4), of.stages[0]
+    counts = step_counts.count_step(of, plan, stage, by_function=True)
+    assert counts.total == step_counts.count_step(of, plan, stage).total
+    functions = counts.by(1)
+    assert sum(functions.values(), step_counts.Counts()) == counts.total
+    asked = {function for (_, function, operation) in counts.by_operation if operation == "_fused_adam_"}
+    assert asked == {"engine/optimizer.py:Adam.update"}
+    forward, backward = (
+        {function for (_, function, name) in counts.by_operation if name == operation}
+        for operation in ("native_batch_norm", "native_batch_norm_backward")
+    )
+    assert backward == forward == {"nn/batch_norm.py:RunningStatisticsNorm._normalise_group"}
+
+
+def test_each_operation_is_in_one_place_and_a_kernel_leaves_no_more() -> None:
+    for step in json.loads((FOLDER / "results" / "own-kernels.json").read_text("utf-8"))["places"].values():
+        for way in step.values():
+            assert list(way) == [name for name in places.PLACES if name in way]
+            assert sum(each["bytes_left"] for each in way.values()) <= sum(each["bytes_moved"] for each in way.values())
+    of = task(MadeUpFamily())
+    counts = step_counts.count_step(of, plan_of(of, 4), of.stages[0], by_function=True)
+    found = places.by_place(counts.by_operation, {})
+    assert sum(each["bytes_moved"] for each in found.values()) == counts.total.bytes_moved
+    assert sum(each["launches"] for each in found.values()) == counts.total.launches
+    assert {"products", "update", "batch norm"} <= set(found)

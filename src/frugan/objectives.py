@@ -207,8 +207,8 @@ def blur(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
         [B, C, H + 2·padding - taps + 1, W + 2·padding - taps + 1].
     """
     height, width = x.shape[-2:]
-    across = _band(width, kernel, padding)
-    down = across if height == width else _band(height, kernel, padding)
+    across = band(width, kernel, padding)
+    down = across if height == width else band(height, kernel, padding)
     return down.T @ (x.contiguous() @ across)  # of [B, C, H, W']
 
 
@@ -218,7 +218,7 @@ def gaussian_blur(x: Tensor, radius: float) -> Tensor:
     return blur(x, kernel, len(kernel) // 2)
 
 
-def _band(size: int, kernel: Tensor, padding: int) -> Tensor:
+def band(size: int, kernel: Tensor, padding: int) -> Tensor:
     """Matrix whose column j holds the kernel's taps for output j. [size, size + 2·padding - taps + 1]."""
     outputs = size + 2 * padding - len(kernel) + 1
     # Each row is the one before, moved by one place: views of one line that holds the kernel between zeros. Rows can be
@@ -249,7 +249,7 @@ def dssim(a: Tensor, b: Tensor, filter_size: int) -> Tensor:
     """
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     a, b = a.to(dtype).contiguous(), b.to(dtype).contiguous()
-    kernel = _window(max(1, filter_size), a.device, dtype)
+    kernel = window(max(1, filter_size), a.device, dtype)
 
     def mean(x: Tensor) -> Tensor:
         return blur(x, kernel, 0)
@@ -264,7 +264,8 @@ def dssim(a: Tensor, b: Tensor, filter_size: int) -> Tensor:
     return (1 - 4 * likeness.mean((2, 3))) / 2
 
 
-def _window(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def window(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """SSIM's Gaussian [size], of sum 1; of an even size too."""
     at = torch.arange(size, device=device, dtype=dtype) - (size - 1) / 2
     return torch.softmax(-at.square() / (2 * SIGMA_PIXELS**2), 0)
 

@@ -21,11 +21,13 @@ from frugan.api.train.training import train
 from frugan.doctor.cards import kernels_finding
 from frugan.errors import BadInput
 from frugan.files import Folders
-from frugan.nn.fused_activation import NAMES
+from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
 
 CPU = torch.device("cpu")
 STYLEGAN2 = "stylegan2-digits-32"
+STYLES = ("leaky_relu", "styled_leaky_relu", "modulation")
+"""Kernels that StyleGAN2 has a use for."""
 
 
 @pytest.fixture
@@ -71,28 +73,47 @@ def test_those_that_agree_and_are_faster_are_used_and_remembered(
     card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card()
-    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
     (line,) = said
-    assert line.count("2.0 times as fast as torch's") == len(NAMES)
+    assert line.count("2.0 times as fast as torch's") == len(STYLES)
     assert line.endswith("off with training.kernels=torch")
     monkeypatch.setattr(kernels, "judged", lambda *_: pytest.fail("tried again"))
-    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
-    assert kernels_finding(CPU).values["kernels"]["leaky_relu"] == {"left_out": None, "times_as_fast": 2.0}
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
+    assert kernels_finding(CPU, measures=False).values["kernels"]["leaky_relu"] == {
+        "left_out": None,
+        "times_as_fast": 2.0,
+    }
     monkeypatch.setattr(kernels, "_key", lambda _: "another version of torch")
     assert verdicts(CPU, tries=False) == {}
     assert chosen("training.kernels=triton", said) == frozenset(NAMES)  # asked for, it is not tried
 
 
+def test_only_those_that_a_training_has_a_use_for_are_tried(
+    card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card()
+    judged, tried = kernels.judged, list[str]()
+    monkeypatch.setattr(kernels, "judged", lambda name, device: tried.append(name) or judged(name, device))  # type: ignore[func-returns-value]
+    assert chosen("training.kernels=auto", said, "r3gan-digits-32") == {"leaky_relu"}
+    assert chosen("training.kernels=auto", said, "saehd-demo-64") == {"dssim"}
+    assert chosen("training.kernels=auto", said, "biggan-digits-32") == {"batch_norm", "spectral_norm"}
+    assert tried == ["leaky_relu", "dssim", "batch_norm", "spectral_norm"]
+    assert set(verdicts(CPU, tries=False)) == {*tried}
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
+    assert tried[4:] == ["styled_leaky_relu", "modulation"]
+
+
 def test_families_without_layers_for_them_are_left_alone(card: Callable[..., None], said: list[str]) -> None:
     card()
-    assert chosen("training.kernels=auto", said, "biggan-digits-32") == frozenset()
+    plain: Any = SimpleNamespace(build=lambda device: {"G": torch.nn.Linear(1, 1, device=device)})
+    assert kernels_for(load_recipe(STYLEGAN2, []), plain, CPU, said.append) == frozenset()
     assert not said
 
 
 def test_what_is_slower_is_left_out(card: Callable[..., None], said: list[str]) -> None:
     card(times_as_fast=0.5)
     assert chosen("training.kernels=auto", said) == frozenset()
-    assert said[0].count("takes 2.0 times as long") == len(NAMES)
+    assert said[0].count("takes 2.0 times as long") == len(STYLES)
 
 
 def _wrong(way: str) -> Callable[..., Any]:
@@ -133,7 +154,7 @@ def test_what_is_wrong_is_left_out_and_why(
     way: str, why: str, card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card()
-    monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "leaky_relu": _wrong(way)})
+    monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "leaky_relu": (_wrong(way), kernels.SMALL)})
     assert chosen("training.kernels=auto", said) == {"styled_leaky_relu", "modulation"}
     assert why in said[0]
     assert "more" not in said[0]
@@ -147,10 +168,10 @@ def test_where_memory_ran_out_they_are_tried_again(
 ) -> None:
     card()
     sound = kernels.CASES
-    monkeypatch.setattr(kernels, "CASES", {**sound, "leaky_relu": _wrong("memory")})
+    monkeypatch.setattr(kernels, "CASES", {**sound, "leaky_relu": (_wrong("memory"), kernels.SMALL)})
     assert "leaky_relu" not in chosen("training.kernels=auto", said)
     monkeypatch.setattr(kernels, "CASES", sound)
-    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
 
 
 def test_recorded_machine_code_is_of_the_kernels_as_they_are() -> None:
@@ -176,9 +197,9 @@ def test_a_run_gives_its_networks_those_that_were_chosen(tmp_path: Path, monkeyp
 
 def test_what_was_kept_and_is_damaged_is_tried_again(card: Callable[..., None], said: list[str]) -> None:
     card()
-    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
     file = Folders.from_environment().cache / kernels.FILE
     kept = json.loads(file.read_text("utf-8"))
-    file.write_text(json.dumps({key: {name: {"speed": 1} for name in NAMES} for key in kept}), "utf-8")
-    assert chosen("training.kernels=auto", said) == frozenset(NAMES)
+    file.write_text(json.dumps({key: {name: {"speed": 1} for name in STYLES} for key in kept}), "utf-8")
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
     assert json.loads(file.read_text("utf-8")) == kept

@@ -12,11 +12,11 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("shape", [(3, 21, 7, 9), (2, 64, 16, 16), (5, 130, 1, 3), (8, 32, 67, 64)])
+@pytest.mark.parametrize("shape", [(3, 21, 7, 9), (2, 64, 16, 16), (5, 130, 6, 8), (8, 32, 67, 64)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
 @pytest.mark.parametrize("name", CASES)
 def test_they_give_what_torch_gives(
     name: str, order: torch.memory_format, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
-    assert difference(*CASES[name](shape, dtype, order, CUDA)) is None
+    assert difference(*CASES[name][0](shape, dtype, order, CUDA)) is None

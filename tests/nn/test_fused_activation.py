@@ -10,8 +10,9 @@ from torch import Tensor
 from frugan.memory.work import WorkCounter
 from frugan.nn import elementwise, fused_activation
 from frugan.nn.fir import fir_filter
-from frugan.nn.fused_activation import NAMES, biased_leaky_relu, grid_of, styled_leaky_relu
+from frugan.nn.fused_activation import biased_leaky_relu, grid_of, styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
+from frugan.nn.own_operations import NAMES
 
 ALL = frozenset(NAMES)
 HALVES = (torch.float16, torch.bfloat16)

@@ -1,10 +1,9 @@
 """The kernels themselves, by Triton's interpreter on a processor: they give what stands beside them in torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import Phase, given, settings
@@ -12,8 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from frugan.nn import fused_activation
-from frugan.nn.fused_activation import NAMES, OPERATIONS, biased_leaky_relu, styled_leaky_relu
+from frugan.nn.fused_activation import OPERATIONS, biased_leaky_relu, styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
+from frugan.nn.own_operations import NAMES
+from simulated_card.bf16 import rounding
+from simulated_card.other_order import in_another_order
 
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
@@ -29,19 +31,7 @@ PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERAT
 """Operation -> the same in torch and by the kernel."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _interpreted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreter, "_convert_float", _converted)
-        yield
-
-
-def _converted(values: Any, of: Any, to: Any, _: object) -> Any:
-    """Between fp32 and bfloat16. The interpreter's own cuts off what bfloat16 has no room for; a card rounds."""
-    given = torch.from_numpy(np.ascontiguousarray(values))
-    if to.name == "bf16":
-        return given.bfloat16().view(torch.int16).numpy().view(np.uint16)
-    return given.view(torch.int16).view(torch.bfloat16).float().numpy()
+_rounded = rounding()
 
 
 @dataclass(frozen=True)
@@ -161,18 +151,7 @@ def test_two_orders_of_programs_give_the_same_bits(
         ("unscaled", (gradient, x, factors)),
     ]
     forwards = [PAIRS[name][1](*values) for name, values in calls]
-    grid, place = interpreter.interpreter_builder.set_grid_dim, interpreter.interpreter_builder.set_grid_idx
-    dims: list[int] = []
-    monkeypatch.setattr(
-        interpreter.interpreter_builder,
-        "set_grid_dim",
-        lambda *sizes: (dims.__setitem__(slice(None), sizes), grid(*sizes)),
-    )
-    monkeypatch.setattr(
-        interpreter.interpreter_builder,
-        "set_grid_idx",
-        lambda *at: place(*(size - 1 - i for size, i in zip(dims, at, strict=True))),
-    )
+    dims = in_another_order(monkeypatch)
     for before, (name, values) in zip(forwards, calls, strict=True):
         after = PAIRS[name][1](*values)
         for one, other in zip(*((x,) if isinstance(x, Tensor) else x for x in (before, after)), strict=True):

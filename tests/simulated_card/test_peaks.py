@@ -24,7 +24,7 @@ from frugan.families import families
 from frugan.memory.allocator import rounded
 from frugan.memory.prediction import BlankPictures, predict, step_memory
 from frugan.memory.step_memory import STEPS
-from frugan.nn.fused_activation import NAMES
+from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
@@ -127,7 +127,7 @@ def test_a_peak_is_the_predicted_one_to_the_byte(
         assert_predicted(of, plan, cards)
 
 
-@pytest.mark.parametrize("name", ["stylegan2", pytest.param("r3gan", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["stylegan2", "saehd", "biggan", pytest.param("r3gan", marks=pytest.mark.long)])
 def test_a_peak_by_operations_of_our_own_is_the_predicted_one(name: str, cards: Cards) -> None:
     of = replace(task(families()[name]), kernels=frozenset(NAMES))
     plan = plan_of(of, of.group, BF16)

@@ -9,16 +9,17 @@ import torch
 from torch import Tensor
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, FP16, OPTIMIZERS, Rig, assert_same
+from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, assert_same
 from contract.test_families import Augmented
 from frugan.contract import cpu_ways
 from frugan.contract.family import Family
 from frugan.doctor.trial import MadePictures, PinnedPictures
 from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.precision import Precision
 from frugan.engine.step_log import Readout
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.nn.fused_activation import NAMES
+from frugan.nn.own_operations import NAMES
 from limits import Limit
 from memory.tasks import plan_of, task
 
@@ -171,13 +172,18 @@ def test_a_steps_numbers_are_read_when_they_are_there(cards: Cards) -> None:
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("name", ["stylegan2", pytest.param("r3gan", marks=pytest.mark.long)])
-def test_operations_of_our_own_give_a_processors_bits(name: str, cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("stylegan2", BF16), ("saehd", FP32), ("biggan", FP32), pytest.param("r3gan", BF16, marks=pytest.mark.long)],
+)
+def test_operations_of_our_own_give_a_processors_bits(
+    name: str, precision: Precision, cards: Cards, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each is one operation to the card; what it computes stands beside its kernel, in torch."""
     monkeypatch.setattr(cpu_ways, "taken_for", lambda x: False)
     cards()
     of = replace(task(families()[name]), kernels=frozenset(NAMES))
-    stage, plan, ends = of.stages[0], plan_of(of, of.group, BF16), []
+    stage, plan, ends = of.stages[0], plan_of(of, of.group, precision), []
     for device in (CPU, CARD):
         built = {network: module.to(device) for network, module in of.make().items()}
         state = of.state(plan, device, networks=built, stage=stage)

@@ -6,7 +6,7 @@ kernels as they are written.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -28,17 +28,27 @@ from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import measure_latency
-from frugan.nn.fused_activation import NAMES, biased_leaky_relu, gradients_of_product, styled_leaky_relu
+from frugan.nn.fused_activation import biased_leaky_relu, gradients_of_product, styled_leaky_relu
+from frugan.nn.fused_norm import by_torch, normalised
+from frugan.nn.fused_ssim import mean_dssim
+from frugan.nn.own_operations import NAMES
+from frugan.nn.spectral_norm import SpectralScaling
 from frugan.recipe.recipe import Recipe
 from frugan.wording import first_line
 
 FILE = "kernels.json"
 """In the folder of what can be computed again."""
-CLAMP = 0.7
+CLAMP, NORM_EPS = 0.7, 1e-4
 SMALL = (3, 21, 7, 9)
 """A map that is compared: odd, so that every tile has an edge. Each kind of it is compiled, in a tenth of a second."""
 LARGE = (4, 64, 256, 256)
 """A map that is timed: 32 MiB of halves, a layer of 256 pixels at a micro-batch of 4."""
+PICTURES = (2, 3, 512, 512)
+"""The same of pictures: as many as a face loss takes at once."""
+MASTERS = (512, 1024, 3, 3)
+"""The same of masters; there are some smaller ones beside it."""
+WINDOWS = (5, 6)
+"""Of structural dissimilarity, which one even filter is among."""
 NO_ROOM = "finds no memory to be tried in"
 MOST_SECONDS = 0.1
 """For the timing of one way of one kernel."""
@@ -74,20 +84,22 @@ def kernels_for(recipe: Recipe, training: Training, device: torch.device, say: S
         if missing is not None:
             raise BadInput(f"training.kernels = triton: {missing}; or leave it to training.kernels=auto")
         return frozenset(NAMES)
-    if accelerator_of(device).kind != "cuda" or not _has_any(training):
+    if accelerator_of(device).kind != "cuda" or not (wanted := _can_use(training)):
         return frozenset()
     if missing is not None:
-        say(f"kernels: torch's own operations for activations and styles; {missing}")
+        say(f"kernels: torch's own operations in place of {', '.join(wanted)}; {missing}")
         return frozenset()
-    found = verdicts(device)
-    used = [name for name in NAMES if found[name].left_out is None]
-    say(f"kernels: {'; '.join(told(name, found[name]) for name in NAMES)}; off with training.kernels=torch")
+    found = verdicts(device, wanted)
+    used = [name for name in wanted if found[name].left_out is None]
+    say(f"kernels: {'; '.join(told(name, found[name]) for name in wanted)}; off with training.kernels=torch")
     return frozenset(used)
 
 
-def _has_any(training: Training) -> bool:
-    """Whether its networks have layers that kernels of ours are for."""
-    return any(isinstance(m, UsesKernels) for network in training.build("meta").values() for m in network.modules())
+def _can_use(training: Training) -> list[str]:
+    """Names of the kernels that its networks have a use for."""
+    modules = [module for network in training.build("meta").values() for module in network.modules()]
+    names = {name for module in modules if isinstance(module, UsesKernels) for name in module.can_use}
+    return [name for name in NAMES if name in names]
 
 
 def told(name: str, verdict: Verdict) -> str:
@@ -104,24 +116,25 @@ def what_is_missing(device: torch.device) -> str | None:
     return missing_triton(device)
 
 
-def verdicts(device: torch.device, *, tries: bool = True) -> Mapping[str, Verdict]:
-    """Of every kernel on a card: found before, or now.
+def verdicts(device: torch.device, names: Sequence[str] = NAMES, *, tries: bool = True) -> Mapping[str, Verdict]:
+    """Of kernels on a card: found before, or now.
 
     Args:
         tries: False: only what was found before.
     """
     file, key = Folders.from_environment().cache / FILE, _key(device)
-    kept = read_json(file)
-    if isinstance(kept.get(key), dict) and kept[key].keys() == {*NAMES}:
+    kept, known = read_json(file), dict[str, Verdict]()
+    if isinstance(kept.get(key), dict):
         with suppress(TypeError):  # damaged: tried again
-            return {name: Verdict(**kept[key][name]) for name in NAMES}
-    if not tries:
-        return {}
-    found = {name: judged(each, device) for name, each in CASES.items()}
+            known = {name: Verdict(**each) for name, each in kept[key].items() if name in NAMES}
+    found = {name: known.get(name) or judged(name, device) for name in names if tries or name in known}
+    if found.keys() <= known.keys():
+        return found
     release_memory(device)
-    if any(verdict.left_out == NO_ROOM for verdict in found.values()):
-        return found  # another time there may be room
-    _keep(file, kept | {key: {name: asdict(verdict) for name, verdict in found.items()}})
+    known |= {
+        name: verdict for name, verdict in found.items() if verdict.left_out != NO_ROOM
+    }  # there may be another time
+    _keep(file, kept | {key: {name: asdict(verdict) for name, verdict in known.items()}})
     return found
 
 
@@ -146,19 +159,23 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    written = b"".join((folder / f"{name}.py").read_bytes() for name in ("activation_kernels", "fused_activation"))
+    names = (
+        f"{name}.py" for of in ("activation", "norm", "scaling", "ssim") for name in (f"{of}_kernels", f"fused_{of}")
+    )
+    written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
 
 
-def judged(case: Callable[..., tuple[Activation, list[Tensor]]], device: torch.device) -> Verdict:
+def judged(name: str, device: torch.device) -> Verdict:
     """Try one kernel on a card."""
+    case, large = CASES[name]
     try:
         half = torch.bfloat16 if accelerator_of(device).has_bf16_units else torch.float16
         orders = (torch.channels_last, torch.contiguous_format)
         for dtype, order in ((half, orders[0]), (half, orders[1]), (torch.float32, orders[1])):
             if (where := difference(*case(SMALL, dtype, order, device))) is not None:
                 return Verdict(f"differs in its {where} ({dtype}, {order})".replace("torch.", ""), None)
-        call, given = case(LARGE, half, orders[0], device)
+        call, given = case(large, half, orders[0], device)
         seconds = [_seconds(call, given, names, device) for names in (frozenset(), frozenset(NAMES))]
     except Exception as error:  # noqa: BLE001  (a compiler and a driver fail in many ways; torch's operations are there)
         if ran_out_of_memory(error):
@@ -196,7 +213,7 @@ def _derivatives(call: Activation, given: list[Tensor], kernels: frozenset[str])
 def _seconds(call: Activation, given: list[Tensor], kernels: frozenset[str], device: torch.device) -> float:
     """Of a forward and a backward."""
     leaves = [each.detach().requires_grad_() for each in given]
-    gradient = torch.ones_like(given[0])
+    gradient = torch.ones_like(call(*given, kernels=kernels))
 
     def both() -> None:
         torch.autograd.grad(call(*leaves, kernels=kernels), leaves, gradient)
@@ -251,5 +268,82 @@ class _Product(torch.autograd.Function):
         return *gradients_of_product(gradients[0], x, factors, ctx.kernels), None
 
 
-CASES = MappingProxyType({"leaky_relu": _biased, "styled_leaky_relu": _styled, "modulation": _modulated})
-"""Name -> what it is tried with."""
+def _compared(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """Two pictures in [0, 1], one a little unlike the other."""
+    _, (x, _) = _biased(shape, dtype, layout, device)
+    return partial(mean_dssim, filter_sizes=WINDOWS), [x.sigmoid(), (x + x.flip(1) / 8).sigmoid()]
+
+
+def _normalised(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """A map, and a gain and a bias for each picture."""
+    _, (x, factors, _, _) = _styled(shape, dtype, layout, device)
+    return _norm_of_groups, [x, factors, factors.flip(0) - 1]
+
+
+def _norm_of_groups(x: Tensor, gains: Tensor, biases: Tensor, *, kernels: frozenset[str]) -> Tensor:
+    """Of one group."""
+    if "batch_norm" not in kernels:
+        return by_torch(x, gains, biases, 1, NORM_EPS, relu=True)
+    return normalised(x, gains, biases, groups=1, eps=NORM_EPS, biased=False, relu=True)[0]
+
+
+def _scaled(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """Weights of several shapes, always in fp32; their gradients come in another dtype, and in channels-last."""
+    shapes = [shape, shape[:2], (*shape[:2], 1, 1), (1, *shape[1:]), (shape[1], shape[0], *shape[2:])]
+    weights = [_biased(each, torch.float32, torch.contiguous_format, device)[1][0] for each in map(_whole, shapes)]
+    return _Scaled.called, [weight.view(each) for weight, each in zip(weights, shapes, strict=True)]
+
+
+def _whole(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of four axes."""
+    return (*shape, 1, 1)[:4]
+
+
+class _Scaled(torch.autograd.Function):
+    """Weights over their largest singular values, one after the other, by whose gradients the kernels are tried."""
+
+    @staticmethod
+    def called(*weights: Tensor, kernels: frozenset[str]) -> Tensor:
+        """[O, I, ..] each -> [numbers of all]."""
+        return cast(Tensor, _Scaled.apply(kernels, *weights))
+
+    @staticmethod
+    def forward(ctx: Any, kernels: frozenset[str], *weights: Tensor) -> Tensor:
+        left = [torch.linspace(1, 2, len(weight), device=weight.device)[None] for weight in weights]
+        ctx.scaling = scaling = SpectralScaling.of(weights, left, 1e-12, kernels)
+        ctx.save_for_backward(*weights)
+        made = scaling.divided(weights, [torch.float32] * len(weights), last=True)  # halves would round either way
+        each = (made.get(i, w / sigma) for i, (w, sigma) in enumerate(zip(weights, scaling.divisors, strict=True)))
+        return torch.cat([weight.flatten() for weight in each])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        weights = ctx.saved_tensors
+        parts = [
+            part.view_as(weight)
+            for part, weight in zip(gradients[0].split([w.numel() for w in weights]), weights, strict=True)
+        ]
+        if torch.is_grad_enabled():  # which training never asks for
+            return None, *(part / sigma for part, sigma in zip(parts, ctx.scaling.divisors, strict=True))
+        given = [p.half().contiguous(memory_format=torch.channels_last) if p.ndim == 4 else p for p in parts]
+        return None, *ctx.scaling.carry(weights, given)
+
+
+Case = Callable[..., tuple[Activation, list[Tensor]]]
+CASES: Mapping[str, tuple[Case, tuple[int, ...]]] = MappingProxyType(
+    {
+        "leaky_relu": (_biased, LARGE),
+        "styled_leaky_relu": (_styled, LARGE),
+        "modulation": (_modulated, LARGE),
+        "dssim": (_compared, PICTURES),
+        "batch_norm": (_normalised, LARGE),
+        "spectral_norm": (_scaled, MASTERS),
+    }
+)
+"""Name -> what it is tried with, and the shape that is timed."""

@@ -15,7 +15,7 @@ from frugan.engine.fp32_blocks import keep_in_fp32
 from frugan.engine.streams import derive_seed
 from frugan.engine.training import Stage, Training, networks_used
 from frugan.errors import BadInput
-from frugan.nn.fused_activation import NAMES
+from frugan.nn.own_operations import NAMES
 from frugan.recipe.recipe import Recipe
 from frugan.wording import show_size
 

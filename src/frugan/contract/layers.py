@@ -19,12 +19,14 @@ from frugan.contract import cpu_ways
 
 
 class UsesKernels(nn.Module):
-    """A layer for which there are kernels of our own.
+    """A layer for which there are kernels of our own, or for what is made of its output.
 
     Attributes:
+        can_use: names of all that there are for it.
         own_kernels: names of those that are to be used; the engine sets them, for a layer cannot know what a card has.
     """
 
+    can_use: ClassVar[tuple[str, ...]] = ()
     own_kernels: frozenset[str] = frozenset()
 
 
@@ -298,13 +300,18 @@ class Scaling:
         """Find the divisors; layers observe what shall move. Called without gradients."""
         raise NotImplementedError(f"{cls.__name__} must define find")
 
-    def divided(self, dtypes: Sequence[torch.dtype]) -> dict[int, Tensor]:
-        """Working weights that are found more cheaply here than one by one: place -> matrix [outputs, inputs].
+    def divided(self, masters: Sequence[Tensor], dtypes: Sequence[torch.dtype], *, last: bool) -> dict[int, Tensor]:
+        """Working weights that are found more cheaply here than one by one, by place.
 
         Called once, before weights move. Default: none are.
 
         Args:
+            masters: of all, in order.
             dtypes: of all working weights.
+            last: those of four axes shall be in channels-last.
+
+        Returns:
+            Matrices [outputs, inputs], or whole weights laid out as they shall be.
         """
         return {}
 

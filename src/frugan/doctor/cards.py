@@ -388,7 +388,7 @@ def kernels_finding(device: torch.device, *, measures: bool = True) -> Finding:
         measures: whether there is time for it.
     """
     if (missing := what_is_missing(device)) is not None:
-        return finding("kernels", f"torch's own operations for activations and styles: {missing}")
+        return finding("kernels", f"torch's own operations in place of frugan's: {missing}")
     found = verdicts(device, tries=measures)
     line = "; ".join(told(name, verdict) for name, verdict in found.items())
     values = {name: asdict(verdict) for name, verdict in found.items()}

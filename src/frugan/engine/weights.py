@@ -48,7 +48,9 @@ class Layout:
         return torch.float32 if fp32 else self.dtype
 
     def of_matrix(self, matrix: Tensor, weight: Tensor) -> Tensor:
-        """A view of [O, I] that stands for a weight [O, I] or [O, I, 1, 1]."""
+        """A view of [O, I] that stands for a weight [O, I] or [O, I, 1, 1]; of a whole weight, all of it."""
+        if matrix.shape == weight.shape:
+            return matrix.detach()
         if weight.ndim == 4 and self.channels_last:
             return matrix.detach()[:, None, None].permute(0, 3, 1, 2)
         return matrix.detach().view(weight.shape)
@@ -405,7 +407,8 @@ def install(working: Sequence[WorkingWeights]) -> None:
         masters = [cast(nn.Parameter, each.master) for _, each in group]
         scaling = group[0][1].layer.scaling.find([replace(each, master=each.master.detach()) for _, each in group])
         wanted = [w.layout.dtype_of(each.master, fp32=each.name in keeps_fp32(each.layer)) for w, each in group]
-        divided = scaling.divided(wanted)
+        last = group[0][0].layout.channels_last
+        divided = scaling.divided([master.detach() for master in masters], wanted, last=last)
         for weights in working:
             own = [
                 (each, divisor, divided.get(i))

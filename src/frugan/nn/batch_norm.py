@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import GroupNormalised, SharedGroup, whole_moments
-from frugan.nn.elementwise import affine
+from frugan.contract.layers import GroupNormalised, SharedGroup, UsesKernels, whole_moments
+from frugan.nn.elementwise import affine, is_traced
+from frugan.nn.fused_norm import normalised
 
 # Batch normalisation over exact groups, plain and conditioned on a class or a vector.
 #
@@ -19,7 +20,7 @@ MOMENTUM = 0.1
 """Weight of the newest batch in the running statistics."""
 
 
-class RunningStatisticsNorm(GroupNormalised):
+class RunningStatisticsNorm(GroupNormalised, UsesKernels):
     """Normalises channels to mean 0 and variance 1; buffers `stored_mean`, `stored_var` as in the BigGAN release.
 
     Args:
@@ -29,6 +30,7 @@ class RunningStatisticsNorm(GroupNormalised):
     """
 
     can_share = True
+    can_use = ("batch_norm",)
     newest = MOMENTUM
     stored_mean: Tensor
     stored_var: Tensor
@@ -47,16 +49,40 @@ class RunningStatisticsNorm(GroupNormalised):
         """
         if not self.training:
             return F.batch_norm(x, self.stored_mean, self.stored_var, eps=self.eps)
-        shared = self.shared
-        group = self.normalisation_batch or len(x) if shared is None else shared.part
+        shared, group = self.shared, self._group(x)
+        groups = [x] if len(x) == group else x.split(group)
+        done = [self._normalise_group(x) if shared is None else self._normalise_part(x, shared) for x in groups]
+        return done[0] if len(done) == 1 else torch.cat(done)
+
+    def scaled(self, x: Tensor, gain: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
+        """gain·normalised + bias, through a ReLU if so wanted.
+
+        Args:
+            x: [B, C, H, W].
+            gain, bias: [B, C], or [1, C] for all samples, of its dtype.
+
+        Raises:
+            ValueError: in training, if B is not a whole number of groups.
+        """
+        if "batch_norm" in self.own_kernels and self.training and self.shared is None and not is_traced():
+            groups = len(x) // self._group(x)
+            made, found = normalised(x, gain, bias, groups=groups, eps=self.eps, biased=self.biased, relu=relu)
+            for mean, _, variance in found.unbind(1):
+                self.observe("stored_mean", mean)
+                self.observe("stored_var", variance)
+            return made
+        made = affine(self.normalise(x), gain[:, :, None, None], bias[:, :, None, None])
+        return F.relu(made) if relu else made
+
+    def _group(self, x: Tensor) -> int:
+        """Samples of a group that are here."""
+        group = self.normalisation_batch or len(x) if self.shared is None else self.shared.part
         if len(x) % group:
             raise ValueError(
                 f"{len(x)} samples are not a whole number of normalisation groups of {group}: "
                 "a micro-batch must be a multiple of the recipe's normalisation_batch"
             )
-        groups = [x] if len(x) == group else x.split(group)
-        done = [self._normalise_group(x) if shared is None else self._normalise_part(x, shared) for x in groups]
-        return done[0] if len(done) == 1 else torch.cat(done)
+        return group
 
     def _normalise_group(self, x: Tensor) -> Tensor:
         # Throw-away running statistics at momentum 1 receive the group's mean and unbiased variance from the kernel
@@ -88,17 +114,18 @@ class RunningStatisticsNorm(GroupNormalised):
 
 
 class BatchNorm(RunningStatisticsNorm):
-    """Batch normalisation with a learned gain and bias per channel."""
+    """Batch normalisation with a learned gain and bias per channel, and a ReLU behind them if so wanted."""
 
-    def __init__(self, channels: int, eps: float = 1e-5, *, biased: bool = False) -> None:
+    def __init__(self, channels: int, eps: float = 1e-5, *, biased: bool = False, relu: bool = False) -> None:
         super().__init__(channels, eps, biased=biased)
+        self.relu = relu
         self.gain = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] -> [B, C, H, W]."""
-        gain, bias = (t.to(x.dtype).view(1, -1, 1, 1) for t in (self.gain, self.bias))
-        return affine(self.normalise(x), gain, bias)
+        gain, bias = (t.to(x.dtype).view(1, -1) for t in (self.gain, self.bias))
+        return self.scaled(x, gain, bias, relu=self.relu)
 
 
 class ConditionalBatchNorm(RunningStatisticsNorm):
@@ -125,10 +152,9 @@ class ConditionalBatchNorm(RunningStatisticsNorm):
         (gain_and_bias,) = gains_and_biases([self], condition)
         return self.modulate(x, *gain_and_bias)
 
-    def modulate(self, x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+    def modulate(self, x: Tensor, gain: Tensor, bias: Tensor, *, relu: bool = False) -> Tensor:
         """Normalise, with a gain and a bias that are given: [B, C, H, W], [B, C] each -> [B, C, H, W]."""
-        gain, bias = (each.to(x.dtype)[:, :, None, None] for each in (gain, bias))  # [B, C, 1, 1]
-        return affine(self.normalise(x), gain, bias)
+        return self.scaled(x, gain.to(x.dtype), bias.to(x.dtype), relu=relu)
 
 
 def gains_and_biases(norms: Sequence[ConditionalBatchNorm], condition: Tensor) -> list[tuple[Tensor, Tensor]]:

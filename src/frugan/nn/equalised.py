@@ -122,6 +122,7 @@ class EqualisedConv2d(_Equalised, UsesKernels):
     """
 
     reparametrised = BOTH
+    can_use = ("leaky_relu",)
 
     def __init__(
         self,

@@ -1,9 +1,7 @@
 """Bias, leaky ReLU and clamp in one pass over a map, with a layer's style and noise before them where it has any.
 
 Torch's own operations take a pass each: three forward, and three more backward with the bias's sum. Here they are
-operations of torch's that a tracker, a planner or a checkpoint sees as one each, with the bytes that they move. On a
-CUDA card they start the kernels of `activation_kernels`; everywhere else they are made of torch's operations, which
-also say what the kernels have to give:
+operations of our own, whose kernels are in `activation_kernels` and give what torch's operations give:
 
 - forward the same bits, where there is no style: values are rounded where torch would store them;
 - with a style, and in gradients of one, up to the last bit: a product and a sum may be rounded once instead of twice;
@@ -12,7 +10,6 @@ also say what the kernels have to give:
 Sums come as one row for each program, which torch adds up: nothing is added to what another program writes.
 """
 
-from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -22,9 +19,7 @@ from torch import Tensor
 
 from frugan.nn import elementwise
 from frugan.nn.elementwise import SLOPE, limit_of
-
-NAMES = ("leaky_relu", "styled_leaky_relu", "modulation")
-"""Of the kernels here, as a recipe's training and a layer's `own_kernels` know them."""
+from frugan.nn.own_operations import Operations, registered
 
 TILE = 2048
 """Numbers that a program works on at once: 16 bytes of halves for each of its threads."""
@@ -99,7 +94,7 @@ def laid_out(x: Tensor) -> Tensor:
     return x if is_channels_last(x) else x.contiguous()
 
 
-def _laid_out_like(x: Tensor, made: Tensor) -> Tensor:
+def laid_out_like(x: Tensor, made: Tensor) -> Tensor:
     """In the layout of what is in one of the two."""
     last = made.ndim == 4 and is_channels_last(made)
     return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
@@ -274,7 +269,7 @@ def _constants(grid: Grid, clamp: float | None) -> dict[str, Any]:
     return {**shape, "CLAMPED": clamp is not None, "num_warps": WARPS}
 
 
-# As operations of torch's. A library of its own is what torch asks for, and takes for as long as it lives.
+# As operations of torch's.
 
 
 def _made_like(x: Tensor, *_: object) -> Tensor:
@@ -295,9 +290,8 @@ def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor
     return torch.empty_like(x), _sums(x, grid_of(x, apart=True, summed=True), True)
 
 
-Computes = Callable[..., Any]
 _MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
-OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType(
+OPERATIONS: Operations = MappingProxyType(
     {
         "leaky_relu(Tensor x, Tensor bias, float? clamp) -> Tensor": (activated, start_activated, _made_like),
         f"leaky_relu_slopes({_MAP}, float? clamp, bool sums) -> (Tensor, Tensor)": (slopes, start_slopes, _slopes_like),
@@ -314,15 +308,7 @@ OPERATIONS: Mapping[str, tuple[Computes, Computes, Computes]] = MappingProxyType
         f"unscaled(Tensor gradient, {_STYLE}) -> (Tensor, Tensor)": (unscaled, start_unscaled, _unscaled_like),
     }
 )
-"""Schema -> the same in torch's operations, in kernels, and without data."""
-
-_LIBRARY = torch.library.Library("frugan", "DEF")
-for _schema, (_plain, _started, _dataless) in OPERATIONS.items():
-    _name = _LIBRARY.define(_schema)
-    _LIBRARY.impl(_name, torch.no_grad()(_plain), "CompositeExplicitAutograd")  # no more differentiable than a kernel
-    _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
-    _LIBRARY.impl(_name, _started, "CUDA")
-    _LIBRARY.impl(_name, _dataless, "Meta")
+_LIBRARY = registered(OPERATIONS)
 _operations = torch.ops.frugan
 
 
@@ -397,7 +383,7 @@ class _Slopes(torch.autograd.Function):
         ctx.save_for_backward(made)
         ctx.clamp = clamp
         ctx.set_materialize_grads(False)
-        to_x, rows = _operations.leaky_relu_slopes(_laid_out_like(gradient, made), made, clamp, sums)
+        to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums)
         return to_x, rows.sum(0) if sums else None
 
     @staticmethod
@@ -430,7 +416,7 @@ class _StyledLeakyReLU(torch.autograd.Function):
             passed, to_bias = _Slopes.apply(gradients[0], made, ctx.clamp, ctx.needs_input_grad[3])
             to_noise = passed.sum_to_size(ctx.noise_shape) if noisy else None
             return passed * factors[:, :, None, None], (passed * x).sum((2, 3)), to_noise, to_bias, None
-        given = _laid_out_like(gradients[0], made)
+        given = laid_out_like(gradients[0], made)
         to_x, bias_rows, factor_rows, noise_rows = _operations.styled_leaky_relu_slopes(
             given, made, x, factors, ctx.clamp, noisy
         )
@@ -446,7 +432,7 @@ def gradients_of_product(
     if "modulation" not in kernels or torch.is_grad_enabled():
         return gradient * factors, (gradient * x).sum((2, 3), keepdim=True)
     x = laid_out(x)
-    to_x, rows = _operations.unscaled(_laid_out_like(gradient, x), x, factors.flatten(1))
+    to_x, rows = _operations.unscaled(laid_out_like(gradient, x), x, factors.flatten(1))
     return to_x, _of_pictures(rows, x)
 
 

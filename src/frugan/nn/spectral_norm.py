@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Scaled, ScaledWeight, Scaling
+from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesKernels
+from frugan.nn.fused_scaling import divide, dots_of, through, vectors_times
 from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import conv2d
 
@@ -139,6 +140,7 @@ class SpectralScaling(Scaling):
         weights: masters.
         left: u of each [1, out], of any norm.
         eps: smallest norm that is divided by.
+        kernels: names of those of our own that may be used.
 
     Attributes:
         left: u of each weight, of unit norm after an iteration.
@@ -148,8 +150,11 @@ class SpectralScaling(Scaling):
     right_norms: Tensor  # of these [n]
     sigmas: Tensor  # largest singular values [n]
 
-    def __init__(self, weights: Sequence[Tensor], left: list[Tensor], eps: float) -> None:
+    def __init__(
+        self, weights: Sequence[Tensor], left: list[Tensor], eps: float, kernels: frozenset[str] = frozenset()
+    ) -> None:
         self.left, self.eps = left, eps
+        self._by_kernels = "spectral_norm" in kernels
         matrices = [weight.flatten(1) for weight in weights]  # [out, in] each
         self._stacks = [MatrixStack(places, matrices) for places in stackable(weights)]
         stacked = {place for stack in self._stacks for place in stack.places}
@@ -162,11 +167,9 @@ class SpectralScaling(Scaling):
         layers = [cast(SpectralNorm, weight.layer) for weight in weights]
         masters = [weight.master for weight in weights]
         first = layers[0]
-        scaling = cls(masters, [layer.u0.to(m.dtype) for layer, m in zip(layers, masters, strict=True)], first.eps)
-        for _ in range(first.iterations if first.training else 1):
-            scaling._iterate([master.flatten(1) for master in masters])
-        # [1] each: without a dimension they would not count when dtypes are promoted, and half gradients stay half.
-        scaling.divisors = scaling.sigmas.split(1)
+        us = [layer.u0.to(master.dtype) for layer, master in zip(layers, masters, strict=True)]
+        iterations = first.iterations if first.training else 1
+        scaling = cls.of(masters, us, first.eps, first.own_kernels, iterations)
         if first.training:
             for layer, master, u, sigma in zip(layers, masters, scaling.left, scaling.sigmas.unbind(), strict=True):
                 layer.observe("u0", u)
@@ -174,10 +177,26 @@ class SpectralScaling(Scaling):
                 layer.observe_others(master.flatten(1))
         return scaling
 
+    @classmethod
+    def of(
+        cls,
+        weights: Sequence[Tensor],
+        left: list[Tensor],
+        eps: float,
+        kernels: frozenset[str] = frozenset(),
+        iterations: int = 1,
+    ) -> Self:
+        """Run the iterations; see the class for what is given."""
+        scaling = cls(weights, left, eps, kernels)
+        for _ in range(iterations):
+            scaling._iterate([weight.flatten(1) for weight in weights])
+        # [1] each: without a dimension they would not count when dtypes are promoted, and half gradients stay half.
+        scaling.divisors = scaling.sigmas.split(1)
+        return scaling
+
     def _iterate(self, matrices: list[Tensor]) -> None:
         """One iteration of all."""
-        right: dict[int, Tensor] = {i: torch.mm(self.left[i], matrices[i]) for i in self._alone}
-        left: dict[int, Tensor] = {i: torch.mm(right[i], matrices[i].T) for i in self._alone}
+        right, left = self._iterate_alone(matrices)
         for stack, whole in zip(self._stacks, self._wholes, strict=True):
             rows = stack.from_left(self.left, whole)
             right |= zip(stack.places, rows.split(1), strict=True)
@@ -190,8 +209,18 @@ class SpectralScaling(Scaling):
         self.left = _scaled([left[i] for i in order], (self.right_norms * divisors).reciprocal())
         self.sigmas = norms.square() / divisors
 
-    def divided(self, dtypes: Sequence[torch.dtype]) -> dict[int, Tensor]:
-        """Those of stacks, each stack in one operation; the stacks are given up."""
+    def _iterate_alone(self, matrices: list[Tensor]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """v and u of those that are in no stack, neither scaled, by place: [1, in], [1, out]."""
+        alone = [matrices[i] for i in self._alone]
+        if self._by_kernels and alone:
+            rows, columns = vectors_times(torch.cat([self.left[i] for i in self._alone], 1)[0], alone)
+            parts = rows[None].split([m.shape[1] for m in alone], 1), columns[None].split([len(m) for m in alone], 1)
+            return dict(zip(self._alone, parts[0], strict=True)), dict(zip(self._alone, parts[1], strict=True))
+        right = {i: torch.mm(self.left[i], matrices[i]) for i in self._alone}
+        return right, {i: torch.mm(right[i], matrices[i].T) for i in self._alone}
+
+    def divided(self, masters: Sequence[Tensor], dtypes: Sequence[torch.dtype], *, last: bool) -> dict[int, Tensor]:
+        """Those of stacks, each stack in one operation, and the stacks are given up; by kernels the others too."""
         working: dict[int, Tensor] = {}
         for stack, whole in zip(self._stacks, self._wholes, strict=True):
             wanted = {dtypes[i] for i in stack.places}
@@ -199,27 +228,59 @@ class SpectralScaling(Scaling):
                 room = torch.empty_like(whole, dtype=wanted.pop())
                 working |= stack.parts(torch.div(whole, stack.by_row(self.sigmas), out=room))
         self._wholes.clear()
+        if self._by_kernels:
+            each_sigma = self.sigmas.unbind()
+            for dtype in dict.fromkeys(dtypes[i] for i in self._alone):
+                places = [i for i in self._alone if dtypes[i] == dtype]
+                divisors = torch.stack([each_sigma[i] for i in places])
+                made = divide([masters[i] for i in places], divisors, dtype, last=last)
+                working |= zip(places, made, strict=True)
         return working
 
     def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Divide, and subtract <gradient, master>/sigma·u vᵀ: what flows through sigma, with u and v held constant."""
         stacks = [stack for stack in self._stacks if all(gradients[i] is not None for i in stack.places)]
         stacked = {place for stack in stacks for place in stack.places}
-        carried = super().carry(masters, [None if i in stacked else each for i, each in enumerate(gradients)])
-        alone = {i: each.flatten(1) for i, each in enumerate(carried) if each is not None}
+        given = {i: each for i, each in enumerate(gradients) if each is not None and i not in stacked}
         matrices = [master.flatten(1) for master in masters]
-
-        dots = [torch.dot(matrices[i].view(-1), each.view(-1)).view(1) for i, each in alone.items()]
+        carried: list[Tensor | None] = [None] * len(masters)
+        if self._by_kernels:
+            dots = self._dots_by_kernels(given, masters)
+        else:
+            carried = super().carry(masters, [given.get(i) for i in range(len(masters))])
+            dots = [torch.dot(matrices[i].view(-1), cast(Tensor, carried[i]).view(-1)).view(1) for i in given]
         wholes, dots_of_stacks = self._divide_stacks(stacks, matrices, gradients)
-        left = self._left_times(dots + dots_of_stacks, list(alone), stacks)
+        left = self._left_times(dots + dots_of_stacks, list(given), stacks)
 
-        for i, gradient in alone.items():
-            gradient.addcmul_(left[i].mT, self.right[i], value=-1)
+        if self._by_kernels:
+            self._carry_by_kernels(given, left, carried)
+        else:
+            for i in given:
+                cast(Tensor, carried[i]).flatten(1).addcmul_(left[i].mT, self.right[i], value=-1)
         for stack, whole in zip(stacks, wholes, strict=True):
             stack.subtract_outer(whole, left, self.right)
             for i, part in stack.parts(whole).items():
                 carried[i] = part.view(masters[i].shape)
         return carried
+
+    def _dots_by_kernels(self, given: Mapping[int, Tensor], masters: Sequence[Tensor]) -> list[Tensor]:
+        """<divided gradient, master> of those in no stack [gradients], in the order of these."""
+        each_sigma, dots = self.sigmas.unbind(), dict[int, Tensor]()
+        for places in _of_one_dtype(given):
+            sums = dots_of([given[i] for i in places], [masters[i] for i in places])
+            dots |= zip(places, (sums / torch.stack([each_sigma[i] for i in places])).split(1), strict=True)
+        return [dots[i] for i in given]
+
+    def _carry_by_kernels(
+        self, given: Mapping[int, Tensor], left: Mapping[int, Tensor], carried: list[Tensor | None]
+    ) -> None:
+        """Fill in the gradients of those in no stack, by place."""
+        each_sigma = self.sigmas.unbind()
+        for places in _of_one_dtype(given):
+            us, vs = (torch.cat([each[i] for i in places], 1)[0] for each in (left, self.right))
+            divisors = torch.stack([each_sigma[i] for i in places])
+            for i, made in zip(places, through([given[i] for i in places], us, vs, divisors), strict=True):
+                carried[i] = made
 
     def _divide_stacks(
         self, stacks: Sequence[MatrixStack], matrices: Sequence[Tensor], gradients: Sequence[Tensor | None]
@@ -253,6 +314,14 @@ class SpectralScaling(Scaling):
         return dict(zip(order, _scaled([self.left[i] for i in order], factors), strict=True))
 
 
+def _of_one_dtype(tensors: Mapping[int, Tensor]) -> list[list[int]]:
+    """Places of tensors that are alike in it."""
+    alike: dict[torch.dtype, list[int]] = {}
+    for place, tensor in tensors.items():
+        alike.setdefault(tensor.dtype, []).append(place)
+    return list(alike.values())
+
+
 def _scaled(rows: list[Tensor], factors: Tensor) -> list[Tensor]:
     """Rows [1, k], of any length each, times a factor each [n]; in the same memory all together."""
     sizes = [row.shape[1] for row in rows]
@@ -260,10 +329,11 @@ def _scaled(rows: list[Tensor], factors: Tensor) -> list[Tensor]:
     return [row[None] for row in (torch.cat(rows, 1)[0] * each).split(sizes)]
 
 
-class SpectralNorm(Scaled):
+class SpectralNorm(Scaled, UsesKernels):
     """Base of the layers with a spectrally normalised `weight`; buffers `u0..`, `sv0..` as in the BigGAN release."""
 
     scaling = SpectralScaling
+    can_use = ("spectral_norm",)
     weight: Tensor
     u0: Tensor
     sv0: Tensor

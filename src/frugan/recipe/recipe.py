@@ -75,8 +75,8 @@ class TrainingSettings(Settings):
     )
     kernels: KernelChoice = setting(
         "auto",
-        "what computes activations and styles on a CUDA card: torch, several of torch's operations; triton, one kernel "
-        "of frugan's; auto, those of frugan's that agree with torch there and are faster. The same up to rounding",
+        "what computes some layers and losses on a CUDA card: torch, its own operations; triton, kernels of frugan's; "
+        "auto, those of frugan's that agree with torch there and are faster. The same up to rounding",
         CHANGEABLE | ADDED,
     )
     rollbacks: int = setting(

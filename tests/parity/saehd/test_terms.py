@@ -169,3 +169,22 @@ def test_at_256_pixels_two_windows_share_the_weight() -> None:
     losses = reconstruction("src", FaceTargets(a, mask, mask, None), b, mask, objective)
     expected = 5 * dssim(a, b, 22).mean() + 5 * dssim(a, b, 11).mean()
     assert float(losses["src/dssim"]) == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("side", [64, 256])
+@pytest.mark.parametrize("masked", [True, False])
+def test_by_kernels_of_our_own_terms_and_gradients_are_the_same(side: int, masked: bool) -> None:
+    """Up to rounding; a resolution with one window, and one with two."""
+    random = torch.Generator().manual_seed(6)
+    picture, made = (torch.rand(2, 3, side, side, generator=random) for _ in range(2))
+    mask, soft, eyes, made_mask = (torch.rand(2, 1, side, side, generator=random) for _ in range(4))
+    objective = SAEHDObjective(masked_training=masked, eyes_mouth_prio=True)
+    ends = []
+    for kernels in (frozenset({"dssim"}), frozenset[str]()):
+        leaves = [each.clone().requires_grad_() for each in (made, made_mask)]
+        targets = FaceTargets(picture, mask, soft, eyes)
+        terms = reconstruction("src", targets, leaves[0], leaves[1], objective, kernels)
+        gradients = torch.autograd.grad(torch.stack(list(terms.values())).sum(), leaves)
+        ends.append([*(value.detach() for value in terms.values()), *gradients])
+    for own, torchs in zip(*ends, strict=True):
+        torch.testing.assert_close(own, torchs, rtol=1e-4, atol=1e-5 * float(torchs.abs().max()))

@@ -100,9 +100,9 @@ class GeneratorBlock(nn.Module):
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, in, H, W], condition [B, ...] -> [B, out, 2H, 2W]."""
         first, second = gains_and_biases((self.bn1, self.bn2), condition)
-        h = F.relu(self.bn1.modulate(x, *first))
+        h = self.bn1.modulate(x, *first, relu=True)
         h = upsampled_conv2d(h, cast(Tensor, self.conv1.weight), cast(Tensor, self.conv1.bias))  # [B, out, 2H, 2W]
-        h = self.conv2(F.relu(self.bn2.modulate(h, *second)))
+        h = self.conv2(self.bn2.modulate(h, *second, relu=True))
         # A 1x1 convolution and nearest upsampling commute exactly; this order costs a quarter.
         return plus_doubled(h, self.conv_sc(x))
 
@@ -151,14 +151,14 @@ class DeepGeneratorBlock(nn.Module):
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, in, H, W], condition [B, K] -> [B, out, H, W], or [B, out, 2H, 2W] if `up`."""
         gains = gains_and_biases((self.bn1, self.bn2, self.bn3, self.bn4), condition)
-        h = self.conv1(F.relu(self.bn1.modulate(x, *gains[0])))  # [B, hidden, H, W]
-        h = F.relu(self.bn2.modulate(h, *gains[1]))
+        h = self.conv1(self.bn1.modulate(x, *gains[0], relu=True))  # [B, hidden, H, W]
+        h = self.bn2.modulate(h, *gains[1], relu=True)
         skip = x[:, : self.outputs]
         if self.up:
             h, skip = upsample(h), upsample(skip)
         h = self.conv2(h)
-        h = self.conv3(F.relu(self.bn3.modulate(h, *gains[2])))
-        h = self.conv4(F.relu(self.bn4.modulate(h, *gains[3])))
+        h = self.conv3(self.bn3.modulate(h, *gains[2], relu=True))
+        h = self.conv4(self.bn4.modulate(h, *gains[3], relu=True))
         return torch.add(h, skip)
 
 
@@ -240,8 +240,9 @@ class Generator(nn.Module):
             if side in config.generator_attention:
                 stage.append(layers.attention(outputs))
             self.blocks.append(stage)
-        last_norm = BatchNorm(outputs, config.output_norm_eps, biased=layers.biased)
-        self.output_layer = nn.Sequential(last_norm, nn.ReLU(), layers.convolution(outputs, config.channels))
+        last_norm = BatchNorm(outputs, config.output_norm_eps, biased=layers.biased, relu=True)
+        # the release's ReLU between them is the norm's here
+        self.output_layer = nn.Sequential(last_norm, nn.Identity(), layers.convolution(outputs, config.channels))
 
     def _condition_size(self, embedding: int | None) -> int | None:
         if embedding is None:

@@ -110,6 +110,8 @@ class ResidualBlock(UsesKernels):
         half: may run in half precision.
     """
 
+    can_use = ("leaky_relu",)
+
     def __init__(self, width: int, expansion: int, groups: int, gain: float, *, half: bool) -> None:
         super().__init__()
         wide = width * expansion

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frugan.contract.layers import UsesKernels
 from frugan.contract.phase import Networks
 from frugan.families.saehd.config import Archi, stack_for
 from frugan.nn.elementwise import is_traced
@@ -284,8 +285,10 @@ class Inter(nn.Module):
 # The decoder: a code to a face and its mask.
 
 
-class Decoder(nn.Module):
+class Decoder(UsesKernels):
     """An image trunk with residual blocks and a thinner mask trunk, on the same code.
+
+    Kernels of our own are for what its picture is judged by.
 
     Args:
         archi: its letters d, t and c count.
@@ -293,6 +296,8 @@ class Decoder(nn.Module):
         channels: the recipe's d_dims.
         mask_channels: the recipe's d_mask_dims.
     """
+
+    can_use = ("dssim",)
 
     def __init__(self, archi: Archi, in_channels: int, channels: int, mask_channels: int) -> None:
         super().__init__()

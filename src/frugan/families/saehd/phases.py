@@ -5,13 +5,25 @@ Source: DeepFaceLab's behaviour.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.families.saehd.config import Archi, SAEHDNetworks, SAEHDObjective
-from frugan.families.saehd.networks import Side, code_of, decode, decoder_name, encode, network_names, swap_code
+from frugan.families.saehd.networks import (
+    Decoder,
+    Side,
+    code_of,
+    decode,
+    decoder_name,
+    encode,
+    network_names,
+    swap_code,
+)
+from frugan.nn.fused_ssim import mean_dssim
 from frugan.objectives import (
     dssim,
     eager_gradient,
@@ -61,15 +73,33 @@ def _smooth_outside(picture: Tensor, mask: Tensor, radius: float) -> Tensor:
     return picture * mask + gaussian_blur(picture * outside, radius) / weight * outside
 
 
-def _mean_dssim(a: Tensor, b: Tensor, divisor: float) -> Tensor:
-    return dssim(a, b, int(a.shape[-1] / divisor)).mean()
+def _structure(weight: float, a: Tensor, b: Tensor, kernels: frozenset[str], *divisors: float) -> Tensor:
+    """A weight times the mean dissimilarity in windows of R over each divisor."""
+    sizes = [int(a.shape[-1] / divisor) for divisor in divisors]
+    if "dssim" in kernels:
+        return weight * mean_dssim(a, b, sizes, kernels=kernels).mean()
+    first, *others = (weight / len(sizes) * dssim(a, b, size).mean() for size in sizes)
+    return sum(others, first)
 
 
-def reconstruction(side: Side, targets: FaceTargets, picture: Tensor, mask: Tensor, objective: SAEHDObjective) -> Terms:
+def _mean_square(a: Tensor, b: Tensor, kernels: frozenset[str]) -> Tensor:
+    """Torch's own operation, whose backward is one pass, where bits may change: where kernels of ours are in use."""
+    return F.mse_loss(a, b) if kernels else (a - b).square().mean()
+
+
+def reconstruction(
+    side: Side,
+    targets: FaceTargets,
+    picture: Tensor,
+    mask: Tensor,
+    objective: SAEHDObjective,
+    kernels: frozenset[str] = frozenset(),
+) -> Terms:
     """How far a side's face and mask are from what they shall be.
 
     Args:
         picture, mask: what the decoder made, [B, 3, R, R] and [B, 1, R, R].
+        kernels: names of those of our own that may be used.
 
     Raises:
         ValueError: the mask of eyes and mouth is wanted and missing.
@@ -82,26 +112,31 @@ def reconstruction(side: Side, targets: FaceTargets, picture: Tensor, mask: Tens
 
     def loss(made: Sequence[Tensor], given: Sequence[Tensor]) -> Terms:
         here = FaceTargets(given[0], given[1], given[2], given[3] if objective.eyes_mouth_prio else None)
-        return _reconstruction(side, here, made[0], made[1], objective)
+        return _reconstruction(side, here, made[0], made[1], objective, kernels)
 
     return eager_gradient(loss, (picture, mask), constants)
 
 
 def _reconstruction(
-    side: Side, targets: FaceTargets, picture: Tensor, mask: Tensor, objective: SAEHDObjective
+    side: Side,
+    targets: FaceTargets,
+    picture: Tensor,
+    mask: Tensor,
+    objective: SAEHDObjective,
+    kernels: frozenset[str],
 ) -> Terms:
     wanted, made = (targets.seen(x, objective).contiguous() for x in (targets.picture, picture))  # as blurs take them
-    if picture.shape[-1] < 256:
-        structure = 10 * _mean_dssim(wanted, made, 11.6)
-    else:
-        structure = 5 * _mean_dssim(wanted, made, 11.6) + 5 * _mean_dssim(wanted, made, 23.2)
+    divisors = (11.6,) if picture.shape[-1] < 256 else (11.6, 23.2)
     terms = {
-        f"{side}/dssim": structure,
-        f"{side}/mse": 10 * (wanted - made).square().mean(),
-        f"{side}/mask": 10 * (targets.mask - mask).square().mean(),
+        f"{side}/dssim": _structure(10, wanted, made, kernels, *divisors),
+        f"{side}/mse": 10 * _mean_square(wanted, made, kernels),
+        f"{side}/mask": 10 * _mean_square(targets.mask, mask, kernels),
     }
     if targets.eyes_mouth is not None:
-        difference = targets.picture * targets.eyes_mouth - picture * targets.eyes_mouth
+        if kernels:  # where bits may change: three passes fewer
+            difference = (picture - targets.picture) * targets.eyes_mouth
+        else:
+            difference = targets.picture * targets.eyes_mouth - picture * targets.eyes_mouth
         terms[f"{side}/eyes_mouth"] = 300 * difference.abs().mean()
     return terms
 
@@ -117,7 +152,7 @@ def face_style(power: float, made: Tensor, style: Tensor) -> Terms:
     return {"src/face_style": style_loss(made, style, made.shape[-1] // 8).mean() * (10000 * power / 100)}
 
 
-def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor) -> Terms:
+def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor, kernels: frozenset[str]) -> Terms:
     """The swap's surroundings towards the destination's.
 
     Args:
@@ -125,10 +160,11 @@ def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor) -
         swap: the swapped face. [B, 3, R, R].
         target: the destination's picture. [B, 3, R, R].
         soft: soft mask of the *source* face: the original computes a mask of the swap and then overwrites it. Kept.
+        kernels: names of those of our own that may be used.
     """
     around = 1 - soft
     swap, target = swap * around, target * around
-    structure = _mean_dssim(swap, target, 11.6)
+    structure = _structure(1, swap, target, kernels, 11.6)
     return {"src/bg_style": 10 * (power / 100) * (structure + (swap - target).square().mean())}
 
 
@@ -173,7 +209,8 @@ class Faces:
         """The destination's loss."""
         vectors = encode(networks, micro.pictures["dst"]["warped"])
         picture, mask = decode(self.archi, networks, self._code(networks, vectors, "dst"), "dst")
-        return reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective)
+        own = self._kernels(networks, "dst")
+        return reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective, own)
 
     def both(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """Both sides' losses with the style terms, which couple them."""
@@ -183,7 +220,7 @@ class Faces:
         vectors = encode(networks, micro.pictures["dst"]["warped"])
         codes = self._code(networks, vectors, "dst")
         picture, mask = decode(self.archi, networks, codes, "dst")
-        terms |= reconstruction("dst", dst, picture, mask, objective)
+        terms |= reconstruction("dst", dst, picture, mask, objective, self._kernels(networks, "dst"))
         swap_codes = codes if self.archi.kind == "df" else swap_code(self.archi, networks, vectors)
         if objective.face_style_power:
             # The style may change how a code is drawn, not the code: only the decoder learns from this.
@@ -192,7 +229,8 @@ class Faces:
             terms |= face_style(objective.face_style_power, swap * swap_mask.detach(), style)
         if objective.bg_style_power:
             swap, _mask = decode(self.archi, networks, swap_codes, "src")
-            terms |= background_style(objective.bg_style_power, swap, dst.picture, src.soft)
+            own = self._kernels(networks, "src")
+            terms |= background_style(objective.bg_style_power, swap, dst.picture, src.soft, own)
         return terms
 
     def real_code(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
@@ -220,7 +258,7 @@ class Faces:
         objective = self.objective
         codes = self._code(networks, encode(networks, micro.pictures["src"]["warped"]), "src")
         picture, mask = decode(self.archi, networks, codes, "src")
-        terms = reconstruction("src", targets, picture, mask, objective)
+        terms = reconstruction("src", targets, picture, mask, objective, self._kernels(networks, "src"))
         if objective.true_face_power:
             logits = networks["code_discriminator"](codes)
             terms["true_face"] = objective.true_face_power * non_saturating_generator(logits)
@@ -238,6 +276,9 @@ class Faces:
 
     def _code(self, networks: Networks, vectors: Tensor, side: Side) -> Tensor:
         return code_of(self.archi, networks, vectors, side)
+
+    def _kernels(self, networks: Networks, side: Side) -> frozenset[str]:
+        return cast(Decoder, networks[decoder_name(self.archi, side)]).own_kernels
 
     def _targets(self, micro: MicroBatch, side: Side) -> FaceTargets:
         return FaceTargets.of(micro.pictures[side], self.objective)

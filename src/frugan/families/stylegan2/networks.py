@@ -135,6 +135,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
 
     reparametrised = ("weight", "noise_strength", "bias")
     scaling = LargestScaling
+    can_use = ("styled_leaky_relu", "leaky_relu", "modulation")
     noise_const: Tensor
     resample_filter: Tensor
 
@@ -200,6 +201,8 @@ class ToRGB(UsesKernels):
         clamp: largest absolute value that it gives.
         half: may run in half precision.
     """
+
+    can_use = ("modulation",)
 
     def __init__(self, inputs: int, colours: int, style: int, *, clamp: float | None, half: bool) -> None:
         super().__init__()

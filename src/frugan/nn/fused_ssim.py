@@ -1,0 +1,241 @@
+"""Structural dissimilarity in four passes over the pictures and what their blurs make of them, gradient included.
+
+Torch's own operations take some 60 passes forward and 90 more backward. The blurs stay products of matrices, of all
+that is to be blurred at once; what stands between them is an operation of our own each, with the kernel in
+`ssim_kernels`. They give what torch's operations give up to the last bits, as these sums and products are rounded
+differently.
+
+The gradient's part before the adjoint of the blur is found while its values are at hand, and kept: three maps or four.
+"""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from frugan import objectives
+from frugan.nn import elementwise
+from frugan.nn.own_operations import Operations, registered
+from frugan.objectives import C1, C2, band, window
+
+TILE = 1024
+"""Numbers that a program works on at once: 16 bytes for each of its threads."""
+WARPS = 8
+MOST_PROGRAMS = 1024
+"""That write sums, about: a few for each multiprocessor."""
+
+
+def loops_of(planes: int, pixels: int) -> int:
+    """Tiles of a plane that a program adds up, one behind the other."""
+    return max(1, -(-pixels // TILE) * planes // MOST_PROGRAMS)
+
+
+def chunks_of(planes: int, pixels: int) -> int:
+    """Programs that add up a plane."""
+    return -(-pixels // (TILE * loops_of(planes, pixels)))
+
+
+# What is to be computed, in torch's operations. Planes are [B, C, H, W], contiguous, of fp32 or more.
+
+
+def moments(a: Tensor, b: Tensor) -> Tensor:
+    """What is to be blurred: a, b, a·b, a² + b² [4, B, C, H, W]."""
+    return torch.stack([a, b, a * b, torch.addcmul(a.square(), b, b)])
+
+
+def likeness(means: Tensor, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
+    """A quarter of SSIM, from blurred moments [4, B, C, H, W].
+
+    Returns:
+        Sums over pixels [B·C, chunks], and slopes [.., B, C, H, W] with respect to the blurs of a·b, of a² + b², then
+        of a and of b as far as they are wanted; 0 of them where neither is.
+    """
+    a, b, crosses, squares_of_both = means.unbind()
+    product, squares = a * b, torch.addcmul(a.square(), b, b)
+    luminance, structure = product + C1 / 2, crosses - product + C2 / 2
+    brightness, spread = squares + C1, squares_of_both - squares + C2
+    share = (brightness * spread).reciprocal()
+    alike = luminance * structure * share
+    sums, slopes = _likeness_like(means, to_a, to_b)
+    sums.zero_()
+    if sums.numel():
+        sums[:, 0] = alike.sum((2, 3)).flatten()
+    if to_a or to_b:
+        slopes[0], slopes[1] = luminance * share, -alike / spread
+        crossed, own = (structure - luminance) * share, 2 * alike * (1 / spread - 1 / brightness)
+        if to_a:
+            slopes[2] = b * crossed + a * own
+        if to_b:
+            slopes[-1] = a * crossed + b * own
+    return sums, slopes
+
+
+def gathered(spread: Tensor, place: int, mine: Tensor, other: Tensor, weights: Tensor) -> Tensor:
+    """Gradient of one picture.
+
+    Args:
+        spread: slopes, through the adjoint of the blur [.., B, C, H, W].
+        place: of this picture's own among them.
+        mine, other: this picture and the one that it is compared with [B, C, H, W].
+        weights: of each plane [B·C].
+    """
+    whole = spread[place] + other * spread[0] + 2 * mine * spread[1]
+    return whole * weights.view(*mine.shape[:2], 1, 1)
+
+
+# The same in the kernels.
+
+
+def start_moments(a: Tensor, b: Tensor) -> Tensor:
+    """As `moments`."""
+    if a.dtype == torch.float64:  # which tests have, and no training
+        return moments(a, b)
+    from frugan.nn import ssim_kernels as kernels  # noqa: PLC0415  (Triton may be missing)
+
+    made, count = _moments_like(a, b), a.numel()
+    if count:
+        kernels.moments[(-(-count // TILE),)](a, b, made, count, BLOCK=TILE, num_warps=WARPS)
+    return made
+
+
+def start_likeness(means: Tensor, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
+    """As `likeness`."""
+    if means.dtype == torch.float64:
+        return likeness(means, to_a, to_b)
+    from frugan.nn import ssim_kernels as kernels  # noqa: PLC0415
+
+    sums, slopes = _likeness_like(means, to_a, to_b)
+    if sums.numel():
+        planes, pixels = len(sums), means.shape[-2:].numel()
+        constants = {"TO_A": to_a, "TO_B": to_b, "BLOCK": TILE, "num_warps": WARPS}
+        numbers = (pixels, planes * pixels, loops_of(planes, pixels), C1 / 2, C2 / 2)
+        kernels.likeness[tuple(sums.shape)](means, slopes, sums, *numbers, **constants)
+    return sums, slopes
+
+
+def start_gathered(spread: Tensor, place: int, mine: Tensor, other: Tensor, weights: Tensor) -> Tensor:
+    """As `gathered`."""
+    if mine.dtype == torch.float64:
+        return gathered(spread, place, mine, other, weights)
+    from frugan.nn import ssim_kernels as kernels  # noqa: PLC0415
+
+    made, planes, pixels = torch.empty_like(mine), len(weights), mine.shape[-2:].numel()
+    if made.numel():
+        given = (spread, mine, other, weights, made, pixels, mine.numel(), place)
+        kernels.gather[planes, -(-pixels // TILE)](*given, BLOCK=TILE, num_warps=WARPS)
+    return made
+
+
+# As operations of torch's.
+
+
+def _moments_like(a: Tensor, _: Tensor) -> Tensor:
+    return a.new_empty(4, *a.shape)
+
+
+def _likeness_like(means: Tensor, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
+    shape = means.shape[1:]
+    planes, pixels = shape[:2].numel(), shape[2:].numel()
+    wanted = 2 + to_a + to_b if to_a or to_b else 0
+    return means.new_empty(planes, chunks_of(planes, pixels)), means.new_empty(wanted, *shape)
+
+
+def _gathered_like(spread: Tensor, place: int, mine: Tensor, other: Tensor, weights: Tensor) -> Tensor:
+    return torch.empty_like(mine)
+
+
+OPERATIONS: Operations = MappingProxyType(
+    {
+        "ssim_moments(Tensor a, Tensor b) -> Tensor": (moments, start_moments, _moments_like),
+        "ssim_likeness(Tensor means, bool to_a, bool to_b) -> (Tensor, Tensor)": (
+            likeness,
+            start_likeness,
+            _likeness_like,
+        ),
+        "ssim_gathered(Tensor spread, int place, Tensor mine, Tensor other, Tensor weights) -> Tensor": (
+            gathered,
+            start_gathered,
+            _gathered_like,
+        ),
+    }
+)
+_LIBRARY = registered(OPERATIONS)
+_operations = torch.ops.frugan
+
+
+# What losses call; differentiable as often as one asks.
+
+
+def mean_dssim(a: Tensor, b: Tensor, filter_sizes: Sequence[int], *, kernels: frozenset[str] = frozenset()) -> Tensor:
+    """(1 - SSIM) / 2 of each sample and channel, as `objectives.dssim`; the mean over several windows.
+
+    Args:
+        a, b: [B, C, H, W] in [0, 1].
+        filter_sizes: sides of the Gaussian windows in pixels; below 1 counts as 1. At most the picture's side.
+        kernels: names of those that may be used.
+
+    Returns:
+        [B, C], fp32 or more.
+    """
+    if "dssim" not in kernels or elementwise.is_traced():
+        return _by_torch(a, b, filter_sizes)
+    dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    return cast(Tensor, _Dssim.apply(a.to(dtype).contiguous(), b.to(dtype).contiguous(), tuple(filter_sizes)))
+
+
+def _by_torch(a: Tensor, b: Tensor, filter_sizes: Sequence[int]) -> Tensor:
+    share = 1 / len(filter_sizes)
+    return sum(
+        (share * objectives.dssim(a, b, size) for size in filter_sizes[1:]),
+        share * objectives.dssim(a, b, filter_sizes[0]),
+    )
+
+
+class _Dssim(torch.autograd.Function):
+    """Keeps both pictures and the slopes, unless what is asked for is to be differentiated in its turn."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, filter_sizes: tuple[int, ...]) -> Tensor:
+        height, width = a.shape[2:]
+        rows = _operations.ssim_moments(a, b)
+        kept, total = [], None
+        for size in filter_sizes:
+            kernel = window(max(1, size), a.device, a.dtype)
+            across = band(width, kernel, 0)  # [W, W']
+            down = across if height == width else band(height, kernel, 0)  # [H, H']
+            means = down.T @ (rows @ across)  # [4, B, C, H', W']
+            sums, slopes = _operations.ssim_likeness(means, *ctx.needs_input_grad[:2])
+            share = means.shape[3:].numel() * len(filter_sizes)
+            total = sums.sum(1) / share if total is None else torch.add(total, sums.sum(1), alpha=1 / share)
+            kept += [slopes, down, across]
+        ctx.save_for_backward(a, b, *kept)
+        ctx.filter_sizes = filter_sizes
+        assert total is not None
+        return cast(Tensor, (1 - 4 * total).view(a.shape[:2]) / 2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        a, b, *kept = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            pair = a.view_as(a), b.view_as(b)  # one may be made of the other: that is the caller's to follow
+            wanted = [x for x, wants in zip(pair, ctx.needs_input_grad, strict=False) if wants]
+            made = _by_torch(*pair, ctx.filter_sizes)
+            found = iter(torch.autograd.grad(made, wanted, gradients[0], create_graph=True))
+            to_a, to_b = (next(found) if wants else None for wants in ctx.needs_input_grad[:2])
+            return to_a, to_b, None
+        whole: Tensor | None = None
+        for slopes, down, across in zip(*(kept[i::3] for i in range(3)), strict=True):
+            rows = (down @ slopes).flatten(0, -2)  # [..·B·C·H, W']
+            back = across.T * (-2 / (slopes.shape[3:].numel() * len(ctx.filter_sizes)))  # [W', W]
+            whole = torch.mm(rows, back) if whole is None else whole.addmm_(rows, back)
+        assert whole is not None
+        spread, weights = whole.view(-1, *a.shape), gradients[0].flatten().contiguous()
+        to_a, to_b = (
+            _operations.ssim_gathered(spread, place, mine, other, weights) if wants else None
+            for wants, place, mine, other in zip(
+                ctx.needs_input_grad, (2, len(spread) - 1), (a, b), (b, a), strict=False
+            )
+        )
+        return to_a, to_b, None
