@@ -191,7 +191,7 @@ def test_a_generator_is_explored(play: Play, runs: Path) -> None:
         """
         const shown = () => one("#explore .sheet img"), command = () => one("#explore pre").textContent;
         await until(() => one("#explore .sheet") && shown().naturalWidth === 32 && command());
-        if (!one("#folder").textContent) throw new Error("opened by its address the page does not say whose runs it shows");
+        if (!one("#folder").textContent) throw new Error("the page does not say whose runs it shows");
         put("first", command());
         const next = one("#explore button[aria-label='next seed']");
         for (let i = 0; i < 50; i++) next.click();
