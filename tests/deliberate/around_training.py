@@ -502,6 +502,27 @@ FAULTS = (
         "api/test_two_sample_scores.py -k as_often",
     ),
     Fault(
+        "pixels of a picture are not told apart",
+        "metrics/feature_network.py",
+        "F.adaptive_avg_pool2d(grey, PIXELS_SIDE).flatten(1)",
+        "F.adaptive_avg_pool2d(grey, 1).flatten(1)",
+        "metrics/test_low_recall.py -k pixels",
+    ),
+    Fault(
+        "a lower bound goes through what blocks are larger than their tensors",
+        "memory/search.py",
+        "(ran.live_bytes - ran.tensor_bytes) if at_least",
+        "0 if at_least",
+        "memory/test_fastest_plan.py -k larger",
+    ),
+    Fault(
+        "real pictures are cropped whatever is asked for",
+        "api/evaluate/real.py",
+        "DataSettings(fit=fit)",
+        "DataSettings()",
+        "api/test_real_scores.py -k square",
+    ),
+    Fault(
         "a judge takes numbers from torch's own stream",
         "metrics/two_sample.py",
         "torch.random.fork_rng(devices=[])",
