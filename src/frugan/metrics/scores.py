@@ -478,7 +478,7 @@ def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | Non
         return None
     line = (
         f"recall {recall:.2f} is far below precision {precision:.2f}: the pictures are good but show little of the "
-        "variety of the real ones. Look at many samples of one class; docs/training-well.md says what helps"
+        "variety of the real ones. Look at many samples at once; docs/training-well.md says what helps"
     )
     if provenance.truncation < 1:
         line += f". Truncation {provenance.truncation:g} narrows variety by itself: score truncation 1 as well"
