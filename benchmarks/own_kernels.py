@@ -31,7 +31,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.training import Stage, Training
 from frugan.memory.prediction import predict
-from frugan.nn import fused_norm, fused_scaling, fused_ssim
+from frugan.nn import fused_activation, fused_norm, fused_scaling, fused_ssim
 from frugan.nn.fused_activation import WARPS, grid_of
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
@@ -47,19 +47,19 @@ FACES = ((6, 512 * 512), (6, 469 * 469))
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
 WIDE = (
     *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums"),
-    *("means", "squares", "found", "totals", "vectors", "left", "right", "divisors"),
+    *("means", "squares", "found", "totals", "vectors", "left", "right", "divisors", "whole", "parts"),
 )
 """Pointers to fp32, whatever maps are."""
 FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share")
 KERNELS = {
-    "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale"),
+    "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale", "add_up"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
     "scaling": ("multiply", "divide", "dots", "carry"),
     "ssim": ("moments", "likeness", "gather"),
 }
 """By what they are for."""
 OF_SUMS = ("slopes", "slopes_styled", "unscale", "moments")
-OF_ROWS = ("statistics", "gather")
+OF_ROWS = ("statistics", "gather", "add_up")
 STEPS, PLACES = "--steps", "--places"
 RECIPES = (
     "stylegan2-ffhq-256",
@@ -112,10 +112,13 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
 
 def _case(name: str, x: Tensor) -> Case:
     grid = grid_of(x, apart=name not in ("activate", "slopes"), summed=name in OF_SUMS)
-    facts = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+    facts: dict[str, int] = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
     facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True}
     numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
-    return Case("", torch.float32, facts, numbers | {"noise_stride": grid.pixels})
+    numbers |= {"noise_stride": grid.pixels, "rows": grid.rows, "rows_each": grid.rows // len(x)}
+    if name in OF_ROWS:
+        facts = dict(fused_activation.OF_ROWS)
+    return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))
 
 
 def _scaling_case(turned: bool, dtype: torch.dtype) -> Case:
@@ -129,7 +132,7 @@ def _norm_case(name: str, x: Tensor) -> Case:
     rows = fused_norm.Rows.of(x, 1)
     grid = rows.grid if name == "moments" else grid_of(x, apart=True, summed=name in OF_SUMS)
     facts: dict[str, int] = {"LAST": grid.last, "RELU": True, "SHARED": False}
-    facts |= fused_norm.OF_ROWS if name in OF_ROWS else {"BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+    facts |= fused_activation.OF_ROWS if name in OF_ROWS else {"BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
     numbers = {"pixels": grid.pixels, "channels": grid.channels, "loops": grid.loops, "group": len(x), "groups": 1}
     numbers |= {"rows": rows.grid.rows, "chunk": rows.chunk, "gain_step": grid.channels, "bias_step": grid.channels}
     return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))

@@ -135,6 +135,27 @@ FAULTS = (
         HELD,
     ),
     Fault(
+        "rows of a picture's sums are the first one's",
+        KERNELS,
+        "_row_sums(parts, number * rows_each, rows_each,",
+        "_row_sums(parts, number * 0, rows_each,",
+        HELD,
+    ),
+    Fault(
+        "the last row of sums is left out",
+        KERNELS,
+        "        inside = (r < rows)[:, None] & (c < channels)[None, :]\n        total += tl.load(sums",
+        "        inside = (r < rows - 1)[:, None] & (c < channels)[None, :]\n        total += tl.load(sums",
+        HELD,
+    ),
+    Fault(
+        "a bias has the sum over one picture's rows",
+        KERNELS,
+        "_row_sums(whole, number * 0, rows, c",
+        "_row_sums(whole, number * 0, rows_each, c",
+        HELD,
+    ),
+    Fault(
         "a modulation is taken back instead of carried through",
         KERNELS,
         "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide * factor[None, :])",

@@ -124,6 +124,7 @@ def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
             "styled_leaky_relu": [x, factors, noise, bias, 1.0],
             "styled_leaky_relu_slopes": [x, x, x, factors, None, True],
             "unscaled": [x, x, factors],
+            "added_up": [factors.float(), factors.float(), 2, torch.bfloat16],
         }
         for name, values in tensors.items():
             operation = getattr(torch.ops.frugan, name)

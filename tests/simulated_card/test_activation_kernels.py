@@ -149,6 +149,7 @@ def test_two_orders_of_programs_give_the_same_bits(
         ("styled_leaky_relu", (x, factors, noise, bias, 1.0)),
         ("styled_leaky_relu_slopes", (gradient, x, x, factors, 1.0, True)),
         ("unscaled", (gradient, x, factors)),
+        ("added_up", (torch.randn(10, 21), torch.randn(10, 21), 2, torch.float16)),
     ]
     forwards = [PAIRS[name][1](*values) for name, values in calls]
     dims = in_another_order(monkeypatch)
@@ -176,6 +177,18 @@ def test_with_a_style(case: Case, noisy: bool) -> None:
     made = fused_activation.activated_with_style(x, factors, added, bias, case.clamp)
     run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
     run("unscaled", gradient, x, factors)
+
+
+@SETTINGS
+@given(st.integers(0, 3), st.integers(0, 70), st.integers(0, 40) | st.just(300), st.sampled_from(DTYPES))
+def test_rows_of_sums(pictures: int, rows: int, channels: int, dtype: torch.dtype) -> None:
+    """All together, those of each picture, and either alone."""
+    whole, parts = torch.randn(rows, channels), torch.randn(pictures * rows, channels)
+    for pair in ((whole, parts), (whole, None), (None, parts)):
+        torchs, own = (call(*pair, pictures, dtype) for call in PAIRS["added_up"])
+        for one, other in zip(torchs, own, strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+            torch.testing.assert_close(one, other, rtol=NEAR[dtype], atol=NEAR[dtype])
 
 
 @SETTINGS

@@ -171,3 +171,30 @@ def unscale(
         tl.store(to_x + place, (wide * factor[None, :]).to(given.dtype), mask=inside)
         total += wide * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0), mask=c < channels)
+
+
+@triton.jit
+def _row_sums(sums, first, rows, c, channels, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Of some rows [BLOCK_C]."""
+    total = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    for i in range(0, rows, BLOCK_R):
+        r = i + tl.arange(0, BLOCK_R)
+        inside = (r < rows)[:, None] & (c < channels)[None, :]
+        total += tl.load(sums + (first + r).to(tl.int64)[:, None] * channels + c[None, :], mask=inside, other=0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def add_up(
+    whole, parts, to_whole, to_parts, rows, rows_each, pictures, channels,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Rows of sums: a program adds up those of a picture, and one after the last picture's those of all."""
+    c = _channels(channels, BLOCK_C)
+    number = tl.program_id(0)
+    if number < pictures:
+        total = _row_sums(parts, number * rows_each, rows_each, c, channels, BLOCK_R, BLOCK_C)
+        tl.store(to_parts + number * channels + c, total.to(to_parts.dtype.element_ty), mask=c < channels)
+    else:
+        total = _row_sums(whole, number * 0, rows, c, channels, BLOCK_R, BLOCK_C)
+        tl.store(to_whole + c, total.to(to_whole.dtype.element_ty), mask=c < channels)

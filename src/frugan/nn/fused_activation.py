@@ -5,11 +5,12 @@ operations of our own, whose kernels are in `activation_kernels` and give what t
 
 - forward the same bits, where there is no style: values are rounded where torch would store them;
 - with a style, and in gradients of one, up to the last bit: a product and a sum may be rounded once instead of twice;
-- sums over a map in fp32, in another order than torch's, and left in fp32.
+- sums over a map in fp32, in another order than torch's.
 
-Sums come as one row for each program, which torch adds up: nothing is added to what another program writes.
+Sums come as one row for each program, which another kernel adds up: nothing is added to what another program writes.
 """
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -28,6 +29,8 @@ MOST_WIDE = 256
 WARPS = 8
 MOST_PROGRAMS = 1024
 """That write sums, about: a few for each multiprocessor, and few rows to add up."""
+OF_ROWS: Mapping[str, int] = MappingProxyType({"BLOCK_R": 32, "BLOCK_C": 32, "num_warps": 4})
+"""Rows of sums and channels that a program adds up at once."""
 LEAST_SUMMED = 64
 """Pixels that a program sums over at least, where there are as many: rows of sums are then small beside the map."""
 
@@ -166,6 +169,19 @@ def unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tens
     return gradient * factors[:, :, None, None], sums
 
 
+def added_up(whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Rows of sums, all together [rows, C] -> [C], and others of each picture [rows, C] -> [pictures, C].
+
+    What is not given is not made: it has no elements.
+    """
+    made = _added_like(whole, parts, pictures, dtype)
+    if whole is not None:
+        made[0].copy_(whole.sum(0))
+    if parts is not None and pictures:
+        made[1].copy_(parts.unflatten(0, (pictures, len(parts) // pictures)).sum(1))
+    return made
+
+
 def _sums(made: Tensor, grid: Grid, sums: bool) -> Tensor:
     """Room for sums over pixels."""
     wide = torch.promote_types(made.dtype, torch.float32)
@@ -263,6 +279,30 @@ def start_unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor
     return to_x, sums
 
 
+def start_added_up(
+    whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """As `added_up`."""
+    given = _first(whole, parts)
+    if given.dtype == torch.float64:
+        return added_up(whole, parts, pictures, dtype)
+    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
+
+    made, channels = _added_like(whole, parts, pictures, dtype), given.shape[1]
+    apart = len(made[1])
+    if (programs := apart + (whole is not None)) and channels:
+        rows, each = 0 if whole is None else len(whole), 0 if parts is None else len(parts) // max(1, apart)
+        grid = (programs, -(-channels // OF_ROWS["BLOCK_C"]))
+        sources = (given if source is None else source for source in (whole, parts))
+        kernels.add_up[grid](*sources, *made, rows, each, apart, channels, **OF_ROWS)
+    return made
+
+
+def _first(*tensors: Tensor | None) -> Tensor:
+    """That is there."""
+    return next(tensor for tensor in tensors if tensor is not None)
+
+
 def _constants(grid: Grid, clamp: float | None) -> dict[str, Any]:
     """What a kernel is compiled for."""
     shape = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
@@ -286,6 +326,12 @@ def _styled_slopes_like(
     return torch.empty_like(made), *_styled_sums(made, grid_of(made, apart=True, summed=True), noisy)
 
 
+def _added_like(whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    given = _first(whole, parts)
+    made = given.new_empty(0 if whole is None else given.shape[1], dtype=dtype)
+    return made, given.new_empty(0 if parts is None else pictures, given.shape[1], dtype=dtype)
+
+
 def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), _sums(x, grid_of(x, apart=True, summed=True), True)
 
@@ -304,6 +350,11 @@ OPERATIONS: Operations = MappingProxyType(
             slopes_with_style,
             start_slopes_with_style,
             _styled_slopes_like,
+        ),
+        "added_up(Tensor? whole, Tensor? parts, int pictures, ScalarType dtype) -> (Tensor, Tensor)": (
+            added_up,
+            start_added_up,
+            _added_like,
         ),
         f"unscaled(Tensor gradient, {_STYLE}) -> (Tensor, Tensor)": (unscaled, start_unscaled, _unscaled_like),
     }
@@ -364,27 +415,27 @@ class _LeakyReLU(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
         made = cast(Tensor, _operations.leaky_relu(x, bias.to(x.dtype), clamp))
         ctx.save_for_backward(made)
-        ctx.clamp = clamp
+        ctx.clamp, ctx.sums = clamp, bias.dtype if ctx.needs_input_grad[1] else None
         return made
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
         (made,) = ctx.saved_tensors
-        return *_Slopes.apply(gradients[0], made, ctx.clamp, ctx.needs_input_grad[1]), None
+        return *_Slopes.apply(gradients[0], made, ctx.clamp, ctx.sums), None
 
 
 class _Slopes(torch.autograd.Function):
-    """Multiplies by each element's slope, and adds up over all but the channels if asked to."""
+    """Multiplies by each element's slope, and adds up over all but the channels where a dtype for that is given."""
 
     @staticmethod
     def forward(
-        ctx: Any, gradient: Tensor, made: Tensor, clamp: float | None, sums: bool
+        ctx: Any, gradient: Tensor, made: Tensor, clamp: float | None, sums: torch.dtype | None
     ) -> tuple[Tensor, Tensor | None]:
         ctx.save_for_backward(made)
         ctx.clamp = clamp
         ctx.set_materialize_grads(False)
-        to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums)
-        return to_x, rows.sum(0) if sums else None
+        to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None)
+        return to_x, None if sums is None else _operations.added_up(rows, None, 0, sums)[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None]:
@@ -393,7 +444,7 @@ class _Slopes(torch.autograd.Function):
         if of_bias is not None:
             spread = of_bias.to(made.dtype).view(1, -1, *(1,) * (made.ndim - 2))
             of_x = spread.expand_as(made) if of_x is None else of_x + spread
-        return None if of_x is None else _Slopes.apply(of_x, made, ctx.clamp, False)[0], None, None, None
+        return None if of_x is None else _Slopes.apply(of_x, made, ctx.clamp, None)[0], None, None, None
 
 
 class _StyledLeakyReLU(torch.autograd.Function):
@@ -406,6 +457,7 @@ class _StyledLeakyReLU(torch.autograd.Function):
         made = cast(Tensor, _operations.styled_leaky_relu(x, factors, noise, bias.to(x.dtype), clamp))
         ctx.save_for_backward(x, factors, made)
         ctx.clamp, ctx.noise_shape = clamp, None if noise is None else noise.shape
+        ctx.sums = bias.dtype if ctx.needs_input_grad[3] else None
         return made
 
     @staticmethod
@@ -413,16 +465,21 @@ class _StyledLeakyReLU(torch.autograd.Function):
         x, factors, made = ctx.saved_tensors
         noisy = ctx.noise_shape is not None
         if torch.is_grad_enabled():
-            passed, to_bias = _Slopes.apply(gradients[0], made, ctx.clamp, ctx.needs_input_grad[3])
+            passed, to_bias = _Slopes.apply(gradients[0], made, ctx.clamp, ctx.sums)
             to_noise = passed.sum_to_size(ctx.noise_shape) if noisy else None
             return passed * factors[:, :, None, None], (passed * x).sum((2, 3)), to_noise, to_bias, None
         given = laid_out_like(gradients[0], made)
         to_x, bias_rows, factor_rows, noise_rows = _operations.styled_leaky_relu_slopes(
             given, made, x, factors, ctx.clamp, noisy
         )
-        to_factors = _of_pictures(factor_rows, x).flatten(1)
-        to_noise = noise_rows.sum(0).sum_to_size(ctx.noise_shape) if noisy else None
-        return to_x, to_factors, to_noise, bias_rows.sum(0), None
+        to_bias, to_factors = _operations.added_up(bias_rows, factor_rows, len(x), factors.dtype)
+        to_noise = _sum_of(noise_rows).sum_to_size(ctx.noise_shape) if noisy else None
+        return to_x, to_factors, to_noise, to_bias, None
+
+
+def _sum_of(rows: Tensor) -> Tensor:
+    """Over the first axis; one row is its own sum."""
+    return rows[0] if len(rows) == 1 else rows.sum(0)
 
 
 def gradients_of_product(
@@ -433,9 +490,4 @@ def gradients_of_product(
         return gradient * factors, (gradient * x).sum((2, 3), keepdim=True)
     x = laid_out(x)
     to_x, rows = _operations.unscaled(laid_out_like(gradient, x), x, factors.flatten(1))
-    return to_x, _of_pictures(rows, x)
-
-
-def _of_pictures(rows: Tensor, x: Tensor) -> Tensor:
-    """Rows of sums [rows, C] -> added up for each picture [N, C, 1, 1]."""
-    return rows.view(len(x), len(rows) // max(1, len(x)), -1).sum(1)[:, :, None, None]
+    return to_x, _operations.added_up(None, rows, len(x), factors.dtype)[1][:, :, None, None]

@@ -8,7 +8,6 @@ The kernels in `norm_kernels` give what torch's operations give up to rounding: 
 values in half precision and rounds again. Sums are in fp32, one row for each program, in another order than torch's.
 """
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,11 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.nn.elementwise import affine
-from frugan.nn.fused_activation import WARPS, Grid, grid_of, is_channels_last, laid_out, laid_out_like
+from frugan.nn.fused_activation import OF_ROWS, WARPS, Grid, grid_of, is_channels_last, laid_out, laid_out_like
 from frugan.nn.own_operations import Operations, registered
-
-OF_ROWS: Mapping[str, int] = MappingProxyType({"BLOCK_R": 32, "BLOCK_C": 32, "num_warps": 4})
-"""Rows of sums and channels that a program adds up at once."""
 
 
 class Rows(NamedTuple):
