@@ -172,8 +172,8 @@ FAULTS = (
     Fault(
         "a gradient in another layout is read as it lies",
         PROGRAMS,
-        "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums)",
-        "_operations.leaky_relu_slopes(gradient, made, clamp, sums)",
+        "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None)",
+        "_operations.leaky_relu_slopes(gradient, made, clamp, sums is not None)",
         HELD,
     ),
     Fault(
@@ -396,8 +396,8 @@ FAULTS = (
     Fault(
         "all gradients have the first one's divisor",
         SCALING,
-        "    divisor = tl.load(divisors + tl.program_id(0))\n",
-        "    divisor = tl.load(divisors)\n",
+        "    right += tl.load(entry + 10)\n    divisor = tl.load(divisors + tl.program_id(0))\n",
+        "    right += tl.load(entry + 10)\n    divisor = tl.load(divisors)\n",
         SCALING_HELD,
     ),
     Fault(
