@@ -116,6 +116,15 @@ def test_what_is_slower_is_left_out(card: Callable[..., None], said: list[str]) 
     assert said[0].count("takes 2.0 times as long") == len(STYLES)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_sound_is_told_from_what_differs(name: str, dtype: torch.dtype) -> None:
+    """What stands in place of kernels rounds as they do; no value lies where rounding decides which slope it takes."""
+    for shape in (kernels.SMALL, (5, 130, 6, 8)):
+        for order in (torch.channels_last, torch.contiguous_format):
+            assert kernels.difference(*kernels.CASES[name][0](shape, dtype, order, CPU)) is None
+
+
 def _wrong(way: str) -> Callable[..., Any]:
     """A case whose kernel is at fault."""
 

@@ -205,10 +205,17 @@ FAULTS = (
         FUSED,
     ),
     Fault(
+        "a norm is judged where rounding decides what its ReLU passes",
+        "api/kernels.py",
+        "    return _norm_of_groups, [apart, factors, (factors.flip(0) - 1) / 16]\n",
+        "    return _norm_of_groups, [x, factors, factors.flip(0) - 1]\n",
+        CHOSEN,
+    ),
+    Fault(
         "a kernel that gives no number is used",
         "api/kernels.py",
-        "            if not float((one.float() - other.float()).abs().max()) <= most:",
-        "            if float((one.float() - other.float()).abs().max()) > most:",
+        "            if not float(apart.max()) <= most:",
+        "            if float(apart.max()) > most:",
         CHOSEN,
     ),
     Fault(

@@ -54,6 +54,19 @@ def test_layers_divide_and_carry_as_one_by_one(half: bool) -> None:
         torch.testing.assert_close(own, torchs, rtol=1e-5, atol=1e-5)
 
 
+def test_a_gradient_in_any_layout_is_read_as_it_lies() -> None:
+    matrix = torch.randn(3, 4, 3, 2)
+    for gradient in (
+        torch.randn(3, 4, 2, 3).mT,
+        torch.randn(4, 3, 3, 2).transpose(0, 1),
+        torch.ones(()).expand(3, 4, 3, 2),
+    ):
+        followed = fused_scaling._by_spots(gradient)
+        assert torch.equal(followed, gradient)
+        assert followed.stride(2) == followed.stride(3) * 2
+        torch.testing.assert_close(fused_scaling.dots_of([gradient], [matrix])[0], (gradient * matrix).sum())
+
+
 def test_weights_are_divided_together_each_in_its_own_precision_and_layout() -> None:
     norms = layers()
     masters = [norm.weight.detach() for norm in norms]

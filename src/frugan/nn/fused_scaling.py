@@ -219,11 +219,12 @@ def divide(matrices: Sequence[Tensor], divisors: Tensor, dtype: torch.dtype, *, 
     Args:
         last: those of four axes come in channels-last.
     """
-    return list(_operations.scaling_divided(matrices, divisors, dtype, last))
+    return list(_operations.scaling_divided([each.contiguous() for each in matrices], divisors, dtype, last))
 
 
 def dots_of(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
     """Sums of each matrix times its gradient [matrices]."""
+    gradients, matrices = [_by_spots(each) for each in gradients], [each.contiguous() for each in matrices]
     return cast(Tensor, _operations.scaling_dots(gradients, matrices).sum(1))
 
 
@@ -236,4 +237,10 @@ def through(gradients: Sequence[Tensor], left: Tensor, right: Tensor, divisors: 
     Returns:
         [O, I, ..] each, contiguous, in the vectors' dtype.
     """
-    return list(_operations.scaling_carried(gradients, left, right, divisors))
+    return list(_operations.scaling_carried([_by_spots(each) for each in gradients], left, right, divisors))
+
+
+def _by_spots(gradient: Tensor) -> Tensor:
+    """In a layout in which a kernel's rows follow one another as its columns do; most are."""
+    followed = gradient.ndim < 4 or gradient.stride(2) == gradient.stride(3) * gradient.shape[3]
+    return gradient if followed else gradient.contiguous()
