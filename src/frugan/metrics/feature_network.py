@@ -99,7 +99,7 @@ class PixelFeatures:
     """No network: what is left of a picture in grey, 16 by 16. It needs no weights, and tells whether variety is lost.
 
     Generators that had come to draw a few pictures over and over had a recall of 0 to 0.3 here. Real pictures of twelve
-    kinds have 0.5 to 0.95, and 0.1 to 0.94 blurred, each pixel the mean of 3 x 3 (`benchmarks/equal_time.py --floors`).
+    kinds have 0.53 to 0.96; blurred, each pixel the mean of 3 x 3, 0.09 to 0.94 (`benchmarks/equal_time.py --floors`).
     """
 
     name: str = "pixels"
