@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"contract", "registry"},
     "families": {"registry", "contract", "objectives", "augment", "nn", "data", "safe_pickle", "tf_checkpoint"},
     "augment": {"contract"},
-    "nn": {"contract", "objectives"},
+    "nn": {"contract"},
     "objectives": set(),
     "contract": set(),
     "data": {"contract", "safe_pickle"},

@@ -206,9 +206,7 @@ def blur(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
     Returns:
         [B, C, H + 2·padding - taps + 1, W + 2·padding - taps + 1].
     """
-    height, width = x.shape[-2:]
-    across = band(width, kernel, padding)
-    down = across if height == width else band(height, kernel, padding)
+    down, across = bands(x.shape[-2:], kernel, padding)
     return down.T @ (x.contiguous() @ across)  # of [B, C, H, W']
 
 
@@ -216,6 +214,13 @@ def gaussian_blur(x: Tensor, radius: float) -> Tensor:
     """Blur to the same size, zeros outside: what touches the border darkens, as in DeepFaceLab. [B, C, H, W]."""
     kernel = gaussian_kernel(radius, x.device, x.dtype)
     return blur(x, kernel, len(kernel) // 2)
+
+
+def bands(sides: Sequence[int], kernel: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """Matrices of a blur down and across pictures of sides (H, W). [H, H'], [W, W']."""
+    height, width = sides
+    across = band(width, kernel, padding)
+    return across if height == width else band(height, kernel, padding), across
 
 
 def band(size: int, kernel: Tensor, padding: int) -> Tensor:

@@ -529,15 +529,15 @@ FAULTS = (
     Fault(
         "two windows count as much as one each",
         SSIM_PROGRAMS,
-        "(-2 / (slopes.shape[3:].numel() * len(ctx.filter_sizes)))",
+        "(-2 / (slopes.shape[3:].numel() * windows))",
         "(-2 / slopes.shape[3:].numel())",
         SSIM_FUSED,
     ),
     Fault(
         "the adjoint of a blur along columns is the one along rows",
         SSIM_PROGRAMS,
-        "            kept += [slopes, down, across]\n",
-        "            kept += [slopes, down, down]\n",
+        "            back = across.T * (",
+        "            back = down.T * (",
         SSIM_FUSED,
     ),
     Fault(

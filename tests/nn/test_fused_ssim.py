@@ -10,7 +10,7 @@ from torch import Tensor
 from frugan.memory.work import WorkCounter
 from frugan.nn import elementwise, fused_ssim
 from frugan.nn.fused_ssim import mean_dssim
-from frugan.objectives import dssim
+from frugan.objectives import C1, C2, bands, dssim, window
 
 OWN = frozenset({"dssim"})
 SIZES = (4, 7)
@@ -20,6 +20,13 @@ def pictures(*shape: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, T
     generator = torch.Generator().manual_seed(sum(shape))
     a, b = (torch.rand(shape, dtype=torch.float64, generator=generator).to(dtype) for _ in range(2))
     return a.requires_grad_(), b.requires_grad_()
+
+
+def likened(a: Tensor, b: Tensor, kernels: frozenset[str] = OWN) -> Tensor:
+    """By windows of both sizes."""
+    dtype = torch.promote_types(a.dtype, torch.float32)
+    blurs = [bands(a.shape[2:], window(size, a.device, dtype), 0) for size in SIZES]
+    return mean_dssim(a, b, blurs, (C1, C2), kernels=kernels)
 
 
 def both(call: Any, tensors: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -41,50 +48,47 @@ def test_it_is_what_torch_gives(shape: tuple[int, ...], dtype: torch.dtype) -> N
     a, b = pictures(*shape, dtype=dtype)
     near = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3}[dtype]
 
-    def call(a: Tensor, b: Tensor, kernels: frozenset[str]) -> Tensor:
-        return mean_dssim(a, b, SIZES, kernels=kernels)
-
     for wanted in ((a, b), (a,), (b,)):
-        for own, torchs in both(call, (a, b), wanted):
+        for own, torchs in both(likened, (a, b), wanted):
             torch.testing.assert_close(own, torchs, rtol=near, atol=near)
     expected = (dssim(a, b, 4) + dssim(a, b, 7)) / 2
-    torch.testing.assert_close(call(a, b, OWN), expected, rtol=near, atol=near)
-    assert call(a, b, OWN).dtype == torch.promote_types(dtype, torch.float32)
+    torch.testing.assert_close(likened(a, b), expected, rtol=near, atol=near)
+    assert likened(a, b).dtype == torch.promote_types(dtype, torch.float32)
 
 
 def test_derivatives() -> None:
-    assert torch.autograd.gradcheck(lambda a, b: mean_dssim(a, b, SIZES, kernels=OWN), pictures(1, 2, 8, 9))
-    assert torch.autograd.gradgradcheck(lambda a, b: mean_dssim(a, b, SIZES, kernels=OWN), pictures(1, 1, 7, 8))
+    assert torch.autograd.gradcheck(likened, pictures(1, 2, 8, 9))
+    assert torch.autograd.gradgradcheck(likened, pictures(1, 1, 7, 8))
 
 
 def test_pictures_that_are_made_of_each_other() -> None:
     """Each one's part of the gradient is its own, in a gradient of the gradient too."""
     (a, _) = pictures(1, 2, 8, 8)
-    for own, torchs in both(lambda x, kernels: mean_dssim(x, x.square(), SIZES, kernels=kernels), [a], [a]):
+    for own, torchs in both(lambda x, kernels: likened(x, x.square(), kernels), [a], [a]):
         torch.testing.assert_close(own, torchs)
 
 
 def test_what_lies_otherwise_and_where_there_is_nothing() -> None:
     a, b = (each.transpose(2, 3) for each in pictures(2, 3, 9, 12))
-    torch.testing.assert_close(mean_dssim(a, b, SIZES, kernels=OWN), mean_dssim(a, b, SIZES))
-    assert mean_dssim(a[:0], b[:0], SIZES, kernels=OWN).shape == (0, 3)
+    torch.testing.assert_close(likened(a, b), likened(a, b, frozenset()))
+    assert likened(a[:0], b[:0]).shape == (0, 3)
 
 
 def test_without_a_gradient_nothing_is_made_for_one() -> None:
     a, b = pictures(2, 3, 9, 12)
     with torch.no_grad():
-        torch.testing.assert_close(mean_dssim(a, b, SIZES, kernels=OWN), mean_dssim(a, b, SIZES))
+        torch.testing.assert_close(likened(a, b), likened(a, b, frozenset()))
     means = torch.empty(4, 2, 3, 5, 5, device="meta")
-    assert torch.ops.frugan.ssim_likeness(means, False, False)[1].numel() == 0
+    assert torch.ops.frugan.ssim_likeness(means, C1, C2, False, False)[1].numel() == 0
 
 
 def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
     a, b = (each.detach() for each in pictures(2, 3, 9, 12))
     means = fused_ssim.moments(a, b)
-    spread = fused_ssim.likeness(means, True, True)[1]
+    spread = fused_ssim.likeness(means, C1, C2, True, True)[1]
     given: dict[str, tuple[Any, ...]] = {
         "ssim_moments": (a, b),
-        "ssim_likeness": (means, True, False),
+        "ssim_likeness": (means, C1, C2, True, False),
         "ssim_gathered": (spread, 3, a, b, a.new_ones(6)),
     }
     for name, values in given.items():
@@ -103,7 +107,7 @@ def test_each_map_moves_once() -> None:
     means, spread = a.new_empty(4, *a.shape), a.new_empty(3, *a.shape)
     cases: dict[str, tuple[int, tuple[Any, ...]]] = {
         "ssim_moments": (2 + 4, (a, torch.empty_like(a))),
-        "ssim_likeness": (4 + 3, (means, False, True)),
+        "ssim_likeness": (4 + 3, (means, C1, C2, False, True)),
         "ssim_gathered": (3 + 2 + 1, (spread, 2, a, torch.empty_like(a), a.new_empty(6))),
     }
     for name, (maps, values) in cases.items():
@@ -126,4 +130,4 @@ def test_where_operations_become_a_graph_torchs_are_taken(monkeypatch: pytest.Mo
     monkeypatch.setattr(elementwise, "is_traced", lambda: True)
     monkeypatch.setattr(fused_ssim, "_operations", None)
     a, b = pictures(2, 3, 9, 12)
-    assert torch.equal(mean_dssim(a, b, SIZES, kernels=OWN), mean_dssim(a, b, SIZES))
+    assert torch.equal(likened(a, b), likened(a, b, frozenset()))

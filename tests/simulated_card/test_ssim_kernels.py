@@ -11,6 +11,7 @@ from torch import Tensor
 
 from frugan.nn import fused_ssim
 from frugan.nn.fused_ssim import OPERATIONS, mean_dssim
+from frugan.objectives import C1, C2, bands, window
 from simulated_card.other_order import in_another_order
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
@@ -54,7 +55,7 @@ def test_each_gives_what_torch_gives(size: tuple[int, int], sides: tuple[int, in
     a, b = planes(2, *size, *sides)
     run("ssim_moments", a, b)
     means = torch.stack([a, b, a * b + 0.01, a * a + b * b + 0.1])
-    run("ssim_likeness", means, to_a, to_b)
+    run("ssim_likeness", means, C1, C2, to_a, to_b)
     for place in (2, 3):
         run("ssim_gathered", means, place, a, b, torch.linspace(-1, 2, size[0] * size[1]))
 
@@ -76,7 +77,8 @@ def test_derivatives_against_float64(sides: tuple[int, int], small_tiles: None, 
     ends = []
     for dtype, kernels in ((torch.float32, frozenset({"dssim"})), (torch.float64, frozenset[str]())):
         a, b = (each.to(dtype).requires_grad_() for each in planes(2, 2, 2, *sides))
-        made = mean_dssim(a, b, (3, 8), kernels=kernels)
+        blurs = [bands(sides, window(size, a.device, dtype), 0) for size in (3, 8)]
+        made = mean_dssim(a, b, blurs, (C1, C2), kernels=kernels)
         weights = torch.linspace(-1, 2, made.numel(), dtype=dtype).view_as(made)
         plain = torch.autograd.grad((made * weights).sum(), (a, b), retain_graph=True)
         (first,) = torch.autograd.grad((made * weights).sum(), b, create_graph=True)
@@ -91,7 +93,7 @@ def test_two_orders_of_programs_give_the_same_bits(small_tiles: None, monkeypatc
     means, weights = torch.stack([a, b, c, d]), torch.linspace(-1, 2, 4)
     calls: list[tuple[str, tuple[Any, ...]]] = [
         ("ssim_moments", (a, b)),
-        ("ssim_likeness", (means, True, True)),
+        ("ssim_likeness", (means, C1, C2, True, True)),
         ("ssim_gathered", (means, 3, a, b, weights)),
     ]
     forwards = [PAIRS[name][1](*values) for name, values in calls]

@@ -49,6 +49,8 @@ MASTERS = (512, 1024, 3, 3)
 """The same of masters; there are some smaller ones beside it."""
 WINDOWS = (5, 6)
 """Of structural dissimilarity, which one even filter is among."""
+SSIM = 0.01**2, 0.03**2
+"""Its constants."""
 NO_ROOM = "finds no memory to be tried in"
 MOST_SECONDS = 0.1
 """For the timing of one way of one kernel."""
@@ -275,7 +277,15 @@ def _compared(
 ) -> tuple[Activation, list[Tensor]]:
     """Two pictures in [0, 1], one a little unlike the other."""
     _, (x, _) = _biased(shape, dtype, layout, device)
-    return partial(mean_dssim, filter_sizes=WINDOWS), [x.sigmoid(), (x + x.flip(1) / 8).sigmoid()]
+    blurs = [(_averages(shape[2], size, device), _averages(shape[3], size, device)) for size in WINDOWS]
+    return partial(mean_dssim, blurs=blurs, constants=SSIM), [x.sigmoid(), (x + x.flip(1) / 8).sigmoid()]
+
+
+def _averages(side: int, size: int, device: torch.device) -> Tensor:
+    """Matrix that averages `size` neighbours of each row. [side, side - size + 1]."""
+    at = torch.arange(side, device=device)
+    after = at[:, None] - at[: side - size + 1]
+    return ((after >= 0) & (after < size)).float() / size
 
 
 def _normalised(

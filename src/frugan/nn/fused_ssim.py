@@ -15,16 +15,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from frugan import objectives
 from frugan.nn import elementwise
 from frugan.nn.own_operations import Operations, registered
-from frugan.objectives import C1, C2, band, window
 
 TILE = 1024
 """Numbers that a program works on at once: 16 bytes for each of its threads."""
 WARPS = 8
 MOST_PROGRAMS = 1024
 """That write sums, about: a few for each multiprocessor."""
+
+Blur = tuple[Tensor, Tensor]
+"""Matrices [H, H'] and [W, W'] that make of x [.., H, W] the blurred downᵀ·x·across [.., H', W']."""
 
 
 def loops_of(planes: int, pixels: int) -> int:
@@ -45,8 +46,13 @@ def moments(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack([a, b, a * b, torch.addcmul(a.square(), b, b)])
 
 
-def likeness(means: Tensor, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
+def likeness(means: Tensor, c1: float, c2: float, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
     """A quarter of SSIM, from blurred moments [4, B, C, H, W].
+
+    Args:
+        means: the moments.
+        c1, c2: SSIM's constants.
+        to_a, to_b: what slopes are wanted of.
 
     Returns:
         Sums over pixels [B·C, chunks], and slopes [.., B, C, H, W] with respect to the blurs of a·b, of a² + b², then
@@ -54,11 +60,11 @@ def likeness(means: Tensor, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
     """
     a, b, crosses, squares_of_both = means.unbind()
     product, squares = a * b, torch.addcmul(a.square(), b, b)
-    luminance, structure = product + C1 / 2, crosses - product + C2 / 2
-    brightness, spread = squares + C1, squares_of_both - squares + C2
+    luminance, structure = product + c1 / 2, crosses - product + c2 / 2
+    brightness, spread = squares + c1, squares_of_both - squares + c2
     share = (brightness * spread).reciprocal()
     alike = luminance * structure * share
-    sums, slopes = _likeness_like(means, to_a, to_b)
+    sums, slopes = _likeness_like(means, c1, c2, to_a, to_b)
     sums.zero_()
     if sums.numel():
         sums[:, 0] = alike.sum((2, 3)).flatten()
@@ -100,17 +106,17 @@ def start_moments(a: Tensor, b: Tensor) -> Tensor:
     return made
 
 
-def start_likeness(means: Tensor, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
+def start_likeness(means: Tensor, c1: float, c2: float, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
     """As `likeness`."""
     if means.dtype == torch.float64:
-        return likeness(means, to_a, to_b)
+        return likeness(means, c1, c2, to_a, to_b)
     from frugan.nn import ssim_kernels as kernels  # noqa: PLC0415
 
-    sums, slopes = _likeness_like(means, to_a, to_b)
+    sums, slopes = _likeness_like(means, c1, c2, to_a, to_b)
     if sums.numel():
         planes, pixels = len(sums), means.shape[-2:].numel()
         constants = {"TO_A": to_a, "TO_B": to_b, "BLOCK": TILE, "num_warps": WARPS}
-        numbers = (pixels, planes * pixels, loops_of(planes, pixels), C1 / 2, C2 / 2)
+        numbers = (pixels, planes * pixels, loops_of(planes, pixels), c1 / 2, c2 / 2)
         kernels.likeness[tuple(sums.shape)](means, slopes, sums, *numbers, **constants)
     return sums, slopes
 
@@ -135,7 +141,7 @@ def _moments_like(a: Tensor, _: Tensor) -> Tensor:
     return a.new_empty(4, *a.shape)
 
 
-def _likeness_like(means: Tensor, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
+def _likeness_like(means: Tensor, _: float, __: float, to_a: bool, to_b: bool) -> tuple[Tensor, Tensor]:
     shape = means.shape[1:]
     planes, pixels = shape[:2].numel(), shape[2:].numel()
     wanted = 2 + to_a + to_b if to_a or to_b else 0
@@ -149,7 +155,7 @@ def _gathered_like(spread: Tensor, place: int, mine: Tensor, other: Tensor, weig
 OPERATIONS: Operations = MappingProxyType(
     {
         "ssim_moments(Tensor a, Tensor b) -> Tensor": (moments, start_moments, _moments_like),
-        "ssim_likeness(Tensor means, bool to_a, bool to_b) -> (Tensor, Tensor)": (
+        "ssim_likeness(Tensor means, float c1, float c2, bool to_a, bool to_b) -> (Tensor, Tensor)": (
             likeness,
             start_likeness,
             _likeness_like,
@@ -168,67 +174,79 @@ _operations = torch.ops.frugan
 # What losses call; differentiable as often as one asks.
 
 
-def mean_dssim(a: Tensor, b: Tensor, filter_sizes: Sequence[int], *, kernels: frozenset[str] = frozenset()) -> Tensor:
-    """(1 - SSIM) / 2 of each sample and channel, as `objectives.dssim`; the mean over several windows.
+def mean_dssim(
+    a: Tensor,
+    b: Tensor,
+    blurs: Sequence[Blur],
+    constants: tuple[float, float],
+    *,
+    kernels: frozenset[str] = frozenset(),
+) -> Tensor:
+    """(1 - SSIM) / 2 of each sample and channel; the mean over several windows.
 
     Args:
         a, b: [B, C, H, W] in [0, 1].
-        filter_sizes: sides of the Gaussian windows in pixels; below 1 counts as 1. At most the picture's side.
+        blurs: what each window's blur is, in the dtype of the result.
+        constants: SSIM's C1 and C2.
         kernels: names of those that may be used.
 
     Returns:
         [B, C], fp32 or more.
     """
-    if "dssim" not in kernels or elementwise.is_traced():
-        return _by_torch(a, b, filter_sizes)
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
-    return cast(Tensor, _Dssim.apply(a.to(dtype).contiguous(), b.to(dtype).contiguous(), tuple(filter_sizes)))
+    a, b = a.to(dtype).contiguous(), b.to(dtype).contiguous()
+    if "dssim" not in kernels or elementwise.is_traced():
+        return _by_torch(a, b, blurs, constants)
+    return cast(Tensor, _Dssim.apply(a, b, constants, *(matrix for blur in blurs for matrix in blur)))
 
 
-def _by_torch(a: Tensor, b: Tensor, filter_sizes: Sequence[int]) -> Tensor:
-    share = 1 / len(filter_sizes)
-    return sum(
-        (share * objectives.dssim(a, b, size) for size in filter_sizes[1:]),
-        share * objectives.dssim(a, b, filter_sizes[0]),
-    )
+def _by_torch(a: Tensor, b: Tensor, blurs: Sequence[Blur], constants: tuple[float, float]) -> Tensor:
+    c1, c2 = constants
+    rows, total = moments(a, b), torch.zeros((), dtype=a.dtype, device=a.device)
+    for down, across in blurs:
+        mean_a, mean_b, crosses, squares_of_both = (down.T @ (rows @ across)).unbind()
+        product, squares = mean_a * mean_b, torch.addcmul(mean_a.square(), mean_b, mean_b)
+        alike = (product + c1 / 2) * (crosses - product + c2 / 2)
+        total = total + (alike / ((squares + c1) * (squares_of_both - squares + c2))).mean((2, 3))
+    return (1 - 4 / len(blurs) * total) / 2
 
 
 class _Dssim(torch.autograd.Function):
     """Keeps both pictures and the slopes, unless what is asked for is to be differentiated in its turn."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, filter_sizes: tuple[int, ...]) -> Tensor:
-        height, width = a.shape[2:]
+    def forward(ctx: Any, a: Tensor, b: Tensor, constants: tuple[float, float], *matrices: Tensor) -> Tensor:
         rows = _operations.ssim_moments(a, b)
+        blurs = list(zip(matrices[::2], matrices[1::2], strict=True))
         kept, total = [], None
-        for size in filter_sizes:
-            kernel = window(max(1, size), a.device, a.dtype)
-            across = band(width, kernel, 0)  # [W, W']
-            down = across if height == width else band(height, kernel, 0)  # [H, H']
+        for down, across in blurs:
             means = down.T @ (rows @ across)  # [4, B, C, H', W']
-            sums, slopes = _operations.ssim_likeness(means, *ctx.needs_input_grad[:2])
-            share = means.shape[3:].numel() * len(filter_sizes)
+            sums, slopes = _operations.ssim_likeness(means, *constants, *ctx.needs_input_grad[:2])
+            share = means.shape[3:].numel() * len(blurs)
             total = sums.sum(1) / share if total is None else torch.add(total, sums.sum(1), alpha=1 / share)
-            kept += [slopes, down, across]
-        ctx.save_for_backward(a, b, *kept)
-        ctx.filter_sizes = filter_sizes
+            kept.append(slopes)
+        ctx.save_for_backward(a, b, *kept, *matrices)
+        ctx.constants = constants
         assert total is not None
         return cast(Tensor, (1 - 4 * total).view(a.shape[:2]) / 2)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         a, b, *kept = ctx.saved_tensors
+        windows = len(kept) // 3
+        blurs = list(zip(kept[windows::2], kept[windows + 1 :: 2], strict=True))
+        no_more = [None] * (1 + 2 * windows)
         if torch.is_grad_enabled():
             pair = a.view_as(a), b.view_as(b)  # one may be made of the other: that is the caller's to follow
             wanted = [x for x, wants in zip(pair, ctx.needs_input_grad, strict=False) if wants]
-            made = _by_torch(*pair, ctx.filter_sizes)
+            made = _by_torch(*pair, blurs, ctx.constants)
             found = iter(torch.autograd.grad(made, wanted, gradients[0], create_graph=True))
             to_a, to_b = (next(found) if wants else None for wants in ctx.needs_input_grad[:2])
-            return to_a, to_b, None
+            return to_a, to_b, *no_more
         whole: Tensor | None = None
-        for slopes, down, across in zip(*(kept[i::3] for i in range(3)), strict=True):
+        for slopes, (down, across) in zip(kept[:windows], blurs, strict=True):
             rows = (down @ slopes).flatten(0, -2)  # [..·B·C·H, W']
-            back = across.T * (-2 / (slopes.shape[3:].numel() * len(ctx.filter_sizes)))  # [W', W]
+            back = across.T * (-2 / (slopes.shape[3:].numel() * windows))  # [W', W]
             whole = torch.mm(rows, back) if whole is None else whole.addmm_(rows, back)
         assert whole is not None
         spread, weights = whole.view(-1, *a.shape), gradients[0].flatten().contiguous()
@@ -238,4 +256,4 @@ class _Dssim(torch.autograd.Function):
                 ctx.needs_input_grad, (2, len(spread) - 1), (a, b), (b, a), strict=False
             )
         )
-        return to_a, to_b, None
+        return to_a, to_b, *no_more

@@ -25,6 +25,9 @@ from frugan.families.saehd.networks import (
 )
 from frugan.nn.fused_ssim import mean_dssim
 from frugan.objectives import (
+    C1,
+    C2,
+    bands,
     dssim,
     eager_gradient,
     gaussian_blur,
@@ -33,6 +36,7 @@ from frugan.objectives import (
     non_saturating_real,
     style_loss,
     total_variation_of_channels_and_rows,
+    window,
 )
 
 # The loss terms of SAEHD, each a mean over the samples.
@@ -77,7 +81,9 @@ def _structure(weight: float, a: Tensor, b: Tensor, kernels: frozenset[str], *di
     """A weight times the mean dissimilarity in windows of R over each divisor."""
     sizes = [int(a.shape[-1] / divisor) for divisor in divisors]
     if "dssim" in kernels:
-        return weight * mean_dssim(a, b, sizes, kernels=kernels).mean()
+        dtype = torch.promote_types(a.dtype, torch.float32)
+        blurs = [bands(a.shape[-2:], window(max(1, size), a.device, dtype), 0) for size in sizes]
+        return weight * mean_dssim(a, b, blurs, (C1, C2), kernels=kernels).mean()
     first, *others = (weight / len(sizes) * dssim(a, b, size).mean() for size in sizes)
     return sum(others, first)
 
