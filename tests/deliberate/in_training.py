@@ -213,9 +213,9 @@ FAULTS = (
     Fault(
         "a convolution whose weight learns nothing keeps its input",
         "nn/linear_maps.py",
-        "if learns or not x.requires_grad or not torch.is_grad_enabled():",
-        "if x.is_cpu or learns or not x.requires_grad or not torch.is_grad_enabled():",
-        "nn/test_linear_maps.py",
+        "ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)",
+        "ctx.save_for_backward(x, weight)",
+        "nn/test_linear_maps.py::test_what_is_kept",
     ),
     Fault(
         "means of four pixels give each of them all of the gradient",
@@ -225,11 +225,18 @@ FAULTS = (
         "nn/test_linear_maps.py",
     ),
     Fault(
-        "a second derivative leaves out the weight of a convolution in groups",
+        "a second derivative leaves out the weight of a convolution",
         "nn/linear_maps.py",
-        "to_weight = cast(Tensor, _WeightGradient.apply(gradients[0], gradient, weight.shape, *ctx.given))",
-        "to_weight = None",
-        "nn/test_linear_maps.py::test_a_convolution_in_groups_that_learns",
+        "of_weight = cast(Tensor, _WeightGradient.apply(gradients[0], gradient, weight.shape, *ctx.given))",
+        "of_weight = None",
+        "nn/test_linear_maps.py::test_a_convolution_that_learns",
+    ),
+    Fault(
+        "a penalty's first gradient is of weights too",
+        "nn/elementwise.py",
+        'return is_traced() or hasattr(node, "variable") or ',
+        "return True or ",
+        "nn/test_linear_maps.py::test_a_penalty_asks_for_no_more_than_it_needs",
     ),
     # R3GAN
     Fault(

@@ -5,7 +5,8 @@ Layers observe, and the engine commits what was observed together with the updat
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self, cast
 
@@ -35,6 +36,32 @@ def use_kernels(network: nn.Module, names: frozenset[str]) -> None:
     for module in network.modules():
         if isinstance(module, UsesKernels):
             module.own_kernels = names
+
+
+# Layers whose gradients are differentiated in their turn.
+
+
+class Penalised(nn.Module):
+    """A layer that goes another way where a penalty on gradients differentiates it twice.
+
+    Attributes:
+        penalised: whether one does at present; the engine says it, for the phases that say so.
+    """
+
+    penalised: bool = False
+
+
+@contextmanager
+def penalised(networks: Iterable[nn.Module]) -> Iterator[None]:
+    """Tell the layers of networks, while this is open."""
+    layers = [module for network in networks for module in network.modules() if isinstance(module, Penalised)]
+    for layer in layers:
+        layer.penalised = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.penalised = False
 
 
 # Copies that a verdict on the device may hold back, of many small tensors in four operations.

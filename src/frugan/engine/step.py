@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import Observer, SharedGroup
+from frugan.contract.layers import Observer, SharedGroup, penalised
 from frugan.contract.phase import Phase, PhaseState
 from frugan.engine.gradients import all_finite, clip, measure
 from frugan.engine.optimizer import Optimizer
@@ -184,8 +184,14 @@ class Step:
                 plan.in_slices,
                 many=many,
             ) as working,
+            penalised(networks.values() if phase.penalises_gradients else ()),
             recomputing(
-                networks, plan.recompute, keep_products=plan.keep_products, host=host, bring_ahead=plan.bring_ahead
+                networks,
+                plan.recompute,
+                # Torch has what was kept once, and a penalty goes back through a block twice.
+                keep_products=plan.keep_products and not phase.penalises_gradients,
+                host=host,
+                bring_ahead=plan.bring_ahead,
             ),
         ):
             # Forward and backward of each micro-batch; gradients add up in fp32.

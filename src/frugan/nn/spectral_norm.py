@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesKernels
+from frugan.contract.layers import Penalised, Scaled, ScaledWeight, Scaling, UsesKernels
 from frugan.nn.fused_scaling import divide, dots_of, through, vectors_times
 from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import conv2d
@@ -377,7 +377,7 @@ class SpectralNorm(Scaled, UsesKernels):
             self.observe(f"sv{i}", (right[i] @ matrix.T @ left[i].T).reshape(1))
 
 
-class SNConv2d(SpectralNorm, nn.Conv2d):
+class SNConv2d(SpectralNorm, Penalised, nn.Conv2d):
     """Convolution with a spectrally normalised weight."""
 
     def __init__(
@@ -397,7 +397,8 @@ class SNConv2d(SpectralNorm, nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, H', W']."""
-        return conv2d(x, self.weight, self.bias, padding=cast(int, self.padding[0]))
+        padding = cast(int, self.padding[0])
+        return conv2d(x, self.weight, self.bias, padding=padding, penalised=self.penalised)
 
 
 class SNLinear(SpectralNorm, nn.Linear):

@@ -233,5 +233,6 @@ def _penalty_phase(
         sources=("images",),
         every=every,
         gain=every,
+        penalises_gradients=True,
         carried=augmentation.carried(),
     )

@@ -100,8 +100,8 @@ def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, .
     game = _Game(networks, objective, augmentation)
     shape = (networks.channels, networks.resolution, networks.resolution)
     draws = {"z": Draw("normal", (networks.latent_size,)), **augmentation.draws("real", "fake", shape=shape)}
-    noise = {} if objective.penalty == "exact" else {"noise": Draw("normal", (2, *shape), per_image=True)}
-    always = objective.penalty_every == 1
+    always, exact = objective.penalty_every == 1, objective.penalty == "exact"
+    noise = {} if exact else {"noise": Draw("normal", (2, *shape), per_image=True)}
     discriminator = Phase(
         name="D",
         updates=("D",),
@@ -111,6 +111,7 @@ def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, .
         draws=draws | noise if always else draws,
         sources=("images",),
         shared_data=False,
+        penalises_gradients=always and exact,
         carried=augmentation.carried(),
     )
     penalty = Phase(
@@ -124,6 +125,7 @@ def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, .
         shared_data=False,
         every=objective.penalty_every,
         gain=objective.penalty_every,
+        penalises_gradients=exact,
         carried=augmentation.carried(),
     )
     generator = Phase(
