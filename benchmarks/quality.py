@@ -33,6 +33,7 @@ from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
 from frugan.engine.checkpoint import EMA_FILE
+from frugan.engine.events import read_events
 from frugan.engine.weights import Layout
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
@@ -141,11 +142,17 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
             "measured_on": len(unseen),
             "seconds": round(took, 1),
             "cpu_seconds": round(took_cpu, 1),
+            "trained_seconds": trained_seconds(folder),
             "machine": describe_machine(),
         }
         for checkpoint in {checkpoint.name: checkpoint for checkpoint in checkpoints}.values()
         for statistics in given.statistics.split(",")
     ]
+
+
+def trained_seconds(run: Path) -> float:
+    """Of a run's steps, those before it was interrupted and went on included."""
+    return float([event["seconds"] for event in read_events(run / "events.jsonl") if event["event"] == "step"][-1])
 
 
 def draw(given: argparse.Namespace, run: Path) -> None:
