@@ -291,8 +291,8 @@ FAULTS = (
     Fault(
         "colours change as often as all else",
         "augment/ada.py",
-        "probability * self.colour_share",
-        "probability",
+        "shares = (blits, geometry, colour * self.colour_share)",
+        "shares = (blits, geometry, colour)",
         "parity/r3gan/test_augmentation.py",
     ),
     Fault(
@@ -376,8 +376,8 @@ FAULTS = (
     Fault(
         "ADA turns hues by half of what was drawn",
         "augment/ada.py",
-        "(hue * 2 - 1) * math.pi",
-        "(hue * 2 - 1) * math.pi / 2",
+        "_Value(colour + 1, colour + 5, **angle),",
+        "_Value(colour + 1, colour + 5, factor=2.0, summand=-1.0, then=math.pi / 2),",
         "parity/test_ada.py",
     ),
     Fault(

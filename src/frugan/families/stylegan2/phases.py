@@ -139,7 +139,7 @@ class _Game:
         state: PhaseState,
     ) -> Tensor:
         """The discriminator's outputs [n, 1] on augmented pictures [n, C, R, R]."""
-        shown = self.augmentation.apply(pictures, name, micro, state)
+        shown = self.augmentation.apply(pictures, micro, state, name)
         return cast(Tensor, networks["D"](shown, classes))
 
     def _labels(self, micro: MicroBatch) -> Tensor | None:
