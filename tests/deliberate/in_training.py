@@ -56,9 +56,16 @@ FAULTS = (
     Fault(
         "a loss scale is not halved after an overflow",
         "engine/precision.py",
-        "torch.where(grown, 2.0, 1.0), 0.5)",
-        "torch.where(grown, 2.0, 1.0), 1.0)",
+        "stays, value=-0.5)",
+        "stays & accepted, value=-0.5)",
         "engine/test_precision.py -k loss_scale",
+    ),
+    Fault(
+        "means of channels-last maps give a card too large a gradient",
+        "nn/linear_maps.py",
+        "return (last * 0.25).view(",
+        "return (last * 0.5).view(",
+        "nn/test_linear_maps.py",
     ),
     Fault(
         "a card before 8.0 is given bf16",
