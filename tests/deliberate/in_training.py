@@ -41,10 +41,24 @@ FAULTS = (
     ),
     Fault(
         "gradients are not unscaled",
-        "engine/gradients.py",
+        "engine/weights.py",
         "torch._foreach_mul_(list(gradients.values()), inverse_scale)",
         "torch._foreach_mul_(list(gradients.values()), 1)",
         "contract/test_engine.py::test_fp16_gradients_are_unscaled",
+    ),
+    Fault(
+        "gradients of weights that a norm divides are not unscaled",
+        "nn/spectral_norm.py",
+        "self.sigmas if inverse_scale is None else self.sigmas / inverse_scale",
+        "self.sigmas",
+        "nn/test_fused_scaling.py",
+    ),
+    Fault(
+        "gradients of weights that constants divide are not unscaled",
+        "contract/layers.py",
+        "torch._foreach_div(divisors, inverse_scale)",
+        "torch._foreach_div(divisors, 1)",
+        "engine/test_working_weights.py",
     ),
     Fault(
         "gradients are not released",
