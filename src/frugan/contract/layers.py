@@ -342,17 +342,24 @@ class Scaling:
         """
         return {}
 
-    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def carry(
+        self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None], inverse_scale: Tensor | None = None
+    ) -> list[Tensor | None]:
         """Gradients of masters, laid out like these, of those of working weights. Default: divisors are constants.
 
         Args:
             masters: as they were when the divisors were found, in order.
             gradients: of each working weight whose divisor is a tensor; None: none came.
+            inverse_scale: multiplies every gradient, on the same way; None: nothing does.
         """
-        return [
-            None if gradient is None else torch.div(gradient, divisor, out=torch.empty_like(master))
-            for master, gradient, divisor in zip(masters, gradients, self.divisors, strict=True)
-        ]
+        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        divisors = [cast(Tensor, self.divisors[i]) for i in given]
+        if inverse_scale is not None and given:
+            divisors = list(torch._foreach_div(divisors, inverse_scale))
+        carried: list[Tensor | None] = [None] * len(masters)
+        for i, divisor in zip(given, divisors, strict=True):
+            carried[i] = torch.div(cast(Tensor, gradients[i]), divisor, out=torch.empty_like(masters[i]))
+        return carried
 
 
 class Scaled(Reparametrised):
