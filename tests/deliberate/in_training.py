@@ -75,13 +75,6 @@ FAULTS = (
         "engine/test_precision.py -k loss_scale",
     ),
     Fault(
-        "means of channels-last maps give a card too large a gradient",
-        "nn/linear_maps.py",
-        "return (last * 0.25).view(",
-        "return (last * 0.5).view(",
-        "nn/test_linear_maps.py",
-    ),
-    Fault(
         "a card before 8.0 is given bf16",
         "engine/precision.py",
         "return capability >= (8, 0)",

@@ -206,22 +206,11 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        if cpu_ways.taken_for(x):  # as `plus_doubled`
-            return F.interpolate(x * 0.25, scale_factor=2)
-        return spread_in_one_pass(x)
+        return F.interpolate(x * 0.25, scale_factor=2)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         return cast(Tensor, _MeanPool.apply(gradients[0]))
-
-
-def spread_in_one_pass(x: Tensor) -> Tensor:
-    """A quarter of each pixel to each of four as a card does it, without a gradient; dimensions in memory's order."""
-    if x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
-        samples, channels, height, width = x.shape
-        last = x.permute(0, 2, 3, 1)[:, :, None, :, None].expand(-1, -1, 2, -1, 2, -1)
-        return (last * 0.25).view(samples, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
-    return (x[:, :, :, None, :, None].expand(-1, -1, -1, 2, -1, 2) * 0.25).flatten(4).flatten(2, 3)
 
 
 # A 3x3 convolution of a picture doubled by nearest neighbours, without the doubled picture.
