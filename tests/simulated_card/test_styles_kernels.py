@@ -63,9 +63,7 @@ def cases(count: int, inputs: int, styles: int, outputs: list[int], covered: boo
 
 @SETTINGS
 @given(st.integers(1, 5), SIDES, st.integers(1, 3), st.lists(SIDES, min_size=1, max_size=4), st.booleans())
-def test_each_gives_what_torch_gives(
-    count: int, inputs: int, styles: int, outputs: list[int], covered: bool
-) -> None:
+def test_each_gives_what_torch_gives(count: int, inputs: int, styles: int, outputs: list[int], covered: bool) -> None:
     for name, values in cases(count, inputs, styles, outputs, covered):
         torchs, own = (call(*values) for call in PAIRS[name])
         for one, other in [(torchs, own)] if isinstance(own, Tensor) else zip(torchs, own, strict=True):

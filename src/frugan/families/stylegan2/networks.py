@@ -296,9 +296,7 @@ class SynthesisBlock(nn.Module):
         """What makes these layers' styles of w."""
         return [layer.affine for layer in self.styled]
 
-    def forward(
-        self, x: Tensor | None, picture: Tensor | None, *given: Noise
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor | None, picture: Tensor | None, *given: Noise) -> tuple[Tensor, Tensor | None]:
         """Run the block.
 
         Args:
@@ -368,7 +366,9 @@ class Synthesis(UsesKernels):
         together = "styles" in self.own_kernels and len({layer.gain for layer in convolutions}) == 1
         if not together or is_traced():
             each = ws.unbind(1)
-            return iter(linear_together([layer.affine for layer in layers], [each[at] for at in self._places])), iter(())
+            return iter(linear_together([layer.affine for layer in layers], [each[at] for at in self._places])), iter(
+                ()
+            )
         order = sorted(range(len(layers)), key=lambda i: isinstance(layers[i], ToRGB))
         affines = [(layers[i].affine.weight, layers[i].affine.bias, self._places[i]) for i in order]
         factors, norms = modulations(
