@@ -11,13 +11,14 @@ swap should be.
 
 - plain: bent pictures for 20,000 steps, straight ones for the rest;
 - fp32: the same in full precision;
-- finish: the same until step 20,000, then true face and dropout of learning rates, and the patch discriminator for the
-  last 5,000;
+- finish: as plain until step 20,000 (a copy of that run, if it is there), then true face and dropout of learning rates,
+  and the patch discriminator for the last 5,000;
 - pretrained: 10,000 of the steps go to faces of twelve other people first.
 """
 
 import argparse
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +32,7 @@ from frugan.api.networks import Weights
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.data.faces.drawn_faces import write_drawn_faces
+from frugan.engine.events import read_events
 from frugan.recipe.loading import load_recipe, recipe_with
 from frugan.recipe.recipe import Recipe
 from frugan.report.grids import write_grid
@@ -95,6 +97,8 @@ def main() -> None:
 def trained(way: str, runs: Path) -> Path:
     """The run of a way, trained to its end."""
     words, steps, stages = WAYS[way]
+    if way == "finish" and (runs / "plain").is_dir() and not (runs / way).is_dir():
+        begin_as_plain(runs / "plain", runs / way)
     workspace = runs / "faces"
     if not workspace.is_dir():
         write_drawn_faces(workspace)
@@ -104,6 +108,19 @@ def trained(way: str, runs: Path) -> Path:
         train(settings(PRETRAINED, ["objective.pretrain=true"], ()), runs / CROWD, init)
     train(settings(steps, words, stages), workspace, runs / way, init=init, options=TrainingOptions(device="cpu"))
     return runs / way
+
+
+def begin_as_plain(plain: Path, run: Path) -> None:
+    """Take over the steps that are the same: a run at BENT, which goes on from there by a recipe of its own."""
+    checkpoints = kept(plain)
+    for step in checkpoints:
+        if step <= BENT:
+            shutil.copytree(checkpoints[step], run / "backups" / checkpoints[step].name)
+    shutil.copytree(checkpoints[BENT], run / "checkpoints" / checkpoints[BENT].name)
+    for name in ("recipe.json", "plan.json"):
+        shutil.copy(plain / name, run / name)
+    before = [event for event in read_events(plain / "events.jsonl") if event.get("step", 0) <= BENT]
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in before), "utf-8")
 
 
 def settings(steps: int, words: tuple[str, ...] | list[str], stages: tuple[dict[str, Any], ...]) -> Recipe:

@@ -2,13 +2,14 @@
 
     python benchmarks/quality.py RECIPE SET [key.sub=value ...] [--seeds 0-4] [--split validation|test]
         [--archive FILE.tgz] [--drawn N] [--pictures N] [--every "400 steps"] [--statistics running,standing,batch]
-        [--name NAME] [--out RESULT.json]
+        [--name NAME] [--out RESULT.json] [--keep RUNS [--picture OUT.webp --steps 1000,3000,10000]]
 
 SET is digits, inked, shapes, icons, handwritten or a kind that is drawn (benchmarks/picture_sets/known.py). With
 `--split validation`, for choosing, a fifth of what may be learnt from is left out, another fifth for each seed;
 `--split test` trains on all of it and measures on pictures that no choice may be made on. `--every` measures along the
 way. Results are added to a file that is there already. The Fréchet distance is of a small classifier's scores, which
-was fitted to the set's classes.
+was fitted to the set's classes. `--picture` draws the last seed's kept run instead: a row of pictures for each class,
+three for each of the steps, and three real ones.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from frugan.api.networks import Weights, networks_from
@@ -31,12 +33,14 @@ from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
 from frugan.engine.checkpoint import EMA_FILE
+from frugan.engine.events import read_events
 from frugan.engine.weights import Layout
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.scores import Moments, Statistics, frechet_distance, precision_recall
 from frugan.metrics.two_sample import two_sample
 from frugan.recipe.loading import load_recipe
+from frugan.report.grids import write_grid
 from half_products import HalfProducts
 from machine import describe_machine
 from picture_sets import DRAWN, fold_of, load_set, part_of
@@ -44,6 +48,8 @@ from picture_sets import DRAWN, fold_of, load_set, part_of
 JUDGE_SIDE = {"digits": 8}
 """Side at which a set's classifier looks; others: 16."""
 GENERATED = 2000
+SHOWN = 3
+"""Pictures of a class in a row of a sheet."""
 MICRO_BATCH = 96
 MOST_FITTED = 6000
 SCORES = (
@@ -80,8 +86,13 @@ def main() -> None:
     parser.add_argument("--name", help="of these settings; default: the recipe's")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
+    parser.add_argument("--picture", type=Path, help="draw what the run in --keep makes after --steps, and end")
+    parser.add_argument("--steps", help="that were kept, such as 1000,3000")
     given = parser.parse_intermixed_args()
     first, _, last = given.seeds.partition("-")
+    if given.picture is not None:
+        draw(given, given.keep / f"{given.name or given.recipe}-{given.set}-{last or first}")
+        return
     for seed in range(int(first), int(last or first) + 1):
         with tempfile.TemporaryDirectory() as temporary:
             folder = given.keep or Path(temporary)
@@ -131,11 +142,36 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
             "measured_on": len(unseen),
             "seconds": round(took, 1),
             "cpu_seconds": round(took_cpu, 1),
+            "trained_seconds": trained_seconds(folder),
             "machine": describe_machine(),
         }
         for checkpoint in {checkpoint.name: checkpoint for checkpoint in checkpoints}.values()
         for statistics in given.statistics.split(",")
     ]
+
+
+def trained_seconds(run: Path) -> float:
+    """Of a run's steps, those before it was interrupted and went on included."""
+    return float([event["seconds"] for event in read_events(run / "events.jsonl") if event["event"] == "step"][-1])
+
+
+def draw(given: argparse.Namespace, run: Path) -> None:
+    """What a run makes after some steps, beside real pictures; a row for each class, one of them for each column."""
+    steps = [int(step) for step in given.steps.split(",")]
+    checkpoints = [run / "backups" / f"step-{step:09d}" / EMA_FILE for step in steps]
+    recipe = Weights.open(checkpoints[0]).recipe
+    _, unseen = load_set(given.set, recipe.resolution, given.archive, given.drawn)
+    sides = [drawn(weights, unseen, count=len(unseen)) for weights in checkpoints] + [as_tensors(unseen)]
+    rows = [
+        torch.cat([pictures[labels == number][:SHOWN] for pictures, labels in sides])
+        for number in range(len(unseen.class_names))
+    ]
+    titles = [f"{title}" for title in (*(f"{step:,}" for step in steps), "real") for _ in range(SHOWN)]
+    path = given.picture.with_suffix(".png")
+    write_grid(torch.stack(rows), path, titles=titles)
+    with Image.open(path) as picture:
+        picture.save(given.picture, quality=85)
+    path.unlink()
 
 
 def drawn(

@@ -222,12 +222,26 @@ def test_a_card_is_planned_for_by_what_is_predicted() -> None:
     assert seconds is not None
     assert 0 < seconds < 1
     assert machine_here("cpu", "rtx-3060", "1GiB").pace(load_recipe("biggan-imagenet-512")) is None
-    for card, memory, message in (
-        ("riva-128", None, "'riva-128' is not known"),
-        ("rtx-3060", "six", "'six' is not a size"),
+    for given, message in (
+        (("riva-128",), "'riva-128' is not known"),
+        (("rtx-3060", "six"), "'six' is not a size"),
+        (("rtx-3060x4", None, 3), "names 4"),
+        (("rtx-3060x4", None, None, "quick"), "expected the bandwidth between cards"),
+        (("rtx-3060", None, None, "8GB/s"), "between several cards"),
     ):
         with pytest.raises(BadInput, match=message):
-            machine_here("cpu", card, memory)
+            machine_here("cpu", *given)
+
+
+def test_several_cards_share_each_batch() -> None:
+    recipe = load_recipe("r3gan-digits-32")
+    one, four, named = (
+        machine_here("cpu", card, gpus=gpus) for card, gpus in (("t4", None), ("t4x4", None), ("t4", 4))
+    )
+    seconds = [machine.pace(recipe) for machine in (one, four)]
+    assert None not in seconds
+    assert seconds[0] != seconds[1]
+    assert four.words == named.words == "4 x t4, by predicted times"
 
 
 def test_of_the_card_here_what_is_free_counts(monkeypatch: pytest.MonkeyPatch) -> None:

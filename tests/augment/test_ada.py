@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frugan.augment.ada import Ada, add_noise, compose, cut_out, filter_bands, rotation, scaling, translation
+from frugan.augment.ada import Ada, add_noise, compose, cut_out, filter_bands
 from frugan.augment.resampling import resample
 
 EVERY = Ada(("blit", "geometry", "colour", "filter", "noise", "cutout"))
@@ -31,6 +31,19 @@ def noise(x: Tensor) -> Tensor:
 
 def share(value: float) -> Tensor:
     return torch.tensor(value)
+
+
+def moved_by(x: float, y: float) -> Tensor:
+    """[1, 3, 3]."""
+    return torch.tensor([[[1, 0, x], [0, 1, y], [0, 0, 1]]])
+
+
+def scaled_by(x: float, y: float) -> Tensor:
+    """[1, 3, 3]."""
+    return torch.tensor([[[x, 0, 0], [0, y, 0], [0, 0, 1]]])
+
+
+QUARTER_TURN = torch.tensor([[[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]])  # [1, 3, 3]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -58,10 +71,10 @@ def test_a_picture_repeats_with_twice_its_side_less_2() -> None:
     x = pictures(1, 3, 8, 11)
     extended = torch.cat([x, x.flip(3)[..., 1:-1]], 3)  # [1, 3, 8, 20]
     for moved in (-1003, -20, -3, 5, 17, 40):
-        made = resample(x, translation(torch.tensor([float(moved)]), torch.zeros(1)))
+        made = resample(x, moved_by(moved, 0))
         columns = (torch.arange(11) + moved) % 20
         torch.testing.assert_close(made, extended[..., columns], rtol=0, atol=1e-4)
-        upright = resample(x.mT, translation(torch.zeros(1), torch.tensor([float(moved)])))
+        upright = resample(x.mT, moved_by(0, moved))
         torch.testing.assert_close(upright.mT, made, rtol=0, atol=ROUNDING)
 
 
@@ -69,7 +82,7 @@ def test_geometry_of_a_picture_that_is_not_square() -> None:
     """A wave keeps its direction and length, turned by a quarter about the picture's centre."""
     rows, columns = torch.arange(40.0) - 19.5, torch.arange(24.0) - 11.5
     x = torch.sin(rows / 3)[None, None, :, None].expand(1, 1, 40, 24)
-    made = resample(x, rotation(torch.tensor([torch.pi / 2])))
+    made = resample(x, QUARTER_TURN)
     inside = slice(10, -10)  # near the short sides the reflection comes in
     expected = torch.sin(columns / 3).expand(40, 24)
     torch.testing.assert_close(made[0, 0, inside], expected[inside], rtol=0, atol=0.02)
@@ -78,15 +91,15 @@ def test_geometry_of_a_picture_that_is_not_square() -> None:
 def test_scale_of_a_wave() -> None:
     at = torch.arange(32.0) - 15.5
     x = torch.cos(at / 4).expand(1, 3, 32, 32)
-    doubled = resample(x, scaling(torch.tensor([0.5]), torch.tensor([1.0])))
+    doubled = resample(x, scaled_by(0.5, 1))
     torch.testing.assert_close(doubled, torch.cos(at / 8).expand(1, 3, 32, 32), rtol=0, atol=0.02)
 
 
 def test_matrices_act_from_the_last_to_the_first() -> None:
-    angle, two, one = torch.tensor([torch.pi / 2]), torch.tensor([2.0]), torch.ones(1)
     point = torch.tensor([1.0, 0.0, 1.0])
-    made = compose(translation(one, one), rotation(angle), scaling(two, one))[0] @ point
-    torch.testing.assert_close(made, torch.tensor([1.0, 3.0, 1.0]))  # to (2, 0), to (0, 2), to (1, 3)
+    maps = [moved_by(1, 1), QUARTER_TURN, scaled_by(2, 1), scaled_by(3, 1)]
+    made = compose(torch.stack(maps, 1))[0] @ point
+    assert made.tolist() == [1.0, 7.0, 1.0]  # to (3, 0), to (6, 0), to (0, 6), to (1, 7)
 
 
 def test_an_operation_acts_with_the_given_probability() -> None:

@@ -108,6 +108,6 @@ def test_the_probability_in_force_is_the_state_s_where_it_is_steered(target: flo
     }
     pictures = torch.zeros(2, 1, 8, 8, dtype=torch.bfloat16)
     state = PhaseState({STATE: torch.tensor([1.0, 0, 0, 0, 0])}, torch.ones(()))
-    made: Tensor = augmentation.apply(pictures, "real", MicroBatch({}, draws, 2), state)
+    made: Tensor = augmentation.apply(pictures, MicroBatch({}, draws, 2), state, "real")
     assert made.dtype == torch.float32
     assert bool((made != 0).all()) == acts

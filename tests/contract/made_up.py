@@ -195,6 +195,7 @@ class MadeUpFamily(Family):
             every=2,
             fraction=0.5,
             gain=2.0,
+            penalises_gradients=True,
             carried={"length": Carried(1.0, lambda old, seen, _: torch.lerp(old, seen, 0.25), shown="path length")},
         )
         maker = Phase(

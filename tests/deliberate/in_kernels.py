@@ -431,7 +431,7 @@ FAULTS = (
     Fault(
         "dots are of gradients that were not divided",
         "nn/spectral_norm.py",
-        "(sums / torch.stack([each_sigma[i] for i in places])).split(1)",
+        "(sums / torch.stack([each_divisor[i] for i in places])).split(1)",
         "sums.split(1)",
         SCALING_FUSED,
     ),

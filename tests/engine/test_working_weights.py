@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from frugan.contract.layers import Scaling
 from frugan.engine.gradients import SMALL_ELEMENTS
 from frugan.engine.weights import Layout, working_weights
 
@@ -41,3 +42,10 @@ def test_gradients_of_many_micro_batches_add_up_in_fp32(width: int, dtype: torch
     for value in inputs:
         in_half += value
     assert float(in_half) < sum(inputs)  # or the test could not fail
+
+
+def test_a_loss_scale_is_taken_out_where_divisors_are_constants() -> None:
+    scaling = Scaling([torch.tensor([3.0]), 7.0, torch.tensor([[5.0], [6.0]])])
+    masters = [torch.ones(2), torch.ones(2), torch.ones(2, 3)]
+    carried = scaling.carry(masters, [torch.full((2,), 24.0), None, torch.full((2, 3), 240.0)], torch.tensor(1 / 8))
+    assert [None if each is None else each.tolist() for each in carried] == [[1.0] * 2, None, [[6.0] * 3, [5.0] * 3]]

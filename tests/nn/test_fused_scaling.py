@@ -1,6 +1,6 @@
 """Many matrices at once, by operations of our own: what spectral norms make of them one by one."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -52,6 +52,23 @@ def test_layers_divide_and_carry_as_one_by_one(half: bool) -> None:
         ends.append([*scaling.divisors, *(each for each in carried if each is not None), *scaling.left, *seen])
     for own, torchs in zip(*ends, strict=True):
         torch.testing.assert_close(own, torchs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("names", [OWN, frozenset[str]()], ids=["own", "torch's"])
+def test_a_loss_scale_is_taken_out_on_the_way(names: frozenset[str]) -> None:
+    """A power of 2: the same bits."""
+    norms = layers()
+    for norm in norms:
+        use_kernels(norm, names)
+    masters = [norm.weight.detach() for norm in norms]
+    pairs = zip(norms, masters, strict=True)
+    scaling = SpectralScaling.find([ScaledWeight(norm, "weight", master) for norm, master in pairs])
+    gradients: list[Tensor | None] = [torch.randn_like(master) for master in masters]
+    gradients[2] = None
+    plain = scaling.carry(masters, gradients)
+    scaled = scaling.carry(masters, [None if g is None else g * 1024 for g in gradients], torch.tensor(1 / 1024))
+    for one, other in zip(plain, scaled, strict=True):
+        assert one is other is None or torch.equal(cast(Tensor, one), cast(Tensor, other))
 
 
 def test_a_gradient_in_any_layout_is_read_as_it_lies() -> None:

@@ -1,6 +1,7 @@
-"""Linear maps that keep nothing of their input."""
+"""Linear maps of pictures: what they keep, and their derivatives."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.nn.linear_maps import conv2d, grouped_conv2d, mean_pool2d
+from frugan.api.setup import training_of
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.streams import Streams
+from frugan.engine.threads import rehearse
+from frugan.memory.prediction import BlankPictures
+from frugan.nn.linear_maps import conv2d, mean_pool2d
+from frugan.recipe.loading import load_recipe
 
 CASES = [(1, 1, 0), (3, 1, 1), (3, 2, 0), (3, 2, 1)]
 """Kernel, stride, padding."""
@@ -74,16 +82,86 @@ def test_a_convolution_in_groups() -> None:
     assert torch.autograd.gradgradcheck(lambda x: convolved(x).square(), (x,))
 
 
-def test_a_convolution_in_groups_that_learns() -> None:
-    """Values, gradients and second derivatives in both, of torch's."""
-    x, weight = _random(2, 6, 5, 4).requires_grad_(), _random(4, 3, 3, 3).requires_grad_()
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("kernel", "stride", "padding"), CASES)
+def test_a_convolution_that_learns(kernel: int, stride: int, padding: int, groups: int) -> None:
+    """Torch's values; gradients and second derivatives in all that it is given."""
+    x, weight = _random(2, 4, 5, 4).requires_grad_(), _random(4, 4 // groups, kernel, kernel).requires_grad_()
+    bias = torch.linspace(-1, 1, 4).double().requires_grad_()
 
-    def convolved(x: Tensor, weight: Tensor) -> Tensor:
-        return grouped_conv2d(x, weight, padding=1, groups=2)
+    def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return conv2d(x, weight, bias, stride=stride, padding=padding, groups=groups, penalised=True)
 
-    torch.testing.assert_close(convolved(x, weight), F.conv2d(x, weight, padding=1, groups=2))
-    assert torch.autograd.gradcheck(convolved, (x, weight))
-    assert torch.autograd.gradgradcheck(lambda x, weight: convolved(x, weight).square(), (x, weight))
+    assert torch.equal(convolved(x, weight, bias), F.conv2d(x, weight, bias, stride, padding, 1, groups))
+    assert torch.autograd.gradcheck(convolved, (x, weight, bias))
+    assert torch.autograd.gradgradcheck(lambda *given: convolved(*given).square(), (x, weight, bias))
+
+
+class _Convolutions(TorchDispatchMode):
+    """Notes what is done, and with kernels of what size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: list[tuple[int, ...]] = []
+        self.in_weights = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.convolution.default:
+            self.kernels.append(tuple(args[1].shape[2:]))
+        if function is torch.ops.aten.convolution_backward.default:
+            self.in_weights += args[-1][1]
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_penalty_asks_for_no_more_than_it_needs(groups: int) -> None:
+    """Its first gradient leaves out weights, and no kernel is as large as the picture; gradients are torch's."""
+    weights = [_random(4, 4 // groups, 3, 3).requires_grad_() for _ in range(2)]
+    ends = []
+    ours = partial(conv2d, penalised=True)
+    for convolve in (ours, F.conv2d):
+        x = _random(2, 4, 9, 9).requires_grad_()
+        first, second = _Convolutions(), _Convolutions()
+        made = x
+        for weight in weights:
+            made = F.leaky_relu(convolve(made, weight, padding=1, groups=groups), 0.2)
+        with first:
+            (gradient,) = torch.autograd.grad(made.square().sum(), x, create_graph=True)
+        with second:
+            ends.append(torch.autograd.grad(gradient.square().sum(), weights))
+        if convolve is ours:
+            assert first.in_weights == 0
+            assert second.in_weights == 4  # of each weight: from its use forward and from its use in the gradient
+            assert {*first.kernels, *second.kernels} == {(3, 3)}
+        else:  # should torch mend it, ours is not needed any more
+            assert max(second.kernels) == (9, 9)
+    for own, torchs in zip(*ends, strict=True):
+        torch.testing.assert_close(own, torchs)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (
+            "biggan-digits-32",
+            ["objective.r1_every=1", "networks.generator_channels=2", "training.normalisation_batch=4"],
+        ),
+        ("stylegan2-digits-32", ["networks.channel_base=64", "objective.r1_every=1", "objective.path_length_every=1"]),
+        ("r3gan-digits-32", ["networks.widths=[8,8,8,8]", "networks.groups=[2,2,2,2]"]),
+    ],
+)
+def test_no_training_has_a_kernel_as_large_as_a_picture(recipe: str, words: list[str]) -> None:
+    """Its penalties neither: all phases that differentiate gradients say so."""
+    training = training_of(load_recipe(recipe, ["training.batch=4", "training.precision=fp32", *words]))
+    plan = Plan(training.batch, resolve_precision("fp32", torch.device("cpu")))
+    stage = training.stages[0]
+    state = training.state(plan, torch.device("cpu"))
+    step = training.step(BlankPictures(stage.sources), Streams(0), stage=stage)
+    with _Convolutions() as convolutions:
+        rehearse(step, state, plan)
+    assert convolutions.in_weights
+    filters = 12  # augmentation's, along one axis
+    assert max(height * width for height, width in convolutions.kernels) <= max(16, filters)
 
 
 def test_what_is_kept() -> None:

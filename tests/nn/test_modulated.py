@@ -58,6 +58,22 @@ def test_derivatives_of_both_orders(up: bool) -> None:
 
 
 @WAYS
+@pytest.mark.parametrize("learns", [(0,), (1,), (2,), (1, 2)])
+def test_where_not_all_of_it_learns(up: bool, learns: tuple[int, ...]) -> None:
+    for order in (1, 2):
+        ends = []
+        for way in (_made, _composed):
+            given = [each.detach().requires_grad_(i in learns) for i, each in enumerate(_given())]
+            wanted = [given[i] for i in learns]
+            found = torch.autograd.grad(way(*given, up=up).square().sum(), wanted, create_graph=order == 2)
+            if order == 2:
+                found = torch.autograd.grad(torch.stack([each.square().sum() for each in found]).sum(), wanted)
+            ends.append(found)
+        for own, torchs in zip(*ends, strict=True):
+            torch.testing.assert_close(own, torchs)
+
+
+@WAYS
 def test_the_scaled_input_is_not_kept(up: bool) -> None:
     """Of what has the size of pictures, the input alone, which the activation before keeps anyway."""
     x, weight, styles = _given()

@@ -257,6 +257,8 @@ def choose_for(
     asked: Sequence[str] = (),
     card: str | None = None,
     memory: str | None = None,
+    gpus: int | None = None,
+    link: str | None = None,
     init: str | Path | None = None,
     progress: Progress | None = None,
 ) -> RecipeChoice:
@@ -265,7 +267,7 @@ def choose_for(
     Args:
         data: the pictures: a path, or an opened set; by the name of the one source or without.
         for_time, asked: as for `choose`.
-        device, card, memory: as for `machine_here`.
+        device, card, memory, gpus, link: as for `machine_here`.
         init: weights to start from, whose recipe is taken; None: there are none.
         progress: gets (headers read, pictures).
 
@@ -291,4 +293,4 @@ def choose_for(
         raise BadInput(
             f"--init {init}: weights of {start.family}, which are not trained on a set of pictures; name a recipe"
         )
-    return choose(look_at(pictures, progress), machine_here(device, card, memory), for_time, asked, start)
+    return choose(look_at(pictures, progress), machine_here(device, card, memory, gpus, link), for_time, asked, start)

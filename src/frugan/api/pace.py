@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from frugan.api.devices import choose_device
-from frugan.api.plan.plan_recipe import PlanOptions, plan
+from frugan.api.plan.plan_recipe import PlanOptions, parse_cards, plan
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -35,22 +35,31 @@ class Machine:
     words: str  # its name for people, and how the pace is known
 
 
-def machine_here(device: str = "auto", card: str | None = None, memory: str | None = None) -> Machine:
-    """The machine that trains: its processor, timed, or a card, by what the planner predicts.
+def machine_here(
+    device: str = "auto",
+    card: str | None = None,
+    memory: str | None = None,
+    gpus: int | None = None,
+    link: str | None = None,
+) -> Machine:
+    """The machine that trains: its processor, timed, or one card or several, by what the planner predicts.
 
     Args:
         device: "auto", "cpu", or a kind of card: "cuda", "cuda:1".
-        card: plan for this card instead, which need not be there.
+        card: plan for this card instead, which need not be there; for several: "gtx-1080x8".
         memory: budget on the card, such as "6GiB"; None: what is free on the one here, all of one that is not. Of a
             processor it says nothing.
+        gpus: cards that share each batch; None: as many as `card` names.
+        link: between them, such as "8GB/s"; None: a guess.
 
     Raises:
-        BadInput: the device or the card is unknown, or the budget is no size.
+        BadInput: the device, the card, their number or the link is unknown, or the budget is no size.
     """
     here, _ = choose_device(device)
     if here.type == "cpu" and card is None:
         return Machine(_timed, False, "this CPU, whose steps were timed")
-    known = choose_card(card, here)
+    name, count = parse_cards(card, gpus, link)
+    known = choose_card(name, here)
     budget_bytes = None if memory is None else parse_size(memory)
     if budget_bytes is None and card is None:
         usable, _ = free_bytes(here)
@@ -58,12 +67,13 @@ def machine_here(device: str = "auto", card: str | None = None, memory: str | No
 
     def predicted(recipe: Recipe) -> float | None:
         try:
-            report = plan(recipe, budget_bytes, options=PlanOptions(card))
+            report = plan(recipe, budget_bytes, options=PlanOptions(card, gpus=gpus, link=link))
         except BadInput:  # not even the parameters fit
             return None
         return report.step_seconds if report.fits else None
 
-    return Machine(predicted, True, f"{card or 'this card'}, by predicted times")
+    cards = name or "this card"
+    return Machine(predicted, True, f"{cards if count == 1 else f'{count} x {cards}'}, by predicted times")
 
 
 def _timed(recipe: Recipe) -> float:

@@ -6,6 +6,7 @@ Source: Karras et al. 2020 (arXiv 2006.06676), section 2 and appendix B: the ope
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
@@ -13,99 +14,30 @@ from torch import Tensor
 
 from frugan.augment.resampling import resample
 
-# Affine maps of the plane as matrices [N, 3, 3], one for each picture, and the random choice whether one acts.
-#
-# They map what is wanted to where it is taken from, in pixels from the picture's centre: x to the right, y down.
+# What is drawn for blits, geometry and colour, of all three at once: on a card the many small operations of one after
+# the other would take longer than the pictures.
 
 
-def scaling(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply x and y [N]."""
-    return torch.diag_embed(torch.stack([x, y, torch.ones_like(x)], 1))
+@dataclass(frozen=True)
+class _Value:
+    """Something that an operation draws for a picture; 0 where it does not act."""
 
+    drawn: int  # column of what it is made of, among uniforms and normals side by side
+    acts: int  # column of the uniform that says whether it acts
+    factor: float = 1.0
+    summand: float = 0.0
+    then: float = 1.0  # a factor for what has been rounded
 
-def translation(x: Tensor, y: Tensor) -> Tensor:
-    """Add to x and y [N]."""
-    one, zero = torch.ones_like(x), torch.zeros_like(x)
-    return torch.stack([one, zero, x, zero, one, y, zero, zero, one], 1).view(-1, 3, 3)
-
-
-def rotation(angle: Tensor) -> Tensor:
-    """Turn x towards y by radians [N]."""
-    cos, sin, zero, one = angle.cos(), angle.sin(), torch.zeros_like(angle), torch.ones_like(angle)
-    return torch.stack([cos, -sin, zero, sin, cos, zero, zero, zero, one], 1).view(-1, 3, 3)
-
-
-def compose(*maps: Tensor) -> Tensor:
-    """Product of matrices [N, 3, 3], the last of which acts first.
-
-    By sums of products: a GPU's matrix units might round to 10 bits, which is a pixel in 1000.
-    """
-    product = maps[0]
-    for matrix in maps[1:]:
-        product = (product[:, :, :, None] * matrix[:, None, :, :]).sum(2)
-    return product
-
-
-def where_active(draw: Tensor, probability: Tensor, value: Tensor, otherwise: float) -> Tensor:
-    """An operation's value [N] where it acts; draw: uniform in [0, 1) [N]."""
-    return torch.where(draw < probability, value, otherwise)
-
-
-# Pixel blits: mirror, quarter turns and shifts by whole pixels.
 
 BLIT_UNIFORMS = 7
 BLIT_SHIFT = 0.125
 """Largest shift, as a share of the side."""
-
-
-def inverse_blits(uniforms: Tensor, probability: Tensor, height: int, width: int) -> Tensor:
-    """Where pixels are taken from [N, 3, 3], of uniforms in [0, 1) [N, 7] and pictures of these sides."""
-    mirror, mirrors, turn, turns, right, down, shifts = uniforms.unbind(1)  # [N] each
-    mirrored = where_active(mirrors, probability, (mirror * 2).floor(), 0)
-    quarters = where_active(turns, probability, (turn * 4).floor(), 0)
-    to_right, to_bottom = (
-        where_active(shifts, probability, ((share * 2 - 1) * BLIT_SHIFT * side).round(), 0)
-        for share, side in ((right, width), (down, height))
-    )
-    return compose(
-        scaling(1 - 2 * mirrored, torch.ones_like(mirrored)),
-        rotation(quarters * (math.pi / 2)),
-        translation(-to_right, -to_bottom),
-    )
-
-
-# Geometry: scale, rotation, change of proportions, and shifts by fractions of a pixel.
-
 GEOMETRY_UNIFORMS = 7
 GEOMETRY_NORMALS = 4
 SCALE = 0.2
 """Standard deviation of a factor's binary logarithm, of the size and of the proportions."""
 GEOMETRY_SHIFT = 0.125
 """Standard deviation of a shift, as a share of the side."""
-
-
-def inverse_geometry(uniforms: Tensor, normals: Tensor, probability: Tensor, height: int, width: int) -> Tensor:
-    """Where pixels are taken from [N, 3, 3], of uniforms in [0, 1) [N, 7] and normals [N, 4]."""
-    before, after, scales, turns_before, stretches, turns_after, shifts = uniforms.unbind(1)  # [N] each
-    scale, stretch, right, down = normals.unbind(1)
-    # Two rotations, about the stretch: one or both act with the probability of one operation.
-    of_one = 1 - (1 - probability).clamp_min(0).sqrt()
-    inverse_scale = torch.exp2(where_active(scales, probability, -SCALE * scale, 0))
-    inverse_stretch = torch.exp2(where_active(stretches, probability, -SCALE * stretch, 0))
-    return compose(
-        scaling(inverse_scale, inverse_scale),
-        rotation(where_active(turns_before, of_one, (before * 2 - 1) * math.pi, 0)),
-        scaling(inverse_stretch, inverse_stretch.reciprocal()),
-        rotation(where_active(turns_after, of_one, (after * 2 - 1) * math.pi, 0)),
-        translation(
-            where_active(shifts, probability, -GEOMETRY_SHIFT * width * right, 0),
-            where_active(shifts, probability, -GEOMETRY_SHIFT * height * down, 0),
-        ),
-    )
-
-
-# Colour: brightness, contrast, inverted luma, rotated hue and saturation.
-
 COLOUR_UNIFORMS = 7
 COLOUR_NORMALS = 3
 BRIGHTNESS = 0.2
@@ -113,9 +45,150 @@ BRIGHTNESS = 0.2
 CONTRAST = 0.5
 SATURATION = 1.0
 """Standard deviations of a factor's binary logarithm."""
+FILTER_UNIFORMS = FILTER_NORMALS = BANDS = 4
+NOISE_UNIFORMS = NOISE_NORMALS = 1
+CUTOUT_UNIFORMS = 3
+
+UNIFORMS = (BLIT_UNIFORMS, GEOMETRY_UNIFORMS, COLOUR_UNIFORMS, FILTER_UNIFORMS, NOISE_UNIFORMS, CUTOUT_UNIFORMS)
+NORMALS = (GEOMETRY_NORMALS, COLOUR_NORMALS, FILTER_NORMALS, NOISE_NORMALS)
 
 
-def change_colours(pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor) -> Tensor:
+def _values(height: int, width: int) -> tuple[_Value, ...]:
+    """In the order that `Drawn` takes them in."""
+    blit, geometry, colour = 0, BLIT_UNIFORMS, BLIT_UNIFORMS + GEOMETRY_UNIFORMS
+    normal = sum(UNIFORMS)
+    coloured = normal + GEOMETRY_NORMALS
+    angle = {"factor": 2.0, "summand": -1.0, "then": math.pi}
+    return (
+        # angles: before and after the change of proportions, of the hue, of quarter turns
+        _Value(geometry, geometry + 3, **angle),
+        _Value(geometry + 1, geometry + 5, **angle),
+        _Value(colour + 1, colour + 5, **angle),
+        _Value(blit + 2, blit + 3, factor=4, then=math.pi / 2),
+        # what turns a sign: of x, of the luma
+        _Value(blit, blit + 1, factor=2, then=-2),
+        _Value(colour, colour + 4, factor=2, then=-2),
+        # shifts by whole pixels
+        _Value(blit + 4, blit + 6, factor=2 * BLIT_SHIFT * width, summand=-BLIT_SHIFT * width, then=-1),
+        _Value(blit + 5, blit + 6, factor=2 * BLIT_SHIFT * height, summand=-BLIT_SHIFT * height, then=-1),
+        # binary logarithms: of size, proportions, contrast, saturation
+        _Value(normal, geometry + 2, factor=-SCALE),
+        _Value(normal + 1, geometry + 4, factor=-SCALE),
+        _Value(coloured + 1, colour + 3, factor=CONTRAST),
+        _Value(coloured + 2, colour + 6, factor=SATURATION),
+        # shifts, brightness
+        _Value(normal + 2, geometry + 6, factor=-GEOMETRY_SHIFT * width),
+        _Value(normal + 3, geometry + 6, factor=-GEOMETRY_SHIFT * height),
+        _Value(coloured, colour + 2, factor=BRIGHTNESS),
+    )
+
+
+TURN_BEFORE, TURN_AFTER, HUE, QUARTERS, MIRROR, INVERT, RIGHT_PIXELS, DOWN_PIXELS = range(8)
+SIZE, STRETCH, CONTRASTED, SATURATED, RIGHT, DOWN, BRIGHT = range(8, 15)
+TURNS, SIGNS = slice(TURN_BEFORE, MIRROR), slice(MIRROR, RIGHT_PIXELS)
+FLOORED, ROUNDED, LOGARITHMS = slice(QUARTERS, RIGHT_PIXELS), slice(RIGHT_PIXELS, SIZE), slice(SIZE, RIGHT)
+TURNS_OF_GEOMETRY = 2
+"""The first ones: one or both act with the probability of one operation."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What blits, geometry and colour do to each of N pictures."""
+
+    values: Tensor  # as `_values` has them, but signs as such: 1 or -1 [N, 15]
+    powers: Tensor  # 2 to the power of the logarithms [N, 4]
+    cos: Tensor  # of the angles [N, 4]
+    sin: Tensor  # [N, 4]
+
+    @classmethod
+    def of(
+        cls, uniforms: Tensor, normals: Tensor, probability: Tensor, shares: Sequence[float], height: int, width: int
+    ) -> "Drawn":
+        """From random numbers.
+
+        Args:
+            uniforms: in [0, 1) [N, 29].
+            normals: [N, 12].
+            probability: of an operation, a scalar.
+            shares: factors of it, for blits, geometry and colour.
+            height, width: of the pictures.
+        """
+        values = _values(height, width)
+        device, dtype = uniforms.device, normals.dtype
+        bounds = (BLIT_UNIFORMS, BLIT_UNIFORMS + GEOMETRY_UNIFORMS)
+        rows = [
+            [value.factor for value in values],
+            [value.summand for value in values],
+            [value.then for value in values],
+            [shares[sum(value.acts >= bound for bound in bounds)] for value in values],
+        ]
+        factor, summand, then, share = _on(device, rows, dtype).unbind()
+        columns = [value.drawn for value in values] + [value.acts for value in values]
+        taken = torch.cat([uniforms, normals], 1).index_select(1, _on(device, columns, torch.int64))  # [N, 30]
+        drawn, acts = taken.chunk(2, 1)
+        likely = probability * share  # [15]
+        of_two = 1 - (1 - likely[:TURNS_OF_GEOMETRY]).clamp_min(0).sqrt()
+        made = drawn * factor + summand
+        made[:, FLOORED].floor_()
+        made[:, ROUNDED].round_()
+        made = (made * then).masked_fill_(acts >= torch.cat([of_two, likely[TURNS_OF_GEOMETRY:]]), 0)
+        made[:, SIGNS].add_(1)
+        return cls(made, torch.exp2(made[:, LOGARITHMS]), made[:, TURNS].cos(), made[:, TURNS].sin())
+
+    def inverse(self) -> Tensor:
+        """Where pixels are taken from [N, 3, 3], in pixels from the picture's centre: x to the right, y down.
+
+        Mirrored, turned by quarters, shifted by whole pixels; then scaled, turned, its proportions changed, turned
+        and shifted.
+        """
+        powers = self.powers[:, : CONTRASTED - SIZE]
+        fixed = _on(self.values.device, [[0.0, 1.0]], self.values.dtype).expand(len(powers), 2)
+        parts = [self.values, powers, powers.reciprocal(), self.cos, self.sin, -self.sin, fixed]
+        size, inverse, cos, sin, minus, zero, _ = accumulate(part.shape[1] for part in parts)
+        stretch, across, one = size + 1, inverse + 1, zero + 1
+
+        def scaling(x: int, y: int) -> list[int]:
+            return [x, zero, zero, zero, y, zero, zero, zero, one]
+
+        def turn(angle: int) -> list[int]:
+            rows = [cos + angle, minus + angle, zero, sin + angle, cos + angle, zero]
+            return [*rows, zero, zero, one]
+
+        def shift(x: int, y: int) -> list[int]:
+            return [one, zero, x, zero, one, y, zero, zero, one]
+
+        maps = [
+            *(scaling(MIRROR, one), turn(QUARTERS), shift(RIGHT_PIXELS, DOWN_PIXELS), scaling(size, size)),
+            *(turn(TURN_BEFORE), scaling(stretch, across), turn(TURN_AFTER), shift(RIGHT, DOWN)),
+        ]
+        places = _on(self.values.device, [place for each in maps for place in each], torch.int64)
+        return compose(torch.cat(parts, 1).index_select(1, places).view(-1, len(maps), 3, 3))
+
+
+def compose(maps: Tensor) -> Tensor:
+    """Product of as many matrices as a power of 2, the last of which acts first: [N, K, 3, 3] -> [N, 3, 3].
+
+    By sums of products: a GPU's matrix units might round to 10 bits, which is a pixel in 1000.
+    """
+    while maps.shape[1] > 1:
+        maps = (maps[:, ::2, :, :, None] * maps[:, 1::2, None, :, :]).sum(3)
+    return maps[:, 0]
+
+
+def _on(device: torch.device, numbers: Sequence[object], dtype: torch.dtype) -> Tensor:
+    """Constants on a device, which is not waited for."""
+    return torch.tensor(numbers, dtype=dtype, device="cpu").to(device, non_blocking=True)
+
+
+def where_active(draw: Tensor, probability: Tensor, value: Tensor, otherwise: float) -> Tensor:
+    """An operation's value [N] where it acts; draw: uniform in [0, 1) [N]."""
+    return torch.where(draw < probability, value, otherwise)
+
+
+# Colour: brightness, contrast, inverted luma, rotated hue and saturation.
+
+
+def change_colours(pictures: Tensor, drawn: Drawn) -> Tensor:
     """Change colours.
 
     Every operation acts on a pixel's mean over the channels, its luma, or on what is left without it, or on both alike;
@@ -123,30 +196,25 @@ def change_colours(pictures: Tensor, uniforms: Tensor, normals: Tensor, probabil
 
     Args:
         pictures: [N, 1 or 3, H, W] in [-1, 1]; a grey one has nothing but luma.
-        uniforms: in [0, 1) [N, 7].
-        normals: [N, 3].
+        drawn: what to do.
     """
-    invert, hue, brightens, contrasts, inverts, turns, saturates = uniforms.unbind(1)  # [N] each
-    brightness, contrast, saturation = normals.unbind(1)
-    offset = where_active(brightens, probability, BRIGHTNESS * brightness, 0)
-    gain = torch.exp2(where_active(contrasts, probability, CONTRAST * contrast, 0))
-    luma = gain * where_active(inverts, probability, 1 - 2 * (invert * 2).floor(), 1)
+    *_, gain, saturation = drawn.powers.unbind(1)  # [N] each
+    offset, luma = drawn.values[:, BRIGHT], gain * drawn.values[:, INVERT]
     if pictures.shape[1] == 1:
         return (pictures + _broadcast(offset, pictures)) * _broadcast(luma, pictures)
-    chroma = gain * torch.exp2(where_active(saturates, probability, SATURATION * saturation, 0))
-    angle = where_active(turns, probability, (hue * 2 - 1) * math.pi, 0)
-    matrix = _about_grey(luma, chroma, angle).to(pictures.dtype)
+    matrix = _about_grey(luma, gain * saturation, drawn.cos[:, HUE], drawn.sin[:, HUE]).to(pictures.dtype)
     added = (luma * offset).to(pictures.dtype)[:, None, None]
     return torch.baddbmm(added, matrix, pictures.flatten(2)).view_as(pictures)
 
 
-def _about_grey(luma: Tensor, chroma: Tensor, angle: Tensor) -> Tensor:
+def _about_grey(luma: Tensor, chroma: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Multiply what lies along the grey axis and what lies across it, and turn the latter about it [N, 3, 3].
 
     A matrix that commutes with turns about (1, 1, 1) has three different entries, each a third of the rows' cycle.
     """
-    along, cos, sin = luma / 3, chroma * angle.cos() / 3, chroma * angle.sin() / math.sqrt(3)
-    same, before, after = along + 2 * cos, along - cos - sin, along - cos + sin  # [N] each
+    along, cos, sin = luma / 3, chroma * cos / 3, chroma * sin / math.sqrt(3)
+    rest = along - cos
+    same, before, after = torch.add(along, cos, alpha=2), rest - sin, rest + sin  # [N] each
     return torch.stack([same, before, after, after, same, before, before, after, same], 1).view(-1, 3, 3)
 
 
@@ -158,9 +226,6 @@ def _broadcast(values: Tensor, pictures: Tensor) -> Tensor:
 # Image-space filtering: each of four frequency bands stronger or weaker.
 # Appendix B has the bands, how far each goes, and what balances them.
 
-BANDS = 4
-FILTER_UNIFORMS = BANDS
-FILTER_NORMALS = BANDS
 GAIN = 1.0
 """Standard deviation of a gain's binary logarithm."""
 POWER = (10 / 13, 1 / 13, 1 / 13, 1 / 13)
@@ -251,12 +316,9 @@ def _bank(side: int, like: Tensor) -> Tensor:
 
 # Corruptions: noise on every pixel, and a square that is cut out.
 
-NOISE_UNIFORMS = 1
-NOISE_NORMALS = 1
 NOISE = 0.1
 """Standard deviation of the noise's own standard deviation, of which the absolute value counts; pictures lie in
 [-1, 1]."""
-CUTOUT_UNIFORMS = 3
 CUTOUT = 0.5
 """Side of the square, as a share of the picture's."""
 
@@ -282,7 +344,7 @@ def cut_out(pictures: Tensor, uniforms: Tensor, probability: Tensor) -> Tensor:
         uniforms: in [0, 1) [N, 3]: column and row of the centre, and whether it acts.
     """
     column, row, acts = uniforms.unbind(1)  # [N] each
-    half = where_active(acts, probability, torch.full_like(acts, CUTOUT / 2), 0)
+    half = (acts < probability) * (CUTOUT / 2)
     down, right = (
         (_places(side, pictures) - centre[:, None]).abs() >= half[:, None]  # [N, side]
         for centre, side in ((row, pictures.shape[2]), (column, pictures.shape[3]))
@@ -293,17 +355,6 @@ def cut_out(pictures: Tensor, uniforms: Tensor, probability: Tensor) -> Tensor:
 def _places(side: int, like: Tensor) -> Tensor:
     """Centres of the pixels, as shares of the side [side]."""
     return (torch.arange(side, device=like.device) + 0.5) / side
-
-
-UNIFORMS = (
-    BLIT_UNIFORMS,
-    GEOMETRY_UNIFORMS,
-    COLOUR_UNIFORMS,
-    FILTER_UNIFORMS,
-    NOISE_UNIFORMS,
-    CUTOUT_UNIFORMS,
-)
-NORMALS = (GEOMETRY_NORMALS, COLOUR_NORMALS, FILTER_NORMALS, NOISE_NORMALS)
 
 
 @dataclass(frozen=True)
@@ -337,17 +388,16 @@ class Ada:
             noise: normal numbers [N, C, H, W], where it is `noisy`.
         """
         sides = pictures.shape[2:]
-        blit, geometric, coloured, filtered, noised, cut = uniforms.split(UNIFORMS, 1)
-        of_geometry, of_colour, of_filter, of_noise = normals.split(NORMALS, 1)
-        maps = []
-        if "blit" in self.operations:
-            maps.append(inverse_blits(blit, probability, *sides))
-        if "geometry" in self.operations:
-            maps.append(inverse_geometry(geometric, of_geometry, probability, *sides))
-        if maps:
-            pictures = resample(pictures, compose(*maps))
-        if "colour" in self.operations:
-            pictures = change_colours(pictures, coloured, of_colour, probability * self.colour_share)
+        *_, filtered, noised, cut = uniforms.split(UNIFORMS, 1)
+        *_, of_filter, of_noise = normals.split(NORMALS, 1)
+        blits, geometry, colour = (float(name in self.operations) for name in ("blit", "geometry", "colour"))
+        if blits or geometry or colour:
+            shares = (blits, geometry, colour * self.colour_share)
+            drawn = Drawn.of(uniforms, normals, probability, shares, *sides)
+            if blits or geometry:
+                pictures = resample(pictures, drawn.inverse())
+            if colour:
+                pictures = change_colours(pictures, drawn)
         if "filter" in self.operations:
             pictures = filter_bands(pictures, filtered, of_filter, probability)
         if self.noisy:

@@ -159,18 +159,26 @@ class Augmentation:
         first = (self.settings.probability, 0, 0, 0, 0)
         return {STATE: Carried(first, partial(_moved, self.settings), shown="augmentation probability")}
 
-    def apply(self, pictures: Tensor, name: str, micro: MicroBatch, state: PhaseState) -> Tensor:
-        """Change pictures [n, C, H, W] in [-1, 1], differentiably, by the random inputs under a name."""
+    def apply(self, pictures: Tensor, micro: MicroBatch, state: PhaseState, *names: str) -> Tensor:
+        """Change pictures in [-1, 1], differentiably, by the random inputs under a name, or several.
+
+        Args:
+            pictures: as many for each name, one name's behind the other's [names·n, C, H, W].
+        """
         if self.pipeline is None:
             return pictures
-        uniforms, normals = micro.draws[f"augment_{name}.uniform"], micro.draws[f"augment_{name}.normal"]
+
+        def drawn(kind: str) -> Tensor:
+            first, *others = (micro.draws[f"augment_{name}.{kind}"] for name in names)
+            return torch.cat([first, *others]) if others else first
+
         if self.adapts:
             probability = state.read(STATE)[0]
         else:
             now = state.between(self.settings.probability, self.settings.final_probability)
             probability = now if isinstance(now, Tensor) else torch.full((), now, device=pictures.device)
-        noise = micro.draws.get(f"augment_{name}.noise")
-        return self.pipeline(pictures.float(), uniforms, normals, probability, noise)
+        noise = drawn("noise") if self.pipeline.noisy else None
+        return self.pipeline(pictures.float(), drawn("uniform"), drawn("normal"), probability, noise)
 
     def observe(self, outputs: Tensor, micro: MicroBatch, state: PhaseState, *, counts: bool = True) -> None:
         """Note the discriminator's outputs on real pictures, by whose signs the probability is steered.

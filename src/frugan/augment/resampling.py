@@ -128,9 +128,10 @@ def _piecewise(move: Piece, pictures: Tensor, inverse: Tensor) -> Tensor:
 def _moved(pictures: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """Reflected, upsampled, sampled and downsampled."""
     height, width = pictures.shape[2:]
+    reflections = {side: _reflection(side, pictures.device) for side in (height, width)}
     period = pictures
     for dim, side in ((2, height), (3, width)):  # the larger tensor of the two is then read in order
-        reflected = period.index_select(dim, _reflection(side, pictures.device))
+        reflected = period.index_select(dim, reflections[side])
         period = _spread(reflected, dim, up, 4 * side - 2, before=0)
     del reflected
     canvas = sample(period, grid)  # [n, c, 2·H + 10, 2·W + 10]
@@ -143,13 +144,14 @@ def _moved(pictures: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:
 def _moved_back(gradients: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """The adjoint of `_moved`, from the last step to the first."""
     height, width = gradients.shape[2:]
+    reflections = {side: _reflection(side, gradients.device) for side in (height, width)}
     canvas = gradients
     for dim, side in ((2, height), (3, width)):
         canvas = _spread(canvas, dim, up, 2 * side + MARGIN, before=TAPS // 2 - 1)
     period = spread(canvas, grid, (4 * height - 2, 4 * width - 2))
     del canvas
     for dim, side in ((3, width), (2, height)):
-        reflection = _reflection(side, gradients.device)
+        reflection = reflections[side]
         reflected = _gather(period, dim, down, len(reflection), before=TAPS - 2)
         shape = list(reflected.shape)
         shape[dim] = side
@@ -168,18 +170,14 @@ def _reflection(side: int, device: torch.device) -> Tensor:
 def _bands(like: Tensor) -> tuple[Tensor, Tensor]:
     """A block of each filter: pixels -> upsampled values [2·B, B + 5], and values -> pixels [B, 2·B + 10].
 
-    Upsampled value v takes pixel p by tap v - 2·p, and so does pixel p value v.
+    Upsampled value v takes pixel p by tap v - 2·p, and so does pixel p value v. Counted from the last pixel, each row
+    is the one before, moved: views of one line that holds the taps between zeros.
     """
-    taps = torch.tensor(SYM6, dtype=like.dtype).to(like.device, non_blocking=True)  # without waiting for the device
-    values, pixels = (torch.arange(count, device=like.device) for count in (2 * BLOCK, BLOCK + TAPS // 2 - 1))
-    up = _tap(taps, values[:, None] - 2 * pixels + TAPS - 2)
-    values, pixels = (torch.arange(count, device=like.device) for count in (2 * BLOCK + TAPS - 2, BLOCK))
-    return up, _tap(taps, values - 2 * pixels[:, None])
-
-
-def _tap(taps: Tensor, index: Tensor) -> Tensor:
-    """The filter's taps by their index, 0 where there is none."""
-    return torch.where((index >= 0) & (index < TAPS), taps[index.clamp(0, TAPS - 1)], 0.0)
+    zeros = (0.0,) * (2 * BLOCK - 2)
+    line = torch.tensor(zeros + SYM6 + zeros, dtype=like.dtype, device="cpu")
+    line = line.to(like.device, non_blocking=True)  # without waiting for the device
+    up = line.as_strided((2 * BLOCK, BLOCK + TAPS // 2 - 1), (1, 2)).flip(1)
+    return up, line.as_strided((BLOCK, 2 * BLOCK + TAPS - 2), (2, 1)).flip(0)
 
 
 def _spread(x: Tensor, dim: int, band: Tensor, length: int, *, before: int) -> Tensor:
@@ -215,16 +213,16 @@ def _grid(inverse: Tensor, height: int, width: int) -> Tensor:
 
     Pixel i of a picture is value 2·i of the upsampled one: its centre is value side - 1 there, at half a pixel each.
     """
-    rows, columns = (
-        (torch.arange(2 * side + MARGIN, device=inverse.device, dtype=inverse.dtype) - BEFORE - (side - 1)) / 2
-        for side in (height, width)
+    columns, rows = (
+        torch.arange(2 * side + MARGIN, device=inverse.device, dtype=inverse.dtype) / 2 - (BEFORE + side - 1) / 2
+        for side in (width, height)
     )
-    rows, columns = rows[:, None], columns[None, :]
-    places = []
-    for row, side in ((inverse[:, 0], width), (inverse[:, 1], height)):
-        of_x, of_y, moved = row[:, :, None, None].unbind(1)
-        from_centre = of_x * columns + (of_y * rows + moved)  # [N, 2·H + 10, 2·W + 10]
-        period = 4 * (side - 1)  # of upsampled values; the frame holds one before it and one after
-        place = (2 * from_centre + (side - 1)).remainder(period) + 1
-        places.append(place * (2 / (period + 1)) - 1)
-    return torch.stack(places, 3)
+    of_x, of_y, moved = inverse[:, :2, :, None, None].unbind(2)  # [N, 2, 1, 1] each, for x and for y
+    from_centre = of_x * columns + (of_y * rows[:, None] + moved)  # [N, 2, 2·H + 10, 2·W + 10]
+    # In steps of upsampled values; a period is 4·(side - 1), and the frame holds one value before it and one after.
+    periods = [4 * (side - 1) for side in (width, height)]
+    numbers = [[period / 4 for period in periods], periods, [2 / (period + 1) for period in periods]]
+    on_host = torch.tensor(numbers, dtype=inverse.dtype, device="cpu")[:, :, None, None]
+    last, period, unit = on_host.to(inverse.device, non_blocking=True)  # [2, 1, 1] each
+    place = torch.add(last, from_centre, alpha=2).remainder(period)
+    return torch.addcmul(unit - 1, place, unit).permute(0, 2, 3, 1).contiguous()

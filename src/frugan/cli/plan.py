@@ -1,7 +1,7 @@
 """`frugan plan`."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -71,7 +71,7 @@ def plan(
     recipe, fields = recipe_and_fields(recipe, overrides)
     chosen = None
     if recipe is None:
-        chosen = _choose(data, for_time, fields, card, memory)
+        chosen = _choose(data, for_time, fields, {"card": card, "memory": memory, "gpus": gpus, "link": link})
         recipe, fields = str(chosen.recipe), [*chosen.overrides, *fields]
         if _said_all(chosen, card is None and memory is None, as_json=as_json):
             return
@@ -102,14 +102,12 @@ def plan(
         console.print(block, markup=False, crop=False)
 
 
-def _choose(
-    data: str | None, for_time: str | None, fields: list[str], card: str | None, memory: str | None
-) -> "RecipeChoice":
+def _choose(data: str | None, for_time: str | None, fields: list[str], machine: dict[str, Any]) -> "RecipeChoice":
     """What frugan would train on pictures, with a bar while it reads them."""
     from frugan.api.choice import choose_for
 
     with Bar("reading headers") as bar:
-        return choose_for(data, for_time=for_time, asked=fields, card=card, memory=memory, progress=bar)
+        return choose_for(data, for_time=for_time, asked=fields, progress=bar, **machine)
 
 
 def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:

@@ -5,7 +5,8 @@ Layers observe, and the engine commits what was observed together with the updat
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self, cast
 
@@ -35,6 +36,32 @@ def use_kernels(network: nn.Module, names: frozenset[str]) -> None:
     for module in network.modules():
         if isinstance(module, UsesKernels):
             module.own_kernels = names
+
+
+# Layers whose gradients are differentiated in their turn.
+
+
+class Penalised(nn.Module):
+    """A layer that goes another way where a penalty on gradients differentiates it twice.
+
+    Attributes:
+        penalised: whether one does at present; the engine says it, for the phases that say so.
+    """
+
+    penalised: bool = False
+
+
+@contextmanager
+def penalised(networks: Iterable[nn.Module]) -> Iterator[None]:
+    """Tell the layers of networks, while this is open."""
+    layers = [module for network in networks for module in network.modules() if isinstance(module, Penalised)]
+    for layer in layers:
+        layer.penalised = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.penalised = False
 
 
 # Copies that a verdict on the device may hold back, of many small tensors in four operations.
@@ -315,17 +342,24 @@ class Scaling:
         """
         return {}
 
-    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def carry(
+        self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None], inverse_scale: Tensor | None = None
+    ) -> list[Tensor | None]:
         """Gradients of masters, laid out like these, of those of working weights. Default: divisors are constants.
 
         Args:
             masters: as they were when the divisors were found, in order.
             gradients: of each working weight whose divisor is a tensor; None: none came.
+            inverse_scale: multiplies every gradient, on the same way; None: nothing does.
         """
-        return [
-            None if gradient is None else torch.div(gradient, divisor, out=torch.empty_like(master))
-            for master, gradient, divisor in zip(masters, gradients, self.divisors, strict=True)
-        ]
+        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        divisors = [cast(Tensor, self.divisors[i]) for i in given]
+        if inverse_scale is not None and given:
+            divisors = list(torch._foreach_div(divisors, inverse_scale))
+        carried: list[Tensor | None] = [None] * len(masters)
+        for i, divisor in zip(given, divisors, strict=True):
+            carried[i] = torch.div(cast(Tensor, gradients[i]), divisor, out=torch.empty_like(masters[i]))
+        return carried
 
 
 class Scaled(Reparametrised):

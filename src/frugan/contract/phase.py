@@ -164,6 +164,7 @@ class Phase:
     sums_over_batch: bool = False
     # those of `updates` that stay as they are at present; their optimizer keeps its state for them
     frozen: tuple[str, ...] = ()
+    penalises_gradients: bool = False  # its parts differentiate gradients
     learning_rate_dropout: bool = True  # False: the optimizer's learning-rate dropout is passed over
     # acts once on masters and their gradients, after unscaling, before clipping
     grad_hook: Callable[[Networks], None] | None = None

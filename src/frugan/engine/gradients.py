@@ -277,12 +277,11 @@ class GradientReport:
 
 
 @torch.no_grad()
-def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None, *, zeros: bool) -> GradientReport:
-    """Unscale gradients in place, and measure them.
+def measure(parameters: Mapping[str, nn.Parameter], *, zeros: bool) -> GradientReport:
+    """Measure gradients.
 
     Args:
         parameters: by name; those without gradient are only named.
-        inverse_scale: multiplies every gradient; None: no loss scale.
         zeros: whether to count exact zeros (one more pass).
 
     Raises:
@@ -292,8 +291,6 @@ def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None
     if not gradients:
         raise RuntimeError(f"no gradient reached any of {', '.join(list(parameters)[:3])} ...: the loss ignores them")
     share = torch.stack([share_of_zeros(each) for each in gradients.values()]) if zeros else None
-    if inverse_scale is not None:
-        torch._foreach_mul_(list(gradients.values()), inverse_scale)
     norms = torch.stack(torch._foreach_norm(list(gradients.values())))
     return GradientReport(
         names=tuple(gradients),

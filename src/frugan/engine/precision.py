@@ -138,8 +138,8 @@ class LossScale:
         """Halve after an overflow; double after `interval` updates without one."""
         if not self.dynamic:
             return
-        good = torch.where(accepted, self.good + 1, 0.0)
-        grown = good >= interval
-        factor = torch.where(accepted, torch.where(grown, 2.0, 1.0), 0.5)
-        self.scale.mul_(factor).clamp_(min=LEAST_SCALE)
-        self.good.copy_(torch.where(grown, 0.0, good))
+        self.good.add_(1).mul_(accepted)
+        stays = self.good < interval
+        self.good.mul_(stays)
+        # doubled if accepted, halved unless it grows: factors of 2, so nothing is rounded
+        self.scale.addcmul_(self.scale, accepted).addcmul_(self.scale, stays, value=-0.5).clamp_(min=LEAST_SCALE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import Observer, SharedGroup
+from frugan.contract.layers import Observer, SharedGroup, penalised
 from frugan.contract.phase import Phase, PhaseState
 from frugan.engine.gradients import all_finite, clip, measure
 from frugan.engine.optimizer import Optimizer
@@ -122,8 +122,7 @@ class Step:
                 terms, shares = self.ranks.add_up(phase.name, parameters, terms, shares, seen)
 
                 # Judge: unscaled gradients and losses are finite, or nothing moves.
-                inverse = scale.scale.reciprocal() if scale.dynamic else None
-                gradients = measure(parameters, inverse, zeros=update.count_zeros)
+                gradients = measure(parameters, zeros=update.count_zeros)
                 accepted = all_finite(torch.cat([gradients.norm[None], *terms.values()]))
 
                 # Regularise and clip; whether it counts is decided already. A hook may move masters.
@@ -163,7 +162,7 @@ class Step:
         inputs: Inputs,
         shared: SharedGroup | None,
     ) -> tuple[dict[str, Tensor], tuple[float, ...]]:
-        """Bring an update's gradients to the masters; when it returns, nothing else of the networks' work is held.
+        """Bring an update's gradients to the masters, unscaled; then nothing else of the networks' work is held.
 
         Returns:
             Name -> each micro-batch's value of a term [micro-batches], and the micro-batches' shares of the update.
@@ -171,6 +170,8 @@ class Step:
         phase = update.phase
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
         many = len(inputs.sizes(phase, plan.micro_batch)) > 2
+        scale = state.loss_scales[phase.optimizer]
+        inverse_scale = scale.scale.reciprocal() if scale.dynamic else None
         host = self.probe.host_copies() if plan.offload else None
         terms: dict[str, list[Tensor]] = {}
         shares: list[float] = []
@@ -184,22 +185,28 @@ class Step:
                 plan.in_slices,
                 many=many,
             ) as working,
+            penalised(networks.values() if phase.penalises_gradients else ()),
             recomputing(
-                networks, plan.recompute, keep_products=plan.keep_products, host=host, bring_ahead=plan.bring_ahead
+                networks,
+                plan.recompute,
+                # Torch has what was kept once, and a penalty goes back through a block twice.
+                keep_products=plan.keep_products and not phase.penalises_gradients,
+                host=host,
+                bring_ahead=plan.bring_ahead,
             ),
         ):
             # Forward and backward of each micro-batch; gradients add up in fp32.
             for micro, share in inputs.micro_batches(state, plan.micro_batch, update, shared):
                 if self.originals and shares:
                     state.ema.let_weights_move()
-                    _renew(working, observer)
+                    _renew(working, observer, inverse_scale)
                 for name, term in self.backward(phase, networks, micro, own, gain * share, plan).items():
                     terms.setdefault(name, []).append(term)
                 _settle(working, observer)
                 shares.append(share)
-            # Carry the gradients through norm and cast to the masters.
+            # Carry the gradients through norm, cast and loss scale to the masters.
             for weights in working.values():
-                weights.carry()
+                weights.carry(inverse_scale)
         return {name: torch.stack(values) for name, values in terms.items()}, tuple(shares)
 
     def pictures_at(self, step: int) -> int:
@@ -245,10 +252,10 @@ def _settle(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
     observer.add_up()
 
 
-def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
+def _renew(working: Mapping[str, WorkingWeights], observer: Observer, inverse_scale: Tensor | None) -> None:
     """The originals' habit: carry and commit now, and prepare again for the next micro-batch."""
     for weights in working.values():
-        weights.carry()
+        weights.carry(inverse_scale)
         weights.restore()
     observer.commit(None)
     install(list(working.values()))

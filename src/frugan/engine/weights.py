@@ -315,13 +315,19 @@ class WorkingWeights:
         self._small.add_up()
 
     @torch.no_grad()
-    def carry(self) -> None:
-        """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
+    def carry(self, inverse_scale: Tensor | None = None) -> None:
+        """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own.
+
+        Args:
+            inverse_scale: multiplies every gradient, where a norm divides it on the same way; None: no loss scale.
+        """
         gradients, working = self._in_layouts_of_masters()
         divided = {each: d for each in gradients if isinstance(d := self._made[each].divisor, float) and d != 1}
         if divided:
             torch._foreach_div_([gradients[master] for master in divided], list(divided.values()))
-        gradients |= self._through_norms(working)
+        if inverse_scale is not None and gradients:
+            torch._foreach_mul_(list(gradients.values()), inverse_scale)
+        gradients |= self._through_norms(working, inverse_scale)
         edges = [
             (made.back, gradients.pop(master))
             for master, made in self._made.items()
@@ -350,13 +356,15 @@ class WorkingWeights:
         gradients |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
         return gradients, working
 
-    def _through_norms(self, working: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
+    def _through_norms(
+        self, working: dict[nn.Parameter, Tensor], inverse_scale: Tensor | None
+    ) -> dict[nn.Parameter, Tensor]:
         """Gradients of masters from those of weights that were divided by their norms; given away."""
         gradients: dict[nn.Parameter, Tensor] = {}
         for scaling, masters in self._scaled:
             if any(master in working for master in masters):
                 given = [working.pop(master, None) for master in masters]
-                carried = scaling.carry([master.detach() for master in masters], given)
+                carried = scaling.carry([master.detach() for master in masters], given, inverse_scale)
                 gradients |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
         return gradients
 

@@ -301,7 +301,7 @@ class Estimates:
                 if "keep-products" in self.space.wishes.use:
                     raise BadInput(
                         "memory saving keep-products: torch refuses it here, because these networks write into results "
-                        "that it keeps, or a penalty needs a block's second derivative; ask for recompute, or for none"
+                        "that it keeps; ask for recompute, or for none"
                     ) from error
         return predictions
 

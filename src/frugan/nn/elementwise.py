@@ -63,6 +63,22 @@ def is_traced() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
+def is_wanted(ctx: Any, place: int) -> bool:
+    """Whether a backward that runs has a use for the gradient of an input that takes one.
+
+    A penalty's first gradient is of pictures alone, and torch's own operations leave weights' gradients out of it; one
+    of ours is asked for them all the same. Of a leaf torch does not say it: give a view of one.
+
+    Args:
+        ctx: of the backward.
+        place: of the input, among those that are tensors.
+    """
+    if not ctx.needs_input_grad[place]:
+        return False
+    node = ctx.next_functions[place][0]
+    return is_traced() or hasattr(node, "variable") or bool(torch._C._will_engine_execute_node(node))
+
+
 # Bias, leaky ReLU and clamp in one operation that keeps its result and nothing else.
 #
 # Source: Karras et al. 2018 (arXiv 1812.04948) and 2019 (arXiv 1912.04958). The result says by its sign and size which

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesKernels
+from frugan.contract.layers import Penalised, Scaled, ScaledWeight, Scaling, UsesKernels
 from frugan.nn.elementwise import GAIN, SLOPE, clamped
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.fused_activation import biased_leaky_relu
@@ -108,7 +108,7 @@ def linear_together(layers: Sequence[EqualisedLinear], inputs: Sequence[Tensor])
     return [made[i] for i in range(len(layers))]
 
 
-class EqualisedConv2d(_Equalised, UsesKernels):
+class EqualisedConv2d(_Equalised, UsesKernels, Penalised):
     """Convolution, filtered where it changes the side.
 
     Args:
@@ -169,16 +169,19 @@ class EqualisedConv2d(_Equalised, UsesKernels):
     def _convolve(self, x: Tensor) -> Tensor:
         fir = cast(Tensor, self.resample_filter)
         if self.resample == "up":
-            return upsample2d(conv2d(x, self.weight), fir, self.kernels)
+            return upsample2d(conv2d(x, self.weight, penalised=self.penalised), fir, self.kernels)
         if self.resample == "down":
-            return downsampling_conv2d(x, self.weight, fir, self.kernels)
-        return conv2d(x, self.weight, padding=self.kernel // 2)
+            return downsampling_conv2d(x, self.weight, fir, self.kernels, penalised=self.penalised)
+        return conv2d(x, self.weight, padding=self.kernel // 2, penalised=self.penalised)
 
 
-def downsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
+def downsampling_conv2d(
+    x: Tensor, weight: Tensor, fir: Tensor, kept: KeptKernels | None = None, *, penalised: bool = False
+) -> Tensor:
     """Filter, and convolve every second place: [N, I, H, W], [O, I, k, k] -> [N, O, H/2, W/2]."""
     kernel, taps = weight.shape[2], fir.shape[0]
     if kernel == 1:
-        return conv2d(downsample2d(x, fir, kept), weight)
+        return conv2d(downsample2d(x, fir, kept), weight, penalised=penalised)
     before, after = kernel // 2 + (taps - 1) // 2, kernel // 2 + (taps - 2) // 2
-    return conv2d(upfirdn2d(x, fir, padding=(before, after, before, after), kept=kept), weight, stride=2)
+    x = upfirdn2d(x, fir, padding=(before, after, before, after), kept=kept)
+    return conv2d(x, weight, stride=2, penalised=penalised)

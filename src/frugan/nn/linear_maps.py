@@ -5,18 +5,28 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.grad import conv2d_weight
 
 from frugan.contract import cpu_ways
+from frugan.nn.elementwise import is_wanted
 
-# Linear maps of pictures that keep nothing of them for their gradient; differentiable as often as one asks for.
+# Convolutions that keep what their gradient needs, differentiable as often as one asks for.
 #
-# Torch's convolution keeps its input also where the weight takes no gradient, as a discriminator's in the generator's
-# phase, and its average pooling keeps its input for the size of it. A linear map's gradient needs neither.
+# Torch's own keeps its input also where the weight takes no gradient, as a discriminator's in the generator's phase.
+# Its second derivative, which penalties on a discriminator's gradient ask for, takes the gradient in the weight by a
+# convolution with a kernel as large as the picture, and group by group: hundreds of kernels for 96 groups. Here each
+# derivative is one operation of the kinds that every training has: a convolution, its gradient in the input or in the
+# weight.
 
 
 def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: int = 1, padding: int = 0, groups: int = 1
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    groups: int = 1,
+    penalised: bool = False,
 ) -> Tensor:
     """As `torch.nn.functional.conv2d`; where neither weight nor bias takes a gradient, x is not kept.
 
@@ -24,22 +34,18 @@ def conv2d(
         x: [N, I, H, W].
         weight: [O, I/groups, k, k].
         bias: [O].
+        penalised: it will be differentiated twice. Torch's own way is better where it is not: of a block that is made
+            again, nothing is that comes after the last input that is kept, and torch keeps its input first.
     """
     learns = weight.requires_grad or (bias is not None and bias.requires_grad)
-    if learns or not x.requires_grad or not torch.is_grad_enabled():
+    if (learns and not penalised) or not x.requires_grad or not torch.is_grad_enabled():
         return F.conv2d(x, weight, bias, stride, padding, 1, groups)
+    if weight.requires_grad:  # for `is_wanted`
+        weight, bias = weight.view_as(weight), None if bias is None else bias.view_as(bias)
     return cast(Tensor, _Convolution.apply(x, weight, bias, stride, padding, groups))
 
 
-def grouped_conv2d(x: Tensor, weight: Tensor, *, padding: int, groups: int) -> Tensor:
-    """As `conv2d` without a bias, where a weight that learns is differentiated twice.
-
-    Torch's own second derivative of a convolution in groups goes group by group, which for 96 groups are hundreds of
-    kernels; here each derivative is one convolution in groups.
-    """
-    if groups == 1 or not weight.requires_grad or not x.requires_grad or not torch.is_grad_enabled():
-        return conv2d(x, weight, padding=padding, groups=groups)
-    return cast(Tensor, _Grouped.apply(x, weight, padding, groups))
+# Means of 2x2 pixels: torch's own keep their input, for the size of it.
 
 
 def mean_pool2d(x: Tensor) -> Tensor:
@@ -48,30 +54,44 @@ def mean_pool2d(x: Tensor) -> Tensor:
 
 
 class _Convolution(torch.autograd.Function):
-    """x [N, I, H, W] -> [N, O, H', W'], the weight held constant."""
+    """x [N, I, H, W], weight [O, I/groups, k, k], bias [O] or None -> [N, O, H', W']."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, groups: int
     ) -> Tensor:
-        ctx.save_for_backward(weight)
-        ctx.given = x.shape, stride, padding, groups
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
+        ctx.shape, ctx.given = x.shape, (stride, padding, groups)
         return F.conv2d(x, weight, bias, stride, padding, 1, groups)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
-        (weight,) = ctx.saved_tensors
-        return cast(Tensor, _Adjoint.apply(gradients[0], weight, *ctx.given)), None, None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        x, weight = ctx.saved_tensors
+        to_x, to_weight, to_bias, *_ = ctx.needs_input_grad
+        if x is not None and not torch.is_grad_enabled():  # as torch does it, in one operation
+            ways = _ways(*ctx.given)
+            bias_sizes = [len(weight)] if to_bias else None
+            made = torch.ops.aten.convolution_backward(
+                gradient, x, weight, bias_sizes, *ways, [to_x, to_weight, to_bias]
+            )
+            return *made, None, None, None
+        of_x = cast(Tensor, _Adjoint.apply(gradient, weight, ctx.shape, *ctx.given)) if to_x else None
+        of_weight = None
+        if is_wanted(ctx, 1):
+            of_weight = cast(Tensor, _WeightGradient.apply(x, gradient, weight.shape, *ctx.given))
+        of_bias = gradient.sum((0, 2, 3)) if is_wanted(ctx, 2) else None
+        return of_x, of_weight, of_bias, None, None, None
 
 
 class _Adjoint(torch.autograd.Function):
-    """[N, O, H', W'] -> [N, I, H, W]: the convolution's gradient in x."""
+    """[N, O, H', W'], weight [O, I/groups, k, k] -> [N, I, H, W]: the convolution's gradient in x."""
 
     @staticmethod
     def forward(
         ctx: Any, gradient: Tensor, weight: Tensor, shape: torch.Size, stride: int, padding: int, groups: int
     ) -> Tensor:
-        ctx.save_for_backward(weight)
+        ctx.save_for_backward(gradient if ctx.needs_input_grad[1] else None, weight)
         ctx.given = stride, padding, groups
         # By a transposed convolution: torch's `conv2d_input` gives a dummy in contiguous order for the input, and on
         # cuDNN the gradient, and what comes of it, would be copied to that order and back.
@@ -83,69 +103,81 @@ class _Adjoint(torch.autograd.Function):
         return F.conv_transpose2d(gradient, ordered, None, stride, padding, rest, groups)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
-        (weight,) = ctx.saved_tensors
-        return cast(Tensor, _Convolution.apply(gradients[0], weight, None, *ctx.given)), None, None, None, None, None
-
-
-class _Grouped(torch.autograd.Function):
-    """x [N, I, H, W], weight [O, I/groups, k, k] -> [N, O, H', W'], both of which may learn."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int, groups: int) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.given = padding, groups
-        return F.conv2d(x, weight, None, 1, padding, 1, groups)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        x, weight = ctx.saved_tensors
-        to_x = to_weight = None
-        if ctx.needs_input_grad[0]:
-            to_x = cast(Tensor, _GroupedAdjoint.apply(gradients[0], weight, *ctx.given))
-        if ctx.needs_input_grad[1]:
-            to_weight = cast(Tensor, _WeightGradient.apply(x, gradients[0], weight.shape, *ctx.given))
-        return to_x, to_weight, None, None
-
-
-class _GroupedAdjoint(torch.autograd.Function):
-    """[N, O, H', W'], weight [O, I/groups, k, k] -> [N, I, H, W]: the convolution's gradient in x."""
-
-    @staticmethod
-    def forward(ctx: Any, gradient: Tensor, weight: Tensor, padding: int, groups: int) -> Tensor:
-        ctx.save_for_backward(gradient, weight)
-        ctx.given = padding, groups
-        return F.conv_transpose2d(gradient, _ordered_as(gradient, weight), None, 1, padding, 0, groups)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         gradient, weight = ctx.saved_tensors
-        to_gradient = to_weight = None
+        of_gradient = of_weight = None
         if ctx.needs_input_grad[0]:
-            to_gradient = cast(Tensor, _Grouped.apply(gradients[0], weight, *ctx.given))
-        if ctx.needs_input_grad[1]:
-            to_weight = cast(Tensor, _WeightGradient.apply(gradients[0], gradient, weight.shape, *ctx.given))
-        return to_gradient, to_weight, None, None
+            of_gradient = cast(Tensor, _Convolution.apply(gradients[0], weight, None, *ctx.given))
+        if is_wanted(ctx, 1):
+            of_weight = cast(Tensor, _WeightGradient.apply(gradients[0], gradient, weight.shape, *ctx.given))
+        return of_gradient, of_weight, None, None, None, None
 
 
 class _WeightGradient(torch.autograd.Function):
     """x [N, I, H, W], [N, O, H', W'] -> [O, I/groups, k, k]: the convolution's gradient in its weight."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gradient: Tensor, shape: torch.Size, padding: int, groups: int) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, gradient: Tensor, shape: torch.Size, stride: int, padding: int, groups: int
+    ) -> Tensor:
         ctx.save_for_backward(x, gradient)
-        ctx.given = padding, groups
-        return cast(Tensor, conv2d_weight(x, shape, gradient, 1, padding, 1, groups))
+        ctx.given = stride, padding, groups
+        weight = gradient.new_empty(1).expand(shape)  # its values do not count
+        made = torch.ops.aten.convolution_backward(gradient, x, weight, None, *_ways(*ctx.given), [False, True, False])
+        return cast(Tensor, made[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, gradient = ctx.saved_tensors
-        to_x = to_gradient = None
+        of_x = of_gradient = None
         if ctx.needs_input_grad[0]:
-            to_x = cast(Tensor, _GroupedAdjoint.apply(gradient, gradients[0], *ctx.given))
+            of_x = cast(Tensor, _Adjoint.apply(gradient, gradients[0], x.shape, *ctx.given))
         if ctx.needs_input_grad[1]:
-            to_gradient = cast(Tensor, _Grouped.apply(x, gradients[0], *ctx.given))
-        return to_x, to_gradient, None, None, None
+            of_gradient = cast(Tensor, _Convolution.apply(x, gradients[0], None, *ctx.given))
+        return of_x, of_gradient, None, None, None, None
+
+
+def _ways(
+    stride: int, padding: int, groups: int = 1, transposed: bool = False
+) -> tuple[list[int], list[int], list[int], bool, list[int], int]:
+    """As torch's operations take them."""
+    return [stride, stride], [padding, padding], [1, 1], transposed, [0, 0], groups
+
+
+def gradients_of_convolution(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    wanted: tuple[bool, bool],
+    *,
+    stride: int,
+    padding: int,
+    transposed: bool = False,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of a convolution in x and in its weight, differentiable as often as one asks for.
+
+    Args:
+        gradient: of its result.
+        x, weight: as it was given them.
+        wanted: which of both are.
+        stride, padding, transposed: of the convolution.
+    """
+    if not torch.is_grad_enabled():
+        ways = _ways(stride, padding, transposed=transposed)
+        made = torch.ops.aten.convolution_backward(gradient, x, weight, None, *ways, [*wanted, False])
+        return made[0], made[1]
+    of_x = of_weight = None
+    if wanted[0]:
+        given = (stride, padding, 1)
+        of_x = (
+            _Convolution.apply(gradient, weight, None, *given)
+            if transposed
+            else _Adjoint.apply(gradient, weight, x.shape, *given)
+        )
+    if wanted[1]:
+        large, small = (gradient, x) if transposed else (x, gradient)
+        of_weight = _WeightGradient.apply(large, small, weight.shape, stride, padding, 1)
+    return cast(tuple[Tensor | None, Tensor | None], (of_x, of_weight))
 
 
 def _ordered_as(x: Tensor, weight: Tensor) -> Tensor:

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.contract.layers import sums_of_squares
-from frugan.nn.elementwise import affine, is_traced
+from frugan.nn.elementwise import affine, is_traced, is_wanted
 from frugan.nn.fir import KeptKernels, upfirdn2d
 from frugan.nn.fused_activation import gradients_of_product
+from frugan.nn.linear_maps import gradients_of_convolution
 
 EPS = 1e-8
 
@@ -91,7 +92,7 @@ def scaled_conv2d(
     factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
     kernels = frozenset[str]() if is_traced() else kernels
     if upsample_by is None:
-        return cast(Tensor, _ScaledConvolution.apply(x, factors, weight, False, kernels))
+        return cast(Tensor, _ScaledConvolution.apply(x, factors, weight.view_as(weight), False, kernels))
     turned = weight.transpose(0, 1)
     spread = cast(Tensor, _ScaledConvolution.apply(x, factors, turned, True, kernels))  # [N, O, 2·H + 1, ..]
     taps = upsample_by.shape[0]
@@ -118,21 +119,19 @@ class _ScaledConvolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, factors, weight = ctx.saved_tensors
-        of_x, of_factors, of_weight, *_ = ctx.needs_input_grad
+        of_x, of_factors, *_ = ctx.needs_input_grad
         stride, padding = (2, 0) if ctx.spread else (1, weight.shape[2] // 2)
-        to_scaled, to_weight, _ = torch.ops.aten.convolution_backward(
+        to_scaled, to_weight = gradients_of_convolution(
             gradients[0],
             x * factors,
             weight,
-            None,
-            [stride, stride],
-            [padding, padding],
-            [1, 1],
-            ctx.spread,
-            [0, 0],
-            1,
-            [of_x or of_factors, of_weight, False],
+            (of_x or of_factors, is_wanted(ctx, 2)),
+            stride=stride,
+            padding=padding,
+            transposed=ctx.spread,
         )
+        if to_scaled is None:
+            return None, None, to_weight, None, None
         if of_x and of_factors:
             return *gradients_of_product(to_scaled, x, factors, ctx.kernels), to_weight, None, None
         to_factors = (to_scaled * x).sum((2, 3), keepdim=True) if of_factors else None

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesKernels
+from frugan.contract.layers import Penalised, Scaled, ScaledWeight, Scaling, UsesKernels
 from frugan.nn.fused_scaling import divide, dots_of, through, vectors_times
 from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import conv2d
@@ -237,23 +237,26 @@ class SpectralScaling(Scaling):
                 working |= zip(places, made, strict=True)
         return working
 
-    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def carry(
+        self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None], inverse_scale: Tensor | None = None
+    ) -> list[Tensor | None]:
         """Divide, and subtract <gradient, master>/sigma·u vᵀ: what flows through sigma, with u and v held constant."""
+        divisors = self.sigmas if inverse_scale is None else self.sigmas / inverse_scale
         stacks = [stack for stack in self._stacks if all(gradients[i] is not None for i in stack.places)]
         stacked = {place for stack in stacks for place in stack.places}
         given = {i: each for i, each in enumerate(gradients) if each is not None and i not in stacked}
         matrices = [master.flatten(1) for master in masters]
         carried: list[Tensor | None] = [None] * len(masters)
         if self._by_kernels:
-            dots = self._dots_by_kernels(given, masters)
+            dots = self._dots_by_kernels(given, masters, divisors)
         else:
-            carried = super().carry(masters, [given.get(i) for i in range(len(masters))])
+            carried = super().carry(masters, [given.get(i) for i in range(len(masters))], inverse_scale)
             dots = [torch.dot(matrices[i].view(-1), cast(Tensor, carried[i]).view(-1)).view(1) for i in given]
-        wholes, dots_of_stacks = self._divide_stacks(stacks, matrices, gradients)
+        wholes, dots_of_stacks = self._divide_stacks(stacks, matrices, gradients, divisors)
         left = self._left_times(dots + dots_of_stacks, list(given), stacks)
 
         if self._by_kernels:
-            self._carry_by_kernels(given, left, carried)
+            self._carry_by_kernels(given, left, carried, divisors)
         else:
             for i in given:
                 cast(Tensor, carried[i]).flatten(1).addcmul_(left[i].mT, self.right[i], value=-1)
@@ -263,29 +266,35 @@ class SpectralScaling(Scaling):
                 carried[i] = part.view(masters[i].shape)
         return carried
 
-    def _dots_by_kernels(self, given: Mapping[int, Tensor], masters: Sequence[Tensor]) -> list[Tensor]:
+    def _dots_by_kernels(
+        self, given: Mapping[int, Tensor], masters: Sequence[Tensor], divisors: Tensor
+    ) -> list[Tensor]:
         """<divided gradient, master> of those in no stack [gradients], in the order of these."""
-        each_sigma, dots = self.sigmas.unbind(), dict[int, Tensor]()
+        each_divisor, dots = divisors.unbind(), dict[int, Tensor]()
         for places in _of_one_dtype(given):
             sums = dots_of([given[i] for i in places], [masters[i] for i in places])
-            dots |= zip(places, (sums / torch.stack([each_sigma[i] for i in places])).split(1), strict=True)
+            dots |= zip(places, (sums / torch.stack([each_divisor[i] for i in places])).split(1), strict=True)
         return [dots[i] for i in given]
 
     def _carry_by_kernels(
-        self, given: Mapping[int, Tensor], left: Mapping[int, Tensor], carried: list[Tensor | None]
+        self, given: Mapping[int, Tensor], left: Mapping[int, Tensor], carried: list[Tensor | None], divisors: Tensor
     ) -> None:
         """Fill in the gradients of those in no stack, by place."""
-        each_sigma = self.sigmas.unbind()
+        each_divisor = divisors.unbind()
         for places in _of_one_dtype(given):
             us, vs = (torch.cat([each[i] for i in places], 1)[0] for each in (left, self.right))
-            divisors = torch.stack([each_sigma[i] for i in places])
-            for i, made in zip(places, through([given[i] for i in places], us, vs, divisors), strict=True):
+            own = torch.stack([each_divisor[i] for i in places])
+            for i, made in zip(places, through([given[i] for i in places], us, vs, own), strict=True):
                 carried[i] = made
 
     def _divide_stacks(
-        self, stacks: Sequence[MatrixStack], matrices: Sequence[Tensor], gradients: Sequence[Tensor | None]
+        self,
+        stacks: Sequence[MatrixStack],
+        matrices: Sequence[Tensor],
+        gradients: Sequence[Tensor | None],
+        divisors: Tensor,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Divide the gradients of stacks, of which none may be missing.
+        """Divide the gradients of stacks, of which none may be missing, by each matrix's divisor [matrices].
 
         Returns:
             Of each stack the divided gradients [all rows, width], and <divided gradient, master> [stacked].
@@ -295,7 +304,7 @@ class SpectralScaling(Scaling):
         dots: list[Tensor] = []
         for stack in stacks:
             whole = stack.whole(matrices)
-            divided = torch.div(stack.whole(given), stack.by_row(self.sigmas), out=torch.empty_like(whole))
+            divided = torch.div(stack.whole(given), stack.by_row(divisors), out=torch.empty_like(whole))
             dots.append(stack.dots(whole, divided))
             wholes.append(divided)
         return wholes, dots
@@ -377,7 +386,7 @@ class SpectralNorm(Scaled, UsesKernels):
             self.observe(f"sv{i}", (right[i] @ matrix.T @ left[i].T).reshape(1))
 
 
-class SNConv2d(SpectralNorm, nn.Conv2d):
+class SNConv2d(SpectralNorm, Penalised, nn.Conv2d):
     """Convolution with a spectrally normalised weight."""
 
     def __init__(
@@ -397,7 +406,8 @@ class SNConv2d(SpectralNorm, nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, H', W']."""
-        return conv2d(x, self.weight, self.bias, padding=cast(int, self.padding[0]))
+        padding = cast(int, self.padding[0])
+        return conv2d(x, self.weight, self.bias, padding=padding, penalised=self.penalised)
 
 
 class SNLinear(SpectralNorm, nn.Linear):

@@ -46,8 +46,11 @@ def update(name: str, phase: str, variant: str, dtype: torch.dtype, gamma: float
     recorded = tensors(f"{name}/loss.safetensors")
     tables = {key.removeprefix(start): value for key, value in recorded.items() if key.startswith(start)}
 
-    def apply(_: Augmentation, pictures: Tensor, which: str, micro: MicroBatch, state: PhaseState) -> Tensor:
-        return pictures if variant == "plain" else _affine(tables, pictures, which)
+    def apply(_: Augmentation, pictures: Tensor, micro: MicroBatch, state: PhaseState, *names: str) -> Tensor:
+        if variant == "plain":
+            return pictures
+        parts = zip(pictures.chunk(len(names)), names, strict=True)
+        return torch.cat([_affine(tables, part, which) for part, which in parts])
 
     objective = None if gamma is None else R3GANObjective(gamma=gamma)
     with pytest.MonkeyPatch.context() as patch:

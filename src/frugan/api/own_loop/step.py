@@ -197,10 +197,10 @@ def until_judged(
             if working is not None:
                 working.add_up()
         if working is not None:
-            working.carry()
+            device = next(model.parameters()).device
+            working.carry(None if scale == 1 else torch.full((), 1 / scale, device=device))
     assert total is not None
-    inverse = None if scale == 1 else torch.full((), 1 / scale, device=total.device)
-    return torch.stack([total.float(), measure(moved_by(optimizer), inverse, zeros=False).norm])
+    return torch.stack([total.float(), measure(moved_by(optimizer), zeros=False).norm])
 
 
 def moved_by(optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:

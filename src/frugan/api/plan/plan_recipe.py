@@ -91,14 +91,15 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
     return planner
 
 
-def parse_cards(card: str | None, gpus: int | None) -> tuple[str | None, int]:
+def parse_cards(card: str | None, gpus: int | None, link: str | None = None) -> tuple[str | None, int]:
     """Name and number of the cards of "gtx-1080" or "gtx-1080x12"; no name: the card here, or one that is not named.
 
     Args:
         gpus: how many there are; None: as many as `card` says.
+        link: what is between them; None: a guess.
 
     Raises:
-        BadInput: none, another number than `card` says, or cards of several kinds.
+        BadInput: none, another number than `card` says, or cards of several kinds; a link of one card, or that is none.
     """
     if gpus is not None and gpus < 1:
         raise BadInput(f"--gpus {gpus}: expected at least one")
@@ -109,13 +110,15 @@ def parse_cards(card: str | None, gpus: int | None) -> tuple[str | None, int]:
             "--shares gives each rank its part of the batch"
         )
     counted = None if card is None or is_known(card) else _COUNTED.fullmatch(card.strip())
-    if counted is None:
-        return card, gpus or 1
-    name, count = counted[1], int(counted[2])
+    name, count = (card, gpus or 1) if counted is None else (counted[1], int(counted[2]))
     if count < 1:
         raise BadInput(f"--card {card}: expected at least one of them, or leave it out")
     if gpus is not None and gpus != count:
         raise BadInput(f"--gpus {gpus}: --card {card} names {count}; leave --gpus out, or make them agree")
+    if link is not None:
+        if count == 1:
+            raise BadInput(f"--link {link}: a link is between several cards; say how many with --gpus")
+        parse_link(link)
     return name, count
 
 
@@ -368,13 +371,11 @@ def _plan(
     Args:
         only_fits: nothing is asked but whether it fits.
     """
-    card, count = parse_cards(options.card, options.gpus)
+    card, count = parse_cards(options.card, options.gpus, options.link)
     if count > 1:
         return plan_together(
             recipe, overrides, budget_bytes, options, in_one_forward=in_one_forward, only_fits=only_fits
         )
-    if options.link is not None:
-        raise BadInput(f"--link {options.link}: a link is between several cards; say how many with --gpus")
     planner = planner_of(recipe, overrides, replace(options, card=card))
     if in_one_forward:
         planner = planner.wishing(replace(planner.wishes, micro_batch=planner.training.batch))

@@ -144,6 +144,7 @@ def recipe_for(
         for_time=for_time,
         asked=overrides,
         memory=options.memory,
+        gpus=Place.here().size,
         init=init,
         progress=progress,
     )

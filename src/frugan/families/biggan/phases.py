@@ -97,7 +97,7 @@ def _r1(
 ) -> tuple[Terms, Tensor]:
     """The penalty, and the discriminator's outputs on the real pictures [n, 1]."""
     pictures = _real_pictures(micro).requires_grad_()
-    shown = augmentation.apply(pictures, "real", micro, state)
+    shown = augmentation.apply(pictures, micro, state, "real")
     outputs = cast(Discriminator, networks["D"])(shown, _labels(micro), differentiable_twice=True)
     return {"r1": gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()}, outputs
 
@@ -113,7 +113,7 @@ def _r2(
     """The same penalty at generated pictures, of which the generator learns nothing."""
     with torch.no_grad():
         pictures = _generate(networks, micro, classes)
-    shown = augmentation.apply(pictures.requires_grad_(), "fake", micro, state)
+    shown = augmentation.apply(pictures.requires_grad_(), micro, state, "fake")
     outputs = cast(Discriminator, networks["D"])(shown, classes, differentiable_twice=True)
     return {"r2": gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()}
 
@@ -128,7 +128,7 @@ def _judge(
     state: PhaseState,
 ) -> Tensor:
     """The discriminator's outputs [n, 1] on augmented pictures [n, C, R, R]."""
-    shown = augmentation.apply(pictures, name, micro, state)
+    shown = augmentation.apply(pictures, micro, state, name)
     return cast(Tensor, cast(Discriminator, networks["D"])(shown, classes))
 
 
@@ -233,5 +233,6 @@ def _penalty_phase(
         sources=("images",),
         every=every,
         gain=every,
+        penalises_gradients=True,
         carried=augmentation.carried(),
     )

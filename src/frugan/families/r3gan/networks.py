@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import UsesKernels
+from frugan.contract.layers import Penalised, UsesKernels
 from frugan.families.r3gan.config import R3GANNetworks
 from frugan.nn.elementwise import SLOPE
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
 from frugan.nn.fused_activation import biased_leaky_relu
-from frugan.nn.linear_maps import grouped_conv2d
+from frugan.nn.linear_maps import conv2d
 
 ACTIVATION_GAIN = math.sqrt(2 / (1 + SLOPE**2))
 """Restores the variance that the activation takes (He et al. 2015, arXiv 1502.01852)."""
@@ -48,7 +48,7 @@ class Weighted(nn.Module):
         nn.init.normal_(self.weight, std=self.std, generator=generator)
 
 
-class Convolution(Weighted):
+class Convolution(Weighted, Penalised):
     """Convolution of the same side.
 
     Args:
@@ -69,7 +69,8 @@ class Convolution(Weighted):
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, H, W]."""
         x = x.to(self.weight.dtype)
-        return grouped_conv2d(x, self.weight, padding=self.weight.shape[2] // 2, groups=self.groups)
+        padding = self.weight.shape[2] // 2
+        return conv2d(x, self.weight, padding=padding, groups=self.groups, penalised=self.penalised)
 
 
 class Linear(Weighted):

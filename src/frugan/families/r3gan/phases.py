@@ -27,10 +27,10 @@ class _Game:
     def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         classes = self._labels(micro)
         with torch.no_grad():
-            shown = self.augmentation.apply(_real_pictures(micro), "real", micro, state)
+            shown = self.augmentation.apply(_real_pictures(micro), micro, state, "real")
             real = networks["D"](shown, classes)
         pictures = networks["G"](micro.draws["z"], classes)
-        fake = networks["D"](self.augmentation.apply(pictures, "fake", micro, state), classes)
+        fake = networks["D"](self.augmentation.apply(pictures, micro, state, "fake"), classes)
         return {"adversarial": relativistic(fake, real)}
 
     def discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
@@ -58,13 +58,10 @@ class _Game:
 
     def _judge(self, networks: Networks, pairs: Tensor, micro: MicroBatch, state: PhaseState) -> Tensor:
         """The discriminator's outputs [2·n, 1] on augmented pairs [2·n, C, R, R]."""
-        shown = [
-            self.augmentation.apply(pictures, name, micro, state)
-            for pictures, name in zip(pairs.chunk(2), ("real", "fake"), strict=True)
-        ]
+        shown = self.augmentation.apply(pairs, micro, state, "real", "fake")
         classes = self._labels(micro)
         twice = None if classes is None else torch.cat([classes, classes])
-        return cast(Tensor, networks["D"](torch.cat(shown), twice))
+        return cast(Tensor, networks["D"](shown, twice))
 
     def _relativistic(self, outputs: Tensor, micro: MicroBatch, state: PhaseState) -> Terms:
         real, fake = outputs.chunk(2)
@@ -100,8 +97,8 @@ def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, .
     game = _Game(networks, objective, augmentation)
     shape = (networks.channels, networks.resolution, networks.resolution)
     draws = {"z": Draw("normal", (networks.latent_size,)), **augmentation.draws("real", "fake", shape=shape)}
-    noise = {} if objective.penalty == "exact" else {"noise": Draw("normal", (2, *shape), per_image=True)}
-    always = objective.penalty_every == 1
+    always, exact = objective.penalty_every == 1, objective.penalty == "exact"
+    noise = {} if exact else {"noise": Draw("normal", (2, *shape), per_image=True)}
     discriminator = Phase(
         name="D",
         updates=("D",),
@@ -111,6 +108,7 @@ def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, .
         draws=draws | noise if always else draws,
         sources=("images",),
         shared_data=False,
+        penalises_gradients=always and exact,
         carried=augmentation.carried(),
     )
     penalty = Phase(
@@ -124,6 +122,7 @@ def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, .
         shared_data=False,
         every=objective.penalty_every,
         gain=objective.penalty_every,
+        penalises_gradients=exact,
         carried=augmentation.carried(),
     )
     generator = Phase(

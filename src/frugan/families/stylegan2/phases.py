@@ -139,7 +139,7 @@ class _Game:
         state: PhaseState,
     ) -> Tensor:
         """The discriminator's outputs [n, 1] on augmented pictures [n, C, R, R]."""
-        shown = self.augmentation.apply(pictures, name, micro, state)
+        shown = self.augmentation.apply(pictures, micro, state, name)
         return cast(Tensor, networks["D"](shown, classes))
 
     def _labels(self, micro: MicroBatch) -> Tensor | None:
@@ -213,6 +213,7 @@ def _path_length_phase(game: _Game, draws: Mapping[str, Draw], shape: tuple[int,
         fraction=objective.path_length_fraction,
         smaller_groups=True,
         gain=objective.path_length_every,
+        penalises_gradients=True,
         carried={PATH_LENGTH: Carried(0.0, partial(_moved, objective.path_length_decay))},
     )
 
@@ -236,5 +237,6 @@ def _penalty_phase(game: _Game, draws: Mapping[str, Draw], shape: tuple[int, int
         sources=("images",),
         every=objective.r1_every,
         gain=objective.r1_every,
+        penalises_gradients=True,
         carried=game.augmentation.carried(),
     )

@@ -225,7 +225,7 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
     with_generator(op, torch.device(KIND, index), CARDS.generators[index], raw_args, raw_kwargs)
     given = {id(x.raw): x for x in ours}
     with _undone_without_memory(name, raw_args, raw_kwargs):
-        made = _convolved(op, raw_args) if op in CONVOLUTIONS else op(*raw_args, **raw_kwargs)
+        made = convolved(op, raw_args) if op in CONVOLUTIONS else op(*raw_args, **raw_kwargs)
         for x in leaves_of(made):
             if isinstance(x, Tensor) and id(x) not in given and not _shares(x, ours):
                 CARDS.take(x, index)
@@ -240,7 +240,7 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
     return changed(wrapped, made)
 
 
-def _convolved(op: Any, args: Sequence[Any]) -> Any:
+def convolved(op: Any, args: Sequence[Any]) -> Any:
     """A convolution, or its gradients. In half precision: computed in fp32 and rounded, in a twentieth of the time."""
     dtype = args[0].dtype
     if dtype not in HALF:
