@@ -164,11 +164,8 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    names = (
-        f"{name}.py"
-        for of in ("activation", "norm", "scaling", "ssim", "styles")
-        for name in (f"{of}_kernels", f"fused_{of}")
-    )
+    subjects = ("activation", "norm", "scaling", "ssim", "styles")
+    names = (f"{name}.py" for of in subjects for name in (f"{of}_kernels", f"fused_{of}"))
     written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
 

@@ -35,7 +35,7 @@ WARPS = 4
 class Layers(NamedTuple):
     """Where rows lie: those of outputs one layer behind the other, those of inputs as is said here."""
 
-    count: int  # rows of each layer: samples
+    samples: int  # rows of each layer
     places: tuple[int, ...]  # of each layer's first input; equal ones stand together, and are one and the same
     step: int  # from one row of inputs to the next; 0: a layer's rows lie one behind the other
     size: int  # of all inputs
@@ -53,7 +53,7 @@ def products(
         x: inputs, flat.
         matrices: [outputs, inputs] each, contiguous.
         biases: [outputs] each, or none at all.
-        count, places, step: see `Layers`.
+        count, places, step: see `Layers`; samples are its count.
 
     Returns:
         [rows of all layers, one behind the other].
@@ -299,8 +299,9 @@ def modulations(
     count, number, width = styles.shape
     widths = [len(weight) for weight, _, _ in affines]
     by_style = Layers(count, tuple(place * width for *_, place in affines), number * width, styles.numel())
-    weights, biases = ([affine[i].contiguous() for affine in affines] for i in range(2))
-    flat = cast(Tensor, _Products.apply(styles.contiguous().flatten(), by_style, *weights, *biases))
+    matrices = [weight.contiguous() for weight, *_ in affines]
+    biases = [bias.contiguous() for _, bias, _ in affines]
+    flat = cast(Tensor, _Products.apply(styles.contiguous().flatten(), by_style, *matrices, *biases))
     scaled = [dtype == torch.float16 and i < len(squares) for i, dtype in enumerate(dtypes)]
     if any(scaled):
         flat, _ = _OverLargest.apply(flat, None, widths, scaled, count)
@@ -325,7 +326,8 @@ def _one_by_one(
         if dtypes[i] == torch.float16:
             made[i] = made[i] / _largest(made[i].detach())[:, None]
     norms = [(each.square() @ of.T + eps).rsqrt() for each, of in zip(made, squares, strict=False)]
-    return tuple([each.to(dtype) for each, dtype in zip(of, dtypes, strict=False)] for of in (made, norms))
+    factors = [each.to(dtype) for each, dtype in zip(made, dtypes, strict=True)]
+    return factors, [each.to(dtype) for each, dtype in zip(norms, dtypes, strict=False)]
 
 
 class _Products(torch.autograd.Function):
@@ -436,10 +438,9 @@ class _Together(torch.autograd.Function):
         made = room(count * sum(widths), dtype=dtype)
         places = _outputs(made, widths, count)
         for each in dict.fromkeys(dtypes):
-            pairs = [(to, part) for to, part in zip(places, parts, strict=True) if part is not None]
-            pairs = [(to, part) for to, part in pairs if part.dtype == each]
-            if pairs:
-                torch._foreach_copy_(*(list(side) for side in zip(*pairs, strict=True)))
+            alike = [i for i, part in enumerate(parts) if part is not None and part.dtype == each]
+            if alike:
+                torch._foreach_copy_([places[i] for i in alike], [cast(Tensor, parts[i]) for i in alike])
         return made
 
     @staticmethod

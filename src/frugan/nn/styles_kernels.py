@@ -84,8 +84,7 @@ def outer(table, y, x, count, BIASED: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK
         places = matrix + o.to(tl.int64)[:, None] * inputs + i[None, :]
         tl.store(places, total, mask=(o < outputs)[:, None] & (i < inputs)[None, :])
         if BIASED:
-            if tl.program_id(2) == 0:
-                tl.store(bias + o, alone, mask=o < outputs)
+            tl.store(bias + o, alone, mask=(o < outputs) & (tl.program_id(2) == 0))
 
 
 @triton.jit
@@ -101,8 +100,9 @@ def divide(table, x, divisors, made, count, least, FOUND: tl.constexpr, BLOCK: t
         divisor = tl.load(place)
     else:
         sizes = tl.abs(given)
-        nan = tl.max((sizes != sizes).to(tl.int32), 0)  # which a maximum would pass over
-        most = tl.maximum(tl.max(tl.where(sizes != sizes, 0.0, sizes), 0), least)
-        divisor = tl.where(tl.load(entry + 2) > 0, tl.where(nan > 0, float("nan"), most), 1.0)
+        numbers = sizes >= 0  # a maximum would pass over what is none
+        most = tl.maximum(tl.max(tl.where(numbers, sizes, 0.0), 0), least)
+        most = tl.where(tl.min(numbers.to(tl.int32), 0) > 0, most, float("nan"))
+        divisor = tl.where(tl.load(entry + 2) > 0, most, 1.0)
         tl.store(place, divisor)
     tl.store(made + at, given / divisor, mask=inside)

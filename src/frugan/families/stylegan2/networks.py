@@ -366,9 +366,8 @@ class Synthesis(UsesKernels):
         together = "styles" in self.own_kernels and len({layer.gain for layer in convolutions}) == 1
         if not together or is_traced():
             each = ws.unbind(1)
-            return iter(linear_together([layer.affine for layer in layers], [each[at] for at in self._places])), iter(
-                ()
-            )
+            styles = linear_together([layer.affine for layer in layers], [each[place] for place in self._places])
+            return iter(styles), iter(())
         order = sorted(range(len(layers)), key=lambda i: isinstance(layers[i], ToRGB))
         affines = [(layers[i].affine.weight, layers[i].affine.bias, self._places[i]) for i in order]
         factors, norms = modulations(
