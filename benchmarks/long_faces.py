@@ -3,11 +3,12 @@
     python -m tools.draw_faces RUNS/crowd --crowd 12 --faces 20
     python benchmarks/long_faces.py RUNS RESULT.json [--ways plain,fp32,...]
     python benchmarks/long_faces.py RUNS RESULT.json --picture OUT.webp [--ways plain]
+    python benchmarks/long_faces.py RUNS RESULT.json --seeds 3
 
 30,000 steps of `saehd-demo-64` each. Every thousand, the swap of unseen moments is held against what was drawn of one
 person in the other's place. RUNS is a folder for the runs and their data: what is there already goes on, and is not
 trained again. The picture shows unseen faces, a row each: as they are, swapped after some numbers of steps, and as the
-swap should be.
+swap should be. `--seeds` says what chance does: 3,000 steps for each seed in bf16 and in fp32, all on bent pictures.
 
 - plain: bent pictures for 20,000 steps, straight ones for the rest;
 - fp32: the same in full precision;
@@ -40,7 +41,7 @@ from machine import describe_machine
 
 STEPS, BENT, LAST = 30_000, 20_000, 25_000
 """Of a training; those on bent pictures; the step that the patch discriminator joins at."""
-PRETRAINED = 10_000
+PRETRAINED, SHORT = 10_000, 3_000
 EVERY = 1_000
 SHOWN = (1_000, 3_000, 10_000, STEPS)
 FACES = 5
@@ -81,10 +82,15 @@ def main() -> None:
     parser.add_argument("result", type=Path)
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--seeds", type=int)
     given = parser.parse_args()
     ways = given.ways.split(",")
     if given.picture:
         draw(given.runs / ways[0], given.picture)
+        return
+    if given.seeds:
+        short = [entry for seed in range(given.seeds) for entry in of_seed(seed, given.runs)]
+        given.result.write_text("[\n" + ",\n".join(json.dumps(each) for each in short) + "\n]\n", "utf-8")
         return
     for way in ways:
         run = trained(way, given.runs)
@@ -108,6 +114,17 @@ def trained(way: str, runs: Path) -> Path:
         train(settings(PRETRAINED, ["objective.pretrain=true"], ()), runs / CROWD, init)
     train(settings(steps, words, stages), workspace, runs / way, init=init, options=TrainingOptions(device="cpu"))
     return runs / way
+
+
+def of_seed(seed: int, runs: Path) -> list[Entry]:
+    """Errors of a short training in each precision."""
+    entries = []
+    for precision in ("bf16", "fp32"):
+        words = [f"training.precision={precision}", f"training.seed={seed}"]
+        run = runs / f"seed-{precision}-{seed}"
+        train(settings(SHORT, words, ()), runs / "faces", run, options=TrainingOptions(device="cpu"))
+        entries += [{"precision": precision, "seed": seed, **entry} for entry in measured("short", run)[-1:]]
+    return entries
 
 
 def begin_as_plain(plain: Path, run: Path) -> None:

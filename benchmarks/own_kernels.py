@@ -31,7 +31,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.training import Stage, Training
 from frugan.memory.prediction import predict
-from frugan.nn import fused_activation, fused_norm, fused_scaling, fused_ssim, fused_styles
+from frugan.nn import fused_activation, fused_norm, fused_pooling, fused_scaling, fused_ssim, fused_styles
 from frugan.nn.fused_activation import WARPS, grid_of
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
@@ -44,6 +44,7 @@ LEAST = (1, 1, 1, 1)
 """A map of which all numbers are 1, which Triton makes constants of: kernels must compile then too."""
 FACES = ((6, 512 * 512), (6, 469 * 469))
 """Planes and pixels of two pictures, and of what a window leaves of them."""
+ORDERS = (torch.channels_last, torch.contiguous_format)
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
 WIDE = (
     *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums"),
@@ -54,6 +55,7 @@ FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "sh
 KERNELS = {
     "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale", "add_up"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
+    "pooling": ("pool", "unpool", "pass_and_add"),
     "scaling": ("multiply", "divide", "dots", "carry"),
     "ssim": ("moments", "likeness", "gather"),
     "styles": ("multiply", "give_back", "outer", "divide"),
@@ -108,11 +110,11 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
                 yield _scaling_case(turned, dtype)._replace(label=label)
         return
     for shape in shapes:
-        for order in (torch.channels_last, torch.contiguous_format):
+        for order in ORDERS[: 1 if of == "pooling" else None]:
             for dtype in POINTERS:
                 x = torch.empty(shape, device="meta").contiguous(memory_format=order)
                 layout = "channels last" if order == torch.channels_last else "contiguous"
-                case = _norm_case(name, x) if of == "norm" else _case(name, x)
+                case = {"norm": _norm_case, "pooling": _pooling_case}.get(of, _case)(name, x)
                 label = f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')}"
                 yield case._replace(label=label, dtype=dtype)
 
@@ -143,6 +145,14 @@ def _norm_case(name: str, x: Tensor) -> Case:
     numbers = {"pixels": grid.pixels, "channels": grid.channels, "loops": grid.loops, "group": len(x), "groups": 1}
     numbers |= {"rows": rows.grid.rows, "chunk": rows.chunk, "gain_step": grid.channels, "bias_step": grid.channels}
     return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))
+
+
+def _pooling_case(name: str, x: Tensor) -> Case:
+    channels, width = x.shape[1], max(1, x.shape[3] // 2)
+    numbers = {"pixels": max(1, len(x) * x.shape[2:].numel() // 4), "width": width, "channels": channels}
+    facts: dict[str, int] = dict(zip(("BLOCK_P", "BLOCK_C"), fused_pooling.tile(channels), strict=True))
+    facts |= {"RELU": True, "KEEPS": True, "ADDS": True, "BOTH": True, "BLOCK": fused_activation.TILE}
+    return Case("", torch.float32, facts, numbers | {"count": x.numel()})
 
 
 def compiled(of: str, name: str, case: Case, assembler: Assembler) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from step_counts import Counts
 
 PRODUCTS = r"convolution|convolution_backward|mm|addmm|bmm|baddbmm|mv|_scaled_dot_product\w*"
 ACTIVATIONS = r"relu|threshold_backward|leaky_relu\w*|hardtanh\w*|clamp|cos|sin|frugan\.\w*leaky_relu\w*"
-RESIZED = r"avg_pool2d\w*|max_pool2d\w*|upsample_nearest2d\w*|constant_pad_nd"
+RESIZED = r"frugan\.(pooled|passed)_\w+|avg_pool2d\w*|max_pool2d\w*|upsample_nearest2d\w*|constant_pad_nd"
 AS_NOW = (1.0, 1.0)
 
 

@@ -98,11 +98,11 @@ def test_only_those_that_a_training_has_a_use_for_are_tried(
     monkeypatch.setattr(kernels, "judged", lambda name, device: tried.append(name) or judged(name, device))  # type: ignore[func-returns-value]
     assert chosen("training.kernels=auto", said, "r3gan-digits-32") == {"leaky_relu"}
     assert chosen("training.kernels=auto", said, "saehd-demo-64") == {"dssim"}
-    assert chosen("training.kernels=auto", said, "biggan-digits-32") == {"batch_norm", "spectral_norm"}
-    assert tried == ["leaky_relu", "dssim", "batch_norm", "spectral_norm"]
+    assert chosen("training.kernels=auto", said, "biggan-digits-32") == {"batch_norm", "spectral_norm", "pooling"}
+    assert tried == ["leaky_relu", "dssim", "batch_norm", "spectral_norm", "pooling"]
     assert set(verdicts(CPU, tries=False)) == {*tried}
     assert chosen("training.kernels=auto", said) == frozenset(STYLES)
-    assert tried[4:] == ["styled_leaky_relu", "modulation", "styles"]
+    assert tried[5:] == ["styled_leaky_relu", "modulation", "styles"]
 
 
 def test_families_without_layers_for_them_are_left_alone(card: Callable[..., None], said: list[str]) -> None:

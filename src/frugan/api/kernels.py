@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.api.progress import Say
@@ -30,8 +31,10 @@ from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import measure_latency
 from frugan.nn.fused_activation import biased_leaky_relu, gradients_of_product, styled_leaky_relu
 from frugan.nn.fused_norm import by_torch, normalised
+from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
 from frugan.nn.fused_ssim import mean_dssim
 from frugan.nn.fused_styles import modulations
+from frugan.nn.linear_maps import mean_pool2d
 from frugan.nn.own_operations import NAMES
 from frugan.nn.spectral_norm import SpectralScaling
 from frugan.recipe.recipe import Recipe
@@ -164,7 +167,7 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    subjects = ("activation", "norm", "scaling", "ssim", "styles")
+    subjects = ("activation", "norm", "pooling", "scaling", "ssim", "styles")
     names = (f"{name}.py" for of in subjects for name in (f"{of}_kernels", f"fused_{of}"))
     written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
@@ -329,6 +332,24 @@ def _norm_of_groups(x: Tensor, gains: Tensor, biases: Tensor, *, kernels: frozen
     return normalised(x, gains, biases, groups=1, eps=NORM_EPS, biased=False, relu=True)[0]
 
 
+def _pooled(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """A map of even sides."""
+    _, (x, _) = _biased((*shape[:2], *(side + side % 2 for side in shape[2:])), dtype, layout, device)
+    return _residual, [x]
+
+
+def _residual(x: Tensor, *, kernels: frozenset[str]) -> Tensor:
+    """All that blocks of discriminators make of their input, without convolutions."""
+    if not usable(x, kernels):
+        both = F.relu(x) - x / 2
+        return torch.add(mean_pool2d(F.relu(both)), mean_pool2d(both)) - mean_pool2d(F.relu(x)) / 2
+    made, same = relu_and_itself(x)
+    made, means = relu_and_means(made - same / 2)
+    return means_and(made, means, made) - relu_means(same) / 2
+
+
 def _scaled(
     shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
 ) -> tuple[Activation, list[Tensor]]:
@@ -383,6 +404,7 @@ CASES: Mapping[str, tuple[Case, tuple[int, ...]]] = MappingProxyType(
         "dssim": (_compared, PICTURES),
         "batch_norm": (_normalised, LARGE),
         "spectral_norm": (_scaled, MASTERS),
+        "pooling": (_pooled, LARGE),
     }
 )
 """Name -> what it is tried with, and the shape that is timed."""

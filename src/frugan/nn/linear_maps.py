@@ -53,6 +53,11 @@ def mean_pool2d(x: Tensor) -> Tensor:
     return cast(Tensor, _MeanPool.apply(x))
 
 
+def spread2d(x: Tensor) -> Tensor:
+    """Their adjoint, a quarter of each pixel to each of four: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
+    return cast(Tensor, _Spread.apply(x))
+
+
 class _Convolution(torch.autograd.Function):
     """x [N, I, H, W], weight [O, I/groups, k, k], bias [O] or None -> [N, O, H', W']."""
 
@@ -198,7 +203,7 @@ class _MeanPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return cast(Tensor, _Spread.apply(gradients[0]))
+        return spread2d(gradients[0])
 
 
 class _Spread(torch.autograd.Function):
@@ -210,7 +215,7 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return cast(Tensor, _MeanPool.apply(gradients[0]))
+        return mean_pool2d(gradients[0])
 
 
 # A 3x3 convolution of a picture doubled by nearest neighbours, without the doubled picture.

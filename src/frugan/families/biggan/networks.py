@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frugan.contract.layers import UsesKernels
 from frugan.families.biggan.config import BOTTOM, GENERATOR, BigGANNetworks, discriminator_stages, stage_resolutions
 from frugan.nn.attention import SelfAttention
 from frugan.nn.batch_norm import BatchNorm, ConditionalBatchNorm, gains_and_biases
+from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
 from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import mean_pool2d, plus_doubled, upsampled_conv2d
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear
@@ -107,8 +109,10 @@ class GeneratorBlock(nn.Module):
         return plus_doubled(h, self.conv_sc(x))
 
 
-class DiscriminatorBlock(nn.Module):
+class DiscriminatorBlock(UsesKernels):
     """Halves the resolution if `downsample`. The first block takes pictures: it has no leading ReLU and pools first."""
+
+    can_use = ("pooling",)
 
     def __init__(self, layers: Layers, inputs: int, outputs: int, *, wide: bool, first: bool, downsample: bool) -> None:
         super().__init__()
@@ -120,10 +124,17 @@ class DiscriminatorBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
+        if not self.first and usable(x, self.own_kernels):
+            made, x = relu_and_means(x) if self.downsample else relu_and_itself(x)
+            h = self.conv2(F.relu(self.conv1(made)))
+            return means_and(h, self.conv_sc(x), made) if self.downsample else torch.add(h, self.conv_sc(x))
         h = self.conv2(F.relu(self.conv1(x if self.first else F.relu(x))))
         if not self.downsample:
             return torch.add(h, self.conv_sc(x))
         # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
+        if usable(h, self.own_kernels):
+            x = mean_pool2d(x)
+            return means_and(h, self.conv_sc(x), x)
         return torch.add(mean_pool2d(h), self.conv_sc(mean_pool2d(x)))
 
 
@@ -162,8 +173,10 @@ class DeepGeneratorBlock(nn.Module):
         return torch.add(h, skip)
 
 
-class DeepDiscriminatorBlock(nn.Module):
+class DeepDiscriminatorBlock(UsesKernels):
     """Bottleneck of a quarter of the output's channels; channels that the skip lacks come from a 1x1 convolution."""
+
+    can_use = ("pooling",)
 
     def __init__(self, layers: Layers, inputs: int, outputs: int, *, downsample: bool) -> None:
         super().__init__()
@@ -177,11 +190,18 @@ class DeepDiscriminatorBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
-        h = self.conv1(F.relu(x))
-        h = self.conv2(F.relu(h))
-        h = F.relu(self.conv3(F.relu(h)))
-        if self.downsample:
-            h, x = mean_pool2d(h), mean_pool2d(x)
+        by_kernels = usable(x, self.own_kernels)
+        if by_kernels:
+            h, x = relu_and_means(x) if self.downsample else relu_and_itself(x)
+        else:
+            h = F.relu(x)
+        h = self.conv3(F.relu(self.conv2(F.relu(self.conv1(h)))))
+        if by_kernels:
+            h = relu_means(h) if self.downsample else F.relu(h)
+        else:
+            h = F.relu(h)
+            if self.downsample:
+                h, x = mean_pool2d(h), mean_pool2d(x)
         skip = x if self.conv_sc is None else torch.cat([x, self.conv_sc(x)], 1)
         return torch.add(self.conv4(h), skip)
 
