@@ -31,7 +31,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.training import Stage, Training
 from frugan.memory.prediction import predict
-from frugan.nn import fused_activation, fused_norm, fused_pooling, fused_scaling, fused_ssim
+from frugan.nn import fused_activation, fused_norm, fused_pooling, fused_scaling, fused_ssim, fused_styles
 from frugan.nn.fused_activation import WARPS, grid_of
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
@@ -51,13 +51,14 @@ WIDE = (
     *("means", "squares", "found", "totals", "vectors", "left", "right", "divisors", "whole", "parts"),
 )
 """Pointers to fp32, whatever maps are."""
-FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share")
+FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share", "least")
 KERNELS = {
     "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale", "add_up"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
     "pooling": ("pool", "unpool", "pass_and_add"),
     "scaling": ("multiply", "divide", "dots", "carry"),
     "ssim": ("moments", "likeness", "gather"),
+    "styles": ("multiply", "give_back", "outer", "divide"),
 }
 """By what they are for."""
 OF_SUMS = ("slopes", "slopes_styled", "unscale", "moments")
@@ -95,6 +96,12 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
             numbers = {"pixels": pixels, "count": planes * pixels, "loops": 1, "place": 1}
             facts = {"TO_A": False, "TO_B": True, "BLOCK": fused_ssim.TILE}
             yield Case(f"{planes}x{pixels} float32", torch.float32, facts, numbers)
+        return
+    if of == "styles":
+        for width in (64, 512) if name == "divide" else (512,):  # numbers of a row; tiles do not depend on it
+            facts = {"BIASED": True, "FOUND": False, "BLOCK": width, **fused_styles.BLOCKS.get(name, {})}
+            numbers = {"count": 1 if LEAST in shapes else 8}
+            yield Case(f"{width} wide float32", torch.float32, facts, numbers, fused_styles.WARPS)
         return
     if of == "scaling":
         for turned in (False, True) if name == "multiply" else (False,):

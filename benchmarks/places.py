@@ -56,7 +56,7 @@ PLACES: Mapping[str, Place] = MappingProxyType(
         "pooling, doubling": Place(operations=RESIZED),
         # what stands beside a product of styles could be done by what reads its result
         "styles": Place(
-            r"nn/(modulated|equalised|fused_activation)\.py",
+            r"nn/(modulated|equalised|fused_activation|fused_styles)\.py",
             left=dict.fromkeys(("pow", "add_", "rsqrt", "_to_copy", "div", "abs", "amax", "clamp_min"), (0.0, 0.0)),
         ),
         "casts": Place(operations="_to_copy|copy_"),

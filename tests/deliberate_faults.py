@@ -16,7 +16,16 @@ import hypothesis  # noqa: F401  (with torch most of a test's start: loaded once
 import pytest
 import torch
 
-from deliberate import around_training, in_commands, in_kernels, in_page, in_pooling_kernels, in_training, on_a_card
+from deliberate import (
+    around_training,
+    in_commands,
+    in_kernels,
+    in_matrix_kernels,
+    in_page,
+    in_pooling_kernels,
+    in_training,
+    on_a_card,
+)
 from deliberate.fault import Fault
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +38,7 @@ FAULTS = (
     *in_page.FAULTS,
     *on_a_card.FAULTS,
     *in_kernels.FAULTS,
+    *in_matrix_kernels.FAULTS,
     *in_pooling_kernels.FAULTS,
 )
 

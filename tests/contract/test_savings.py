@@ -9,16 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
-from contract.rig import BF16, FP32, Rig, adabelief, adam, assert_same, largest_difference, rmsprop
+from contract.rig import BF16, FP16, FP32, Rig, adabelief, adam, assert_same, largest_difference, rmsprop
 from contract.trainings import ROUNDING, plain, trained
 from frugan.contract.layers import Observer
+from frugan.doctor.trial import MadePictures
 from frugan.engine.gradients import GradientReport
 from frugan.engine.host_memory import Away, HostCopies
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
+from frugan.engine.streams import Streams
 from frugan.families import families
 from frugan.memory.work import MacCounter
+from frugan.nn.own_operations import NAMES
 from limits import Limit
+from memory.tasks import plan_of, task
 
 
 class Dense(MadeUpFamily):
@@ -49,6 +53,20 @@ def test_a_recomputation_observes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     plain, kept = kept, 0
     trained(1, recompute=True)
     assert kept == plain > 0
+
+
+@pytest.mark.parametrize("precision", [FP16, pytest.param(BF16, marks=pytest.mark.long)])
+def test_recompute_is_bit_equal_with_operations_of_our_own(precision: Precision) -> None:
+    """Blocks are given what was made of their styles for all of them together."""
+    of = replace(task(families()["stylegan2"]), kernels=frozenset(NAMES))
+    stage, ends = of.stages[0], []
+    for keeping in ("all", "nothing"):
+        plan, built = plan_of(of, of.group, precision, keeping=keeping), of.make()
+        assert bool(plan.recompute) == (keeping == "nothing")
+        state = of.state(plan, torch.device("cpu"), networks=built, stage=stage)
+        of.step(MadePictures(stage.sources), Streams(0), stage=stage).run(state, plan)
+        ends.append({f"{n}.{k}": v for n, network in built.items() for k, v in network.state_dict().items()})
+    assert_same(*ends)
 
 
 def test_recompute_runs_blocks_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,6 @@ PROGRAMS = "nn/fused_activation.py"
 HELD = "simulated_card/test_activation_kernels.py"
 NORM, NORM_PROGRAMS = "nn/norm_kernels.py", "nn/fused_norm.py"
 NORM_HELD, NORM_FUSED = "simulated_card/test_norm_kernels.py", "nn/test_fused_norm.py"
-SCALING, SCALING_PROGRAMS = "nn/scaling_kernels.py", "nn/fused_scaling.py"
-SCALING_HELD, SCALING_FUSED = "simulated_card/test_scaling_kernels.py", "nn/test_fused_scaling.py"
 SSIM, SSIM_PROGRAMS = "nn/ssim_kernels.py", "nn/fused_ssim.py"
 SSIM_HELD, SSIM_FUSED = "simulated_card/test_ssim_kernels.py", "nn/test_fused_ssim.py"
 FUSED = "nn/test_fused_activation.py"
@@ -350,97 +348,6 @@ FAULTS = (
         '                self.observe("stored_var", variance)\n            return made\n',
         '                self.observe("stored_var", mean)\n            return made\n',
         NORM_FUSED,
-    ),
-    Fault(
-        "programs that share a sum of a product overlap",
-        SCALING,
-        "            for first in range(tl.program_id(2) * part, last, BLOCK_O):\n",
-        "            for first in range(0, last, BLOCK_O):\n",
-        SCALING_HELD,
-    ),
-    Fault(
-        "programs of a turned product reach into the next one's part",
-        SCALING,
-        "        last = tl.minimum(columns, (tl.program_id(2) + 1) * part)\n",
-        "        last = columns\n",
-        SCALING_HELD,
-    ),
-    Fault(
-        "a matrix is multiplied by another one's vector",
-        SCALING,
-        "    vectors += tl.load(entry + 3)\n",
-        "    vectors += tl.load(table + 3)\n",
-        SCALING_HELD,
-    ),
-    Fault(
-        "products of all matrices meet in one place",
-        SCALING,
-        "    sums += tl.program_id(2).to(tl.int64) * whole + tl.load(entry + 4)\n",
-        "    sums += tl.program_id(2).to(tl.int64) * whole\n",
-        SCALING_HELD,
-    ),
-    Fault(
-        "a gradient's layout is taken for its matrix's",
-        SCALING,
-        "(column // spots) * of_input + (column % spots) * of_spot",
-        "column * of_spot",
-        SCALING_HELD,
-    ),
-    Fault(
-        "a program sums every tile of a matrix and not its own",
-        SCALING,
-        "    total = tl.zeros([BLOCK], tl.float32)\n    for first in range(tl.program_id(1) * BLOCK, rows",
-        "    total = tl.zeros([BLOCK], tl.float32)\n    for first in range(0, rows",
-        SCALING_HELD,
-    ),
-    Fault(
-        "a carried gradient lacks its last number",
-        SCALING,
-        "tl.store(made + at, given / divisor - away, mask=inside)",
-        "tl.store(made + at, given / divisor - away, mask=at < rows * columns - 1)",
-        SCALING_HELD,
-    ),
-    Fault(
-        "all gradients have the first one's divisor",
-        SCALING,
-        "    right += tl.load(entry + 10)\n    divisor = tl.load(divisors + tl.program_id(0))\n",
-        "    right += tl.load(entry + 10)\n    divisor = tl.load(divisors)\n",
-        SCALING_HELD,
-    ),
-    Fault(
-        "a working weight lies as its master does",
-        SCALING,
-        "tl.store(made + _places(entry, at // columns, at % columns), (given",
-        "tl.store(made + at, (given",
-        SCALING_HELD,
-    ),
-    Fault(
-        "working weights of one precision stand for all",
-        "nn/spectral_norm.py",
-        "places = [i for i in self._alone if dtypes[i] == dtype]",
-        "places = self._alone",
-        SCALING_FUSED,
-    ),
-    Fault(
-        "what flows through sigma is added",
-        SCALING,
-        "given / divisor - away, mask",
-        "given / divisor + away, mask",
-        SCALING_HELD,
-    ),
-    Fault(
-        "dots are of gradients that were not divided",
-        "nn/spectral_norm.py",
-        "(sums / torch.stack([each_divisor[i] for i in places])).split(1)",
-        "sums.split(1)",
-        SCALING_FUSED,
-    ),
-    Fault(
-        "gradients of two dtypes change places",
-        "nn/spectral_norm.py",
-        "        return [dots[i] for i in given]\n",
-        "        return list(dots.values())\n",
-        SCALING_FUSED,
     ),
     Fault(
         "moments of pictures lack their last number",

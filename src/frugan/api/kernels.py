@@ -33,6 +33,7 @@ from frugan.nn.fused_activation import biased_leaky_relu, gradients_of_product, 
 from frugan.nn.fused_norm import by_torch, normalised
 from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
 from frugan.nn.fused_ssim import mean_dssim
+from frugan.nn.fused_styles import modulations
 from frugan.nn.linear_maps import mean_pool2d
 from frugan.nn.own_operations import NAMES
 from frugan.nn.spectral_norm import SpectralScaling
@@ -50,6 +51,8 @@ PICTURES = (2, 3, 512, 512)
 """The same of pictures: as many as a face loss takes at once."""
 MASTERS = (512, 1024, 3, 3)
 """The same of masters; there are some smaller ones beside it."""
+STYLES = (8, 512, 13, 1)
+"""The same of styles: samples, numbers of each, layers."""
 WINDOWS = (5, 6)
 """Of structural dissimilarity, which one even filter is among."""
 SSIM = 0.01**2, 0.03**2
@@ -164,11 +167,8 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    names = (
-        f"{name}.py"
-        for of in ("activation", "norm", "pooling", "scaling", "ssim")
-        for name in (f"{of}_kernels", f"fused_{of}")
-    )
+    subjects = ("activation", "norm", "pooling", "scaling", "ssim", "styles")
+    names = (f"{name}.py" for of in subjects for name in (f"{of}_kernels", f"fused_{of}"))
     written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
 
@@ -277,6 +277,29 @@ class _Product(torch.autograd.Function):
         return *gradients_of_product(gradients[0], x, factors, ctx.kernels), None
 
 
+def _of_all_layers(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """Styles, weights and biases, and sums of squares: of layers every other one of which is narrower; in fp32."""
+    samples, width, layers, _ = shape
+    sides = [(width - width // 3 * (i % 2), width) for i in range(layers)]
+    shapes = [(samples, layers, width, 1), *((*side, 1, 1) for side in sides * 2)]
+    styles, *others = (_biased(each, torch.float32, torch.contiguous_format, device)[1][0] for each in shapes)
+    weights, squares = others[:layers], [(each.flatten(1).T.square() + 1) / width for each in others[layers:]]
+    biases = [weight[:, 0].flatten() for weight in weights]
+    given = [styles.flatten(2).to(dtype), *(each.flatten(1) / width for each in weights), *biases]
+    return partial(_modulations_of, layers), [*given, *(each.contiguous() for each in squares)]
+
+
+def _modulations_of(layers: int, styles: Tensor, *others: Tensor, kernels: frozenset[str]) -> Tensor:
+    """Flat, in the styles' dtype; the last layer is not demodulated, and two take one style."""
+    places = [max(0, i - 1) for i in range(layers)]
+    affines = list(zip(others[:layers], others[layers : 2 * layers], places, strict=True))
+    dtypes = [torch.float32, *(styles.dtype for _ in places[1:])]
+    made = modulations(styles.float(), affines, others[2 * layers : -1], dtypes, NORM_EPS, kernels=kernels)
+    return torch.cat([each.flatten().to(styles.dtype) for part in made for each in part]) + 0 * others[-1].sum()
+
+
 def _compared(
     shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
 ) -> tuple[Activation, list[Tensor]]:
@@ -377,6 +400,7 @@ CASES: Mapping[str, tuple[Case, tuple[int, ...]]] = MappingProxyType(
         "leaky_relu": (_biased, LARGE),
         "styled_leaky_relu": (_styled, LARGE),
         "modulation": (_modulated, LARGE),
+        "styles": (_of_all_layers, STYLES),
         "dssim": (_compared, PICTURES),
         "batch_norm": (_normalised, LARGE),
         "spectral_norm": (_scaled, MASTERS),

@@ -82,7 +82,7 @@ def start_times(vectors: Tensor, matrices: Sequence[Tensor], turned: bool) -> Te
         entries.append([matrix.data_ptr(), *sides, at[turned], at[not turned]])
         at = [first + side for first, side in zip(at, sides, strict=True)]
     most = max(_sides(matrix)[not turned] for matrix in matrices)
-    given = (_table(entries, vectors.device), vectors, sums, sums.shape[1], turned, SPLITS, *BLOCKS[turned])
+    given = (table_of(entries, vectors.device), vectors, sums, sums.shape[1], turned, SPLITS, *BLOCKS[turned])
     kernels.multiply[len(matrices), -(-most // BLOCKS[turned][not turned]), SPLITS](*given, num_warps=WARPS)
     return sums
 
@@ -94,7 +94,7 @@ def start_divided(matrices: Sequence[Tensor], divisors: Tensor, dtype: torch.dty
     from frugan.nn import scaling_kernels as kernels  # noqa: PLC0415
 
     made = _divided_like(matrices, divisors, dtype, last)
-    table = _table(_entries(made, matrices, made), divisors.device)
+    table = table_of(_entries(made, matrices, made), divisors.device)
     kernels.divide[len(made), PARTS](table, divisors, element_of(made), TILE, num_warps=WARPS)
     return made
 
@@ -106,7 +106,7 @@ def start_dots(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tenso
     from frugan.nn import scaling_kernels as kernels  # noqa: PLC0415
 
     sums = _dots_like(gradients, matrices)
-    table = _table(_entries(gradients, matrices, matrices), sums.device)
+    table = table_of(_entries(gradients, matrices, matrices), sums.device)
     kernels.dots[tuple(sums.shape)](table, sums, element_of(gradients), TILE, num_warps=WARPS)
     return sums
 
@@ -118,7 +118,7 @@ def start_carried(gradients: Sequence[Tensor], left: Tensor, right: Tensor, divi
     from frugan.nn import scaling_kernels as kernels  # noqa: PLC0415
 
     made = _carried_like(gradients, left)
-    table = _table(_entries(gradients, made, made), left.device)
+    table = table_of(_entries(gradients, made, made), left.device)
     given = (table, left, right, divisors, element_of(gradients), TILE)
     kernels.carry[len(gradients), PARTS](*given, num_warps=WARPS)
     return made
@@ -138,7 +138,7 @@ def _entries(gradients: Sequence[Tensor], matrices: Sequence[Tensor], made: Sequ
     return entries
 
 
-def _table(entries: list[list[int]], device: torch.device) -> Tensor:
+def table_of(entries: list[list[int]], device: torch.device) -> Tensor:
     """On the device, without a wait for it."""
     pinned = device.type != "cpu"
     return torch.tensor(entries, pin_memory=pinned).to(device, non_blocking=True)

@@ -50,7 +50,7 @@ def modulated_conv2d(
         [N, O, H', W'].
     """
     if not demodulate:
-        made = _convolved(x, weight, styles, upsample_by, kept, kernels)
+        made = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, kernels=kernels)
         return made if noise is None else made + noise
     made, norms = demodulated_conv2d(
         x, weight, styles, squares=squares, gain=gain, upsample_by=upsample_by, kept=kept, kernels=kernels
@@ -74,19 +74,21 @@ def demodulated_conv2d(
     if x.dtype == torch.float16:
         # Demodulation takes any scale back; sums in fp16 then stay below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
-    made = _convolved(x, weight, styles, upsample_by, kept, kernels)
+    made = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, kernels=kernels)
     squares = sums_of_squares(weight) / gain**2 if squares is None else squares
     return made, demodulation(squares, styles, EPS / gain**2, made.dtype)
 
 
-def _convolved(
+def scaled_conv2d(
     x: Tensor,
     weight: Tensor,
     styles: Tensor,
-    upsample_by: Tensor | None,
-    kept: KeptKernels | None,
-    kernels: frozenset[str],
+    *,
+    upsample_by: Tensor | None = None,
+    kept: KeptKernels | None = None,
+    kernels: frozenset[str] = frozenset(),
 ) -> Tensor:
+    """As `modulated_conv2d` without demodulation."""
     factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
     kernels = frozenset[str]() if is_traced() else kernels
     if upsample_by is None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Literal, Self, cast
 
 import torch
@@ -10,11 +11,12 @@ from torch import Tensor, nn
 from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesKernels
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.batch_norm import MinibatchStd
-from frugan.nn.elementwise import GAIN, clamped, second_moment_norm
+from frugan.nn.elementwise import GAIN, clamped, is_traced, second_moment_norm
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_together
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
 from frugan.nn.fused_activation import styled_leaky_relu
-from frugan.nn.modulated import demodulated_conv2d, modulated_conv2d, scaled_noise
+from frugan.nn.fused_styles import modulations
+from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d, scaled_noise
 
 # The mapping network: a latent and a class to a style.
 
@@ -172,22 +174,36 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
         nn.init.zeros_(self.bias)
         nn.init.zeros_(self.noise_strength)
 
-    def forward(self, x: Tensor, style: Tensor, noise: Noise) -> Tensor:
-        """[N, I, H, W], its affine layer's style [N, I], noise [N, 1, side, side] -> [N, O, side, side]."""
+    def forward(self, x: Tensor, style: Tensor, noise: Noise, norms: Tensor | None = None) -> Tensor:
+        """Run the layer.
+
+        Args:
+            x: [N, I, H, W].
+            style: of its affine layer [N, I].
+            noise: [N, 1, side, side].
+            norms: what demodulation multiplies by [N, O], if that was found for all layers together.
+
+        Returns:
+            [N, O, side, side].
+        """
         x = x.to(self.weight.dtype)
         added: Tensor | None = None
         if noise != "none":
             added = scaled_noise(self.noise_const if noise == "const" else noise, self.noise_strength, x.dtype)
-        made, norms = demodulated_conv2d(
-            x,
-            self.weight,
-            style,
-            squares=self.summed_squares(),
-            gain=self.gain,
-            upsample_by=self.resample_filter if self.up else None,
-            kept=self.kernels,
-            kernels=self.own_kernels,
-        )
+        up, own = self.resample_filter if self.up else None, self.own_kernels
+        if norms is None:
+            made, norms = demodulated_conv2d(
+                x,
+                self.weight,
+                style,
+                squares=self.summed_squares(),
+                gain=self.gain,
+                upsample_by=up,
+                kept=self.kernels,
+                kernels=own,
+            )
+        else:
+            made = scaled_conv2d(x, self.weight, style, upsample_by=up, kept=self.kernels, kernels=own)
         return styled_leaky_relu(made, norms, added, self.bias, clamp=self.clamp, kernels=self.own_kernels)
 
 
@@ -270,31 +286,36 @@ class SynthesisBlock(nn.Module):
         return 1 if self.first else 2
 
     @property
-    def affines(self) -> list[EqualisedLinear]:
-        """What makes styles of w: for each convolution, and then for the colours if the block has any."""
+    def styled(self) -> list[SynthesisLayer | ToRGB]:
+        """Layers with styles: each convolution, and then the colours if the block has any."""
         layers = [self.conv1] if self.first else [self.conv0, self.conv1]
-        return [layer.affine for layer in (*layers, *((self.torgb,) if self.coloured else ()))]
+        return [*layers, *((self.torgb,) if self.coloured else ())]
 
-    def forward(
-        self, x: Tensor | None, picture: Tensor | None, *styles_and_noises: Noise
-    ) -> tuple[Tensor, Tensor | None]:
+    @property
+    def affines(self) -> list[EqualisedLinear]:
+        """What makes these layers' styles of w."""
+        return [layer.affine for layer in self.styled]
+
+    def forward(self, x: Tensor | None, picture: Tensor | None, *given: Noise) -> tuple[Tensor, Tensor | None]:
         """Run the block.
 
         Args:
             x: of the block before [N, C, H/2, W/2]; None for the first.
             picture: of the block before [N, colours, H/2, W/2], if there is one.
-            styles_and_noises: what `affines` give [N, I] each, and noises for each convolution. One after the other,
-                so that recompute sees all tensors that it keeps.
+            given: what `affines` give [N, I] each, what demodulation multiplies by for each convolution [N, O] if that
+                was found for all together, and noises for each. One after the other, so that recompute sees all
+                tensors that it keeps.
 
         Returns:
             x [N, C', H, W], and the picture so far [N, colours, H, W], fp32.
         """
-        noises = styles_and_noises[-self.convolutions :]
-        styles = cast(tuple[Tensor, ...], styles_and_noises[: -self.convolutions])
+        noises = given[-self.convolutions :]
+        styles = cast(tuple[Tensor, ...], given[: len(self.styled)])
+        norms = cast(tuple[Tensor, ...], given[len(self.styled) : -self.convolutions]) or (None, None)
         if x is None:
-            x = self.conv1(self.const[None].expand(len(styles[0]), -1, -1, -1), styles[0], noises[0])
+            x = self.conv1(self.const[None].expand(len(styles[0]), -1, -1, -1), styles[0], noises[0], norms[0])
         else:
-            made = self.conv1(self.conv0(x, styles[0], noises[0]), styles[1], noises[1])
+            made = self.conv1(self.conv0(x, styles[0], noises[0], norms[0]), styles[1], noises[1], norms[1])
             x = self.skip(x) + made if self.architecture == "resnet" else made
         if picture is not None:
             picture = upsample2d(picture, self.resample_filter, self.kernels)
@@ -304,8 +325,10 @@ class SynthesisBlock(nn.Module):
         return cast(Tensor, x), picture
 
 
-class Synthesis(nn.Module):
+class Synthesis(UsesKernels):
     """All blocks."""
+
+    can_use = ("styles",)
 
     def __init__(self, config: StyleGAN2Networks) -> None:
         super().__init__()
@@ -325,19 +348,38 @@ class Synthesis(nn.Module):
         """
         x: Tensor | None = None
         picture: Tensor | None = None
-        at, noises, styles = 0, self._split(noise), self._styles(ws)
+        at, noises, (styles, norms) = 0, self._split(noise), self._styles(ws)
         for block in self.blocks:
             here = noises[at : at + block.convolutions]
             at += block.convolutions
-            x, picture = block(x, picture, *(next(styles) for _ in block.affines), *here)
+            x, picture = block(x, picture, *islice(styles, len(block.styled)), *islice(norms, len(here)), *here)
         assert picture is not None
         return picture
 
-    def _styles(self, ws: Tensor) -> Iterator[Tensor]:
-        """What all blocks' `affines` make of styles [N, styles, style], in order: [N, I] each."""
-        each = ws.unbind(1)
-        affines = [affine for block in self.blocks for affine in block.affines]
-        return iter(linear_together(affines, [each[place] for place in self._places]))
+    def _styles(self, ws: Tensor) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
+        """What all blocks' `affines` make of styles [N, styles, style], in order: [N, I] each.
+
+        And what demodulation multiplies by [N, O], of all convolutions if it is found together, and else of none.
+        """
+        layers = [layer for block in self.blocks for layer in block.styled]
+        convolutions = [layer for layer in layers if isinstance(layer, SynthesisLayer)]
+        together = "styles" in self.own_kernels and len({layer.gain for layer in convolutions}) == 1
+        if not together or is_traced():
+            each = ws.unbind(1)
+            styles = linear_together([layer.affine for layer in layers], [each[place] for place in self._places])
+            return iter(styles), iter(())
+        order = sorted(range(len(layers)), key=lambda i: isinstance(layers[i], ToRGB))
+        affines = [(layers[i].affine.weight, layers[i].affine.bias, self._places[i]) for i in order]
+        factors, norms = modulations(
+            ws,
+            affines,
+            [layer.summed_squares() for layer in convolutions],
+            [layers[i].weight.dtype for i in order],
+            EPS / convolutions[0].gain ** 2,
+            kernels=self.own_kernels,
+        )
+        found = dict(zip(order, factors, strict=True))
+        return (found[i] for i in range(len(layers))), iter(norms)
 
     @property
     def _places(self) -> list[int]:
