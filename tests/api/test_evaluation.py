@@ -171,6 +171,8 @@ def test_the_card_tells_averages_and_classes(scored: Path) -> None:
 def test_too_few_pictures_are_warned_of(scored: Path) -> None:
     evaluation = evaluate(scored / "run", scored / "pictures", replace(OPTIONS, samples=12), say=quiet)
     assert any("12 generated pictures for 12 feature dimensions" in line for line in evaluation.warnings)
+    neighbours = replace(OPTIONS, samples=12, metrics=("pr",))  # which need no covariance
+    assert not any("dimensions" in line for line in evaluate(scored / "run", scored / "pictures", neighbours).warnings)
 
 
 def stored(scored: Path, tmp_path: Path, network: str = "colours") -> Path:

@@ -167,7 +167,7 @@ def _half_against_half(
         scored = GatheredFeatures(own, inception, pictures.labels[order[: min(first, MOST_ROWS)]], 0, 0, 0)
         against = other_rows.rows() if keeps_rows else np.empty((0, dimensions), np.float32)
         reference = Reference(others, against, pictures.labels[order[first : first + len(against)]])
-        warnings = list(too_few({"real": first}, dimensions))
+        warnings = list(too_few(metrics, {"real": first}, dimensions))
         scores, by_class = measured(metrics, scored, rows, reference, pictures.class_names, warnings)
     return scores, by_class, warnings, len(against)
 

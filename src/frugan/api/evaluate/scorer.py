@@ -44,6 +44,8 @@ WITHOUT_PICTURES = ("fid", "is")
 """Metrics that moments of real pictures are enough for."""
 NEED_ROWS = frozenset(("kid", "pr", "intra-fid", "cmmd"))
 """Metrics that compare features one by one, and not their moments alone."""
+NEED_COVARIANCE = frozenset(("fid", "intra-fid"))
+"""Metrics that fewer pictures than features are too few for."""
 UNSEEN_BY_THE_DEMO = "unseen by the demo"
 """What `evaluate` calls the half of the digits that its own network was not fitted to."""
 LEAST_PER_CLASS = 2
@@ -272,7 +274,7 @@ class Scorer:
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
         """What to know, before anything is drawn, of scores of this request."""
         counts = {"generated": self.options.samples, "real": self._real(reference)}
-        doubts = list(too_few(counts, reference.rows.shape[1])) if {*self.metrics} - WITHOUT_FEATURES else []
+        doubts = list(too_few(self.metrics, counts, reference.rows.shape[1]))
         if self.pictures is not None and self.network.name == "digits" and self.options.split != UNSEEN_BY_THE_DEMO:
             doubts.append(
                 "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
@@ -351,9 +353,13 @@ def measurable(
     return tuple(name for name in wanted if name != "is")
 
 
-def too_few(counts: Mapping[str, int | None], dimensions: int) -> Iterator[str]:
-    """A line for each kind of pictures of which there are too few for a covariance; None: nobody knows how many."""
-    for what, count in counts.items():
+def too_few(metrics: Sequence[str], counts: Mapping[str, int | None], dimensions: int) -> Iterator[str]:
+    """A line for each kind of pictures of which there are too few for a covariance that a metric needs.
+
+    Args:
+        counts: None: nobody knows how many.
+    """
+    for what, count in counts.items() if NEED_COVARIANCE & {*metrics} else ():
         if count is not None and count <= dimensions:
             yield (
                 f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
