@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.training import Stage, Training
 from frugan.memory.prediction import predict
-from frugan.nn import fused_activation, fused_norm, fused_pooling, fused_scaling, fused_ssim, fused_styles
+from frugan.nn import fused_activation, fused_fir, fused_norm, fused_pooling, fused_scaling, fused_ssim, fused_styles
 from frugan.nn.fused_activation import WARPS, grid_of
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
@@ -54,6 +55,7 @@ WIDE = (
 FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share", "least")
 KERNELS = {
     "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale", "add_up"),
+    "fir": ("filtered", "filtered_slopes"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
     "pooling": ("pool", "unpool", "pass_and_add"),
     "scaling": ("multiply", "divide", "dots", "carry"),
@@ -61,7 +63,7 @@ KERNELS = {
     "styles": ("multiply", "give_back", "outer", "divide"),
 }
 """By what they are for."""
-OF_SUMS = ("slopes", "slopes_styled", "unscale", "moments")
+OF_SUMS = ("slopes", "slopes_styled", "unscale", "moments", "filtered_slopes")
 OF_ROWS = ("statistics", "gather", "add_up")
 STEPS, PLACES = "--steps", "--places"
 RECIPES = (
@@ -109,6 +111,9 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
                 label = f"{'turned, ' if turned else ''}{str(dtype).removeprefix('torch.')}"
                 yield _scaling_case(turned, dtype)._replace(label=label)
         return
+    if of == "fir":
+        yield from _fir_cases(name, shapes)
+        return
     for shape in shapes:
         for order in ORDERS[: 1 if of == "pooling" else None]:
             for dtype in POINTERS:
@@ -145,6 +150,22 @@ def _norm_case(name: str, x: Tensor) -> Case:
     numbers = {"pixels": grid.pixels, "channels": grid.channels, "loops": grid.loops, "group": len(x), "groups": 1}
     numbers |= {"rows": rows.grid.rows, "chunk": rows.chunk, "gain_step": grid.channels, "bias_step": grid.channels}
     return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))
+
+
+def _fir_cases(name: str, shapes: Sequence[tuple[int, ...]]) -> Iterator[Case]:
+    """Of a filter beside an activation, and of those that double and halve a side."""
+    ways = ((1, 1, "activation"), (1, 1, "slope"), (2, 1, "nothing"), (1, 2, "nothing"))
+    for shape, order, dtype, way in product(shapes, ORDERS, POINTERS, ways if name == "filtered" else ways[:1]):
+        up, down, before = way
+        x = torch.empty(shape, device="meta").contiguous(memory_format=order)
+        of, taps = fused_fir.Geometry(up, down, (2, 2, 2, 2)), torch.empty(4, 4, device="meta")
+        grid = grid_of(x, apart=True, summed=name in OF_SUMS)
+        facts = {"UP": up, "DOWN": down, "BEFORE": before, "SUMS": True, **fused_fir.constants(taps, grid, of, 0.7)}
+        numbers = {"height": shape[2], "width": shape[3], "made_width": shape[3], "loops": grid.loops}
+        numbers |= {"pixels": grid.pixels, "channels": grid.channels, "left": 2, "top": 2}
+        layout = "channels last" if order == torch.channels_last else "contiguous"
+        label = f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')} {up}/{down} {before}"
+        yield Case(label, dtype, facts, numbers, facts.pop("num_warps"))
 
 
 def _pooling_case(name: str, x: Tensor) -> Case:

@@ -34,7 +34,7 @@ class Place:
 
 PLACES: Mapping[str, Place] = MappingProxyType(
     {
-        "FIR filters": Place(r"nn/fir\.py"),  # each is a pass already, from one convolution to the next
+        "FIR filters": Place(r"nn/(fir|fused_fir)\.py"),  # each is a pass already, from one convolution to the next
         "losses": Place(r"objectives\.py|families/\w+/phases\.py|nn/fused_ssim\.py"),
         "augmentation": Place(r"augment/"),
         "spectral norm": Place(r"nn/(spectral_norm|fused_scaling)\.py|contract/layers\.py:Scaling"),

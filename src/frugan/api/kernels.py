@@ -29,6 +29,7 @@ from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import measure_latency
+from frugan.nn.fir import downsample2d, filtered_leaky_relu, fir_filter, upsample2d
 from frugan.nn.fused_activation import biased_leaky_relu, gradients_of_product, styled_leaky_relu
 from frugan.nn.fused_norm import by_torch, normalised
 from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
@@ -167,7 +168,7 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    subjects = ("activation", "norm", "pooling", "scaling", "ssim", "styles")
+    subjects = ("activation", "fir", "norm", "pooling", "scaling", "ssim", "styles")
     names = (f"{name}.py" for of in subjects for name in (f"{of}_kernels", f"fused_{of}"))
     written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
@@ -275,6 +276,19 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         x, factors = ctx.saved_tensors
         return *gradients_of_product(gradients[0], x, factors, ctx.kernels), None
+
+
+def _filtered(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+) -> tuple[Activation, list[Tensor]]:
+    """A map that is activated and filtered, made smaller and as large as before."""
+    return _filters, _biased(shape, dtype, layout, device)[1]
+
+
+def _filters(x: Tensor, bias: Tensor, *, kernels: frozenset[str]) -> Tensor:
+    fir = fir_filter().to(x.device)
+    made = filtered_leaky_relu(x, bias, fir, padding=(2, 2, 2, 2), clamp=CLAMP, kernels=kernels)
+    return upsample2d(downsample2d(made, fir, kernels=kernels), fir, kernels=kernels)
 
 
 def _of_all_layers(
@@ -401,6 +415,7 @@ CASES: Mapping[str, tuple[Case, tuple[int, ...]]] = MappingProxyType(
         "styled_leaky_relu": (_styled, LARGE),
         "modulation": (_modulated, LARGE),
         "styles": (_of_all_layers, STYLES),
+        "fir": (_filtered, LARGE),
         "dssim": (_compared, PICTURES),
         "batch_norm": (_normalised, LARGE),
         "spectral_norm": (_scaled, MASTERS),

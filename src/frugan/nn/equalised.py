@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.layers import Penalised, Scaled, ScaledWeight, Scaling, UsesKernels
-from frugan.nn.elementwise import GAIN, SLOPE, clamped
-from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
+from frugan.nn.elementwise import GAIN, SLOPE, clamped, is_traced
+from frugan.nn.fir import KeptKernels, downsample2d, filtered_leaky_relu, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.fused_activation import biased_leaky_relu
 from frugan.nn.linear_maps import conv2d
 
@@ -122,7 +122,7 @@ class EqualisedConv2d(_Equalised, UsesKernels, Penalised):
     """
 
     reparametrised = BOTH
-    can_use = ("leaky_relu",)
+    can_use = ("leaky_relu", "fir")
 
     def __init__(
         self,
@@ -161,27 +161,74 @@ class EqualisedConv2d(_Equalised, UsesKernels, Penalised):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, H', W']."""
-        x = self._convolve(x.to(self.weight.dtype))
+        return self._finished(self._convolve(x.to(self.weight.dtype)))
+
+    def after(self, first: "EqualisedConv2d", x: Tensor) -> Tensor:
+        """This layer on what another one gives, [N, inputs, H, W] -> [N, outputs, H/2, W/2].
+
+        By kernels of our own that one's activation and this one's filter are a single pass.
+        """
+        fused = self.resample == "down" and self.kernel > 1 and "fir" in self.own_kernels and not is_traced()
+        if first.bias is None or not fused:
+            return cast(Tensor, self(first(x)))
+        x = first._convolve(x.to(first.weight.dtype)).to(self.weight.dtype)
+        return self._finished(self._downsample(x, (first.bias, first.clamp)))
+
+    def _finished(self, x: Tensor) -> Tensor:
         if self.bias is None:
             return clamped(x, self.clamp)
         return biased_leaky_relu(x, self.bias, clamp=self.clamp, kernels=self.own_kernels)
 
     def _convolve(self, x: Tensor) -> Tensor:
-        fir = cast(Tensor, self.resample_filter)
         if self.resample == "up":
-            return upsample2d(conv2d(x, self.weight, penalised=self.penalised), fir, self.kernels)
+            x = conv2d(x, self.weight, penalised=self.penalised)
+            return upsample2d(x, cast(Tensor, self.resample_filter), self.kernels, self.own_kernels)
         if self.resample == "down":
-            return downsampling_conv2d(x, self.weight, fir, self.kernels, penalised=self.penalised)
+            return self._downsample(x)
         return conv2d(x, self.weight, padding=self.kernel // 2, penalised=self.penalised)
+
+    def _downsample(self, x: Tensor, activation: tuple[Tensor, float | None] | None = None) -> Tensor:
+        return downsampling_conv2d(
+            x,
+            self.weight,
+            cast(Tensor, self.resample_filter),
+            self.kernels,
+            activation=activation,
+            kernels=self.own_kernels,
+            penalised=self.penalised,
+        )
 
 
 def downsampling_conv2d(
-    x: Tensor, weight: Tensor, fir: Tensor, kept: KeptKernels | None = None, *, penalised: bool = False
+    x: Tensor,
+    weight: Tensor,
+    fir: Tensor,
+    kept: KeptKernels | None = None,
+    *,
+    activation: tuple[Tensor, float | None] | None = None,
+    kernels: frozenset[str] = frozenset(),
+    penalised: bool = False,
 ) -> Tensor:
-    """Filter, and convolve every second place: [N, I, H, W], [O, I, k, k] -> [N, O, H/2, W/2]."""
+    """Filter, and convolve every second place.
+
+    Args:
+        x: [N, I, H, W].
+        weight: [O, I, k, k].
+        fir, kept, kernels: see `upfirdn2d`.
+        activation: bias [I] and clamp of a leaky ReLU before the filter, for k above 1; None: there is none.
+        penalised: see `conv2d`.
+
+    Returns:
+        [N, O, H/2, W/2].
+    """
     kernel, taps = weight.shape[2], fir.shape[0]
     if kernel == 1:
-        return conv2d(downsample2d(x, fir, kept), weight, penalised=penalised)
+        return conv2d(downsample2d(x, fir, kept, kernels), weight, penalised=penalised)
     before, after = kernel // 2 + (taps - 1) // 2, kernel // 2 + (taps - 2) // 2
-    x = upfirdn2d(x, fir, padding=(before, after, before, after), kept=kept)
+    padding = (before, after, before, after)
+    if activation is None:
+        x = upfirdn2d(x, fir, padding=padding, kept=kept, kernels=kernels)
+    else:
+        bias, clamp = activation
+        x = filtered_leaky_relu(x, bias, fir, padding=padding, clamp=clamp, kept=kept, kernels=kernels)
     return conv2d(x, weight, stride=2, penalised=penalised)

@@ -6,20 +6,20 @@ adjoint of another one of its kind, so that nothing but the filter is kept, what
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.contract import cpu_ways
+from frugan.nn.elementwise import is_traced
+from frugan.nn.fused_activation import biased_leaky_relu, laid_out, laid_out_like
+from frugan.nn.fused_fir import Geometry, Padding, filter_map
 
 BINOMIAL = (1.0, 3.0, 3.0, 1.0)
 """The filter of every layer of StyleGAN2, in both directions."""
 
-Padding = tuple[int, int, int, int]
-"""Zeros before and after in x, before and after in y; negative: samples cut off."""
+
+_operations = torch.ops.frugan
 
 
 def fir_filter(taps: Sequence[float] = BINOMIAL) -> Tensor:
@@ -55,23 +55,6 @@ class KeptKernels:
         return self._kernels[key]
 
 
-@dataclass(frozen=True)
-class _Geometry:
-    """What surrounds the filter."""
-
-    up: int  # samples for each one given, the others zero
-    down: int  # of how many samples one is kept
-    padding: Padding  # after the zeros are put in
-
-    def adjoint(self, given: torch.Size, made: torch.Size, taps: torch.Size) -> "_Geometry":
-        """Of an operation from [.., H, W] to [.., H', W'] with a filter [T, T']."""
-        padding: list[int] = []
-        for axis, before in ((-1, self.padding[0]), (-2, self.padding[2])):
-            end = given[axis] * self.up - made[axis] * self.down + before - self.up + 1
-            padding += [taps[axis] - before - 1, end]
-        return _Geometry(self.down, self.up, cast(Padding, tuple(padding)))
-
-
 def upfirdn2d(
     x: Tensor,
     fir: Tensor,
@@ -82,6 +65,7 @@ def upfirdn2d(
     flip: bool = False,
     gain: float = 1.0,
     kept: KeptKernels | None = None,
+    kernels: frozenset[str] = frozenset(),
 ) -> Tensor:
     """Put in `up` - 1 zeros after each sample, pad, filter, and keep one of `down` samples, in both directions.
 
@@ -92,80 +76,156 @@ def upfirdn2d(
         flip: correlate with the filter; False: convolve.
         gain: multiplies the result.
         kept: of this filter; None: its kernels are made anew.
+        kernels: names of those of our own that may be used.
 
     Returns:
         [N, C, (H·up + y0 + y1 - T)//down + 1, (W·up + x0 + x1 - T')//down + 1].
     """
+    geometry = Geometry(up, down, padding)
+    both = _both_ways(fir, x.dtype, geometry, flip, gain, kept)
+    return cast(Tensor, _UpFirDown.apply(x, *both, geometry, "fir" in kernels and not is_traced()))
+
+
+def _both_ways(
+    fir: Tensor, dtype: torch.dtype, geometry: Geometry, flip: bool, gain: float, kept: KeptKernels | None
+) -> tuple[Tensor, Tensor]:
+    """Kernels of an operation and of its adjoint."""
     # A transposed convolution turns its kernel around by itself, a convolution of torch does not.
-    turned = flip == _transposed(geometry := _Geometry(up, down, padding))
+    turned = flip == geometry.transposed
     kernels = kept or KeptKernels()
-    kernel = kernels.of(fir, x.dtype, gain, turned=turned)
+    kernel = kernels.of(fir, dtype, gain, turned=turned)
     # The adjoint of a transposed convolution is none, and the other way; else both take the kernel the same way around.
-    alike = (up > 1) == (down > 1)
-    other = kernels.of(fir, x.dtype, gain, turned=not turned) if alike else kernel
-    return cast(Tensor, _UpFirDown.apply(x, kernel, other, geometry))
+    alike = (geometry.up > 1) == (geometry.down > 1)
+    return kernel, kernels.of(fir, dtype, gain, turned=not turned) if alike else kernel
 
 
-def upsample2d(x: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
+def upsample2d(
+    x: Tensor, fir: Tensor, kept: KeptKernels | None = None, kernels: frozenset[str] = frozenset()
+) -> Tensor:
     """Twice the side: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
     taps = fir.shape[0]
     before, after = (taps + 1) // 2, (taps - 2) // 2
-    return upfirdn2d(x, fir, up=2, padding=(before, after, before, after), gain=4, kept=kept)
+    padding = (before, after, before, after)
+    return upfirdn2d(x, fir, up=2, padding=padding, gain=4, kept=kept, kernels=kernels)
 
 
-def downsample2d(x: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
+def downsample2d(
+    x: Tensor, fir: Tensor, kept: KeptKernels | None = None, kernels: frozenset[str] = frozenset()
+) -> Tensor:
     """Half the side: [N, C, H, W] -> [N, C, H/2, W/2]."""
     taps = fir.shape[0]
     before, after = (taps - 1) // 2, (taps - 2) // 2
-    return upfirdn2d(x, fir, down=2, padding=(before, after, before, after), kept=kept)
+    return upfirdn2d(x, fir, down=2, padding=(before, after, before, after), kept=kept, kernels=kernels)
+
+
+def filtered_leaky_relu(
+    x: Tensor,
+    bias: Tensor,
+    fir: Tensor,
+    *,
+    padding: Padding,
+    clamp: float | None = None,
+    kept: KeptKernels | None = None,
+    kernels: frozenset[str] = frozenset(),
+) -> Tensor:
+    """clamp(leaky(x + bias)), filtered: in one pass, by kernels of our own.
+
+    Args:
+        x: [N, C, H, W].
+        bias: [C].
+        clamp: largest absolute value; None: no limit.
+        fir, padding, kept, kernels: see `upfirdn2d`.
+
+    Returns:
+        [N, C, H + y0 + y1 - T + 1, W + x0 + x1 - T' + 1].
+    """
+    if "fir" not in kernels or is_traced():
+        made = biased_leaky_relu(x, bias, clamp=clamp, kernels=kernels)
+        return upfirdn2d(made, fir, padding=padding, kept=kept, kernels=kernels)
+    both = _both_ways(fir, x.dtype, Geometry(1, 1, padding), False, 1.0, kept)
+    return cast(Tensor, _Activated.apply(laid_out(x), bias, *both, padding, clamp))
 
 
 class _UpFirDown(torch.autograd.Function):
     """[N, C, H, W], kernels [T, T'] as torch's operation and its adjoint's take them -> [N, C, H', W']."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Tensor, other: Tensor, geometry: _Geometry) -> Tensor:
+    def forward(ctx: Any, x: Tensor, kernel: Tensor, other: Tensor, geometry: Geometry, own: bool) -> Tensor:
         ctx.save_for_backward(kernel, other)
-        made = _filtered(x, kernel, geometry)
-        ctx.back = geometry.adjoint(x.shape, made.shape, kernel.shape)
+        made = filter_map(x, kernel, geometry, own=own)
+        ctx.back, ctx.own = geometry.adjoint(x.shape, made.shape, kernel.shape), own
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         kernel, other = ctx.saved_tensors
-        return cast(Tensor, _UpFirDown.apply(gradients[0], other, kernel, ctx.back)), None, None, None
+        made = cast(Tensor, _UpFirDown.apply(gradients[0], other, kernel, ctx.back, ctx.own))
+        return made, None, None, None, None
 
 
-def _transposed(geometry: _Geometry) -> bool:
-    """Whether it is done by a transposed convolution, which needs no zeros put in."""
-    return geometry.up > 1 and geometry.down == 1
+class _Activated(torch.autograd.Function):
+    """As `filtered_leaky_relu`; keeps x, and nothing of what it makes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, bias: Tensor, kernel: Tensor, other: Tensor, padding: Padding, clamp: float | None
+    ) -> Tensor:
+        added = bias.to(x.dtype)
+        made = cast(Tensor, _operations.fir_leaky_relu(x, added, kernel, padding, clamp))
+        ctx.save_for_backward(x, added, kernel, other)
+        ctx.of = padding, Geometry(1, 1, padding).adjoint(x.shape, made.shape, kernel.shape).padding, clamp
+        ctx.sums = bias.dtype if ctx.needs_input_grad[1] else None
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return *_Back.apply(gradients[0], *ctx.saved_tensors, ctx.of, ctx.sums), None, None, None, None
 
 
-def _filtered(x: Tensor, kernel: Tensor, geometry: _Geometry) -> Tensor:
-    """The operation itself, without a gradient."""
-    channels, up = x.shape[1], geometry.up
-    x0, x1, y0, y1 = geometry.padding
-    height, width = kernel.shape
-    transposed = _transposed(geometry)
-    if transposed and cpu_ways.taken_in_half_for(x):
-        # There a transposed convolution of one channel at a time takes 20 to 50 times as long as zeros put in.
-        kernel, transposed = kernel.flip((0, 1)), False
-    weight = kernel.expand(channels, 1, height, width)
-    if transposed:
-        # It makes all that the filter reaches; cut is what was not asked for.
-        tall, wide = (side * up for side in x.shape[2:])
-        left, top = width - 1 - x0, height - 1 - y0
-        right = (wide - up + width) - left - (wide + x0 + x1 - width + 1)
-        bottom = (tall - up + height) - top - (tall + y0 + y1 - height + 1)
-        if left == right >= 0 and top == bottom >= 0:
-            return F.conv_transpose2d(x, weight, stride=up, padding=(top, left), groups=channels)
-        whole = F.conv_transpose2d(x, weight, stride=up, groups=channels)
-        return F.pad(whole, (-left, -right, -top, -bottom))
-    if up > 1:
-        size = (x.shape[0], x.shape[2] * up, x.shape[3] * up, channels)
-        spread = x.new_zeros(size).permute(0, 3, 1, 2)  # channels last, as pictures are kept
-        spread[:, :, ::up, ::up] = x
-        x = spread
-    if x0 == x1 >= 0 and y0 == y1 >= 0:
-        return F.conv2d(x, weight, stride=geometry.down, padding=(y0, x0), groups=channels)
-    return F.conv2d(F.pad(x, (x0, x1, y0, y1)), weight, stride=geometry.down, groups=channels)
+_Of = tuple[Padding, Padding, float | None]
+"""Paddings of a filter and of its adjoint, and a clamp."""
+
+
+class _Back(torch.autograd.Function):
+    """Its gradients, which are linear in what they are given: of x, and of the bias where a dtype for it is given."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        gradient: Tensor,
+        x: Tensor,
+        bias: Tensor,
+        kernel: Tensor,
+        other: Tensor,
+        of: _Of,
+        sums: torch.dtype | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.save_for_backward(x, bias, kernel, other)
+        ctx.of, (_, back, clamp) = of, of
+        ctx.set_materialize_grads(False)
+        given = laid_out_like(gradient, x)
+        to_x, rows = _operations.fir_leaky_relu_slopes(given, x, bias, other, back, clamp, sums is not None)
+        return to_x, None if sums is None else _operations.added_up(rows, None, 0, sums)[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, *_ = ctx.saved_tensors
+        of_x, of_bias = gradients
+        if of_bias is not None:
+            spread = of_bias.to(x.dtype).view(1, -1, 1, 1)
+            of_x = spread.expand_as(x) if of_x is None else of_x + spread
+        return None if of_x is None else _Sloped.apply(of_x, *ctx.saved_tensors, ctx.of), *(None,) * 6
+
+
+class _Sloped(torch.autograd.Function):
+    """The adjoint of these: a gradient times the slopes, filtered."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, x: Tensor, bias: Tensor, kernel: Tensor, other: Tensor, of: _Of) -> Tensor:
+        ctx.save_for_backward(x, bias, kernel, other)
+        ctx.of, (padding, _, clamp) = of, of
+        return cast(Tensor, _operations.fir_sloped(laid_out_like(gradient, x), x, bias, kernel, padding, clamp))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return _Back.apply(gradients[0], *ctx.saved_tensors, ctx.of, None)[0], *(None,) * 5

@@ -97,7 +97,8 @@ def scaled_conv2d(
     spread = cast(Tensor, _ScaledConvolution.apply(x, factors, turned, True, kernels))  # [N, O, 2·H + 1, ..]
     taps = upsample_by.shape[0]
     before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
-    return upfirdn2d(spread, upsample_by, padding=(before, after, before, after), gain=4, kept=kept)
+    padding = (before, after, before, after)
+    return upfirdn2d(spread, upsample_by, padding=padding, gain=4, kept=kept, kernels=kernels)
 
 
 class _ScaledConvolution(torch.autograd.Function):

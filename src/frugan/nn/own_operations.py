@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
-NAMES = ("leaky_relu", "styled_leaky_relu", "modulation", "styles", "dssim", "batch_norm", "spectral_norm", "pooling")
+NAMES = (
+    *("leaky_relu", "styled_leaky_relu", "modulation", "styles", "fir"),
+    *("dssim", "batch_norm", "spectral_norm", "pooling"),
+)
 """Of the kernels there are, as a recipe's training and a layer's `own_kernels` know them."""
 
 Computes = Callable[..., Any]

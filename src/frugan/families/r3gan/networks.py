@@ -136,7 +136,7 @@ class ResidualBlock(UsesKernels):
         return x + cast(Tensor, self.conv3(made))
 
 
-class Resampling(nn.Module):
+class Resampling(UsesKernels):
     """Twice or half the side with zeros around, and a 1x1 convolution at the smaller side where the width changes.
 
     Args:
@@ -144,6 +144,7 @@ class Resampling(nn.Module):
         half: may run in half precision.
     """
 
+    can_use = ("fir",)
     resample_filter: Tensor
 
     def __init__(self, direction: Literal["up", "down"], inputs: int, outputs: int, *, half: bool) -> None:
@@ -156,8 +157,9 @@ class Resampling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, 2·H, 2·W] or [N, outputs, H/2, W/2]."""
         if self.direction == "up":
-            return upsample2d(self.conv(x), self.resample_filter, self.kernels)
-        return cast(Tensor, self.conv(downsample2d(x, self.resample_filter, self.kernels)))
+            return upsample2d(self.conv(x), self.resample_filter, self.kernels, self.own_kernels)
+        smaller = downsample2d(x, self.resample_filter, self.kernels, self.own_kernels)
+        return cast(Tensor, self.conv(smaller))
 
 
 # Stages: what is done at one side.

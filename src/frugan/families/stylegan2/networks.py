@@ -137,7 +137,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
 
     reparametrised = ("weight", "noise_strength", "bias")
     scaling = LargestScaling
-    can_use = ("styled_leaky_relu", "leaky_relu", "modulation")
+    can_use = ("styled_leaky_relu", "leaky_relu", "modulation", "fir")
     noise_const: Tensor
     resample_filter: Tensor
 
@@ -318,7 +318,7 @@ class SynthesisBlock(nn.Module):
             made = self.conv1(self.conv0(x, styles[0], noises[0], norms[0]), styles[1], noises[1], norms[1])
             x = self.skip(x) + made if self.architecture == "resnet" else made
         if picture is not None:
-            picture = upsample2d(picture, self.resample_filter, self.kernels)
+            picture = upsample2d(picture, self.resample_filter, self.kernels, self.conv1.own_kernels)
         if self.coloured:
             colours = self.torgb(x, styles[-1])
             picture = colours if picture is None else picture + colours
@@ -521,9 +521,10 @@ class DiscriminatorBlock(nn.Module):
             assert picture is not None
             seen = self.fromrgb(picture)
             x = seen if x is None else x.to(seen.dtype) + seen
+            kept, own = self.kernels, self.conv0.own_kernels
             skips = self.architecture == "skip"
-            picture = downsample2d(picture, self.resample_filter, self.kernels) if skips else None
-        made = self.conv1(self.conv0(x))
+            picture = downsample2d(picture, self.resample_filter, kept, own) if skips else None
+        made = self.conv1.after(self.conv0, cast(Tensor, x))
         x = self.skip(x) + made if self.architecture == "resnet" else made
         return cast(Tensor, x), picture
 
