@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -292,11 +292,16 @@ def main() -> None:
         with TemporaryDirectory() as cache:  # of kernels that are compiled already, whose seconds would not count
             os.environ["TRITON_CACHE_DIR"] = cache
             result["machine_code"] = machine_code()
-    whole = json.dumps(result, indent=1)
-    text = re.sub(r"\{\s+([^{}]*?)\s+\}", lambda found: "{" + re.sub(r"\s+", " ", found[1]) + "}", whole)
+    text = written(result)
     if out is not None:
-        out.write_text(text + "\n", "utf-8")
+        out.write_text(text, "utf-8")
     print(text)
+
+
+def written(result: Mapping[str, Any]) -> str:
+    """As JSON with a line for each of its innermost mappings."""
+    whole = json.dumps(result, indent=1)
+    return re.sub(r"\{\s+([^{}]*?)\s+\}", lambda found: "{" + re.sub(r"\s+", " ", found[1]) + "}", whole) + "\n"
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import torch
 from deliberate import (
     around_training,
     in_commands,
+    in_fir_kernels,
     in_kernels,
     in_matrix_kernels,
     in_page,
@@ -38,6 +39,7 @@ FAULTS = (
     *in_page.FAULTS,
     *on_a_card.FAULTS,
     *in_kernels.FAULTS,
+    *in_fir_kernels.FAULTS,
     *in_matrix_kernels.FAULTS,
     *in_pooling_kernels.FAULTS,
 )

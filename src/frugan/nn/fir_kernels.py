@@ -29,11 +29,11 @@ def _taken(
     if BEFORE != "nothing":
         added = tl.load(bias + c, mask=c < channels, other=0.0).to(tl.float32)
     total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
-    for i in tl.static_range((TALL + UP - 1) // UP):
+    for i in range((TALL + UP - 1) // UP):  # not unrolled: there would not be registers enough
         down = first_row + UP * i
         y = (row + down + UP * FAR) // UP - FAR
         of_row = (down < TALL) & (y >= 0) & (y < height) & (p < pixels)
-        for j in tl.static_range((WIDE + UP - 1) // UP):
+        for j in tl.range((WIDE + UP - 1) // UP, loop_unroll_factor=1 if BEFORE == "slope" else 4):
             right = first_column + UP * j
             at = (column + right + UP * FAR) // UP - FAR
             there = of_row & (right < WIDE) & (at >= 0) & (at < width)

@@ -1,0 +1,112 @@
+"""Kernels that a card compiles where frugan tries its own for the first time: python benchmarks/first_use.py RECORD
+
+Every trial runs on a processor, by torch's operations; what it would start on a card is noted and not run. Triton
+compiles a kernel anew for each dtype of its pointers, each constant, and numbers that are 1 or multiples of 16. Needs
+Triton (pip install "frugan[kernels]"). Writes into the record of `own_kernels.py`.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from frugan.api import kernels as trials
+from frugan.api.setup import training_of
+from frugan.nn.own_operations import NAMES, Operations
+from frugan.recipe.loading import load_recipe
+from own_kernels import KERNELS, RECIPES, written
+
+Started = set[tuple[Any, ...]]
+
+
+class Noted:
+    """A kernel that is noted where it would be started."""
+
+    def __init__(self, kernel: Any, name: str, started: Started) -> None:
+        self.parameters, self.name, self.started = kernel.params, name, started
+
+    def __getitem__(self, _: object) -> Callable[..., None]:
+        def start(*values: Any, **others: Any) -> None:
+            known = {parameter.name: parameter for parameter in self.parameters}
+            given = dict(zip(known, values, strict=False)) | others
+            facts = {word: fact_of(known.get(word), value) for word, value in given.items()}
+            self.started.add((self.name, *sorted(facts.items())))
+
+        return start
+
+
+def fact_of(parameter: Any, value: Any) -> str:
+    """What a kernel is compiled for, of one of its arguments."""
+    if parameter is None or parameter.is_constexpr or isinstance(value, bool):
+        return str(value)
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype)
+    if isinstance(value, int) and not parameter.do_not_specialize:
+        return "1" if value == 1 else "16" if value % 16 == 0 else "int"
+    return type(value).__name__
+
+
+class NotedOperations:
+    """Operations that note what they would start, and are done by torch's."""
+
+    def __init__(self, operations: Operations) -> None:
+        self.operations = {schema.partition("(")[0]: functions for schema, functions in operations.items()}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        plain, started, _ = self.operations[name]
+
+        def call(*values: Any) -> Any:
+            with torch.no_grad():
+                started(*values)
+                return plain(*values)
+
+        return call
+
+
+def main() -> None:
+    """Count, print and write."""
+    started: Started = set()
+    operations: dict[str, Any] = {}
+    modules = [importlib.import_module(f"frugan.nn.fused_{of}") for of in KERNELS]
+    for of, module in zip(KERNELS, modules, strict=True):
+        name = f"frugan.nn.{of}_kernels"
+        note_kernels(importlib.import_module(name), name, started)
+        operations |= module.OPERATIONS
+    noted = NotedOperations(operations)
+    for module in [module for name, module in sys.modules.items() if name.startswith("frugan.nn.")]:
+        if hasattr(module, "_operations"):
+            module._operations = noted  # type: ignore[attr-defined]
+    of_trial = {}
+    for name in NAMES:
+        before = len(started)
+        trials.judged(name, torch.device("cpu"))
+        of_trial[name] = {tuple(each) for each in started}
+        print(name, len(started) - before, file=sys.stderr)
+        started.clear()
+    found = {}
+    for recipe in RECIPES:
+        wanted = trials._can_use(training_of(load_recipe(recipe, [])))
+        found[recipe] = len(set().union(*(of_trial[name] for name in wanted)))
+    place = Path(sys.argv[1])
+    record = json.loads(place.read_text("utf-8")) | {"first_use": found}
+    place.write_text(written(record), "utf-8")
+    print(json.dumps(found, indent=1))
+
+
+def note_kernels(real: ModuleType, name: str, started: Started) -> None:
+    """Put a module in a kernels' module's place whose kernels are noted."""
+    kernels = {
+        word: Noted(value, f"{name}.{word}", started) for word, value in vars(real).items() if hasattr(value, "params")
+    }
+    sys.modules[name] = SimpleNamespace(**kernels)  # type: ignore[assignment]
+    package = importlib.import_module("frugan.nn")
+    setattr(package, name.rpartition(".")[2], sys.modules[name])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Faults in kernels for filters, and in what calls them: caught by Triton's interpreter, or without."""
+
+from deliberate.fault import Fault
+
+KERNELS = "nn/fir_kernels.py"
+HELD, FUSED = "simulated_card/test_fir_kernels.py", "nn/test_fused_fir.py"
+
+FAULTS = (
+    Fault(
+        "a filter is turned the other way around",
+        KERNELS,
+        "            if TURNED:\n",
+        "            if not TURNED:\n",
+        HELD,
+    ),
+    Fault(
+        "the first tap that meets a sample is another one",
+        KERNELS,
+        "(UP - (row + UP * FAR) % UP) % UP",
+        "(row + UP * FAR) % UP",
+        HELD,
+    ),
+    Fault("a filter reads a row too many", KERNELS, "(y < height)", "(y <= height)", HELD),
+    Fault("a filter reads to the left of a picture", KERNELS, "(at >= 0)", "(at >= -1)", HELD),
+    Fault(
+        "a row is as long as those of what is made",
+        KERNELS,
+        "within = (y * width + at)[:, None] * channels",
+        "within = (y * made_width + at)[:, None] * channels",
+        HELD,
+    ),
+    Fault(
+        "channels lie as far apart as those of what is made",
+        KERNELS,
+        "c[None, :] * (height * width)",
+        "c[None, :] * pixels",
+        HELD,
+    ),
+    Fault(
+        "what is filtered lacks its bias",
+        KERNELS,
+        "                given = (given.to(tl.float32) + added[None, :]).to(given.dtype)\n",
+        "                given = (given.to(tl.float32) + 0).to(given.dtype)\n",
+        HELD,
+    ),
+    Fault("a slope is that of the gradient's sign", KERNELS, "_sloped(given, made,", "_sloped(given, given,", HELD),
+    Fault(
+        "gradients of all pictures are the first one's",
+        KERNELS,
+        "            gradient + picture * height * width * channels, x,",
+        "            gradient, x,",
+        HELD,
+    ),
+    Fault("a bias is given its last tile alone", KERNELS, "        whole += passed", "        whole = passed", HELD),
+    Fault("the last pixel of a tile is not filtered", KERNELS, "(y < height) & (p < pixels)", "(p < pixels - 1)", HELD),
+    Fault(
+        "an adjoint is shifted by a pixel",
+        "nn/fused_fir.py",
+        "padding += [taps[axis] - before - 1, end]",
+        "padding += [taps[axis] - before, end - 1]",
+        FUSED,
+    ),
+    Fault(
+        "what a penalty passes on is filtered as a gradient is",
+        "nn/fir.py",
+        "_operations.fir_sloped(laid_out_like(gradient, x), x, bias, kernel, padding, clamp)",
+        "_operations.fir_sloped(laid_out_like(gradient, x), x, bias, other, padding, clamp)",
+        FUSED,
+    ),
+    Fault(
+        "a penalty forgets what flows back through a bias",
+        "nn/fir.py",
+        "of_x = spread.expand_as(x) if of_x is None else of_x + spread",
+        "of_x = spread.expand_as(x) if of_x is None else of_x",
+        FUSED,
+    ),
+    Fault(
+        "a map is activated by its layer and once more by the filter",
+        "nn/equalised.py",
+        "        x = first._convolve(x.to(first.weight.dtype)).to(self.weight.dtype)\n",
+        "        x = first(x).to(self.weight.dtype)\n",
+        FUSED,
+    ),
+)
