@@ -53,7 +53,8 @@ WIDE = (
 """Pointers to fp32, whatever maps are."""
 FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share", "least")
 KERNELS = {
-    "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale", "add_up"),
+    "activation": ("activate", "slopes", "add_up"),
+    "modulation": ("activate_styled", "slopes_styled", "unscale"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
     "pooling": ("pool", "unpool", "pass_and_add"),
     "scaling": ("multiply", "divide", "dots", "carry"),

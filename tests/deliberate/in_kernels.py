@@ -4,6 +4,7 @@ from deliberate.fault import Fault
 
 KERNELS = "nn/activation_kernels.py"
 PROGRAMS = "nn/fused_activation.py"
+MODULATION, MODULATED = "nn/modulation_kernels.py", "nn/fused_modulation.py"
 HELD = "simulated_card/test_activation_kernels.py"
 NORM, NORM_PROGRAMS = "nn/norm_kernels.py", "nn/fused_norm.py"
 NORM_HELD, NORM_FUSED = "simulated_card/test_norm_kernels.py", "nn/test_fused_norm.py"
@@ -92,42 +93,42 @@ FAULTS = (
     ),
     Fault(
         "all pictures have the first one's factors",
-        KERNELS,
+        MODULATION,
         "    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)\n    added",
         "    factor = tl.load(factors + c, mask=c < channels, other=0.0).to(tl.float32)\n    added",
         HELD,
     ),
     Fault(
         "the bias comes before the factors",
-        KERNELS,
+        MODULATION,
         "    y = given.to(tl.float32) * factor[None, :]\n",
         "    y = (given.to(tl.float32) + added[None, :]) * factor[None, :]\n    added = added * 0\n",
         HELD,
     ),
     Fault(
         "noise of all pictures is the first one's",
-        PROGRAMS,
+        MODULATED,
         "        stride = 0 if noise is None or len(noise) == 1 else grid.pixels\n",
         "        stride = 0\n",
         HELD,
     ),
     Fault(
         "sums for the noise of several blocks of channels meet in one place",
-        KERNELS,
+        MODULATION,
         "    noise_sums += (tl.program_id(1) * pictures + number).to(tl.int64) * pixels\n",
         "    noise_sums += number.to(tl.int64) * pixels\n",
         HELD,
     ),
     Fault(
         "the gradient of the factors is of what was made",
-        KERNELS,
+        MODULATION,
         "tl.load(x + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
         "tl.load(made + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
         HELD,
     ),
     Fault(
         "the sums for modulation are of one picture after the other",
-        KERNELS,
+        MODULATION,
         "tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0)",
         "tl.store(factor_sums + number.to(tl.int64) * channels + c, tl.sum(total, 0)",
         HELD,
@@ -155,14 +156,14 @@ FAULTS = (
     ),
     Fault(
         "a modulation is taken back instead of carried through",
-        KERNELS,
+        MODULATION,
         "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide * factor[None, :])",
         "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide / factor[None, :])",
         HELD,
     ),
     Fault(
         "gradients of a modulation that are to be differentiated are taken in one pass",
-        PROGRAMS,
+        MODULATED,
         'if "modulation" not in kernels or torch.is_grad_enabled():',
         'if "modulation" not in kernels:',
         FUSED,
@@ -183,7 +184,7 @@ FAULTS = (
     ),
     Fault(
         "gradients that are to be differentiated are taken in one pass",
-        PROGRAMS,
+        MODULATED,
         "        if torch.is_grad_enabled():\n",
         "        if False:\n",
         FUSED,

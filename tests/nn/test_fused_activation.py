@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from frugan.memory.work import WorkCounter
-from frugan.nn import elementwise, fused_activation
+from frugan.nn import elementwise, fused_activation, fused_modulation
 from frugan.nn.fir import fir_filter
-from frugan.nn.fused_activation import biased_leaky_relu, grid_of, styled_leaky_relu
+from frugan.nn.fused_activation import biased_leaky_relu, grid_of
+from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
 from frugan.nn.own_operations import NAMES
 
@@ -177,7 +178,8 @@ def test_programs_cover_a_map_and_their_sums_are_small(
 def test_where_operations_become_a_graph_torchs_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler joins them by itself, with what stands around."""
     monkeypatch.setattr(elementwise, "is_traced", lambda: True)
-    monkeypatch.setattr(fused_activation, "_operations", None)
+    for module in (fused_activation, fused_modulation):
+        monkeypatch.setattr(module, "_operations", None)
     x, factors, noise, bias = given(torch.float32)
     assert torch.equal(biased_leaky_relu(x, bias, kernels=ALL), biased_leaky_relu(x, bias))
     styled = styled_leaky_relu(x, factors, noise, bias, kernels=ALL)

@@ -10,8 +10,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fused_activation
-from frugan.nn.fused_activation import OPERATIONS, biased_leaky_relu, styled_leaky_relu
+from frugan.nn import fused_activation, fused_modulation
+from frugan.nn.fused_activation import biased_leaky_relu
+from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
 from frugan.nn.own_operations import NAMES
 from simulated_card.bf16 import rounding
@@ -27,7 +28,11 @@ MAP = (2, 21, 5, 5)
 SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 """A case says all there is to know: to look for a smaller one takes minutes here."""
 NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+PAIRS = {
+    schema.partition("(")[0]: functions[:2]
+    for operations in (fused_activation.OPERATIONS, fused_modulation.OPERATIONS)
+    for schema, functions in operations.items()
+}
 """Operation -> the same in torch and by the kernel."""
 
 
@@ -104,7 +109,8 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Callable[..., Any]:
             return PAIRS[name][1]
 
-    monkeypatch.setattr(fused_activation, "_operations", Operations())
+    for module in (fused_activation, fused_modulation):
+        monkeypatch.setattr(module, "_operations", Operations())
 
 
 def convolved(x: Tensor, factors: Tensor, *, clamp: float, kernels: frozenset[str]) -> Tensor:
@@ -174,7 +180,7 @@ def test_with_a_style(case: Case, noisy: bool) -> None:
     x, gradient, factors, noise, bias = case.tensors()
     added = noise if noisy else None
     run("styled_leaky_relu", x, factors, added, bias, case.clamp)
-    made = fused_activation.activated_with_style(x, factors, added, bias, case.clamp)
+    made = fused_modulation.activated_with_style(x, factors, added, bias, case.clamp)
     run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
     run("unscaled", gradient, x, factors)
 

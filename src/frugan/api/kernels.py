@@ -29,7 +29,8 @@ from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import measure_latency
-from frugan.nn.fused_activation import biased_leaky_relu, gradients_of_product, styled_leaky_relu
+from frugan.nn.fused_activation import biased_leaky_relu
+from frugan.nn.fused_modulation import gradients_of_product, styled_leaky_relu
 from frugan.nn.fused_norm import by_torch, normalised
 from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
 from frugan.nn.fused_ssim import mean_dssim
@@ -167,7 +168,7 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    subjects = ("activation", "norm", "pooling", "scaling", "ssim", "styles")
+    subjects = ("activation", "modulation", "norm", "pooling", "scaling", "ssim", "styles")
     names = (f"{name}.py" for of in subjects for name in (f"{of}_kernels", f"fused_{of}"))
     written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]

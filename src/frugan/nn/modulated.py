@@ -13,7 +13,7 @@ from torch import Tensor
 from frugan.contract.layers import sums_of_squares
 from frugan.nn.elementwise import affine, is_traced, is_wanted
 from frugan.nn.fir import KeptKernels, upfirdn2d
-from frugan.nn.fused_activation import gradients_of_product
+from frugan.nn.fused_modulation import gradients_of_product
 from frugan.nn.linear_maps import gradients_of_convolution
 
 EPS = 1e-8

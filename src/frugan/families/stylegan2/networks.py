@@ -14,7 +14,7 @@ from frugan.nn.batch_norm import MinibatchStd
 from frugan.nn.elementwise import GAIN, clamped, is_traced, second_moment_norm
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_together
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
-from frugan.nn.fused_activation import styled_leaky_relu
+from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.fused_styles import modulations
 from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d, scaled_noise
 
