@@ -54,7 +54,7 @@ WIDE = (
 FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share", "least")
 KERNELS = {
     "activation": ("activate", "slopes", "add_up"),
-    "modulation": ("activate_styled", "slopes_styled", "unscale"),
+    "modulation": ("activate_styled", "slopes_styled", "unscale", "unscale_twice"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
     "pooling": ("pool", "unpool", "pass_and_add"),
     "scaling": ("multiply", "divide", "dots", "carry"),
@@ -62,7 +62,7 @@ KERNELS = {
     "styles": ("multiply", "give_back", "outer", "divide"),
 }
 """By what they are for."""
-OF_SUMS = ("slopes", "slopes_styled", "unscale", "moments")
+OF_SUMS = ("slopes", "slopes_styled", "unscale", "unscale_twice", "moments")
 OF_ROWS = ("statistics", "gather", "add_up")
 STEPS, PLACES = "--steps", "--places"
 RECIPES = (
@@ -123,7 +123,7 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
 def _case(name: str, x: Tensor) -> Case:
     grid = grid_of(x, apart=name not in ("activate", "slopes"), summed=name in OF_SUMS)
     facts: dict[str, int] = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
-    facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True}
+    facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True, "SLOPED": True, "OF_X": True, "OF_FACTORS": True}
     numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
     numbers |= {"noise_stride": grid.pixels, "rows": grid.rows, "rows_each": grid.rows // len(x)}
     if name in OF_ROWS:

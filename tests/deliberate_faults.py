@@ -21,6 +21,7 @@ from deliberate import (
     in_commands,
     in_kernels,
     in_matrix_kernels,
+    in_modulation_kernels,
     in_page,
     in_pooling_kernels,
     in_training,
@@ -39,6 +40,7 @@ FAULTS = (
     *on_a_card.FAULTS,
     *in_kernels.FAULTS,
     *in_matrix_kernels.FAULTS,
+    *in_modulation_kernels.FAULTS,
     *in_pooling_kernels.FAULTS,
 )
 

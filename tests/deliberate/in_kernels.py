@@ -162,13 +162,6 @@ FAULTS = (
         HELD,
     ),
     Fault(
-        "gradients of a modulation that are to be differentiated are taken in one pass",
-        MODULATED,
-        'if "modulation" not in kernels or torch.is_grad_enabled():',
-        'if "modulation" not in kernels:',
-        FUSED,
-    ),
-    Fault(
         "a gradient in another layout is read as it lies",
         PROGRAMS,
         "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None)",
@@ -180,13 +173,6 @@ FAULTS = (
         PROGRAMS,
         "        if of_bias is not None:\n",
         "        if of_bias is None and of_x is None:\n",
-        FUSED,
-    ),
-    Fault(
-        "gradients that are to be differentiated are taken in one pass",
-        MODULATED,
-        "        if torch.is_grad_enabled():\n",
-        "        if False:\n",
         FUSED,
     ),
     Fault(

@@ -72,6 +72,66 @@ def test_derivatives(clamp: float | None) -> None:
         assert torch.autograd.gradgradcheck(call, tensors)
 
 
+@pytest.mark.parametrize("of", [(0,), (1,), (0, 1), (0, 1, 2, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_gradients_of_some_gradients(dtype: torch.dtype, of: tuple[int, ...]) -> None:
+    """Of those for x, for the factors, both as path lengths ask for, and all."""
+    tensors, sides = given(dtype, torch.channels_last), []
+    near = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
+    for call, chosen in ((partial(styled_leaky_relu, clamp=0.7), tensors), (modulated, tensors[:2])):
+        for kernels in (ALL, frozenset()):
+            made = call(*chosen, kernels=kernels)
+            weights = random(*made.shape, dtype=dtype)
+            first = torch.autograd.grad(made, chosen, weights, create_graph=True)
+            outputs = [each for i, each in enumerate(first) if i in of]
+            given_them = [random(*each.shape, dtype=dtype).detach() for each in outputs]
+            found = torch.autograd.grad(outputs, [weights, *chosen], given_them, allow_unused=True)
+            sides.append([each for each in found if each is not None and each.any()])
+    for own, torchs in (*zip(*sides[:2], strict=True), *zip(*sides[2:], strict=True)):
+        torch.testing.assert_close(own, torchs, rtol=near, atol=near * float(torchs.abs().max()))
+
+
+def modulated(x: Tensor, factors: Tensor, *, kernels: frozenset[str]) -> Tensor:
+    """Twice x·factors, by a convolution."""
+    weight = torch.eye(x.shape[1], dtype=x.dtype)[:, :, None, None] * 2
+    return modulated_conv2d(x, weight, factors, demodulate=False, kernels=kernels)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_gradients_of_gradients_of_gradients(noisy: bool) -> None:
+    x, factors, noise, bias = given(torch.float64)
+    styled, weights = [x, factors, *([noise] if noisy else []), bias], random(*x.shape)
+
+    def gradients(*of: Tensor) -> tuple[Tensor, ...]:
+        *others, bias, weights = of
+        x, factors, *noises = others
+        made = styled_leaky_relu(x, factors, *(noises or [None]), bias, clamp=0.7, kernels=ALL)
+        return torch.autograd.grad(made, of[:-1], weights, create_graph=True)
+
+    def of_product(x: Tensor, factors: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(modulated(x, factors, kernels=ALL), (x, factors), weights, create_graph=True)
+
+    assert torch.autograd.gradgradcheck(gradients, (*styled, weights))
+    assert noisy or torch.autograd.gradgradcheck(of_product, (x, factors, weights))
+
+
+def test_gradients_of_gradients_are_one_operation_and_its_sums() -> None:
+    """As of path lengths: of all that is given, by what the gradients of maps and factors are worth."""
+    x, factors, _, bias = given(torch.float16, torch.channels_last)
+    for call, chosen in ((partial(styled_leaky_relu, noise=None, bias=bias), [x, factors]), (modulated, [x, factors])):
+        made = call(*chosen, kernels=ALL)
+        weights = random(*made.shape, dtype=made.dtype).detach().contiguous(memory_format=torch.channels_last)
+        weights.requires_grad_()
+        with WorkCounter() as counter:
+            first = torch.autograd.grad(made, chosen[:2], weights, create_graph=True)
+        own = 3 if call is modulated else 2  # the convolution's; its input is not scaled again
+        assert counter.work.operations == own
+        values = [torch.ones_like(each) for each in first]
+        with WorkCounter() as counter:
+            torch.autograd.grad(first, [weights, *chosen[:2]], values)
+        assert counter.work.operations == own
+
+
 @pytest.mark.parametrize("kernels", [frozenset(), ALL])
 @pytest.mark.parametrize("dtype", HALVES)
 def test_what_was_clamped_has_no_gradient(dtype: torch.dtype, kernels: frozenset[str]) -> None:
@@ -83,7 +143,7 @@ def test_what_was_clamped_has_no_gradient(dtype: torch.dtype, kernels: frozenset
 
 @pytest.mark.parametrize("up", [False, True])
 def test_a_modulated_convolution(up: bool) -> None:
-    """Its first gradients are by one operation, those that are differentiated in their turn by torch's."""
+    """Its gradients, and theirs."""
     x, styles, weight = random(2, 5, 4, 6), random(2, 5), random(3, 5, 3, 3)
     call = partial(modulated_conv2d, weight=weight, upsample_by=fir_filter().double() if up else None)
     for own, torchs in both(
@@ -125,6 +185,7 @@ def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
             "styled_leaky_relu": [x, factors, noise, bias, 1.0],
             "styled_leaky_relu_slopes": [x, x, x, factors, None, True],
             "unscaled": [x, x, factors],
+            "unscaled_twice": [x, x, x, factors, x, factors, 1.0],
             "added_up": [factors.float(), factors.float(), 2, torch.bfloat16],
         }
         for name, values in tensors.items():
@@ -150,6 +211,7 @@ def test_each_map_moves_once(order: torch.memory_format) -> None:
         "styled_leaky_relu": (2, [x, factors, noise, bias, 1.0]),
         "styled_leaky_relu_slopes": (4, [gradient, made, x, factors, 1.0, True]),
         "unscaled": (3, [gradient, x, factors]),
+        "unscaled_twice": (5, [gradient, None, x, factors, x.clone(), factors, None]),
     }
     for name, (maps, values) in cases.items():
         with WorkCounter() as counter:

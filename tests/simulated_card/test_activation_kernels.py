@@ -27,6 +27,8 @@ SMALL = st.integers(1, 5)
 MAP = (2, 21, 5, 5)
 SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 """A case says all there is to know: to look for a smaller one takes minutes here."""
+MAPS = {"unscaled_twice": 2}
+"""Operation -> how many maps it gives, if not one."""
 NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 PAIRS = {
     schema.partition("(")[0]: functions[:2]
@@ -84,7 +86,7 @@ def run(name: str, *values: Any) -> None:
     for at, (one, other) in enumerate(zip(torchs, own, strict=True)):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
         assert one.stride() == other.stride() or not one.numel()
-        if at == 0 and not (name == "styled_leaky_relu" and one.dtype == torch.float32):
+        if at < MAPS.get(name, 1) and not (name == "styled_leaky_relu" and one.dtype == torch.float32):
             assert torch.equal(one, other)
         elif one.numel():  # sums are in rows, which are added up
             most = max(1.0, float(one.abs().max()))
@@ -135,8 +137,12 @@ def test_derivatives_against_float64(order: torch.memory_format, small_tiles: No
             leaves[0] = leaves[0].detach().contiguous(memory_format=order).requires_grad_()
             made = call(*leaves, clamp=1.5, kernels=kernels)
             plain = torch.autograd.grad((made * weights.to(dtype)).sum(), leaves, retain_graph=True)
-            (first,) = torch.autograd.grad((made.square() * weights.to(dtype)).sum(), leaves[0], create_graph=True)
-            sides.append([made, *plain, first, *torch.autograd.grad(first.square().sum(), leaves)])
+            sides.append([made, *plain])
+            for of in (leaves[:1], leaves[:2]):  # in the second place what has the channels
+                first = torch.autograd.grad((made.square() * weights.to(dtype)).sum(), of, create_graph=True)
+                penalty = torch.stack([each.square().mean() for each in first]).sum()
+                second = torch.autograd.grad(penalty, leaves, retain_graph=True)
+                sides[-1] += [*first, *second]
         for own, torchs in zip(*sides, strict=True):
             torch.testing.assert_close(own.double(), torchs, rtol=1e-4, atol=1e-4)
 
@@ -155,6 +161,7 @@ def test_two_orders_of_programs_give_the_same_bits(
         ("styled_leaky_relu", (x, factors, noise, bias, 1.0)),
         ("styled_leaky_relu_slopes", (gradient, x, x, factors, 1.0, True)),
         ("unscaled", (gradient, x, factors)),
+        ("unscaled_twice", (gradient, x, x, factors, gradient, factors, 1.0)),
         ("added_up", (torch.randn(10, 21), torch.randn(10, 21), 2, torch.float16)),
     ]
     forwards = [PAIRS[name][1](*values) for name, values in calls]
@@ -183,6 +190,16 @@ def test_with_a_style(case: Case, noisy: bool) -> None:
     made = fused_modulation.activated_with_style(x, factors, added, bias, case.clamp)
     run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
     run("unscaled", gradient, x, factors)
+
+
+@SETTINGS
+@given(CASES, st.booleans(), st.sampled_from([(True, True), (True, False), (False, True)]))
+def test_gradients_of_gradients(case: Case, sloped: bool, there: tuple[bool, bool]) -> None:
+    """Of a product, and of a styled activation."""
+    x, gradient, factors, _, bias = case.tensors()
+    made = fused_modulation.activated_with_style(x, factors, None, bias, case.clamp) if sloped else None
+    of_x, of_factors = (each if given else None for each, given in zip((x.neg(), factors.flip(0)), there, strict=True))
+    run("unscaled_twice", gradient, made, x, factors, of_x, of_factors, case.clamp)
 
 
 @SETTINGS

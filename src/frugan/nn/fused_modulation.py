@@ -1,5 +1,5 @@
 """Factors of a map's channels by operations of our own: demodulation with noise, bias, leaky ReLU and clamp behind it
-in one pass, and both gradients of modulation in another.
+in one pass, and both gradients of modulation in another. Gradients of these gradients are one pass more.
 
 Their kernels are in `modulation_kernels` and give what torch's operations give, up to the last bit: a product and a sum
 may be rounded once instead of twice. Sums are as in `fused_activation`.
@@ -64,6 +64,39 @@ def unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tens
     return gradient * factors[:, :, None, None], sums
 
 
+def unscaled_twice(
+    gradient: Tensor,
+    made: Tensor | None,
+    x: Tensor,
+    factors: Tensor,
+    of_x: Tensor | None,
+    of_factors: Tensor | None,
+    clamp: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `unscaled`, or of `slopes_with_style` where something was made: of what they give for x and factors.
+
+    Args:
+        of_x: gradient of what they give for x [N, C, H, W].
+        of_factors: of what they give for the factors, [N, C]. One of both may be missing.
+
+    Returns:
+        Of their gradient [N, C, H, W]; of x the same, without elements where none comes from the factors; sums for the
+        factors [rows, C], a picture's together, in fp32, without rows where none come from x.
+    """
+    passed = gradient if made is None else slopes(gradient, made, clamp, False)[0]
+    to_x, sums = _twice_like(gradient, made, x, factors, of_x, of_factors, clamp)[1:]
+    total = torch.zeros_like(x, dtype=sums.dtype)
+    if of_x is not None:
+        total += of_x.to(sums.dtype) * factors[:, :, None, None]
+        if sums.zero_().numel():
+            sums.view(len(x), -1, x.shape[1])[:, 0] = (passed.to(sums.dtype) * of_x).sum((2, 3))
+    if of_factors is not None:
+        total += x.to(sums.dtype) * of_factors[:, :, None, None]
+        to_x.copy_(passed * of_factors[:, :, None, None])
+    to_gradient = total.to(x.dtype)
+    return to_gradient if made is None else slopes(to_gradient, made, clamp, False)[0], to_x, sums
+
+
 def _styled_sums(made: Tensor, grid: Grid, noisy: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Room for those of bias, factors and noise."""
     bias = room_for_sums(made, grid, True)
@@ -126,6 +159,31 @@ def start_unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor
     return to_x, sums
 
 
+def start_unscaled_twice(
+    gradient: Tensor,
+    made: Tensor | None,
+    x: Tensor,
+    factors: Tensor,
+    of_x: Tensor | None,
+    of_factors: Tensor | None,
+    clamp: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `unscaled_twice`."""
+    if x.dtype == torch.float64:
+        return unscaled_twice(gradient, made, x, factors, of_x, of_factors, clamp)
+    from frugan.nn import modulation_kernels as kernels  # noqa: PLC0415
+
+    found = to_gradient, to_x, sums = _twice_like(gradient, made, x, factors, of_x, of_factors, clamp)
+    grid = grid_of(x, apart=True, summed=of_x is not None)
+    if x.numel():
+        maps = (gradient, x if made is None else made, x, factors.contiguous(), x if of_x is None else of_x)
+        given = (*maps, factors if of_factors is None else of_factors.contiguous(), to_gradient, to_x, sums)
+        numbers = (grid.pixels, grid.channels, grid.loops, SLOPE, limit_of(clamp, x.dtype) or 0.0)
+        constants = {"SLOPED": made is not None, "OF_X": of_x is not None, "OF_FACTORS": of_factors is not None}
+        kernels.unscale_twice[grid.rows, grid.blocks](*given, *numbers, **constants, **constants_of(grid, clamp))
+    return found
+
+
 # As operations of torch's.
 
 
@@ -143,6 +201,20 @@ def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor
     return torch.empty_like(x), room_for_sums(x, grid_of(x, apart=True, summed=True), True)
 
 
+def _twice_like(
+    gradient: Tensor,
+    made: Tensor | None,
+    x: Tensor,
+    factors: Tensor,
+    of_x: Tensor | None,
+    of_factors: Tensor | None,
+    clamp: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    to_x = x.new_empty(0) if of_factors is None else torch.empty_like(x)
+    grid = grid_of(x, apart=True, summed=of_x is not None)
+    return torch.empty_like(x), to_x, room_for_sums(x, grid, of_x is not None)
+
+
 _MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
 OPERATIONS: Operations = MappingProxyType(
     {
@@ -157,6 +229,8 @@ OPERATIONS: Operations = MappingProxyType(
             _styled_slopes_like,
         ),
         f"unscaled(Tensor gradient, {_STYLE}) -> (Tensor, Tensor)": (unscaled, start_unscaled, _unscaled_like),
+        f"unscaled_twice(Tensor gradient, Tensor? made, {_STYLE}, Tensor? of_x, Tensor? of_factors, float? clamp)"
+        " -> (Tensor, Tensor, Tensor)": (unscaled_twice, start_unscaled_twice, _twice_like),
     }
 )
 _LIBRARY = registered(OPERATIONS)
@@ -193,7 +267,7 @@ def styled_leaky_relu(
 
 
 class _StyledLeakyReLU(torch.autograd.Function):
-    """Keeps x and its result. All gradients in one pass, unless these are to be differentiated in their turn."""
+    """Keeps x and its result."""
 
     @staticmethod
     def forward(
@@ -202,24 +276,53 @@ class _StyledLeakyReLU(torch.autograd.Function):
         made = cast(Tensor, _operations.styled_leaky_relu(x, factors, noise, bias.to(x.dtype), clamp))
         ctx.save_for_backward(x, factors, made)
         ctx.clamp, ctx.noise_shape = clamp, None if noise is None else noise.shape
-        ctx.sums = bias.dtype if ctx.needs_input_grad[3] else None
+        ctx.set_materialize_grads(False)
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradients[0] is None:  # of what only its slopes are asked for, in a gradient of a gradient
+            return None, None, None, None, None
         x, factors, made = ctx.saved_tensors
-        noisy = ctx.noise_shape is not None
-        if torch.is_grad_enabled():
-            passed, to_bias = Slopes.apply(gradients[0], made, ctx.clamp, ctx.sums)
-            to_noise = passed.sum_to_size(ctx.noise_shape) if noisy else None
-            return passed * factors[:, :, None, None], (passed * x).sum((2, 3)), to_noise, to_bias, None
-        given = laid_out_like(gradients[0], made)
+        given = laid_out_like(gradients[0], made), made, x, factors
+        to_x, to_factors, to_noise, to_bias = _StyledSlopes.apply(*given, ctx.clamp, ctx.noise_shape is not None)
+        return to_x, to_factors, None if to_noise is None else to_noise.sum_to_size(ctx.noise_shape), to_bias, None
+
+
+class _StyledSlopes(torch.autograd.Function):
+    """All gradients in one pass, and theirs in another.
+
+    Unless these are to be differentiated in their turn, or come from those of noise or bias, which nothing asks for.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        ctx.save_for_backward(gradient, made, x, factors)
+        ctx.clamp = clamp
+        ctx.set_materialize_grads(False)
         to_x, bias_rows, factor_rows, noise_rows = _operations.styled_leaky_relu_slopes(
-            given, made, x, factors, ctx.clamp, noisy
+            gradient, made, x, factors, clamp, noisy
         )
         to_bias, to_factors = _operations.added_up(bias_rows, factor_rows, len(x), factors.dtype)
-        to_noise = _sum_of(noise_rows).sum_to_size(ctx.noise_shape) if noisy else None
-        return to_x, to_factors, to_noise, to_bias, None
+        return to_x, to_factors, _sum_of(noise_rows) if noisy else None, to_bias
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        gradient, made, x, factors = ctx.saved_tensors
+        of_x, of_factors, of_noise, of_bias = gradients
+        if of_noise is None and of_bias is None and not torch.is_grad_enabled():
+            to_gradient, to_x, to_factors = _twice(gradient, made, x, factors, of_x, of_factors, ctx.clamp)
+            return to_gradient, None, to_x, to_factors, None, None
+        passed, _ = Slopes.apply(gradient, made, ctx.clamp, None)
+        of_passed, to_x, to_factors = _twice_by_torch(passed, x, factors, of_x, of_factors)
+        for part in (of_passed, of_noise, None if of_bias is None else of_bias[:, None, None]):
+            if part is not None:
+                whole = part.to(made.dtype).expand_as(made)
+                of_passed = whole if part is of_passed or of_passed is None else of_passed + whole
+        to_gradient = None if of_passed is None else Slopes.apply(of_passed, made, ctx.clamp, None)[0]
+        return to_gradient, None, to_x, to_factors, None, None
 
 
 def _sum_of(rows: Tensor) -> Tensor:
@@ -231,8 +334,57 @@ def gradients_of_product(
     gradient: Tensor, x: Tensor, factors: Tensor, kernels: frozenset[str]
 ) -> tuple[Tensor, Tensor]:
     """Of x·factors, [N, C, H, W] and [N, C, 1, 1]: for each of them. Differentiable where that is asked for."""
-    if "modulation" not in kernels or torch.is_grad_enabled():
+    if "modulation" not in kernels:
         return gradient * factors, (gradient * x).sum((2, 3), keepdim=True)
     x = laid_out(x)
-    to_x, rows = _operations.unscaled(laid_out_like(gradient, x), x, factors.flatten(1))
-    return to_x, _operations.added_up(None, rows, len(x), factors.dtype)[1][:, :, None, None]
+    to_x, to_factors = _Unscaled.apply(laid_out_like(gradient, x), x, factors.flatten(1))
+    return to_x, to_factors[:, :, None, None]
+
+
+class _Unscaled(torch.autograd.Function):
+    """Both gradients of a product in one pass, and theirs in another, unless these are to be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(gradient, x, factors)
+        ctx.set_materialize_grads(False)
+        to_x, rows = _operations.unscaled(gradient, x, factors)
+        return to_x, _operations.added_up(None, rows, len(x), factors.dtype)[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        gradient, x, factors = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _twice_by_torch(gradient, x, factors, *gradients)
+        return _twice(gradient, None, x, factors, *gradients, None)
+
+
+def _twice(
+    gradient: Tensor,
+    made: Tensor | None,
+    x: Tensor,
+    factors: Tensor,
+    of_x: Tensor | None,
+    of_factors: Tensor | None,
+    clamp: float | None,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """As `unscaled_twice`, its sums added up; nothing of nothing."""
+    if of_x is None and of_factors is None:
+        return None, None, None
+    of_x = None if of_x is None else laid_out_like(of_x, x)
+    to_gradient, to_x, rows = _operations.unscaled_twice(gradient, made, x, factors, of_x, of_factors, clamp)
+    to_factors = None if of_x is None else _operations.added_up(None, rows, len(x), factors.dtype)[1]
+    return to_gradient, None if of_factors is None else to_x, to_factors
+
+
+def _twice_by_torch(
+    gradient: Tensor, x: Tensor, factors: Tensor, of_x: Tensor | None, of_factors: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The same of a product alone, differentiable in its turn."""
+    to_gradient = to_x = to_factors = None
+    if of_x is not None:
+        to_gradient, to_factors = of_x * factors[:, :, None, None], (gradient * of_x).sum((2, 3))
+    if of_factors is not None:
+        spread = of_factors[:, :, None, None]
+        to_gradient, to_x = x * spread if to_gradient is None else to_gradient + x * spread, gradient * spread
+    return to_gradient, to_x, to_factors

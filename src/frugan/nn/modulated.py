@@ -111,21 +111,26 @@ class _ScaledConvolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, spread: bool, kernels: frozenset[str]) -> Tensor:
         ctx.save_for_backward(x, factors, weight)
         ctx.spread, ctx.kernels = spread, kernels
+        ctx.set_materialize_grads(False)
         scaled = x * factors
         if spread:
             return F.conv_transpose2d(scaled, weight, stride=2)
         return F.conv2d(scaled, weight, padding=weight.shape[2] // 2)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        if gradient is None:
+            return None, None, None, None, None
         x, factors, weight = ctx.saved_tensors
         of_x, of_factors, *_ = ctx.needs_input_grad
         stride, padding = (2, 0) if ctx.spread else (1, weight.shape[2] // 2)
+        of_weight = is_wanted(ctx, 2)
         to_scaled, to_weight = gradients_of_convolution(
-            gradients[0],
-            x * factors,
+            gradient,
+            x * factors if of_weight else x,  # the weight's gradient alone needs more of it than its shape
             weight,
-            (of_x or of_factors, is_wanted(ctx, 2)),
+            (of_x or of_factors, of_weight),
             stride=stride,
             padding=padding,
             transposed=ctx.spread,

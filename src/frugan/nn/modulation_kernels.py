@@ -89,3 +89,48 @@ def unscale(
         tl.store(to_x + place, (wide * factor[None, :]).to(given.dtype), mask=inside)
         total += wide * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0), mask=c < channels)
+
+
+@triton.jit
+def unscale_twice(
+    gradient, made, x, factors, of_x, of_factors, to_gradient, to_x, factor_sums, pixels, channels, loops, slope, clamp,
+    SLOPED: tl.constexpr, OF_X: tl.constexpr, OF_FACTORS: tl.constexpr,
+    LAST: tl.constexpr, CLAMPED: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Gradients of those that `unscale` gives, or `slopes_styled`, `loops` tiles for each program.
+
+    Of `gradient` and of x; sums over a program's pixels go to the factors. Maps that are not asked for are not touched.
+    """
+    chunks = tl.cdiv(pixels, BLOCK_P * loops)
+    number = tl.program_id(0) // chunks
+    picture = number.to(tl.int64) * pixels * channels
+    chunk = (tl.program_id(0) % chunks) * loops
+    c = _channels(channels, BLOCK_C)
+    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
+    if OF_FACTORS:
+        of_factor = tl.load(of_factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
+    total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    for i in range(loops):
+        begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
+        place = picture + begins + within
+        given = tl.load(gradient + place, mask=inside, other=0.0)
+        shown = given
+        if SLOPED:
+            shown = tl.load(made + place, mask=inside, other=0.0)
+            given = _sloped(given, shown, slope, clamp, CLAMPED)
+        passed = given.to(tl.float32)
+        through = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+        if OF_X:
+            of_map = tl.load(of_x + place, mask=inside, other=0.0).to(tl.float32)
+            through += of_map * factor[None, :]
+            total += of_map * passed
+        if OF_FACTORS:
+            through += tl.load(x + place, mask=inside, other=0.0).to(tl.float32) * of_factor[None, :]
+            tl.store(to_x + place, (passed * of_factor[None, :]).to(given.dtype), mask=inside)
+        back = through.to(given.dtype)
+        if SLOPED:
+            back = _sloped(back, shown, slope, clamp, CLAMPED)
+        tl.store(to_gradient + place, back, mask=inside)
+    if OF_X:
+        row = tl.program_id(0).to(tl.int64) * channels
+        tl.store(factor_sums + row + c, tl.sum(total, 0), mask=c < channels)
