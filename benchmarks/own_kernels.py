@@ -47,7 +47,7 @@ FACES = ((6, 512 * 512), (6, 469 * 469))
 ORDERS = (torch.channels_last, torch.contiguous_format)
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
 WIDE = (
-    *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums"),
+    *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums", "noise", "strength", "numbers", "to_number"),
     *("means", "squares", "found", "totals", "vectors", "left", "right", "divisors", "whole", "parts"),
 )
 """Pointers to fp32, whatever maps are."""
@@ -126,6 +126,7 @@ def _case(name: str, x: Tensor) -> Case:
     facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True, "SLOPED": True, "OF_X": True, "OF_FACTORS": True}
     numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
     numbers |= {"noise_stride": grid.pixels, "rows": grid.rows, "rows_each": grid.rows // len(x)}
+    numbers |= {"count": grid.rows * grid.blocks, "behind": len(x) if x.numel() == 1 else len(x) + 1}
     if name in OF_ROWS:
         facts = dict(fused_activation.OF_ROWS)
     return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))

@@ -108,15 +108,15 @@ FAULTS = (
     Fault(
         "noise of all pictures is the first one's",
         MODULATED,
-        "        stride = 0 if noise is None or len(noise) == 1 else grid.pixels\n",
-        "        stride = 0\n",
+        "    return noise, 0 if len(noise) == 1 else noise.stride(0)\n",
+        "    return noise, 0\n",
         HELD,
     ),
     Fault(
-        "sums for the noise of several blocks of channels meet in one place",
+        "sums for a noise's strength of several blocks of channels meet in one place",
         MODULATION,
-        "    noise_sums += (tl.program_id(1) * pictures + number).to(tl.int64) * pixels\n",
-        "    noise_sums += number.to(tl.int64) * pixels\n",
+        "        place = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)\n",
+        "        place = tl.program_id(0)\n",
         HELD,
     ),
     Fault(

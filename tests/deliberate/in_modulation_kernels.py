@@ -1,4 +1,4 @@
-"""Faults in kernels for factors of channels, and in what calls them: caught by Triton's interpreter, or without Triton."""
+"""Faults in kernels for factors of channels, and in what calls them: caught by Triton's interpreter, or without it."""
 
 from deliberate.fault import Fault
 
@@ -16,15 +16,15 @@ FAULTS = (
     Fault(
         "a kernel gives third derivatives of a styled activation, of which it knows nothing",
         PROGRAMS,
-        "        if of_noise is None and of_bias is None and not torch.is_grad_enabled():\n",
-        "        if of_noise is None and of_bias is None:\n",
+        "        if of_strength is None and of_bias is None and not torch.is_grad_enabled():\n",
+        "        if of_strength is None and of_bias is None:\n",
         FUSED,
     ),
     Fault(
         "gradients of a bias's gradient are left out",
         PROGRAMS,
-        "        if of_noise is None and of_bias is None and not torch.is_grad_enabled():\n",
-        "        if of_noise is None and not torch.is_grad_enabled():\n",
+        "        if of_strength is None and of_bias is None and not torch.is_grad_enabled():\n",
+        "        if of_strength is None and not torch.is_grad_enabled():\n",
         FUSED,
     ),
     Fault(
@@ -81,6 +81,41 @@ FAULTS = (
         PROGRAMS,
         "        ctx.set_materialize_grads(False)\n        return made\n",
         "        return made\n",
+        FUSED,
+    ),
+    Fault(
+        "a noise's strength has the sum over the last tile alone",
+        KERNELS,
+        "            to_strength += passed",
+        "            to_strength = passed",
+        HELD,
+    ),
+    Fault(
+        "noise that is a part of something is read as if it were all",
+        PROGRAMS,
+        "    return noise, 0 if len(noise) == 1 else noise.stride(0)\n",
+        "    return noise, 0 if len(noise) == 1 else noise[0].numel()\n",
+        HELD,
+    ),
+    Fault(
+        "scaled noise is not rounded",
+        KERNELS,
+        " * tl.load(strength)).to(drawn.dtype).to(given.dtype)\n",
+        " * tl.load(strength))\n",
+        HELD,
+    ),
+    Fault(
+        "of many numbers the first thousand are added up",
+        "nn/activation_kernels.py",
+        "        for i in range(0, count, BLOCK_R * BLOCK_C):\n",
+        "        for i in range(0, 1, BLOCK_R * BLOCK_C):\n",
+        HELD,
+    ),
+    Fault(
+        "the gradient of noise lacks its strength",
+        PROGRAMS,
+        ".sum_to_size(noise.shape) * strength\n",
+        ".sum_to_size(noise.shape)\n",
         FUSED,
     ),
 )

@@ -15,7 +15,7 @@ from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
 from frugan.nn.own_operations import NAMES
 
-ALL = frozenset(NAMES)
+ALL, NONE = frozenset(NAMES), frozenset[str]()
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -25,9 +25,11 @@ def random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def given(dtype: torch.dtype, order: torch.memory_format = torch.contiguous_format) -> list[Tensor]:
-    """A map, factors, noise and bias."""
+    """A map, factors, noise, its strength and bias."""
     x = random(2, 5, 3, 4, dtype=dtype).detach().contiguous(memory_format=order).requires_grad_()
-    return [x, random(2, 5, dtype=dtype), random(2, 1, 3, 4, dtype=dtype), random(5, dtype=dtype)]
+    wide = torch.promote_types(dtype, torch.float32)
+    noise, strength = random(2, 1, 3, 4, dtype=wide), (random(1, dtype=wide).detach()[0] / 2).requires_grad_()
+    return [x, random(2, 5, dtype=dtype), noise, strength, random(5, dtype=dtype)]
 
 
 def both(call: Any, tensors: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -46,10 +48,10 @@ def both(call: Any, tensors: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 @pytest.mark.parametrize("clamp", [None, 0.7])
 def test_it_is_what_torch_gives(dtype: torch.dtype, order: torch.memory_format, clamp: float | None) -> None:
-    x, factors, noise, bias = given(dtype, order)
+    x, factors, noise, strength, bias = given(dtype, order)
     near = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
     plain = both(partial(biased_leaky_relu, clamp=clamp), [x, bias])
-    styled = both(partial(styled_leaky_relu, clamp=clamp), [x, factors, noise, bias])
+    styled = both(partial(styled_leaky_relu, clamp=clamp), [x, factors, noise, strength, bias])
     for own, torchs in (plain[0], plain[1], plain[3], styled[0], styled[1]):
         assert torch.equal(own, torchs)
         assert own.stride() == torchs.stride()
@@ -59,20 +61,20 @@ def test_it_is_what_torch_gives(dtype: torch.dtype, order: torch.memory_format, 
 
 @pytest.mark.parametrize("clamp", [None, 0.7])
 def test_derivatives(clamp: float | None) -> None:
-    x, factors, noise, bias = given(torch.float64)
+    x, factors, noise, strength, bias = given(torch.float64)
     plain = partial(biased_leaky_relu, clamp=clamp, kernels=ALL)
     styled = partial(styled_leaky_relu, clamp=clamp, kernels=ALL)
     cases: tuple[tuple[Any, Any], ...] = (
         (plain, (x, bias)),
-        (styled, (x, factors, noise, bias)),
-        (styled, (x, factors, None, bias)),
+        (styled, (x, factors, noise, strength, bias)),
+        (lambda x, factors, bias: styled(x, factors, None, strength, bias), (x, factors, bias)),
     )
     for call, tensors in cases:
         assert torch.autograd.gradcheck(call, tensors)
         assert torch.autograd.gradgradcheck(call, tensors)
 
 
-@pytest.mark.parametrize("of", [(0,), (1,), (0, 1), (0, 1, 2, 3)])
+@pytest.mark.parametrize("of", [(0,), (1,), (0, 1), (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 def test_gradients_of_some_gradients(dtype: torch.dtype, of: tuple[int, ...]) -> None:
     """Of those for x, for the factors, both as path lengths ask for, and all."""
@@ -99,13 +101,13 @@ def modulated(x: Tensor, factors: Tensor, *, kernels: frozenset[str]) -> Tensor:
 
 @pytest.mark.parametrize("noisy", [False, True])
 def test_gradients_of_gradients_of_gradients(noisy: bool) -> None:
-    x, factors, noise, bias = given(torch.float64)
-    styled, weights = [x, factors, *([noise] if noisy else []), bias], random(*x.shape)
+    x, factors, noise, strength, bias = given(torch.float64)
+    styled, weights = [x, factors, *([noise, strength] if noisy else []), bias], random(*x.shape)
 
     def gradients(*of: Tensor) -> tuple[Tensor, ...]:
         *others, bias, weights = of
-        x, factors, *noises = others
-        made = styled_leaky_relu(x, factors, *(noises or [None]), bias, clamp=0.7, kernels=ALL)
+        x, factors, *drawn = others
+        made = styled_leaky_relu(x, factors, *(drawn or [None, strength]), bias, clamp=0.7, kernels=ALL)
         return torch.autograd.grad(made, of[:-1], weights, create_graph=True)
 
     def of_product(x: Tensor, factors: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
@@ -117,8 +119,9 @@ def test_gradients_of_gradients_of_gradients(noisy: bool) -> None:
 
 def test_gradients_of_gradients_are_one_operation_and_its_sums() -> None:
     """As of path lengths: of all that is given, by what the gradients of maps and factors are worth."""
-    x, factors, _, bias = given(torch.float16, torch.channels_last)
-    for call, chosen in ((partial(styled_leaky_relu, noise=None, bias=bias), [x, factors]), (modulated, [x, factors])):
+    x, factors, noise, strength, bias = given(torch.float16, torch.channels_last)
+    styled = partial(styled_leaky_relu, noise=noise.detach(), strength=strength, bias=bias)
+    for call, chosen in ((styled, [x, factors]), (modulated, [x, factors])):
         made = call(*chosen, kernels=ALL)
         weights = random(*made.shape, dtype=made.dtype).detach().contiguous(memory_format=torch.channels_last)
         weights.requires_grad_()
@@ -154,10 +157,20 @@ def test_a_modulated_convolution(up: bool) -> None:
 
 
 def test_noise_that_all_samples_share() -> None:
-    x, factors, _, bias = given(torch.float32)
+    x, factors, _, strength, bias = given(torch.float32)
     noise = random(3, 4, dtype=torch.float32)
-    for own, torchs in both(styled_leaky_relu, [x, factors, noise, bias]):
+    for own, torchs in both(styled_leaky_relu, [x, factors, noise, strength, bias]):
         torch.testing.assert_close(own, torchs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_noise_is_scaled_as_torch_scales_it(dtype: torch.dtype) -> None:
+    """Rounded to its own precision and then to the map's, where a half precision has more of it."""
+    x, factors, noise, strength, bias = (each.detach() for each in given(torch.float32))
+    values = x.to(dtype), factors.to(dtype)
+    for drawn in (noise, noise.half(), noise.bfloat16()):
+        one, other = (styled_leaky_relu(*values, drawn, strength, bias, kernels=kernels) for kernels in (ALL, NONE))
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("shape", [(3, 7), (0, 4, 2, 2), (2, 4, 0, 3), (1, 1, 1, 1)])
@@ -178,15 +191,15 @@ def test_maps_and_gradients_that_lie_otherwise_are_laid_out() -> None:
 
 def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
     for order in (torch.channels_last, torch.contiguous_format):
-        x, factors, noise, bias = (each.detach() for each in given(torch.bfloat16, order))
+        x, factors, noise, strength, bias = (each.detach() for each in given(torch.bfloat16, order))
         tensors: dict[str, list[Any]] = {
             "leaky_relu": [x, bias, 1.0],
             "leaky_relu_slopes": [x, x, None, True],
-            "styled_leaky_relu": [x, factors, noise, bias, 1.0],
-            "styled_leaky_relu_slopes": [x, x, x, factors, None, True],
+            "styled_leaky_relu": [x, factors, noise, strength, bias, 1.0],
+            "styled_leaky_relu_slopes": [x, x, x, factors, noise, None],
             "unscaled": [x, x, factors],
             "unscaled_twice": [x, x, x, factors, x, factors, 1.0],
-            "added_up": [factors.float(), factors.float(), 2, torch.bfloat16],
+            "added_up": [factors.float(), factors.float(), factors.float().flatten(), 2, torch.bfloat16],
         }
         for name, values in tensors.items():
             operation = getattr(torch.ops.frugan, name)
@@ -204,12 +217,12 @@ def test_each_map_moves_once(order: torch.memory_format) -> None:
     """Counted as every operation is; rows of sums are small beside it."""
     x = torch.empty(8, 64, 64, 64, dtype=torch.float16, device="meta").contiguous(memory_format=order)
     made, gradient = torch.empty_like(x), torch.empty_like(x)
-    factors, bias, noise = x.new_empty(8, 64), x.new_empty(64), x.new_empty(8, 1, 64, 64)
+    factors, bias, noise, strength = x.new_empty(8, 64), x.new_empty(64), x.new_empty(8, 1, 64, 64), x.new_empty(())
     cases: dict[str, tuple[int, list[Any]]] = {
         "leaky_relu": (2, [x, bias, 1.0]),
         "leaky_relu_slopes": (3, [gradient, made, 1.0, True]),
-        "styled_leaky_relu": (2, [x, factors, noise, bias, 1.0]),
-        "styled_leaky_relu_slopes": (4, [gradient, made, x, factors, 1.0, True]),
+        "styled_leaky_relu": (2, [x, factors, noise, strength, bias, 1.0]),
+        "styled_leaky_relu_slopes": (4, [gradient, made, x, factors, noise, 1.0]),
         "unscaled": (3, [gradient, x, factors]),
         "unscaled_twice": (5, [gradient, None, x, factors, x.clone(), factors, None]),
     }
@@ -242,7 +255,7 @@ def test_where_operations_become_a_graph_torchs_are_taken(monkeypatch: pytest.Mo
     monkeypatch.setattr(elementwise, "is_traced", lambda: True)
     for module in (fused_activation, fused_modulation):
         monkeypatch.setattr(module, "_operations", None)
-    x, factors, noise, bias = given(torch.float32)
+    x, factors, noise, strength, bias = given(torch.float32)
     assert torch.equal(biased_leaky_relu(x, bias, kernels=ALL), biased_leaky_relu(x, bias))
-    styled = styled_leaky_relu(x, factors, noise, bias, kernels=ALL)
-    assert torch.equal(styled, styled_leaky_relu(x, factors, noise, bias))
+    styled = styled_leaky_relu(x, factors, noise, strength, bias, kernels=ALL)
+    assert torch.equal(styled, styled_leaky_relu(x, factors, noise, strength, bias))

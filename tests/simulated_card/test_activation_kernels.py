@@ -50,21 +50,23 @@ class Case:
     sides: tuple[int, int]
     dtype: torch.dtype
     order: torch.memory_format
+    noise: torch.dtype | None  # of it; None: as the map
     shared: bool  # one picture of noise for all
     clamp: float | None
 
     def tensors(self) -> list[Tensor]:
-        """A map [N, C, H, W], its gradient, factors, noise and a bias."""
+        """A map [N, C, H, W], its gradient, factors, noise, its strength and a bias; noise is a part of something."""
         generator = torch.Generator().manual_seed(self.size + self.channels)
 
         def random(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator).mul_(4).round_().div_(4).to(self.dtype)
 
-        noise = random(1 if self.shared else self.size, 1, *self.sides)
+        noise = random(1 if self.shared else self.size, 2, *self.sides)[:, 1:].to(self.noise or self.dtype)
         x, gradient = (
             random(self.size, self.channels, *self.sides).contiguous(memory_format=self.order) for _ in range(2)
         )
-        return [x, gradient, random(self.size, self.channels), noise, random(self.channels)]
+        strength = torch.tensor(0.3)
+        return [x, gradient, random(self.size, self.channels), noise, strength, random(self.channels)]
 
 
 CASES = st.builds(
@@ -74,6 +76,7 @@ CASES = st.builds(
     st.tuples(SMALL, SIDES) | st.tuples(SIDES, SMALL),
     st.sampled_from(DTYPES),
     st.sampled_from(ORDERS),
+    st.sampled_from([None, torch.float32, torch.float16]),
     st.booleans(),
     st.sampled_from([None, 0.75, 0.7]),
 )
@@ -127,10 +130,10 @@ def convolved(x: Tensor, factors: Tensor, *, clamp: float, kernels: frozenset[st
 def test_derivatives_against_float64(order: torch.memory_format, small_tiles: None, by_kernels: None) -> None:
     """Gradients, and what a penalty on them gives, where a program has several tiles."""
     torch.manual_seed(1)
-    shapes = (MAP, (2, 21), (2, 1, 5, 5), (21,))
+    shapes = (MAP, (2, 21), (2, 1, 5, 5), (), (21,))
     exact = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
     weights = torch.randn(shapes[0], dtype=torch.float64)
-    for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3)), (biased_leaky_relu, (0, 3)), (convolved, (0, 1))):
+    for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3, 4)), (biased_leaky_relu, (0, 4)), (convolved, (0, 1))):
         sides = []
         for dtype, kernels in ((torch.float32, frozenset(NAMES)), (torch.float64, frozenset[str]())):
             leaves = [exact[i].to(dtype, copy=True).requires_grad_() for i in chosen]
@@ -158,11 +161,11 @@ def test_two_orders_of_programs_give_the_same_bits(
     calls: list[tuple[str, tuple[Any, ...]]] = [
         ("leaky_relu", (x, bias, 1.0)),
         ("leaky_relu_slopes", (gradient, x, 1.0, True)),
-        ("styled_leaky_relu", (x, factors, noise, bias, 1.0)),
-        ("styled_leaky_relu_slopes", (gradient, x, x, factors, 1.0, True)),
+        ("styled_leaky_relu", (x, factors, noise, torch.tensor(0.3), bias, 1.0)),
+        ("styled_leaky_relu_slopes", (gradient, x, x, factors, noise, 1.0)),
         ("unscaled", (gradient, x, factors)),
         ("unscaled_twice", (gradient, x, x, factors, gradient, factors, 1.0)),
-        ("added_up", (torch.randn(10, 21), torch.randn(10, 21), 2, torch.float16)),
+        ("added_up", (torch.randn(10, 21), torch.randn(10, 21), torch.randn(30), 2, torch.float16)),
     ]
     forwards = [PAIRS[name][1](*values) for name, values in calls]
     dims = in_another_order(monkeypatch)
@@ -176,7 +179,7 @@ def test_two_orders_of_programs_give_the_same_bits(
 @SETTINGS
 @given(CASES, st.booleans())
 def test_bias_and_activation(case: Case, sums: bool) -> None:
-    x, gradient, _, _, bias = case.tensors()
+    x, gradient, _, _, _, bias = case.tensors()
     run("leaky_relu", x, bias, case.clamp)
     run("leaky_relu_slopes", gradient, fused_activation.activated(x, bias, case.clamp), case.clamp, sums)
 
@@ -184,11 +187,11 @@ def test_bias_and_activation(case: Case, sums: bool) -> None:
 @SETTINGS
 @given(CASES, st.booleans())
 def test_with_a_style(case: Case, noisy: bool) -> None:
-    x, gradient, factors, noise, bias = case.tensors()
-    added = noise if noisy else None
-    run("styled_leaky_relu", x, factors, added, bias, case.clamp)
-    made = fused_modulation.activated_with_style(x, factors, added, bias, case.clamp)
-    run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
+    x, gradient, factors, noise, strength, bias = case.tensors()
+    drawn = (noise, strength) if noisy else (None, None)
+    run("styled_leaky_relu", x, factors, *drawn, bias, case.clamp)
+    made = fused_modulation.activated_with_style(x, factors, *drawn, bias, case.clamp)
+    run("styled_leaky_relu_slopes", gradient, made, x, factors, drawn[0], case.clamp)
     run("unscaled", gradient, x, factors)
 
 
@@ -196,19 +199,25 @@ def test_with_a_style(case: Case, noisy: bool) -> None:
 @given(CASES, st.booleans(), st.sampled_from([(True, True), (True, False), (False, True)]))
 def test_gradients_of_gradients(case: Case, sloped: bool, there: tuple[bool, bool]) -> None:
     """Of a product, and of a styled activation."""
-    x, gradient, factors, _, bias = case.tensors()
-    made = fused_modulation.activated_with_style(x, factors, None, bias, case.clamp) if sloped else None
+    x, gradient, factors, _, _, bias = case.tensors()
+    made = fused_modulation.activated_with_style(x, factors, None, None, bias, case.clamp) if sloped else None
     of_x, of_factors = (each if given else None for each, given in zip((x.neg(), factors.flip(0)), there, strict=True))
     run("unscaled_twice", gradient, made, x, factors, of_x, of_factors, case.clamp)
 
 
 @SETTINGS
-@given(st.integers(0, 3), st.integers(0, 70), st.integers(0, 40) | st.just(300), st.sampled_from(DTYPES))
-def test_rows_of_sums(pictures: int, rows: int, channels: int, dtype: torch.dtype) -> None:
-    """All together, those of each picture, and either alone."""
-    whole, parts = torch.randn(rows, channels), torch.randn(pictures * rows, channels)
-    for pair in ((whole, parts), (whole, None), (None, parts)):
-        torchs, own = (call(*pair, pictures, dtype) for call in PAIRS["added_up"])
+@given(
+    st.integers(0, 3),
+    st.integers(0, 70),
+    st.integers(0, 40) | st.just(300),
+    st.integers(0, 9) | st.integers(1020, 3000),
+    st.sampled_from(DTYPES),
+)
+def test_rows_of_sums(pictures: int, rows: int, channels: int, count: int, dtype: torch.dtype) -> None:
+    """All together, those of each picture, either alone, and numbers beside them."""
+    whole, parts, numbers = torch.randn(rows, channels), torch.randn(pictures * rows, channels), torch.randn(count)
+    for given_them in ((whole, parts, numbers), (whole, None, None), (None, parts, None), (None, parts, numbers)):
+        torchs, own = (call(*given_them, pictures, dtype) for call in PAIRS["added_up"])
         for one, other in zip(torchs, own, strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
             torch.testing.assert_close(one, other, rtol=NEAR[dtype], atol=NEAR[dtype])

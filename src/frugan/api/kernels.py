@@ -244,11 +244,12 @@ def _biased(
 def _styled(
     shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
 ) -> tuple[Activation, list[Tensor]]:
-    """The same with factors and noise."""
+    """The same with factors, noise and its strength."""
     _, (x, bias) = _biased(shape, dtype, layout, device)
     factors = torch.linspace(0.5, 2, shape[0] * shape[1], device=device, dtype=dtype).view(shape[:2])
-    noise = torch.linspace(-1, 1, shape[0] * shape[2] * shape[3], device=device, dtype=dtype)
-    return partial(styled_leaky_relu, clamp=CLAMP), [x, factors, noise.view(shape[0], 1, *shape[2:]), bias]
+    noise = torch.linspace(-1, 1, shape[0] * shape[2] * shape[3], device=device).view(shape[0], 1, *shape[2:])
+    strength = torch.tensor(0.75, device=device)
+    return partial(styled_leaky_relu, clamp=CLAMP), [x, factors, noise, strength, bias]
 
 
 def _modulated(
@@ -321,7 +322,7 @@ def _normalised(
     shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
 ) -> tuple[Activation, list[Tensor]]:
     """A map, and a gain and a bias for each picture; nothing comes near 0, where rounding decides what ReLU passes."""
-    _, (x, factors, _, _) = _styled(shape, dtype, layout, device)
+    _, (x, factors, *_) = _styled(shape, dtype, layout, device)
     apart = torch.where(x < 0, x / 8 - 1, x / 8 + 1)
     return _norm_of_groups, [apart, factors, (factors.flip(0) - 1) / 16]
 

@@ -103,15 +103,21 @@ def _row_sums(sums, first, rows, c, channels, BLOCK_R: tl.constexpr, BLOCK_C: tl
 
 @triton.jit
 def add_up(
-    whole, parts, to_whole, to_parts, rows, rows_each, pictures, channels,
+    whole, parts, numbers, to_whole, to_parts, to_number, rows, rows_each, count, pictures, behind, channels,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Rows of sums: a program adds up those of a picture, and one after the last picture's those of all."""
+    """Rows of sums: a program adds up those of a picture, one after the last picture's those of all; and numbers."""
     c = _channels(channels, BLOCK_C)
     number = tl.program_id(0)
     if number < pictures:
         total = _row_sums(parts, number * rows_each, rows_each, c, channels, BLOCK_R, BLOCK_C)
         tl.store(to_parts + number * channels + c, total.to(to_parts.dtype.element_ty), mask=c < channels)
-    else:
+    elif number < behind:
         total = _row_sums(whole, number * 0, rows, c, channels, BLOCK_R, BLOCK_C)
         tl.store(to_whole + c, total.to(to_whole.dtype.element_ty), mask=c < channels)
+    elif tl.program_id(1) == 0:
+        n = tl.arange(0, BLOCK_R * BLOCK_C)
+        sums = tl.zeros([BLOCK_R * BLOCK_C], tl.float32)
+        for i in range(0, count, BLOCK_R * BLOCK_C):
+            sums += tl.load(numbers + i + n, mask=i + n < count, other=0.0)
+        tl.store(to_number, tl.sum(sums, 0))

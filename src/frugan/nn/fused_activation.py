@@ -134,16 +134,21 @@ def slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> t
     return to_x, rows
 
 
-def added_up(whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Rows of sums, all together [rows, C] -> [C], and others of each picture [rows, C] -> [pictures, C].
+def added_up(
+    whole: Tensor | None, parts: Tensor | None, numbers: Tensor | None, pictures: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of sums, all together [rows, C] -> [C], others of each picture [rows, C] -> [pictures, C], and numbers.
 
-    What is not given is not made: it has no elements.
+    Numbers [any], which come with parts, become one that keeps their precision. What is not given is not made: it has
+    no elements.
     """
-    made = _added_like(whole, parts, pictures, dtype)
+    made = _added_like(whole, parts, numbers, pictures, dtype)
     if whole is not None:
         made[0].copy_(whole.sum(0))
     if parts is not None and pictures:
         made[1].copy_(parts.unflatten(0, (pictures, len(parts) // pictures)).sum(1))
+    if numbers is not None:
+        made[2].copy_(numbers.sum())
     return made
 
 
@@ -186,21 +191,23 @@ def start_slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool
 
 
 def start_added_up(
-    whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+    whole: Tensor | None, parts: Tensor | None, numbers: Tensor | None, pictures: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     """As `added_up`."""
     given = _first(whole, parts)
     if given.dtype == torch.float64:
-        return added_up(whole, parts, pictures, dtype)
+        return added_up(whole, parts, numbers, pictures, dtype)
     from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
 
-    made, channels = _added_like(whole, parts, pictures, dtype), given.shape[1]
+    made, channels = _added_like(whole, parts, numbers, pictures, dtype), given.shape[1]
     apart = len(made[1])
-    if (programs := apart + (whole is not None)) and channels:
+    behind = apart + (whole is not None)
+    blocks = max(-(-channels // OF_ROWS["BLOCK_C"]), numbers is not None)
+    if (programs := behind + (numbers is not None)) and blocks:
         rows, each = 0 if whole is None else len(whole), 0 if parts is None else len(parts) // max(1, apart)
-        grid = (programs, -(-channels // OF_ROWS["BLOCK_C"]))
-        sources = (given if source is None else source for source in (whole, parts))
-        kernels.add_up[grid](*sources, *made, rows, each, apart, channels, **OF_ROWS)
+        count = 0 if numbers is None else numbers.numel()
+        sources = (given if source is None else source for source in (whole, parts, numbers))
+        kernels.add_up[programs, blocks](*sources, *made, rows, each, count, apart, behind, channels, **OF_ROWS)
     return made
 
 
@@ -226,10 +233,13 @@ def _slopes_like(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool
     return torch.empty_like(made), room_for_sums(made, grid_of(made, apart=False, summed=sums), sums)
 
 
-def _added_like(whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _added_like(
+    whole: Tensor | None, parts: Tensor | None, numbers: Tensor | None, pictures: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     given = _first(whole, parts)
     made = given.new_empty(0 if whole is None else given.shape[1], dtype=dtype)
-    return made, given.new_empty(0 if parts is None else pictures, given.shape[1], dtype=dtype)
+    of_each = given.new_empty(0 if parts is None else pictures, given.shape[1], dtype=dtype)
+    return made, of_each, given.new_empty((0,) if numbers is None else ())
 
 
 OPERATIONS: Operations = MappingProxyType(
@@ -240,11 +250,8 @@ OPERATIONS: Operations = MappingProxyType(
             start_slopes,
             _slopes_like,
         ),
-        "added_up(Tensor? whole, Tensor? parts, int pictures, ScalarType dtype) -> (Tensor, Tensor)": (
-            added_up,
-            start_added_up,
-            _added_like,
-        ),
+        "added_up(Tensor? whole, Tensor? parts, Tensor? numbers, int pictures, ScalarType dtype)"
+        " -> (Tensor, Tensor, Tensor)": (added_up, start_added_up, _added_like),
     }
 )
 _LIBRARY = registered(OPERATIONS)
@@ -297,7 +304,7 @@ class Slopes(torch.autograd.Function):
         ctx.clamp = clamp
         ctx.set_materialize_grads(False)
         to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None)
-        return to_x, None if sums is None else _operations.added_up(rows, None, 0, sums)[0]
+        return to_x, None if sums is None else _operations.added_up(rows, None, None, 0, sums)[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None]:

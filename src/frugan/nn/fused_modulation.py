@@ -30,29 +30,40 @@ from frugan.nn.own_operations import Operations, registered
 # What is to be computed, in torch's operations.
 
 
-def activated_with_style(x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None) -> Tensor:
-    """clamp(leaky(x·factors + noise + bias)): [N, C, H, W], [N, C], [N or 1, 1, H, W], [C], of one dtype."""
+def activated_with_style(
+    x: Tensor, factors: Tensor, noise: Tensor | None, strength: Tensor | None, bias: Tensor, clamp: float | None
+) -> Tensor:
+    """clamp(leaky(x·factors + noise·strength + bias)).
+
+    Args:
+        x: [N, C, H, W].
+        factors: [N, C], of its dtype, as bias.
+        noise: [N or 1, 1, H, W]; its product with the strength, a scalar, is rounded to x's dtype.
+        bias: [C].
+    """
     factors = factors[:, :, None, None]
-    return activated(x * factors if noise is None else torch.addcmul(noise, x, factors), bias, clamp)
+    if noise is None or strength is None:
+        return activated(x * factors, bias, clamp)
+    return activated(torch.addcmul((noise * strength).to(x.dtype), x, factors), bias, clamp)
 
 
 def slopes_with_style(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
+    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradient of x, and sums in fp32.
 
     Returns:
-        Of x [N, C, H, W]; for the bias and for the factors [rows, C], a picture's rows together; for the noise
-        [blocks, N, 1, H, W], 0 of them where there is none.
+        Of x [N, C, H, W]; for the bias and for the factors [rows, C], a picture's rows together; for the noise's
+        strength one number of each program, of none where there is no noise.
     """
     passed, _ = slopes(gradient, made, clamp, False)
-    sums = [each.zero_() for each in _styled_sums(made, grid_of(made, apart=True, summed=True), noisy)]
+    sums = [each.zero_() for each in _styled_sums(made, grid_of(made, apart=True, summed=True), noise is not None)]
     if made.numel():
         wide = passed.to(sums[0].dtype)
         for rows, values in zip(sums, (wide, wide * x), strict=False):
             rows.view(len(made), -1, made.shape[1])[:, 0] = values.sum((2, 3))
-        if noisy:
-            sums[2][0] = wide.sum(1, keepdim=True)
+        if noise is not None:
+            sums[2][0] = (wide.sum(1, keepdim=True) * noise).sum()
     return passed * factors[:, :, None, None], sums[0], sums[1], sums[2]
 
 
@@ -98,27 +109,26 @@ def unscaled_twice(
 
 
 def _styled_sums(made: Tensor, grid: Grid, noisy: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Room for those of bias, factors and noise."""
+    """Room for those of bias, factors and the noise's strength."""
     bias = room_for_sums(made, grid, True)
-    noise = bias.new_empty(grid.blocks if noisy else 0, len(made), 1, *made.shape[2:])
-    return bias, torch.empty_like(bias), noise
+    return bias, torch.empty_like(bias), bias.new_empty(grid.rows * grid.blocks if noisy else 0)
 
 
 # The same in the kernels.
 
 
 def start_activated_with_style(
-    x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None
+    x: Tensor, factors: Tensor, noise: Tensor | None, strength: Tensor | None, bias: Tensor, clamp: float | None
 ) -> Tensor:
     """As `activated_with_style`."""
     if x.dtype == torch.float64:
-        return activated_with_style(x, factors, noise, bias, clamp)
+        return activated_with_style(x, factors, noise, strength, bias, clamp)
     from frugan.nn import modulation_kernels as kernels  # noqa: PLC0415
 
     made, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
     if made.numel():
-        stride = 0 if noise is None or len(noise) == 1 else grid.pixels
-        given = (x, factors.contiguous(), x if noise is None else noise.contiguous(), bias.contiguous(), made)
+        drawn, stride = _drawn(noise, x)
+        given = (x, factors.contiguous(), drawn, x if strength is None else strength, bias.contiguous(), made)
         numbers = (grid.pixels, grid.channels, stride, SLOPE, limit_of(clamp, x.dtype) or 0.0)
         constants = {"NOISY": noise is not None, **constants_of(grid, clamp)}
         kernels.activate_styled[grid.rows, grid.blocks](*given, *numbers, **constants)
@@ -126,21 +136,30 @@ def start_activated_with_style(
 
 
 def start_slopes_with_style(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
+    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As `slopes_with_style`."""
     if made.dtype == torch.float64:
-        return slopes_with_style(gradient, made, x, factors, clamp, noisy)
+        return slopes_with_style(gradient, made, x, factors, noise, clamp)
     from frugan.nn import modulation_kernels as kernels  # noqa: PLC0415
 
     grid, to_x = grid_of(made, apart=True, summed=True), torch.empty_like(made)
-    sums = _styled_sums(made, grid, noisy)
+    sums = _styled_sums(made, grid, noise is not None)
     if made.numel():
-        numbers = (grid.pixels, grid.channels, grid.loops, grid.pictures, SLOPE, limit_of(clamp, made.dtype) or 0.0)
-        constants = {"NOISY": noisy, **constants_of(grid, clamp)}
-        given = (gradient, made, x, factors.contiguous(), to_x, *sums)
+        drawn, stride = _drawn(noise, x)
+        numbers = (grid.pixels, grid.channels, grid.loops, stride, SLOPE, limit_of(clamp, made.dtype) or 0.0)
+        constants = {"NOISY": noise is not None, **constants_of(grid, clamp)}
+        given = (gradient, made, x, factors.contiguous(), drawn, to_x, *sums)
         kernels.slopes_styled[grid.rows, grid.blocks](*given, *numbers, **constants)
     return to_x, *sums
+
+
+def _drawn(noise: Tensor | None, x: Tensor) -> tuple[Tensor, int]:
+    """Noise as kernels read it, and how far apart they find pictures of it."""
+    if noise is None:
+        return x, 0
+    noise = noise if noise[:1].is_contiguous() else noise.contiguous()
+    return noise, 0 if len(noise) == 1 else noise.stride(0)
 
 
 def start_unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
@@ -192,9 +211,9 @@ def _made_like(x: Tensor, *_: object) -> Tensor:
 
 
 def _styled_slopes_like(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
+    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return torch.empty_like(made), *_styled_sums(made, grid_of(made, apart=True, summed=True), noisy)
+    return torch.empty_like(made), *_styled_sums(made, grid_of(made, apart=True, summed=True), noise is not None)
 
 
 def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,16 +237,13 @@ def _twice_like(
 _MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
 OPERATIONS: Operations = MappingProxyType(
     {
-        f"styled_leaky_relu({_STYLE}, Tensor? noise, Tensor bias, float? clamp) -> Tensor": (
+        f"styled_leaky_relu({_STYLE}, Tensor? noise, Tensor? strength, Tensor bias, float? clamp) -> Tensor": (
             activated_with_style,
             start_activated_with_style,
             _made_like,
         ),
-        f"styled_leaky_relu_slopes({_MAP}, {_STYLE}, float? clamp, bool noisy) -> (Tensor, Tensor, Tensor, Tensor)": (
-            slopes_with_style,
-            start_slopes_with_style,
-            _styled_slopes_like,
-        ),
+        f"styled_leaky_relu_slopes({_MAP}, {_STYLE}, Tensor? noise, float? clamp)"
+        " -> (Tensor, Tensor, Tensor, Tensor)": (slopes_with_style, start_slopes_with_style, _styled_slopes_like),
         f"unscaled(Tensor gradient, {_STYLE}) -> (Tensor, Tensor)": (unscaled, start_unscaled, _unscaled_like),
         f"unscaled_twice(Tensor gradient, Tensor? made, {_STYLE}, Tensor? of_x, Tensor? of_factors, float? clamp)"
         " -> (Tensor, Tensor, Tensor)": (unscaled_twice, start_unscaled_twice, _twice_like),
@@ -244,25 +260,28 @@ def styled_leaky_relu(
     x: Tensor,
     factors: Tensor,
     noise: Tensor | None,
+    strength: Tensor,
     bias: Tensor,
     *,
     clamp: float | None = None,
     kernels: frozenset[str] = frozenset(),
 ) -> Tensor:
-    """clamp(leaky(x·factors + noise + bias)).
+    """clamp(leaky(x·factors + noise·strength + bias)).
 
     Args:
         x: [N, C, H, W].
         factors: [N, C], of its dtype.
-        noise: [N, 1, H, W] or [H, W], of its dtype.
+        noise: [N, 1, H, W] or [H, W]; None: there is none.
+        strength: of the noise, a scalar; their product is rounded to x's dtype.
         bias: [C].
         clamp, kernels: as `biased_leaky_relu` has them.
     """
     if "styled_leaky_relu" in kernels and not elementwise.is_traced():
         noise = None if noise is None else noise.view(-1, 1, *noise.shape[-2:])
-        return cast(Tensor, _StyledLeakyReLU.apply(laid_out(x), factors, noise, bias, clamp))
+        return cast(Tensor, _StyledLeakyReLU.apply(laid_out(x), factors, noise, strength, bias, clamp))
     factors = factors[:, :, None, None]
-    x = x * factors if noise is None else elementwise.affine(x, factors, noise)
+    added = None if noise is None else elementwise.scaled_noise(noise, strength, x.dtype)
+    x = x * factors if added is None else elementwise.affine(x, factors, added)
     return biased_leaky_relu(x, bias, clamp=clamp, kernels=kernels)
 
 
@@ -271,63 +290,64 @@ class _StyledLeakyReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None
+        ctx: Any, x: Tensor, factors: Tensor, noise: Tensor | None, strength: Tensor, bias: Tensor, clamp: float | None
     ) -> Tensor:
-        made = cast(Tensor, _operations.styled_leaky_relu(x, factors, noise, bias.to(x.dtype), clamp))
-        ctx.save_for_backward(x, factors, made)
-        ctx.clamp, ctx.noise_shape = clamp, None if noise is None else noise.shape
+        made = cast(Tensor, _operations.styled_leaky_relu(x, factors, noise, strength, bias.to(x.dtype), clamp))
+        ctx.save_for_backward(x, factors, noise, strength, made)
+        ctx.clamp = clamp
         ctx.set_materialize_grads(False)
         return made
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         if gradients[0] is None:  # of what only its slopes are asked for, in a gradient of a gradient
-            return None, None, None, None, None
-        x, factors, made = ctx.saved_tensors
-        given = laid_out_like(gradients[0], made), made, x, factors
-        to_x, to_factors, to_noise, to_bias = _StyledSlopes.apply(*given, ctx.clamp, ctx.noise_shape is not None)
-        return to_x, to_factors, None if to_noise is None else to_noise.sum_to_size(ctx.noise_shape), to_bias, None
+            return None, None, None, None, None, None
+        x, factors, noise, strength, made = ctx.saved_tensors
+        gradient, to_noise = laid_out_like(gradients[0], made), None
+        to_x, to_factors, to_strength, to_bias = _StyledSlopes.apply(gradient, made, x, factors, noise, ctx.clamp)
+        if ctx.needs_input_grad[2]:  # which no training asks for
+            passed, _ = Slopes.apply(gradient, made, ctx.clamp, None)
+            to_noise = passed.sum(1, keepdim=True).sum_to_size(noise.shape) * strength
+        return to_x, to_factors, to_noise, to_strength, to_bias, None
 
 
 class _StyledSlopes(torch.autograd.Function):
     """All gradients in one pass, and theirs in another.
 
-    Unless these are to be differentiated in their turn, or come from those of noise or bias, which nothing asks for.
+    Unless these are to be differentiated in their turn, or come from those of strength or bias: nothing asks for them.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
+        ctx: Any, gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        ctx.save_for_backward(gradient, made, x, factors)
+        ctx.save_for_backward(gradient, made, x, factors, noise)
         ctx.clamp = clamp
         ctx.set_materialize_grads(False)
-        to_x, bias_rows, factor_rows, noise_rows = _operations.styled_leaky_relu_slopes(
-            gradient, made, x, factors, clamp, noisy
-        )
-        to_bias, to_factors = _operations.added_up(bias_rows, factor_rows, len(x), factors.dtype)
-        return to_x, to_factors, _sum_of(noise_rows) if noisy else None, to_bias
+        to_x, *sums = _operations.styled_leaky_relu_slopes(gradient, made, x, factors, noise, clamp)
+        numbers = None if noise is None else sums.pop()
+        to_bias, to_factors, to_strength = _operations.added_up(*sums[:2], numbers, len(x), factors.dtype)
+        return to_x, to_factors, None if noise is None else to_strength, to_bias
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        gradient, made, x, factors = ctx.saved_tensors
-        of_x, of_factors, of_noise, of_bias = gradients
-        if of_noise is None and of_bias is None and not torch.is_grad_enabled():
+        gradient, made, x, factors, noise = ctx.saved_tensors
+        of_x, of_factors, of_strength, of_bias = gradients
+        if of_strength is None and of_bias is None and not torch.is_grad_enabled():
             to_gradient, to_x, to_factors = _twice(gradient, made, x, factors, of_x, of_factors, ctx.clamp)
             return to_gradient, None, to_x, to_factors, None, None
         passed, _ = Slopes.apply(gradient, made, ctx.clamp, None)
         of_passed, to_x, to_factors = _twice_by_torch(passed, x, factors, of_x, of_factors)
-        for part in (of_passed, of_noise, None if of_bias is None else of_bias[:, None, None]):
+        to_noise = None
+        if of_strength is not None and ctx.needs_input_grad[4]:
+            to_noise = passed.sum(1, keepdim=True).sum_to_size(noise.shape) * of_strength
+        of_noise = None if of_strength is None else noise * of_strength
+        for part in (of_noise, None if of_bias is None else of_bias[:, None, None]):
             if part is not None:
                 whole = part.to(made.dtype).expand_as(made)
-                of_passed = whole if part is of_passed or of_passed is None else of_passed + whole
+                of_passed = whole if of_passed is None else of_passed + whole
         to_gradient = None if of_passed is None else Slopes.apply(of_passed, made, ctx.clamp, None)[0]
-        return to_gradient, None, to_x, to_factors, None, None
-
-
-def _sum_of(rows: Tensor) -> Tensor:
-    """Over the first axis; one row is its own sum."""
-    return rows[0] if len(rows) == 1 else rows.sum(0)
+        return to_gradient, None, to_x, to_factors, to_noise, None
 
 
 def gradients_of_product(
@@ -349,7 +369,7 @@ class _Unscaled(torch.autograd.Function):
         ctx.save_for_backward(gradient, x, factors)
         ctx.set_materialize_grads(False)
         to_x, rows = _operations.unscaled(gradient, x, factors)
-        return to_x, _operations.added_up(None, rows, len(x), factors.dtype)[1]
+        return to_x, _operations.added_up(None, rows, None, len(x), factors.dtype)[1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -373,7 +393,7 @@ def _twice(
         return None, None, None
     of_x = None if of_x is None else laid_out_like(of_x, x)
     to_gradient, to_x, rows = _operations.unscaled_twice(gradient, made, x, factors, of_x, of_factors, clamp)
-    to_factors = None if of_x is None else _operations.added_up(None, rows, len(x), factors.dtype)[1]
+    to_factors = None if of_x is None else _operations.added_up(None, rows, None, len(x), factors.dtype)[1]
     return to_gradient, None if of_factors is None else to_x, to_factors
 
 

@@ -174,24 +174,3 @@ class _Demodulation(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             to_styles = styles * torch.addmm(styles.detach(), minus_twice, squares, beta=0, alpha=-1)
         return to_squares, to_styles, None, None
-
-
-def scaled_noise(noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
-    """noise·strength in some precision, whose sums are fp32: [N, 1, H, W] or [H, W], scalar -> as the noise."""
-    return cast(Tensor, _ScaledNoise.apply(noise, strength, dtype))
-
-
-class _ScaledNoise(torch.autograd.Function):
-    """As `scaled_noise`, in one operation each way but for the sum."""
-
-    @staticmethod
-    def forward(ctx: Any, noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
-        ctx.save_for_backward(noise, strength)
-        return torch.mul(noise, strength, out=torch.empty_like(noise, dtype=dtype))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        noise, strength = ctx.saved_tensors
-        to_noise = (gradients[0] * strength).to(noise.dtype) if ctx.needs_input_grad[0] else None
-        to_strength = (gradients[0] * noise).sum() if ctx.needs_input_grad[1] else None
-        return to_noise, to_strength, None

@@ -10,10 +10,10 @@ from frugan.nn.activation_kernels import _activated, _channels, _places, _sloped
 
 @triton.jit
 def activate_styled(
-    x, factors, noise, bias, made, pixels, channels, noise_stride, slope, clamp,
+    x, factors, noise, strength, bias, made, pixels, channels, noise_stride, slope, clamp,
     LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """clamp(leaky(x·factors + noise + bias)), a tile for each program."""
+    """clamp(leaky(x·factors + noise·strength + bias)), a tile for each program."""
     tiles = tl.cdiv(pixels, BLOCK_P)
     number = tl.program_id(0) // tiles
     picture = number.to(tl.int64) * pixels * channels
@@ -26,20 +26,23 @@ def activate_styled(
     y = given.to(tl.float32) * factor[None, :]
     if NOISY:
         p = first + tl.arange(0, BLOCK_P)
-        y += tl.load(noise + number.to(tl.int64) * noise_stride + p, mask=p < pixels, other=0.0).to(tl.float32)[:, None]
+        drawn = tl.load(noise + number.to(tl.int64) * noise_stride + p, mask=p < pixels, other=0.0)
+        scaled = (drawn.to(tl.float32) * tl.load(strength)).to(drawn.dtype).to(given.dtype)
+        y += scaled.to(tl.float32)[:, None]
     y = (y.to(given.dtype).to(tl.float32) + added[None, :]).to(given.dtype)
     tl.store(made + picture + begins + within, _activated(y, slope, clamp, CLAMPED), mask=inside)
 
 
 @triton.jit
 def slopes_styled(
-    gradient, made, x, factors, to_x, bias_sums, factor_sums, noise_sums, pixels, channels, loops, pictures, slope,
-    clamp, LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    gradient, made, x, factors, noise, to_x, bias_sums, factor_sums, totals, pixels, channels, loops, noise_stride,
+    slope, clamp,
+    LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """All gradients, `loops` tiles for each program.
 
-    Sums over a program's pixels [programs, channels] go to bias and factors, sums over its channels
-    [blocks of channels, pictures, pixels] to the noise.
+    Sums over a program's pixels [programs, channels] go to bias and factors; one number of each program, weighted by
+    the noise, to its strength.
     """
     chunks = tl.cdiv(pixels, BLOCK_P * loops)
     number = tl.program_id(0) // chunks
@@ -49,7 +52,8 @@ def slopes_styled(
     factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
     to_bias = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
     to_factor = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
-    noise_sums += (tl.program_id(1) * pictures + number).to(tl.int64) * pixels
+    to_strength = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    noise += number.to(tl.int64) * noise_stride
     for i in range(loops):
         first = (chunk + i) * BLOCK_P
         begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
@@ -62,10 +66,13 @@ def slopes_styled(
         to_factor += passed * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
         if NOISY:
             p = first + tl.arange(0, BLOCK_P)
-            tl.store(noise_sums + p, tl.sum(passed, 1), mask=p < pixels)
+            to_strength += passed * tl.load(noise + p, mask=p < pixels, other=0.0).to(tl.float32)[:, None]
     row = tl.program_id(0).to(tl.int64) * channels
     tl.store(bias_sums + row + c, tl.sum(to_bias, 0), mask=c < channels)
     tl.store(factor_sums + row + c, tl.sum(to_factor, 0), mask=c < channels)
+    if NOISY:
+        place = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+        tl.store(totals + place, tl.sum(tl.sum(to_strength, 0), 0))
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_togethe
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
 from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.fused_styles import modulations
-from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d, scaled_noise
+from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d
 
 # The mapping network: a latent and a class to a style.
 
@@ -187,9 +187,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
             [N, O, side, side].
         """
         x = x.to(self.weight.dtype)
-        added: Tensor | None = None
-        if noise != "none":
-            added = scaled_noise(self.noise_const if noise == "const" else noise, self.noise_strength, x.dtype)
+        drawn = None if noise == "none" else self.noise_const if noise == "const" else noise
         up, own = self.resample_filter if self.up else None, self.own_kernels
         if norms is None:
             made, norms = demodulated_conv2d(
@@ -204,7 +202,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
             )
         else:
             made = scaled_conv2d(x, self.weight, style, upsample_by=up, kept=self.kernels, kernels=own)
-        return styled_leaky_relu(made, norms, added, self.bias, clamp=self.clamp, kernels=self.own_kernels)
+        return styled_leaky_relu(made, norms, drawn, self.noise_strength, self.bias, clamp=self.clamp, kernels=own)
 
 
 class ToRGB(UsesKernels):
