@@ -118,4 +118,18 @@ FAULTS = (
         ".sum_to_size(noise.shape)\n",
         FUSED,
     ),
+    Fault(
+        "colours take the slope of activations",
+        "nn/fused_activation.py",
+        "    return _with_slope(x, bias, clamp, 1.0)\n",
+        "    return _with_slope(x, bias, clamp, SLOPE)\n",
+        FUSED,
+    ),
+    Fault(
+        "a kernel takes one slope whatever it is asked for",
+        "nn/fused_activation.py",
+        "grid.loops, slope, limit_of",
+        "grid.loops, SLOPE, limit_of",
+        HELD,
+    ),
 )

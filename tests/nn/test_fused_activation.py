@@ -10,7 +10,7 @@ from torch import Tensor
 from frugan.memory.work import WorkCounter
 from frugan.nn import elementwise, fused_activation, fused_modulation
 from frugan.nn.fir import fir_filter
-from frugan.nn.fused_activation import biased_leaky_relu, grid_of
+from frugan.nn.fused_activation import biased, biased_leaky_relu, grid_of
 from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
 from frugan.nn.own_operations import NAMES
@@ -52,10 +52,12 @@ def test_it_is_what_torch_gives(dtype: torch.dtype, order: torch.memory_format, 
     near = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
     plain = both(partial(biased_leaky_relu, clamp=clamp), [x, bias])
     styled = both(partial(styled_leaky_relu, clamp=clamp), [x, factors, noise, strength, bias])
-    for own, torchs in (plain[0], plain[1], plain[3], styled[0], styled[1]):
+    colours = both(partial(biased, clamp=clamp), [x, bias])
+    for own, torchs in (plain[0], plain[1], plain[3], styled[0], styled[1], colours[0]):
         assert torch.equal(own, torchs)
         assert own.stride() == torchs.stride()
-    for own, torchs in plain + styled:  # sums in another order, and not rounded in between
+    assert all(torch.equal(*pair) for pair in (colours[1], colours[3]))
+    for own, torchs in plain + styled + colours:  # sums in another order, and not rounded in between
         torch.testing.assert_close(own, torchs, rtol=near, atol=near)
 
 
@@ -66,6 +68,7 @@ def test_derivatives(clamp: float | None) -> None:
     styled = partial(styled_leaky_relu, clamp=clamp, kernels=ALL)
     cases: tuple[tuple[Any, Any], ...] = (
         (plain, (x, bias)),
+        (partial(biased, clamp=clamp, kernels=ALL), (x, bias)),
         (styled, (x, factors, noise, strength, bias)),
         (lambda x, factors, bias: styled(x, factors, None, strength, bias), (x, factors, bias)),
     )
@@ -107,7 +110,8 @@ def test_gradients_of_gradients_of_gradients(noisy: bool) -> None:
     def gradients(*of: Tensor) -> tuple[Tensor, ...]:
         *others, bias, weights = of
         x, factors, *drawn = others
-        made = styled_leaky_relu(x, factors, *(drawn or [None, strength]), bias, clamp=0.7, kernels=ALL)
+        noise = drawn[0] if drawn else None
+        made = styled_leaky_relu(x, factors, noise, drawn[-1] if drawn else strength, bias, clamp=0.7, kernels=ALL)
         return torch.autograd.grad(made, of[:-1], weights, create_graph=True)
 
     def of_product(x: Tensor, factors: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
@@ -133,6 +137,19 @@ def test_gradients_of_gradients_are_one_operation_and_its_sums() -> None:
         with WorkCounter() as counter:
             torch.autograd.grad(first, [weights, *chosen[:2]], values)
         assert counter.work.operations == own
+
+
+def test_what_no_gradient_comes_to_is_left_alone() -> None:
+    """A gradient of a gradient asks for slopes, and not for what was made; a penalty's first not for a bias's sum."""
+    x, bias = random(2, 5, 3, 4), random(5)
+    for call in (biased_leaky_relu, partial(biased, clamp=0.7)):
+        made, weights = call(x * 2, bias, kernels=ALL), random(2, 5, 3, 4)
+        with WorkCounter() as counter:
+            (first,) = torch.autograd.grad(made, x, weights, create_graph=True)
+        assert counter.work.operations == 2  # slopes, and what made x twice as large
+        with WorkCounter() as counter:
+            torch.autograd.grad(first, [weights, x, bias], torch.ones_like(x), allow_unused=True)
+        assert counter.work.operations <= 3
 
 
 @pytest.mark.parametrize("kernels", [frozenset(), ALL])
@@ -257,5 +274,6 @@ def test_where_operations_become_a_graph_torchs_are_taken(monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "_operations", None)
     x, factors, noise, strength, bias = given(torch.float32)
     assert torch.equal(biased_leaky_relu(x, bias, kernels=ALL), biased_leaky_relu(x, bias))
+    assert torch.equal(biased(x, bias, clamp=0.7, kernels=ALL), biased(x, bias, clamp=0.7, kernels=NONE))
     styled = styled_leaky_relu(x, factors, noise, strength, bias, kernels=ALL)
     assert torch.equal(styled, styled_leaky_relu(x, factors, noise, strength, bias))

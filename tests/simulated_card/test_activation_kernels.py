@@ -177,21 +177,22 @@ def test_two_orders_of_programs_give_the_same_bits(
 
 
 @SETTINGS
-@given(CASES, st.booleans())
-def test_bias_and_activation(case: Case, sums: bool) -> None:
+@given(CASES, st.booleans(), st.sampled_from([0.2, 1.0]))
+def test_bias_and_activation(case: Case, sums: bool, slope: float) -> None:
     x, gradient, _, _, _, bias = case.tensors()
-    run("leaky_relu", x, bias, case.clamp)
-    run("leaky_relu_slopes", gradient, fused_activation.activated(x, bias, case.clamp), case.clamp, sums)
+    run("leaky_relu", x, bias, case.clamp, slope)
+    made = fused_activation.activated(x, bias, case.clamp, slope)
+    run("leaky_relu_slopes", gradient, made, case.clamp, sums, slope)
 
 
 @SETTINGS
 @given(CASES, st.booleans())
 def test_with_a_style(case: Case, noisy: bool) -> None:
     x, gradient, factors, noise, strength, bias = case.tensors()
-    drawn = (noise, strength) if noisy else (None, None)
-    run("styled_leaky_relu", x, factors, *drawn, bias, case.clamp)
-    made = fused_modulation.activated_with_style(x, factors, *drawn, bias, case.clamp)
-    run("styled_leaky_relu_slopes", gradient, made, x, factors, drawn[0], case.clamp)
+    drawn = noise if noisy else None
+    run("styled_leaky_relu", x, factors, drawn, strength, bias, case.clamp)
+    made = fused_modulation.activated_with_style(x, factors, drawn, strength, bias, case.clamp)
+    run("styled_leaky_relu_slopes", gradient, made, x, factors, drawn, case.clamp)
     run("unscaled", gradient, x, factors)
 
 

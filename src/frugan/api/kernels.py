@@ -216,8 +216,12 @@ def _derivatives(call: Activation, given: list[Tensor], kernels: frozenset[str])
     weights = torch.linspace(-1, 1, made.numel(), device=made.device, dtype=made.dtype).view_as(made).requires_grad_()
     alone = torch.autograd.grad(made, leaves, weights.detach(), retain_graph=True)
     first = torch.autograd.grad(made, leaves, weights, create_graph=True)
-    second = torch.autograd.grad(first[0].float().square().sum(), [weights])
-    return [made.detach()], [*alone, *(each.detach() for each in first)], list(second)
+    # path lengths differentiate what goes to a map and to its factors
+    given = [each.detach() for each in first[:2]]
+    inputs = [weights, *leaves]
+    found = torch.autograd.grad(first[:2], inputs, given, allow_unused=True)
+    there = [torch.zeros_like(of) if each is None else each for of, each in zip(inputs, found, strict=True)]
+    return [made.detach()], [*alone, *(each.detach() for each in first)], there
 
 
 def _seconds(call: Activation, given: list[Tensor], kernels: frozenset[str], device: torch.device) -> float:

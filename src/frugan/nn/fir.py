@@ -128,12 +128,14 @@ class _UpFirDown(torch.autograd.Function):
         ctx.save_for_backward(kernel, other)
         made = _filtered(x, kernel, geometry)
         ctx.back = geometry.adjoint(x.shape, made.shape, kernel.shape)
+        ctx.set_materialize_grads(False)
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None]:
         kernel, other = ctx.saved_tensors
-        return cast(Tensor, _UpFirDown.apply(gradients[0], other, kernel, ctx.back)), None, None, None
+        to_x = None if gradients[0] is None else _UpFirDown.apply(gradients[0], other, kernel, ctx.back)
+        return to_x, None, None, None
 
 
 def _transposed(geometry: _Geometry) -> bool:

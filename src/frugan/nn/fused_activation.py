@@ -105,20 +105,23 @@ def laid_out_like(x: Tensor, made: Tensor) -> Tensor:
 # What is to be computed, in torch's operations.
 
 
-def activated(x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
+def activated(x: Tensor, bias: Tensor, clamp: float | None, slope: float = SLOPE) -> Tensor:
     """clamp(leaky(x + bias)).
 
     Args:
         x: [N, C] or [N, C, H, W], in one of the two layouts, as all maps here.
         bias: [C], of its dtype.
         clamp: largest absolute value; None: no limit.
+        slope: below 0; 1: colours, which have no activation.
     """
-    made = F.leaky_relu_(torch.add(x, bias.view(1, -1, *(1,) * (x.ndim - 2))), SLOPE)
+    made = F.leaky_relu_(torch.add(x, bias.view(1, -1, *(1,) * (x.ndim - 2))), slope)
     limit = limit_of(clamp, x.dtype)
     return made if limit is None else made.clamp_(-limit, limit)
 
 
-def slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
+def slopes(
+    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+) -> tuple[Tensor, Tensor]:
     """Gradient of x, and its sums in fp32 [rows, C]; where none are asked for [0, C].
 
     Args:
@@ -127,7 +130,7 @@ def slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> t
     """
     limit = limit_of(clamp, made.dtype)
     to_x = gradient if limit is None else torch.ops.aten.hardtanh_backward(gradient, made, -limit, limit)
-    to_x = torch.ops.aten.leaky_relu_backward(to_x, made, SLOPE, True)
+    to_x = torch.ops.aten.leaky_relu_backward(to_x, made, slope, True)
     rows = room_for_sums(made, grid_of(made, apart=False, summed=sums), sums).zero_()
     if len(rows):
         rows[0] = to_x.to(rows.dtype).sum([axis for axis in range(to_x.ndim) if axis != 1])
@@ -161,30 +164,32 @@ def room_for_sums(made: Tensor, grid: Grid, sums: bool) -> Tensor:
 # The same in the kernels.
 
 
-def start_activated(x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
+def start_activated(x: Tensor, bias: Tensor, clamp: float | None, slope: float = SLOPE) -> Tensor:
     """As `activated`."""
     if x.dtype == torch.float64:  # which tests have, and no training
-        return activated(x, bias, clamp)
+        return activated(x, bias, clamp, slope)
     from frugan.nn import activation_kernels as kernels  # noqa: PLC0415  (Triton may be missing)
 
     made, grid = torch.empty_like(x), grid_of(x, apart=False, summed=False)
     if made.numel():
-        numbers = (grid.pixels, grid.channels, SLOPE, limit_of(clamp, x.dtype) or 0.0)
+        numbers = (grid.pixels, grid.channels, slope, limit_of(clamp, x.dtype) or 0.0)
         kernels.activate[grid.rows, grid.blocks](x, bias.contiguous(), made, *numbers, **constants_of(grid, clamp))
     return made
 
 
-def start_slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
+def start_slopes(
+    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+) -> tuple[Tensor, Tensor]:
     """As `slopes`."""
     if made.dtype == torch.float64:
-        return slopes(gradient, made, clamp, sums)
+        return slopes(gradient, made, clamp, sums, slope)
     from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
 
     grid = grid_of(made, apart=False, summed=sums)
     to_x = torch.empty_like(made)
     rows = room_for_sums(made, grid, sums)
     if made.numel():
-        numbers = (grid.pixels, grid.channels, grid.loops, SLOPE, limit_of(clamp, made.dtype) or 0.0)
+        numbers = (grid.pixels, grid.channels, grid.loops, slope, limit_of(clamp, made.dtype) or 0.0)
         constants = {"SUMS": sums, **constants_of(grid, clamp)}
         kernels.slopes[grid.rows, grid.blocks](gradient, made, to_x, rows, *numbers, **constants)
     return to_x, rows
@@ -229,7 +234,9 @@ def _made_like(x: Tensor, *_: object) -> Tensor:
     return torch.empty_like(x)
 
 
-def _slopes_like(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
+def _slopes_like(
+    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+) -> tuple[Tensor, Tensor]:
     return torch.empty_like(made), room_for_sums(made, grid_of(made, apart=False, summed=sums), sums)
 
 
@@ -244,12 +251,13 @@ def _added_like(
 
 OPERATIONS: Operations = MappingProxyType(
     {
-        "leaky_relu(Tensor x, Tensor bias, float? clamp) -> Tensor": (activated, start_activated, _made_like),
-        "leaky_relu_slopes(Tensor gradient, Tensor made, float? clamp, bool sums) -> (Tensor, Tensor)": (
-            slopes,
-            start_slopes,
-            _slopes_like,
+        f"leaky_relu(Tensor x, Tensor bias, float? clamp, float slope={SLOPE}) -> Tensor": (
+            activated,
+            start_activated,
+            _made_like,
         ),
+        f"leaky_relu_slopes(Tensor gradient, Tensor made, float? clamp, bool sums, float slope={SLOPE})"
+        " -> (Tensor, Tensor)": (slopes, start_slopes, _slopes_like),
         "added_up(Tensor? whole, Tensor? parts, Tensor? numbers, int pictures, ScalarType dtype)"
         " -> (Tensor, Tensor, Tensor)": (added_up, start_added_up, _added_like),
     }
@@ -274,23 +282,39 @@ def biased_leaky_relu(
     """
     if "leaky_relu" not in kernels or elementwise.is_traced():
         return elementwise.leaky_relu(x, bias, clamp=clamp)
-    return cast(Tensor, _LeakyReLU.apply(laid_out(x), bias, clamp))
+    return _with_slope(x, bias, clamp, SLOPE)
+
+
+def biased(x: Tensor, bias: Tensor, *, clamp: float | None, kernels: frozenset[str]) -> Tensor:
+    """clamp(x + bias), of what has no activation. As `biased_leaky_relu`, but bias is of x's dtype."""
+    if "leaky_relu" not in kernels or elementwise.is_traced():
+        return elementwise.clamped(x + bias.view(1, -1, *(1,) * (x.ndim - 2)), clamp)
+    return _with_slope(x, bias, clamp, 1.0)
+
+
+def _with_slope(x: Tensor, bias: Tensor, clamp: float | None, slope: float) -> Tensor:
+    # a view of the bias: for `is_wanted`
+    return cast(Tensor, _LeakyReLU.apply(laid_out(x), bias.view_as(bias), clamp, slope))
 
 
 class _LeakyReLU(torch.autograd.Function):
     """Keeps its result and nothing else."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
-        made = cast(Tensor, _operations.leaky_relu(x, bias.to(x.dtype), clamp))
+    def forward(ctx: Any, x: Tensor, bias: Tensor, clamp: float | None, slope: float) -> Tensor:
+        made = cast(Tensor, _operations.leaky_relu(x, bias.to(x.dtype), clamp, slope))
         ctx.save_for_backward(made)
-        ctx.clamp, ctx.sums = clamp, bias.dtype if ctx.needs_input_grad[1] else None
+        ctx.clamp, ctx.slope, ctx.bias_dtype = clamp, slope, bias.dtype
+        ctx.set_materialize_grads(False)
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
+        if gradients[0] is None:  # of what only its slopes are asked for, in a gradient of a gradient
+            return None, None, None, None
         (made,) = ctx.saved_tensors
-        return *Slopes.apply(gradients[0], made, ctx.clamp, ctx.sums), None
+        sums = ctx.bias_dtype if elementwise.is_wanted(ctx, 1) else None
+        return *Slopes.apply(gradients[0], made, ctx.clamp, sums, ctx.slope), None, None
 
 
 class Slopes(torch.autograd.Function):
@@ -298,19 +322,20 @@ class Slopes(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, gradient: Tensor, made: Tensor, clamp: float | None, sums: torch.dtype | None
+        ctx: Any, gradient: Tensor, made: Tensor, clamp: float | None, sums: torch.dtype | None, slope: float
     ) -> tuple[Tensor, Tensor | None]:
         ctx.save_for_backward(made)
-        ctx.clamp = clamp
+        ctx.clamp, ctx.slope = clamp, slope
         ctx.set_materialize_grads(False)
-        to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None)
+        to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None, slope)
         return to_x, None if sums is None else _operations.added_up(rows, None, None, 0, sums)[0]
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None, None]:
         (made,) = ctx.saved_tensors
         of_x, of_bias = gradients
         if of_bias is not None:
             spread = of_bias.to(made.dtype).view(1, -1, *(1,) * (made.ndim - 2))
             of_x = spread.expand_as(made) if of_x is None else of_x + spread
-        return None if of_x is None else Slopes.apply(of_x, made, ctx.clamp, None)[0], None, None, None
+        to_gradient = None if of_x is None else Slopes.apply(of_x, made, ctx.clamp, None, ctx.slope)[0]
+        return to_gradient, None, None, None, None

@@ -306,7 +306,7 @@ class _StyledLeakyReLU(torch.autograd.Function):
         gradient, to_noise = laid_out_like(gradients[0], made), None
         to_x, to_factors, to_strength, to_bias = _StyledSlopes.apply(gradient, made, x, factors, noise, ctx.clamp)
         if ctx.needs_input_grad[2]:  # which no training asks for
-            passed, _ = Slopes.apply(gradient, made, ctx.clamp, None)
+            passed, _ = Slopes.apply(gradient, made, ctx.clamp, None, SLOPE)
             to_noise = passed.sum(1, keepdim=True).sum_to_size(noise.shape) * strength
         return to_x, to_factors, to_noise, to_strength, to_bias, None
 
@@ -336,7 +336,7 @@ class _StyledSlopes(torch.autograd.Function):
         if of_strength is None and of_bias is None and not torch.is_grad_enabled():
             to_gradient, to_x, to_factors = _twice(gradient, made, x, factors, of_x, of_factors, ctx.clamp)
             return to_gradient, None, to_x, to_factors, None, None
-        passed, _ = Slopes.apply(gradient, made, ctx.clamp, None)
+        passed, _ = Slopes.apply(gradient, made, ctx.clamp, None, SLOPE)
         of_passed, to_x, to_factors = _twice_by_torch(passed, x, factors, of_x, of_factors)
         to_noise = None
         if of_strength is not None and ctx.needs_input_grad[4]:
@@ -346,7 +346,7 @@ class _StyledSlopes(torch.autograd.Function):
             if part is not None:
                 whole = part.to(made.dtype).expand_as(made)
                 of_passed = whole if of_passed is None else of_passed + whole
-        to_gradient = None if of_passed is None else Slopes.apply(of_passed, made, ctx.clamp, None)[0]
+        to_gradient = None if of_passed is None else Slopes.apply(of_passed, made, ctx.clamp, None, SLOPE)[0]
         return to_gradient, None, to_x, to_factors, to_noise, None
 
 
@@ -374,9 +374,10 @@ class _Unscaled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         gradient, x, factors = ctx.saved_tensors
+        of_x, of_factors = gradients
         if torch.is_grad_enabled():
-            return _twice_by_torch(gradient, x, factors, *gradients)
-        return _twice(gradient, None, x, factors, *gradients, None)
+            return _twice_by_torch(gradient, x, factors, of_x, of_factors)
+        return _twice(gradient, None, x, factors, of_x, of_factors, None)
 
 
 def _twice(

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesKernels
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.batch_norm import MinibatchStd
-from frugan.nn.elementwise import GAIN, clamped, is_traced, second_moment_norm
+from frugan.nn.elementwise import GAIN, is_traced, second_moment_norm
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_together
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
+from frugan.nn.fused_activation import biased
 from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.fused_styles import modulations
 from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d
@@ -216,7 +217,7 @@ class ToRGB(UsesKernels):
         half: may run in half precision.
     """
 
-    can_use = ("modulation",)
+    can_use = ("modulation", "leaky_relu")
 
     def __init__(self, inputs: int, colours: int, style: int, *, clamp: float | None, half: bool) -> None:
         super().__init__()
@@ -234,7 +235,7 @@ class ToRGB(UsesKernels):
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
         """[N, I, H, W], its affine layer's style [N, I] -> [N, colours, H, W], in the dtype of the style."""
         x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False, kernels=self.own_kernels)
-        return clamped(x + self.bias.view(1, -1, 1, 1), self.clamp).to(style.dtype)
+        return biased(x, self.bias, clamp=self.clamp, kernels=self.own_kernels).to(style.dtype)
 
 
 class SynthesisBlock(nn.Module):
