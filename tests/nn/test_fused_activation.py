@@ -102,8 +102,9 @@ def modulated(x: Tensor, factors: Tensor, *, kernels: frozenset[str]) -> Tensor:
     return modulated_conv2d(x, weight, factors, demodulate=False, kernels=kernels)
 
 
-@pytest.mark.parametrize("noisy", [False, True])
-def test_gradients_of_gradients_of_gradients(noisy: bool) -> None:
+@pytest.mark.parametrize(("noisy", "every"), [(False, False), (False, True), (True, True)])
+def test_gradients_of_gradients_of_gradients(noisy: bool, every: bool) -> None:
+    """Of those for x and factors, and of every one."""
     x, factors, noise, strength, bias = given(torch.float64)
     styled, weights = [x, factors, *([noise, strength] if noisy else []), bias], random(*x.shape)
 
@@ -112,13 +113,13 @@ def test_gradients_of_gradients_of_gradients(noisy: bool) -> None:
         x, factors, *drawn = others
         noise = drawn[0] if drawn else None
         made = styled_leaky_relu(x, factors, noise, drawn[-1] if drawn else strength, bias, clamp=0.7, kernels=ALL)
-        return torch.autograd.grad(made, of[:-1], weights, create_graph=True)
+        return torch.autograd.grad(made, of[: -1 if every else 2], weights, create_graph=True)
 
     def of_product(x: Tensor, factors: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad(modulated(x, factors, kernels=ALL), (x, factors), weights, create_graph=True)
 
     assert torch.autograd.gradgradcheck(gradients, (*styled, weights))
-    assert noisy or torch.autograd.gradgradcheck(of_product, (x, factors, weights))
+    assert every or torch.autograd.gradgradcheck(of_product, (x, factors, weights))
 
 
 def test_gradients_of_gradients_are_one_operation_and_its_sums() -> None:
