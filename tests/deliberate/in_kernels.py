@@ -164,8 +164,8 @@ FAULTS = (
     Fault(
         "a gradient in another layout is read as it lies",
         PROGRAMS,
-        "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None)",
-        "_operations.leaky_relu_slopes(gradient, made, clamp, sums is not None)",
+        "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None, slope)",
+        "_operations.leaky_relu_slopes(gradient, made, clamp, sums is not None, slope)",
         HELD,
     ),
     Fault(
@@ -185,8 +185,8 @@ FAULTS = (
     Fault(
         "compiled phases hold operations of our own",
         PROGRAMS,
-        'if "leaky_relu" not in kernels or elementwise.is_traced():',
-        'if "leaky_relu" not in kernels:',
+        'if "leaky_relu" not in kernels or elementwise.is_traced():\n        return elementwise.leaky_relu(',
+        'if "leaky_relu" not in kernels:\n        return elementwise.leaky_relu(',
         FUSED,
     ),
     Fault(
