@@ -1,9 +1,9 @@
-"""Passes over a map by frugan's kernels and by StyleGAN2's own compiled ones: python benchmarks/against_compiled.py RECORD
+"""Passes over a map by frugan's kernels and by StyleGAN2's own: python benchmarks/against_compiled.py RECORD
 
-StyleGAN2's release has operations that are compiled on the user's machine: `bias_act` and `upfirdn2d`. Ours are counted,
-without a card: bytes moved by an operation, its gradient, and the gradient of a penalty on that, over the bytes of the
-map. Theirs are taken to be as good as such operations can be: each reads what it needs once and writes what it makes
-once; the bias's gradient is a sum that reads the map once more. Writes into the record of `own_kernels.py`.
+StyleGAN2's release has operations that are compiled on the user's machine: `bias_act` and `upfirdn2d`. Ours are
+counted, without a card: bytes moved by an operation, its gradient, and the gradient of a penalty on that, over a
+map's bytes. Theirs are taken to be as good as such operations can be: each reads what it needs once and writes what it
+makes once; the bias's gradient is a sum that reads the map once more. Writes into the record of `own_kernels.py`.
 """
 
 import json

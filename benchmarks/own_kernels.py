@@ -48,14 +48,15 @@ FACES = ((6, 512 * 512), (6, 469 * 469))
 ORDERS = (torch.channels_last, torch.contiguous_format)
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
 WIDE = (
-    *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums"),
+    *("sums", "bias_sums", "factor_sums", "noise_sums", "gain_sums", "noise", "strength", "numbers", "to_number"),
     *("means", "squares", "found", "totals", "vectors", "left", "right", "divisors", "whole", "parts"),
 )
 """Pointers to fp32, whatever maps are."""
 FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share", "least")
 KERNELS = {
-    "activation": ("activate", "slopes", "activate_styled", "slopes_styled", "unscale", "add_up"),
+    "activation": ("activate", "slopes", "add_up"),
     "fir": ("filtered", "filtered_slopes"),
+    "modulation": ("activate_styled", "slopes_styled", "unscale", "unscale_twice"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
     "pooling": ("pool", "unpool", "pass_and_add"),
     "scaling": ("multiply", "divide", "dots", "carry"),
@@ -63,7 +64,7 @@ KERNELS = {
     "styles": ("multiply", "give_back", "outer", "divide"),
 }
 """By what they are for."""
-OF_SUMS = ("slopes", "slopes_styled", "unscale", "moments", "filtered_slopes")
+OF_SUMS = ("slopes", "slopes_styled", "unscale", "unscale_twice", "moments", "filtered_slopes")
 OF_ROWS = ("statistics", "gather", "add_up")
 STEPS, PLACES = "--steps", "--places"
 RECIPES = (
@@ -127,9 +128,10 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
 def _case(name: str, x: Tensor) -> Case:
     grid = grid_of(x, apart=name not in ("activate", "slopes"), summed=name in OF_SUMS)
     facts: dict[str, int] = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
-    facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True}
+    facts |= {"CLAMPED": True, "SUMS": True, "NOISY": True, "SLOPED": True, "OF_X": True, "OF_FACTORS": True}
     numbers = {word: getattr(grid, word) for word in ("pixels", "channels", "loops", "pictures")}
     numbers |= {"noise_stride": grid.pixels, "rows": grid.rows, "rows_each": grid.rows // len(x)}
+    numbers |= {"count": grid.rows * grid.blocks, "behind": len(x) if x.numel() == 1 else len(x) + 1}
     if name in OF_ROWS:
         facts = dict(fused_activation.OF_ROWS)
     return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))

@@ -51,12 +51,12 @@ PLACES: Mapping[str, Place] = MappingProxyType(
         "its gain and bias": Place(r"nn/elementwise\.py:_Affine"),
         "its ReLU": Place(r"families/biggan/networks\.py:(Deep)?Generator|nn/batch_norm\.py", ACTIVATIONS),
         "depth to space": Place(r"families/saehd/networks\.py:(_Spread|depth_to_space)"),  # with its activation: a pass
-        "activations": Place(r"nn/fused_activation\.py:(?!gradients_of_product)"),
+        "activations": Place(r"nn/fused_(activation|modulation)\.py:(?!gradients_of_product)"),
         "other activations": Place(operations=ACTIVATIONS),
         "pooling, doubling": Place(operations=RESIZED),
         # what stands beside a product of styles could be done by what reads its result
         "styles": Place(
-            r"nn/(modulated|equalised|fused_activation|fused_styles)\.py",
+            r"nn/(modulated|equalised|fused_modulation|fused_styles)\.py",
             left=dict.fromkeys(("pow", "add_", "rsqrt", "_to_copy", "div", "abs", "amax", "clamp_min"), (0.0, 0.0)),
         ),
         "casts": Place(operations="_to_copy|copy_"),

@@ -22,6 +22,7 @@ from deliberate import (
     in_fir_kernels,
     in_kernels,
     in_matrix_kernels,
+    in_modulation_kernels,
     in_page,
     in_pooling_kernels,
     in_training,
@@ -41,6 +42,7 @@ FAULTS = (
     *in_kernels.FAULTS,
     *in_fir_kernels.FAULTS,
     *in_matrix_kernels.FAULTS,
+    *in_modulation_kernels.FAULTS,
     *in_pooling_kernels.FAULTS,
 )
 

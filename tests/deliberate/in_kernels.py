@@ -4,6 +4,7 @@ from deliberate.fault import Fault
 
 KERNELS = "nn/activation_kernels.py"
 PROGRAMS = "nn/fused_activation.py"
+MODULATION, MODULATED = "nn/modulation_kernels.py", "nn/fused_modulation.py"
 HELD = "simulated_card/test_activation_kernels.py"
 NORM, NORM_PROGRAMS = "nn/norm_kernels.py", "nn/fused_norm.py"
 NORM_HELD, NORM_FUSED = "simulated_card/test_norm_kernels.py", "nn/test_fused_norm.py"
@@ -92,42 +93,42 @@ FAULTS = (
     ),
     Fault(
         "all pictures have the first one's factors",
-        KERNELS,
+        MODULATION,
         "    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)\n    added",
         "    factor = tl.load(factors + c, mask=c < channels, other=0.0).to(tl.float32)\n    added",
         HELD,
     ),
     Fault(
         "the bias comes before the factors",
-        KERNELS,
+        MODULATION,
         "    y = given.to(tl.float32) * factor[None, :]\n",
         "    y = (given.to(tl.float32) + added[None, :]) * factor[None, :]\n    added = added * 0\n",
         HELD,
     ),
     Fault(
         "noise of all pictures is the first one's",
-        PROGRAMS,
-        "        stride = 0 if noise is None or len(noise) == 1 else grid.pixels\n",
-        "        stride = 0\n",
+        MODULATED,
+        "    return noise, 0 if len(noise) == 1 else noise.stride(0)\n",
+        "    return noise, 0\n",
         HELD,
     ),
     Fault(
-        "sums for the noise of several blocks of channels meet in one place",
-        KERNELS,
-        "    noise_sums += (tl.program_id(1) * pictures + number).to(tl.int64) * pixels\n",
-        "    noise_sums += number.to(tl.int64) * pixels\n",
+        "sums for a noise's strength of several blocks of channels meet in one place",
+        MODULATION,
+        "        place = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)\n",
+        "        place = tl.program_id(0)\n",
         HELD,
     ),
     Fault(
         "the gradient of the factors is of what was made",
-        KERNELS,
+        MODULATION,
         "tl.load(x + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
         "tl.load(made + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
         HELD,
     ),
     Fault(
         "the sums for modulation are of one picture after the other",
-        KERNELS,
+        MODULATION,
         "tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0)",
         "tl.store(factor_sums + number.to(tl.int64) * channels + c, tl.sum(total, 0)",
         HELD,
@@ -155,23 +156,16 @@ FAULTS = (
     ),
     Fault(
         "a modulation is taken back instead of carried through",
-        KERNELS,
+        MODULATION,
         "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide * factor[None, :])",
         "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide / factor[None, :])",
         HELD,
     ),
     Fault(
-        "gradients of a modulation that are to be differentiated are taken in one pass",
-        PROGRAMS,
-        'if "modulation" not in kernels or torch.is_grad_enabled():',
-        'if "modulation" not in kernels:',
-        FUSED,
-    ),
-    Fault(
         "a gradient in another layout is read as it lies",
         PROGRAMS,
-        "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None)",
-        "_operations.leaky_relu_slopes(gradient, made, clamp, sums is not None)",
+        "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None, slope)",
+        "_operations.leaky_relu_slopes(gradient, made, clamp, sums is not None, slope)",
         HELD,
     ),
     Fault(
@@ -179,13 +173,6 @@ FAULTS = (
         PROGRAMS,
         "        if of_bias is not None:\n",
         "        if of_bias is None and of_x is None:\n",
-        FUSED,
-    ),
-    Fault(
-        "gradients that are to be differentiated are taken in one pass",
-        PROGRAMS,
-        "        if torch.is_grad_enabled():\n",
-        "        if False:\n",
         FUSED,
     ),
     Fault(
@@ -198,8 +185,8 @@ FAULTS = (
     Fault(
         "compiled phases hold operations of our own",
         PROGRAMS,
-        'if "leaky_relu" not in kernels or elementwise.is_traced():',
-        'if "leaky_relu" not in kernels:',
+        'if "leaky_relu" not in kernels or elementwise.is_traced():\n        return elementwise.leaky_relu(',
+        'if "leaky_relu" not in kernels:\n        return elementwise.leaky_relu(',
         FUSED,
     ),
     Fault(

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from frugan.memory.work import WorkCounter
-from frugan.nn import elementwise, fused_activation
+from frugan.nn import elementwise, fused_activation, fused_modulation
 from frugan.nn.fir import fir_filter
-from frugan.nn.fused_activation import biased_leaky_relu, grid_of, styled_leaky_relu
+from frugan.nn.fused_activation import biased, biased_leaky_relu, grid_of
+from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
 from frugan.nn.own_operations import NAMES
 
-ALL = frozenset(NAMES)
+ALL, NONE = frozenset(NAMES), frozenset[str]()
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -24,9 +25,11 @@ def random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def given(dtype: torch.dtype, order: torch.memory_format = torch.contiguous_format) -> list[Tensor]:
-    """A map, factors, noise and bias."""
+    """A map, factors, noise, its strength and bias."""
     x = random(2, 5, 3, 4, dtype=dtype).detach().contiguous(memory_format=order).requires_grad_()
-    return [x, random(2, 5, dtype=dtype), random(2, 1, 3, 4, dtype=dtype), random(5, dtype=dtype)]
+    wide = torch.promote_types(dtype, torch.float32)
+    noise, strength = random(2, 1, 3, 4, dtype=wide), (random(1, dtype=wide).detach()[0] / 2).requires_grad_()
+    return [x, random(2, 5, dtype=dtype), noise, strength, random(5, dtype=dtype)]
 
 
 def both(call: Any, tensors: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -45,30 +48,109 @@ def both(call: Any, tensors: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 @pytest.mark.parametrize("clamp", [None, 0.7])
 def test_it_is_what_torch_gives(dtype: torch.dtype, order: torch.memory_format, clamp: float | None) -> None:
-    x, factors, noise, bias = given(dtype, order)
+    x, factors, noise, strength, bias = given(dtype, order)
     near = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
     plain = both(partial(biased_leaky_relu, clamp=clamp), [x, bias])
-    styled = both(partial(styled_leaky_relu, clamp=clamp), [x, factors, noise, bias])
-    for own, torchs in (plain[0], plain[1], plain[3], styled[0], styled[1]):
+    styled = both(partial(styled_leaky_relu, clamp=clamp), [x, factors, noise, strength, bias])
+    colours = both(partial(biased, clamp=clamp), [x, bias])
+    for own, torchs in (plain[0], plain[1], plain[3], styled[0], styled[1], colours[0]):
         assert torch.equal(own, torchs)
         assert own.stride() == torchs.stride()
-    for own, torchs in plain + styled:  # sums in another order, and not rounded in between
+    assert all(torch.equal(*pair) for pair in (colours[1], colours[3]))
+    for own, torchs in plain + styled + colours:  # sums in another order, and not rounded in between
         torch.testing.assert_close(own, torchs, rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("clamp", [None, 0.7])
 def test_derivatives(clamp: float | None) -> None:
-    x, factors, noise, bias = given(torch.float64)
+    x, factors, noise, strength, bias = given(torch.float64)
     plain = partial(biased_leaky_relu, clamp=clamp, kernels=ALL)
     styled = partial(styled_leaky_relu, clamp=clamp, kernels=ALL)
     cases: tuple[tuple[Any, Any], ...] = (
         (plain, (x, bias)),
-        (styled, (x, factors, noise, bias)),
-        (styled, (x, factors, None, bias)),
+        (partial(biased, clamp=clamp, kernels=ALL), (x, bias)),
+        (styled, (x, factors, noise, strength, bias)),
+        (lambda x, factors, bias: styled(x, factors, None, strength, bias), (x, factors, bias)),
     )
     for call, tensors in cases:
         assert torch.autograd.gradcheck(call, tensors)
         assert torch.autograd.gradgradcheck(call, tensors)
+
+
+@pytest.mark.parametrize("of", [(0,), (1,), (0, 1), (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_gradients_of_some_gradients(dtype: torch.dtype, of: tuple[int, ...]) -> None:
+    """Of those for x, for the factors, both as path lengths ask for, and all."""
+    tensors, sides = given(dtype, torch.channels_last), []
+    near = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
+    for call, chosen in ((partial(styled_leaky_relu, clamp=0.7), tensors), (modulated, tensors[:2])):
+        for kernels in (ALL, frozenset()):
+            made = call(*chosen, kernels=kernels)
+            weights = random(*made.shape, dtype=dtype)
+            first = torch.autograd.grad(made, chosen, weights, create_graph=True)
+            outputs = [each for i, each in enumerate(first) if i in of]
+            given_them = [random(*each.shape, dtype=dtype).detach() for each in outputs]
+            found = torch.autograd.grad(outputs, [weights, *chosen], given_them, allow_unused=True)
+            sides.append([each for each in found if each is not None and each.any()])
+    for own, torchs in (*zip(*sides[:2], strict=True), *zip(*sides[2:], strict=True)):
+        torch.testing.assert_close(own, torchs, rtol=near, atol=near * float(torchs.abs().max()))
+
+
+def modulated(x: Tensor, factors: Tensor, *, kernels: frozenset[str]) -> Tensor:
+    """Twice x·factors, by a convolution."""
+    weight = torch.eye(x.shape[1], dtype=x.dtype)[:, :, None, None] * 2
+    return modulated_conv2d(x, weight, factors, demodulate=False, kernels=kernels)
+
+
+@pytest.mark.parametrize(("noisy", "every"), [(False, False), (False, True), (True, True)])
+def test_gradients_of_gradients_of_gradients(noisy: bool, every: bool) -> None:
+    """Of those for x and factors, and of every one."""
+    x, factors, noise, strength, bias = given(torch.float64)
+    styled, weights = [x, factors, *([noise, strength] if noisy else []), bias], random(*x.shape)
+
+    def gradients(*of: Tensor) -> tuple[Tensor, ...]:
+        *others, bias, weights = of
+        x, factors, *drawn = others
+        noise = drawn[0] if drawn else None
+        made = styled_leaky_relu(x, factors, noise, drawn[-1] if drawn else strength, bias, clamp=0.7, kernels=ALL)
+        return torch.autograd.grad(made, of[: -1 if every else 2], weights, create_graph=True)
+
+    def of_product(x: Tensor, factors: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(modulated(x, factors, kernels=ALL), (x, factors), weights, create_graph=True)
+
+    assert torch.autograd.gradgradcheck(gradients, (*styled, weights))
+    assert every or torch.autograd.gradgradcheck(of_product, (x, factors, weights))
+
+
+def test_gradients_of_gradients_are_one_operation_and_its_sums() -> None:
+    """As of path lengths: of all that is given, by what the gradients of maps and factors are worth."""
+    x, factors, noise, strength, bias = given(torch.float16, torch.channels_last)
+    styled = partial(styled_leaky_relu, noise=noise.detach(), strength=strength, bias=bias)
+    for call, chosen in ((styled, [x, factors]), (modulated, [x, factors])):
+        made = call(*chosen, kernels=ALL)
+        weights = random(*made.shape, dtype=made.dtype).detach().contiguous(memory_format=torch.channels_last)
+        weights.requires_grad_()
+        with WorkCounter() as counter:
+            first = torch.autograd.grad(made, chosen[:2], weights, create_graph=True)
+        own = 3 if call is modulated else 2  # the convolution's; its input is not scaled again
+        assert counter.work.operations == own
+        values = [torch.ones_like(each) for each in first]
+        with WorkCounter() as counter:
+            torch.autograd.grad(first, [weights, *chosen[:2]], values)
+        assert counter.work.operations == own
+
+
+def test_what_no_gradient_comes_to_is_left_alone() -> None:
+    """A gradient of a gradient asks for slopes, and not for what was made; a penalty's first not for a bias's sum."""
+    x, bias = random(2, 5, 3, 4), random(5)
+    for call in (biased_leaky_relu, partial(biased, clamp=0.7)):
+        made, weights = call(x * 2, bias, kernels=ALL), random(2, 5, 3, 4)
+        with WorkCounter() as counter:
+            (first,) = torch.autograd.grad(made, x, weights, create_graph=True)
+        assert counter.work.operations == 2  # slopes, and what made x twice as large
+        with WorkCounter() as counter:
+            torch.autograd.grad(first, [weights, x, bias], torch.ones_like(x), allow_unused=True)
+        assert counter.work.operations <= 3
 
 
 @pytest.mark.parametrize("kernels", [frozenset(), ALL])
@@ -82,7 +164,7 @@ def test_what_was_clamped_has_no_gradient(dtype: torch.dtype, kernels: frozenset
 
 @pytest.mark.parametrize("up", [False, True])
 def test_a_modulated_convolution(up: bool) -> None:
-    """Its first gradients are by one operation, those that are differentiated in their turn by torch's."""
+    """Its gradients, and theirs."""
     x, styles, weight = random(2, 5, 4, 6), random(2, 5), random(3, 5, 3, 3)
     call = partial(modulated_conv2d, weight=weight, upsample_by=fir_filter().double() if up else None)
     for own, torchs in both(
@@ -93,10 +175,20 @@ def test_a_modulated_convolution(up: bool) -> None:
 
 
 def test_noise_that_all_samples_share() -> None:
-    x, factors, _, bias = given(torch.float32)
+    x, factors, _, strength, bias = given(torch.float32)
     noise = random(3, 4, dtype=torch.float32)
-    for own, torchs in both(styled_leaky_relu, [x, factors, noise, bias]):
+    for own, torchs in both(styled_leaky_relu, [x, factors, noise, strength, bias]):
         torch.testing.assert_close(own, torchs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_noise_is_scaled_as_torch_scales_it(dtype: torch.dtype) -> None:
+    """Rounded to its own precision and then to the map's, where a half precision has more of it."""
+    x, factors, noise, strength, bias = (each.detach() for each in given(torch.float32))
+    values = x.to(dtype), factors.to(dtype)
+    for drawn in (noise, noise.half(), noise.bfloat16()):
+        one, other = (styled_leaky_relu(*values, drawn, strength, bias, kernels=kernels) for kernels in (ALL, NONE))
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("shape", [(3, 7), (0, 4, 2, 2), (2, 4, 0, 3), (1, 1, 1, 1)])
@@ -117,14 +209,15 @@ def test_maps_and_gradients_that_lie_otherwise_are_laid_out() -> None:
 
 def test_without_data_it_is_of_the_same_shapes_and_strides() -> None:
     for order in (torch.channels_last, torch.contiguous_format):
-        x, factors, noise, bias = (each.detach() for each in given(torch.bfloat16, order))
+        x, factors, noise, strength, bias = (each.detach() for each in given(torch.bfloat16, order))
         tensors: dict[str, list[Any]] = {
             "leaky_relu": [x, bias, 1.0],
             "leaky_relu_slopes": [x, x, None, True],
-            "styled_leaky_relu": [x, factors, noise, bias, 1.0],
-            "styled_leaky_relu_slopes": [x, x, x, factors, None, True],
+            "styled_leaky_relu": [x, factors, noise, strength, bias, 1.0],
+            "styled_leaky_relu_slopes": [x, x, x, factors, noise, None],
             "unscaled": [x, x, factors],
-            "added_up": [factors.float(), factors.float(), 2, torch.bfloat16],
+            "unscaled_twice": [x, x, x, factors, x, factors, 1.0],
+            "added_up": [factors.float(), factors.float(), factors.float().flatten(), 2, torch.bfloat16],
         }
         for name, values in tensors.items():
             operation = getattr(torch.ops.frugan, name)
@@ -142,13 +235,14 @@ def test_each_map_moves_once(order: torch.memory_format) -> None:
     """Counted as every operation is; rows of sums are small beside it."""
     x = torch.empty(8, 64, 64, 64, dtype=torch.float16, device="meta").contiguous(memory_format=order)
     made, gradient = torch.empty_like(x), torch.empty_like(x)
-    factors, bias, noise = x.new_empty(8, 64), x.new_empty(64), x.new_empty(8, 1, 64, 64)
+    factors, bias, noise, strength = x.new_empty(8, 64), x.new_empty(64), x.new_empty(8, 1, 64, 64), x.new_empty(())
     cases: dict[str, tuple[int, list[Any]]] = {
         "leaky_relu": (2, [x, bias, 1.0]),
         "leaky_relu_slopes": (3, [gradient, made, 1.0, True]),
-        "styled_leaky_relu": (2, [x, factors, noise, bias, 1.0]),
-        "styled_leaky_relu_slopes": (4, [gradient, made, x, factors, 1.0, True]),
+        "styled_leaky_relu": (2, [x, factors, noise, strength, bias, 1.0]),
+        "styled_leaky_relu_slopes": (4, [gradient, made, x, factors, noise, 1.0]),
         "unscaled": (3, [gradient, x, factors]),
+        "unscaled_twice": (5, [gradient, None, x, factors, x.clone(), factors, None]),
     }
     for name, (maps, values) in cases.items():
         with WorkCounter() as counter:
@@ -177,8 +271,10 @@ def test_programs_cover_a_map_and_their_sums_are_small(
 def test_where_operations_become_a_graph_torchs_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler joins them by itself, with what stands around."""
     monkeypatch.setattr(elementwise, "is_traced", lambda: True)
-    monkeypatch.setattr(fused_activation, "_operations", None)
-    x, factors, noise, bias = given(torch.float32)
+    for module in (fused_activation, fused_modulation):
+        monkeypatch.setattr(module, "_operations", None)
+    x, factors, noise, strength, bias = given(torch.float32)
     assert torch.equal(biased_leaky_relu(x, bias, kernels=ALL), biased_leaky_relu(x, bias))
-    styled = styled_leaky_relu(x, factors, noise, bias, kernels=ALL)
-    assert torch.equal(styled, styled_leaky_relu(x, factors, noise, bias))
+    assert torch.equal(biased(x, bias, clamp=0.7, kernels=ALL), biased(x, bias, clamp=0.7, kernels=NONE))
+    styled = styled_leaky_relu(x, factors, noise, strength, bias, kernels=ALL)
+    assert torch.equal(styled, styled_leaky_relu(x, factors, noise, strength, bias))

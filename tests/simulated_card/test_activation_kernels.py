@@ -10,8 +10,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fused_activation
-from frugan.nn.fused_activation import OPERATIONS, biased_leaky_relu, styled_leaky_relu
+from frugan.nn import fused_activation, fused_modulation
+from frugan.nn.fused_activation import biased_leaky_relu
+from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
 from frugan.nn.own_operations import NAMES
 from simulated_card.bf16 import rounding
@@ -26,8 +27,14 @@ SMALL = st.integers(1, 5)
 MAP = (2, 21, 5, 5)
 SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 """A case says all there is to know: to look for a smaller one takes minutes here."""
+MAPS = {"unscaled_twice": 2}
+"""Operation -> how many maps it gives, if not one."""
 NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+PAIRS = {
+    schema.partition("(")[0]: functions[:2]
+    for operations in (fused_activation.OPERATIONS, fused_modulation.OPERATIONS)
+    for schema, functions in operations.items()
+}
 """Operation -> the same in torch and by the kernel."""
 
 
@@ -43,21 +50,23 @@ class Case:
     sides: tuple[int, int]
     dtype: torch.dtype
     order: torch.memory_format
+    noise: torch.dtype | None  # of it; None: as the map
     shared: bool  # one picture of noise for all
     clamp: float | None
 
     def tensors(self) -> list[Tensor]:
-        """A map [N, C, H, W], its gradient, factors, noise and a bias."""
+        """A map [N, C, H, W], its gradient, factors, noise, its strength and a bias; noise is a part of something."""
         generator = torch.Generator().manual_seed(self.size + self.channels)
 
         def random(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator).mul_(4).round_().div_(4).to(self.dtype)
 
-        noise = random(1 if self.shared else self.size, 1, *self.sides)
+        noise = random(1 if self.shared else self.size, 2, *self.sides)[:, 1:].to(self.noise or self.dtype)
         x, gradient = (
             random(self.size, self.channels, *self.sides).contiguous(memory_format=self.order) for _ in range(2)
         )
-        return [x, gradient, random(self.size, self.channels), noise, random(self.channels)]
+        strength = torch.tensor(0.3)
+        return [x, gradient, random(self.size, self.channels), noise, strength, random(self.channels)]
 
 
 CASES = st.builds(
@@ -67,6 +76,7 @@ CASES = st.builds(
     st.tuples(SMALL, SIDES) | st.tuples(SIDES, SMALL),
     st.sampled_from(DTYPES),
     st.sampled_from(ORDERS),
+    st.sampled_from([None, torch.float32, torch.float16]),
     st.booleans(),
     st.sampled_from([None, 0.75, 0.7]),
 )
@@ -79,7 +89,7 @@ def run(name: str, *values: Any) -> None:
     for at, (one, other) in enumerate(zip(torchs, own, strict=True)):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
         assert one.stride() == other.stride() or not one.numel()
-        if at == 0 and not (name == "styled_leaky_relu" and one.dtype == torch.float32):
+        if at < MAPS.get(name, 1) and not (name == "styled_leaky_relu" and one.dtype == torch.float32):
             assert torch.equal(one, other)
         elif one.numel():  # sums are in rows, which are added up
             most = max(1.0, float(one.abs().max()))
@@ -104,7 +114,8 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Callable[..., Any]:
             return PAIRS[name][1]
 
-    monkeypatch.setattr(fused_activation, "_operations", Operations())
+    for module in (fused_activation, fused_modulation):
+        monkeypatch.setattr(module, "_operations", Operations())
 
 
 def convolved(x: Tensor, factors: Tensor, *, clamp: float, kernels: frozenset[str]) -> Tensor:
@@ -119,18 +130,22 @@ def convolved(x: Tensor, factors: Tensor, *, clamp: float, kernels: frozenset[st
 def test_derivatives_against_float64(order: torch.memory_format, small_tiles: None, by_kernels: None) -> None:
     """Gradients, and what a penalty on them gives, where a program has several tiles."""
     torch.manual_seed(1)
-    shapes = (MAP, (2, 21), (2, 1, 5, 5), (21,))
+    shapes = (MAP, (2, 21), (2, 1, 5, 5), (), (21,))
     exact = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
     weights = torch.randn(shapes[0], dtype=torch.float64)
-    for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3)), (biased_leaky_relu, (0, 3)), (convolved, (0, 1))):
+    for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3, 4)), (biased_leaky_relu, (0, 4)), (convolved, (0, 1))):
         sides = []
         for dtype, kernels in ((torch.float32, frozenset(NAMES)), (torch.float64, frozenset[str]())):
             leaves = [exact[i].to(dtype, copy=True).requires_grad_() for i in chosen]
             leaves[0] = leaves[0].detach().contiguous(memory_format=order).requires_grad_()
             made = call(*leaves, clamp=1.5, kernels=kernels)
             plain = torch.autograd.grad((made * weights.to(dtype)).sum(), leaves, retain_graph=True)
-            (first,) = torch.autograd.grad((made.square() * weights.to(dtype)).sum(), leaves[0], create_graph=True)
-            sides.append([made, *plain, first, *torch.autograd.grad(first.square().sum(), leaves)])
+            sides.append([made, *plain])
+            for of in (leaves[:1], leaves[:2]):  # in the second place what has the channels
+                first = torch.autograd.grad((made.square() * weights.to(dtype)).sum(), of, create_graph=True)
+                penalty = torch.stack([each.square().mean() for each in first]).sum()
+                second = torch.autograd.grad(penalty, leaves, retain_graph=True)
+                sides[-1] += [*first, *second]
         for own, torchs in zip(*sides, strict=True):
             torch.testing.assert_close(own.double(), torchs, rtol=1e-4, atol=1e-4)
 
@@ -146,10 +161,11 @@ def test_two_orders_of_programs_give_the_same_bits(
     calls: list[tuple[str, tuple[Any, ...]]] = [
         ("leaky_relu", (x, bias, 1.0)),
         ("leaky_relu_slopes", (gradient, x, 1.0, True)),
-        ("styled_leaky_relu", (x, factors, noise, bias, 1.0)),
-        ("styled_leaky_relu_slopes", (gradient, x, x, factors, 1.0, True)),
+        ("styled_leaky_relu", (x, factors, noise, torch.tensor(0.3), bias, 1.0)),
+        ("styled_leaky_relu_slopes", (gradient, x, x, factors, noise, 1.0)),
         ("unscaled", (gradient, x, factors)),
-        ("added_up", (torch.randn(10, 21), torch.randn(10, 21), 2, torch.float16)),
+        ("unscaled_twice", (gradient, x, x, factors, gradient, factors, 1.0)),
+        ("added_up", (torch.randn(10, 21), torch.randn(10, 21), torch.randn(30), 2, torch.float16)),
     ]
     forwards = [PAIRS[name][1](*values) for name, values in calls]
     dims = in_another_order(monkeypatch)
@@ -161,31 +177,48 @@ def test_two_orders_of_programs_give_the_same_bits(
 
 
 @SETTINGS
-@given(CASES, st.booleans())
-def test_bias_and_activation(case: Case, sums: bool) -> None:
-    x, gradient, _, _, bias = case.tensors()
-    run("leaky_relu", x, bias, case.clamp)
-    run("leaky_relu_slopes", gradient, fused_activation.activated(x, bias, case.clamp), case.clamp, sums)
+@given(CASES, st.booleans(), st.sampled_from([0.2, 1.0]))
+def test_bias_and_activation(case: Case, sums: bool, slope: float) -> None:
+    x, gradient, _, _, _, bias = case.tensors()
+    run("leaky_relu", x, bias, case.clamp, slope)
+    made = fused_activation.activated(x, bias, case.clamp, slope)
+    run("leaky_relu_slopes", gradient, made, case.clamp, sums, slope)
 
 
 @SETTINGS
 @given(CASES, st.booleans())
 def test_with_a_style(case: Case, noisy: bool) -> None:
-    x, gradient, factors, noise, bias = case.tensors()
-    added = noise if noisy else None
-    run("styled_leaky_relu", x, factors, added, bias, case.clamp)
-    made = fused_activation.activated_with_style(x, factors, added, bias, case.clamp)
-    run("styled_leaky_relu_slopes", gradient, made, x, factors, case.clamp, noisy)
+    x, gradient, factors, noise, strength, bias = case.tensors()
+    drawn = noise if noisy else None
+    run("styled_leaky_relu", x, factors, drawn, strength, bias, case.clamp)
+    made = fused_modulation.activated_with_style(x, factors, drawn, strength, bias, case.clamp)
+    run("styled_leaky_relu_slopes", gradient, made, x, factors, drawn, case.clamp)
     run("unscaled", gradient, x, factors)
 
 
 @SETTINGS
-@given(st.integers(0, 3), st.integers(0, 70), st.integers(0, 40) | st.just(300), st.sampled_from(DTYPES))
-def test_rows_of_sums(pictures: int, rows: int, channels: int, dtype: torch.dtype) -> None:
-    """All together, those of each picture, and either alone."""
-    whole, parts = torch.randn(rows, channels), torch.randn(pictures * rows, channels)
-    for pair in ((whole, parts), (whole, None), (None, parts)):
-        torchs, own = (call(*pair, pictures, dtype) for call in PAIRS["added_up"])
+@given(CASES, st.booleans(), st.sampled_from([(True, True), (True, False), (False, True)]))
+def test_gradients_of_gradients(case: Case, sloped: bool, there: tuple[bool, bool]) -> None:
+    """Of a product, and of a styled activation."""
+    x, gradient, factors, _, _, bias = case.tensors()
+    made = fused_modulation.activated_with_style(x, factors, None, None, bias, case.clamp) if sloped else None
+    of_x, of_factors = (each if given else None for each, given in zip((x.neg(), factors.flip(0)), there, strict=True))
+    run("unscaled_twice", gradient, made, x, factors, of_x, of_factors, case.clamp)
+
+
+@SETTINGS
+@given(
+    st.integers(0, 3),
+    st.integers(0, 70),
+    st.integers(0, 40) | st.just(300),
+    st.integers(0, 9) | st.integers(1020, 3000),
+    st.sampled_from(DTYPES),
+)
+def test_rows_of_sums(pictures: int, rows: int, channels: int, count: int, dtype: torch.dtype) -> None:
+    """All together, those of each picture, either alone, and numbers beside them."""
+    whole, parts, numbers = torch.randn(rows, channels), torch.randn(pictures * rows, channels), torch.randn(count)
+    for given_them in ((whole, parts, numbers), (whole, None, None), (None, parts, None), (None, parts, numbers)):
+        torchs, own = (call(*given_them, pictures, dtype) for call in PAIRS["added_up"])
         for one, other in zip(torchs, own, strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
             torch.testing.assert_close(one, other, rtol=NEAR[dtype], atol=NEAR[dtype])

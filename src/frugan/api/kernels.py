@@ -30,7 +30,8 @@ from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import measure_latency
 from frugan.nn.fir import downsample2d, filtered_leaky_relu, fir_filter, upsample2d
-from frugan.nn.fused_activation import biased_leaky_relu, gradients_of_product, styled_leaky_relu
+from frugan.nn.fused_activation import biased_leaky_relu
+from frugan.nn.fused_modulation import gradients_of_product, styled_leaky_relu
 from frugan.nn.fused_norm import by_torch, normalised
 from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
 from frugan.nn.fused_ssim import mean_dssim
@@ -168,7 +169,7 @@ def _key(device: torch.device) -> str:
 def digest() -> str:
     """Of the kernels as they are written, and of how maps are divided between their programs."""
     folder = resources.files("frugan.nn")
-    subjects = ("activation", "fir", "norm", "pooling", "scaling", "ssim", "styles")
+    subjects = ("activation", "fir", "modulation", "norm", "pooling", "scaling", "ssim", "styles")
     names = (f"{name}.py" for of in subjects for name in (f"{of}_kernels", f"fused_{of}"))
     written = b"".join((folder / name).read_bytes() for name in names)
     return hashlib.sha256(written.replace(b"\r", b"")).hexdigest()[:12]
@@ -216,8 +217,12 @@ def _derivatives(call: Activation, given: list[Tensor], kernels: frozenset[str])
     weights = torch.linspace(-1, 1, made.numel(), device=made.device, dtype=made.dtype).view_as(made).requires_grad_()
     alone = torch.autograd.grad(made, leaves, weights.detach(), retain_graph=True)
     first = torch.autograd.grad(made, leaves, weights, create_graph=True)
-    second = torch.autograd.grad(first[0].float().square().sum(), [weights])
-    return [made.detach()], [*alone, *(each.detach() for each in first)], list(second)
+    # path lengths differentiate what goes to a map and to its factors
+    given = [each.detach() for each in first[:2]]
+    inputs = [weights, *leaves]
+    found = torch.autograd.grad(first[:2], inputs, given, allow_unused=True)
+    there = [torch.zeros_like(of) if each is None else each for of, each in zip(inputs, found, strict=True)]
+    return [made.detach()], [*alone, *(each.detach() for each in first)], there
 
 
 def _seconds(call: Activation, given: list[Tensor], kernels: frozenset[str], device: torch.device) -> float:
@@ -244,11 +249,12 @@ def _biased(
 def _styled(
     shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
 ) -> tuple[Activation, list[Tensor]]:
-    """The same with factors and noise."""
+    """The same with factors, noise and its strength."""
     _, (x, bias) = _biased(shape, dtype, layout, device)
     factors = torch.linspace(0.5, 2, shape[0] * shape[1], device=device, dtype=dtype).view(shape[:2])
-    noise = torch.linspace(-1, 1, shape[0] * shape[2] * shape[3], device=device, dtype=dtype)
-    return partial(styled_leaky_relu, clamp=CLAMP), [x, factors, noise.view(shape[0], 1, *shape[2:]), bias]
+    noise = torch.linspace(-1, 1, shape[0] * shape[2] * shape[3], device=device).view(shape[0], 1, *shape[2:])
+    strength = torch.tensor(0.75, device=device)
+    return partial(styled_leaky_relu, clamp=CLAMP), [x, factors, noise, strength, bias]
 
 
 def _modulated(
@@ -334,7 +340,7 @@ def _normalised(
     shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
 ) -> tuple[Activation, list[Tensor]]:
     """A map, and a gain and a bias for each picture; nothing comes near 0, where rounding decides what ReLU passes."""
-    _, (x, factors, _, _) = _styled(shape, dtype, layout, device)
+    _, (x, factors, *_) = _styled(shape, dtype, layout, device)
     apart = torch.where(x < 0, x / 8 - 1, x / 8 + 1)
     return _norm_of_groups, [apart, factors, (factors.flip(0) - 1) / 16]
 

@@ -91,89 +91,6 @@ def slopes(
 
 
 @triton.jit
-def activate_styled(
-    x, factors, noise, bias, made, pixels, channels, noise_stride, slope, clamp,
-    LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """clamp(leaky(x·factors + noise + bias)), a tile for each program."""
-    tiles = tl.cdiv(pixels, BLOCK_P)
-    number = tl.program_id(0) // tiles
-    picture = number.to(tl.int64) * pixels * channels
-    first = (tl.program_id(0) % tiles) * BLOCK_P
-    c = _channels(channels, BLOCK_C)
-    begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
-    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
-    added = tl.load(bias + c, mask=c < channels, other=0.0).to(tl.float32)
-    given = tl.load(x + picture + begins + within, mask=inside, other=0.0)
-    y = given.to(tl.float32) * factor[None, :]
-    if NOISY:
-        p = first + tl.arange(0, BLOCK_P)
-        y += tl.load(noise + number.to(tl.int64) * noise_stride + p, mask=p < pixels, other=0.0).to(tl.float32)[:, None]
-    y = (y.to(given.dtype).to(tl.float32) + added[None, :]).to(given.dtype)
-    tl.store(made + picture + begins + within, _activated(y, slope, clamp, CLAMPED), mask=inside)
-
-
-@triton.jit
-def slopes_styled(
-    gradient, made, x, factors, to_x, bias_sums, factor_sums, noise_sums, pixels, channels, loops, pictures, slope,
-    clamp, LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """All gradients, `loops` tiles for each program.
-
-    Sums over a program's pixels [programs, channels] go to bias and factors, sums over its channels
-    [blocks of channels, pictures, pixels] to the noise.
-    """
-    chunks = tl.cdiv(pixels, BLOCK_P * loops)
-    number = tl.program_id(0) // chunks
-    picture = number.to(tl.int64) * pixels * channels
-    chunk = (tl.program_id(0) % chunks) * loops
-    c = _channels(channels, BLOCK_C)
-    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
-    to_bias = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
-    to_factor = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
-    noise_sums += (tl.program_id(1) * pictures + number).to(tl.int64) * pixels
-    for i in range(loops):
-        first = (chunk + i) * BLOCK_P
-        begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
-        place = picture + begins + within
-        given = tl.load(gradient + place, mask=inside, other=0.0)
-        shown = tl.load(made + place, mask=inside, other=0.0)
-        passed = _sloped(given, shown, slope, clamp, CLAMPED).to(tl.float32)
-        tl.store(to_x + place, (passed * factor[None, :]).to(given.dtype), mask=inside)
-        to_bias += passed
-        to_factor += passed * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-        if NOISY:
-            p = first + tl.arange(0, BLOCK_P)
-            tl.store(noise_sums + p, tl.sum(passed, 1), mask=p < pixels)
-    row = tl.program_id(0).to(tl.int64) * channels
-    tl.store(bias_sums + row + c, tl.sum(to_bias, 0), mask=c < channels)
-    tl.store(factor_sums + row + c, tl.sum(to_factor, 0), mask=c < channels)
-
-
-@triton.jit
-def unscale(
-    gradient, x, factors, to_x, factor_sums, pixels, channels, loops,
-    LAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """Gradients of x·factors, `loops` tiles for each program; sums over its pixels go to the factors."""
-    chunks = tl.cdiv(pixels, BLOCK_P * loops)
-    number = tl.program_id(0) // chunks
-    picture = number.to(tl.int64) * pixels * channels
-    chunk = (tl.program_id(0) % chunks) * loops
-    c = _channels(channels, BLOCK_C)
-    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
-    total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
-    for i in range(loops):
-        begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
-        place = picture + begins + within
-        given = tl.load(gradient + place, mask=inside, other=0.0)
-        wide = given.to(tl.float32)
-        tl.store(to_x + place, (wide * factor[None, :]).to(given.dtype), mask=inside)
-        total += wide * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-    tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0), mask=c < channels)
-
-
-@triton.jit
 def _row_sums(sums, first, rows, c, channels, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """Of some rows [BLOCK_C]."""
     total = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
@@ -186,15 +103,21 @@ def _row_sums(sums, first, rows, c, channels, BLOCK_R: tl.constexpr, BLOCK_C: tl
 
 @triton.jit
 def add_up(
-    whole, parts, to_whole, to_parts, rows, rows_each, pictures, channels,
+    whole, parts, numbers, to_whole, to_parts, to_number, rows, rows_each, count, pictures, behind, channels,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Rows of sums: a program adds up those of a picture, and one after the last picture's those of all."""
+    """Rows of sums: a program adds up those of a picture, one after the last picture's those of all; and numbers."""
     c = _channels(channels, BLOCK_C)
     number = tl.program_id(0)
     if number < pictures:
         total = _row_sums(parts, number * rows_each, rows_each, c, channels, BLOCK_R, BLOCK_C)
         tl.store(to_parts + number * channels + c, total.to(to_parts.dtype.element_ty), mask=c < channels)
-    else:
+    elif number < behind:
         total = _row_sums(whole, number * 0, rows, c, channels, BLOCK_R, BLOCK_C)
         tl.store(to_whole + c, total.to(to_whole.dtype.element_ty), mask=c < channels)
+    elif tl.program_id(1) == 0:
+        n = tl.arange(0, BLOCK_R * BLOCK_C)
+        sums = tl.zeros([BLOCK_R * BLOCK_C], tl.float32)
+        for i in range(0, count, BLOCK_R * BLOCK_C):
+            sums += tl.load(numbers + i + n, mask=i + n < count, other=0.0)
+        tl.store(to_number, tl.sum(sums, 0))

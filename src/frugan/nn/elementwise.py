@@ -58,6 +58,27 @@ def _along_rows(values: Tensor, x: Tensor) -> Tensor:
     return values.expand(-1, -1, 1, x.shape[3]).contiguous(memory_format=last)
 
 
+def scaled_noise(noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
+    """noise·strength in some precision, whose sums are fp32: [N, 1, H, W] or [H, W], scalar -> as the noise."""
+    return cast(Tensor, _ScaledNoise.apply(noise, strength, dtype))
+
+
+class _ScaledNoise(torch.autograd.Function):
+    """As `scaled_noise`, in one operation each way but for the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.save_for_backward(noise, strength)
+        return torch.mul(noise, strength, out=torch.empty_like(noise, dtype=dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        noise, strength = ctx.saved_tensors
+        to_noise = (gradients[0] * strength).to(noise.dtype) if ctx.needs_input_grad[0] else None
+        to_strength = (gradients[0] * noise).sum() if ctx.needs_input_grad[1] else None
+        return to_noise, to_strength, None
+
+
 def is_traced() -> bool:
     """Whether operations become a graph, to be compiled: a compiler joins them by itself."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from frugan.nn.elementwise import is_traced
+from frugan.nn.elementwise import is_traced, is_wanted
 from frugan.nn.fused_activation import biased_leaky_relu, laid_out, laid_out_like
 from frugan.nn.fused_fir import Geometry, Padding, filter_map
 
@@ -143,7 +143,8 @@ def filtered_leaky_relu(
         made = biased_leaky_relu(x, bias, clamp=clamp, kernels=kernels)
         return upfirdn2d(made, fir, padding=padding, kept=kept, kernels=kernels)
     both = _both_ways(fir, x.dtype, Geometry(1, 1, padding), False, 1.0, kept)
-    return cast(Tensor, _Activated.apply(laid_out(x), bias, *both, padding, clamp))
+    # a view of the bias: for `is_wanted`
+    return cast(Tensor, _Activated.apply(laid_out(x), bias.view_as(bias), *both, padding, clamp))
 
 
 class _UpFirDown(torch.autograd.Function):
@@ -154,13 +155,14 @@ class _UpFirDown(torch.autograd.Function):
         ctx.save_for_backward(kernel, other)
         made = filter_map(x, kernel, geometry, own=own)
         ctx.back, ctx.own = geometry.adjoint(x.shape, made.shape, kernel.shape), own
+        ctx.set_materialize_grads(False)
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None, None]:
         kernel, other = ctx.saved_tensors
-        made = cast(Tensor, _UpFirDown.apply(gradients[0], other, kernel, ctx.back, ctx.own))
-        return made, None, None, None, None
+        to_x = None if gradients[0] is None else _UpFirDown.apply(gradients[0], other, kernel, ctx.back, ctx.own)
+        return to_x, None, None, None, None
 
 
 class _Activated(torch.autograd.Function):
@@ -174,12 +176,16 @@ class _Activated(torch.autograd.Function):
         made = cast(Tensor, _operations.fir_leaky_relu(x, added, kernel, padding, clamp))
         ctx.save_for_backward(x, added, kernel, other)
         ctx.of = padding, Geometry(1, 1, padding).adjoint(x.shape, made.shape, kernel.shape).padding, clamp
-        ctx.sums = bias.dtype if ctx.needs_input_grad[1] else None
+        ctx.bias_dtype = bias.dtype
+        ctx.set_materialize_grads(False)
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return *_Back.apply(gradients[0], *ctx.saved_tensors, ctx.of, ctx.sums), None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradients[0] is None:  # of what only its slopes are asked for, in a gradient of a gradient
+            return (None,) * 6
+        sums = ctx.bias_dtype if is_wanted(ctx, 1) else None
+        return *_Back.apply(gradients[0], *ctx.saved_tensors, ctx.of, sums), None, None, None, None
 
 
 _Of = tuple[Padding, Padding, float | None]
@@ -205,7 +211,7 @@ class _Back(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         given = laid_out_like(gradient, x)
         to_x, rows = _operations.fir_leaky_relu_slopes(given, x, bias, other, back, clamp, sums is not None)
-        return to_x, None if sums is None else _operations.added_up(rows, None, 0, sums)[0]
+        return to_x, None if sums is None else _operations.added_up(rows, None, None, 0, sums)[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -224,8 +230,11 @@ class _Sloped(torch.autograd.Function):
     def forward(ctx: Any, gradient: Tensor, x: Tensor, bias: Tensor, kernel: Tensor, other: Tensor, of: _Of) -> Tensor:
         ctx.save_for_backward(x, bias, kernel, other)
         ctx.of, (padding, _, clamp) = of, of
+        ctx.set_materialize_grads(False)
         return cast(Tensor, _operations.fir_sloped(laid_out_like(gradient, x), x, bias, kernel, padding, clamp))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gradients[0] is None:
+            return (None,) * 6
         return _Back.apply(gradients[0], *ctx.saved_tensors, ctx.of, None)[0], *(None,) * 5

@@ -1,10 +1,9 @@
-"""Bias, leaky ReLU and clamp in one pass over a map, with a layer's style and noise before them where it has any.
+"""Bias, leaky ReLU and clamp in one pass over a map.
 
 Torch's own operations take a pass each: three forward, and three more backward with the bias's sum. Here they are
 operations of our own, whose kernels are in `activation_kernels` and give what torch's operations give:
 
-- forward the same bits, where there is no style: values are rounded where torch would store them;
-- with a style, and in gradients of one, up to the last bit: a product and a sum may be rounded once instead of twice;
+- forward the same bits: values are rounded where torch would store them;
 - sums over a map in fp32, in another order than torch's.
 
 Sums come as one row for each program, which another kernel adds up: nothing is added to what another program writes.
@@ -106,20 +105,23 @@ def laid_out_like(x: Tensor, made: Tensor) -> Tensor:
 # What is to be computed, in torch's operations.
 
 
-def activated(x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
+def activated(x: Tensor, bias: Tensor, clamp: float | None, slope: float = SLOPE) -> Tensor:
     """clamp(leaky(x + bias)).
 
     Args:
         x: [N, C] or [N, C, H, W], in one of the two layouts, as all maps here.
         bias: [C], of its dtype.
         clamp: largest absolute value; None: no limit.
+        slope: below 0; 1: colours, which have no activation.
     """
-    made = F.leaky_relu_(torch.add(x, bias.view(1, -1, *(1,) * (x.ndim - 2))), SLOPE)
+    made = F.leaky_relu_(torch.add(x, bias.view(1, -1, *(1,) * (x.ndim - 2))), slope)
     limit = limit_of(clamp, x.dtype)
     return made if limit is None else made.clamp_(-limit, limit)
 
 
-def slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
+def slopes(
+    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+) -> tuple[Tensor, Tensor]:
     """Gradient of x, and its sums in fp32 [rows, C]; where none are asked for [0, C].
 
     Args:
@@ -128,173 +130,89 @@ def slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> t
     """
     limit = limit_of(clamp, made.dtype)
     to_x = gradient if limit is None else torch.ops.aten.hardtanh_backward(gradient, made, -limit, limit)
-    to_x = torch.ops.aten.leaky_relu_backward(to_x, made, SLOPE, True)
-    rows = _sums(made, grid_of(made, apart=False, summed=sums), sums).zero_()
+    to_x = torch.ops.aten.leaky_relu_backward(to_x, made, slope, True)
+    rows = room_for_sums(made, grid_of(made, apart=False, summed=sums), sums).zero_()
     if len(rows):
         rows[0] = to_x.to(rows.dtype).sum([axis for axis in range(to_x.ndim) if axis != 1])
     return to_x, rows
 
 
-def activated_with_style(x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None) -> Tensor:
-    """clamp(leaky(x·factors + noise + bias)): [N, C, H, W], [N, C], [N or 1, 1, H, W], [C], of one dtype."""
-    factors = factors[:, :, None, None]
-    return activated(x * factors if noise is None else torch.addcmul(noise, x, factors), bias, clamp)
+def added_up(
+    whole: Tensor | None, parts: Tensor | None, numbers: Tensor | None, pictures: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of sums, all together [rows, C] -> [C], others of each picture [rows, C] -> [pictures, C], and numbers.
 
-
-def slopes_with_style(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradient of x, and sums in fp32.
-
-    Returns:
-        Of x [N, C, H, W]; for the bias and for the factors [rows, C], a picture's rows together; for the noise
-        [blocks, N, 1, H, W], 0 of them where there is none.
+    Numbers [any], which come with parts, become one that keeps their precision. What is not given is not made: it has
+    no elements.
     """
-    passed, _ = slopes(gradient, made, clamp, False)
-    sums = [each.zero_() for each in _styled_sums(made, grid_of(made, apart=True, summed=True), noisy)]
-    if made.numel():
-        wide = passed.to(sums[0].dtype)
-        for rows, values in zip(sums, (wide, wide * x), strict=False):
-            rows.view(len(made), -1, made.shape[1])[:, 0] = values.sum((2, 3))
-        if noisy:
-            sums[2][0] = wide.sum(1, keepdim=True)
-    return passed * factors[:, :, None, None], sums[0], sums[1], sums[2]
-
-
-def unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of x·factors: of x [N, C, H, W], and sums for the factors [rows, C], a picture's together, in fp32."""
-    sums = _sums(x, grid_of(x, apart=True, summed=True), True).zero_()
-    if x.numel():
-        sums.view(len(x), -1, x.shape[1])[:, 0] = (gradient.to(sums.dtype) * x).sum((2, 3))
-    return gradient * factors[:, :, None, None], sums
-
-
-def added_up(whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Rows of sums, all together [rows, C] -> [C], and others of each picture [rows, C] -> [pictures, C].
-
-    What is not given is not made: it has no elements.
-    """
-    made = _added_like(whole, parts, pictures, dtype)
+    made = _added_like(whole, parts, numbers, pictures, dtype)
     if whole is not None:
         made[0].copy_(whole.sum(0))
     if parts is not None and pictures:
         made[1].copy_(parts.unflatten(0, (pictures, len(parts) // pictures)).sum(1))
+    if numbers is not None:
+        made[2].copy_(numbers.sum())
     return made
 
 
-def _sums(made: Tensor, grid: Grid, sums: bool) -> Tensor:
+def room_for_sums(made: Tensor, grid: Grid, sums: bool) -> Tensor:
     """Room for sums over pixels."""
     wide = torch.promote_types(made.dtype, torch.float32)
     return made.new_empty(grid.rows if sums else 0, grid.channels, dtype=wide)
 
 
-def _styled_sums(made: Tensor, grid: Grid, noisy: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Room for those of bias, factors and noise."""
-    bias = _sums(made, grid, True)
-    noise = bias.new_empty(grid.blocks if noisy else 0, len(made), 1, *made.shape[2:])
-    return bias, torch.empty_like(bias), noise
-
-
 # The same in the kernels.
 
 
-def start_activated(x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
+def start_activated(x: Tensor, bias: Tensor, clamp: float | None, slope: float = SLOPE) -> Tensor:
     """As `activated`."""
     if x.dtype == torch.float64:  # which tests have, and no training
-        return activated(x, bias, clamp)
+        return activated(x, bias, clamp, slope)
     from frugan.nn import activation_kernels as kernels  # noqa: PLC0415  (Triton may be missing)
 
     made, grid = torch.empty_like(x), grid_of(x, apart=False, summed=False)
     if made.numel():
-        numbers = (grid.pixels, grid.channels, SLOPE, limit_of(clamp, x.dtype) or 0.0)
-        kernels.activate[grid.rows, grid.blocks](x, bias.contiguous(), made, *numbers, **_constants(grid, clamp))
+        numbers = (grid.pixels, grid.channels, slope, limit_of(clamp, x.dtype) or 0.0)
+        kernels.activate[grid.rows, grid.blocks](x, bias.contiguous(), made, *numbers, **constants_of(grid, clamp))
     return made
 
 
-def start_slopes(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
+def start_slopes(
+    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+) -> tuple[Tensor, Tensor]:
     """As `slopes`."""
     if made.dtype == torch.float64:
-        return slopes(gradient, made, clamp, sums)
+        return slopes(gradient, made, clamp, sums, slope)
     from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
 
     grid = grid_of(made, apart=False, summed=sums)
     to_x = torch.empty_like(made)
-    rows = _sums(made, grid, sums)
+    rows = room_for_sums(made, grid, sums)
     if made.numel():
-        numbers = (grid.pixels, grid.channels, grid.loops, SLOPE, limit_of(clamp, made.dtype) or 0.0)
-        constants = {"SUMS": sums, **_constants(grid, clamp)}
+        numbers = (grid.pixels, grid.channels, grid.loops, slope, limit_of(clamp, made.dtype) or 0.0)
+        constants = {"SUMS": sums, **constants_of(grid, clamp)}
         kernels.slopes[grid.rows, grid.blocks](gradient, made, to_x, rows, *numbers, **constants)
     return to_x, rows
 
 
-def start_activated_with_style(
-    x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None
-) -> Tensor:
-    """As `activated_with_style`."""
-    if x.dtype == torch.float64:
-        return activated_with_style(x, factors, noise, bias, clamp)
-    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
-
-    made, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
-    if made.numel():
-        stride = 0 if noise is None or len(noise) == 1 else grid.pixels
-        given = (x, factors.contiguous(), x if noise is None else noise.contiguous(), bias.contiguous(), made)
-        numbers = (grid.pixels, grid.channels, stride, SLOPE, limit_of(clamp, x.dtype) or 0.0)
-        constants = {"NOISY": noise is not None, **_constants(grid, clamp)}
-        kernels.activate_styled[grid.rows, grid.blocks](*given, *numbers, **constants)
-    return made
-
-
-def start_slopes_with_style(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `slopes_with_style`."""
-    if made.dtype == torch.float64:
-        return slopes_with_style(gradient, made, x, factors, clamp, noisy)
-    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
-
-    grid, to_x = grid_of(made, apart=True, summed=True), torch.empty_like(made)
-    sums = _styled_sums(made, grid, noisy)
-    if made.numel():
-        numbers = (grid.pixels, grid.channels, grid.loops, grid.pictures, SLOPE, limit_of(clamp, made.dtype) or 0.0)
-        constants = {"NOISY": noisy, **_constants(grid, clamp)}
-        given = (gradient, made, x, factors.contiguous(), to_x, *sums)
-        kernels.slopes_styled[grid.rows, grid.blocks](*given, *numbers, **constants)
-    return to_x, *sums
-
-
-def start_unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-    """As `unscaled`."""
-    if x.dtype == torch.float64:
-        return unscaled(gradient, x, factors)
-    from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
-
-    grid, to_x = grid_of(x, apart=True, summed=True), torch.empty_like(x)
-    sums = _sums(x, grid, True)
-    if x.numel():
-        constants = _constants(grid, None)
-        del constants["CLAMPED"]
-        given = (gradient, x, factors.contiguous(), to_x, sums)
-        kernels.unscale[grid.rows, grid.blocks](*given, grid.pixels, grid.channels, grid.loops, **constants)
-    return to_x, sums
-
-
 def start_added_up(
-    whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+    whole: Tensor | None, parts: Tensor | None, numbers: Tensor | None, pictures: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     """As `added_up`."""
     given = _first(whole, parts)
     if given.dtype == torch.float64:
-        return added_up(whole, parts, pictures, dtype)
+        return added_up(whole, parts, numbers, pictures, dtype)
     from frugan.nn import activation_kernels as kernels  # noqa: PLC0415
 
-    made, channels = _added_like(whole, parts, pictures, dtype), given.shape[1]
+    made, channels = _added_like(whole, parts, numbers, pictures, dtype), given.shape[1]
     apart = len(made[1])
-    if (programs := apart + (whole is not None)) and channels:
+    behind = apart + (whole is not None)
+    blocks = max(-(-channels // OF_ROWS["BLOCK_C"]), numbers is not None)
+    if (programs := behind + (numbers is not None)) and blocks:
         rows, each = 0 if whole is None else len(whole), 0 if parts is None else len(parts) // max(1, apart)
-        grid = (programs, -(-channels // OF_ROWS["BLOCK_C"]))
-        sources = (given if source is None else source for source in (whole, parts))
-        kernels.add_up[grid](*sources, *made, rows, each, apart, channels, **OF_ROWS)
+        count = 0 if numbers is None else numbers.numel()
+        sources = (given if source is None else source for source in (whole, parts, numbers))
+        kernels.add_up[programs, blocks](*sources, *made, rows, each, count, apart, behind, channels, **OF_ROWS)
     return made
 
 
@@ -303,7 +221,7 @@ def _first(*tensors: Tensor | None) -> Tensor:
     return next(tensor for tensor in tensors if tensor is not None)
 
 
-def _constants(grid: Grid, clamp: float | None) -> dict[str, Any]:
+def constants_of(grid: Grid, clamp: float | None) -> dict[str, Any]:
     """What a kernel is compiled for."""
     shape = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
     return {**shape, "CLAMPED": clamp is not None, "num_warps": WARPS}
@@ -316,47 +234,32 @@ def _made_like(x: Tensor, *_: object) -> Tensor:
     return torch.empty_like(x)
 
 
-def _slopes_like(gradient: Tensor, made: Tensor, clamp: float | None, sums: bool) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(made), _sums(made, grid_of(made, apart=False, summed=sums), sums)
+def _slopes_like(
+    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(made), room_for_sums(made, grid_of(made, apart=False, summed=sums), sums)
 
 
-def _styled_slopes_like(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, clamp: float | None, noisy: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return torch.empty_like(made), *_styled_sums(made, grid_of(made, apart=True, summed=True), noisy)
-
-
-def _added_like(whole: Tensor | None, parts: Tensor | None, pictures: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _added_like(
+    whole: Tensor | None, parts: Tensor | None, numbers: Tensor | None, pictures: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     given = _first(whole, parts)
     made = given.new_empty(0 if whole is None else given.shape[1], dtype=dtype)
-    return made, given.new_empty(0 if parts is None else pictures, given.shape[1], dtype=dtype)
+    of_each = given.new_empty(0 if parts is None else pictures, given.shape[1], dtype=dtype)
+    return made, of_each, given.new_empty((0,) if numbers is None else ())
 
 
-def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), _sums(x, grid_of(x, apart=True, summed=True), True)
-
-
-_MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
 OPERATIONS: Operations = MappingProxyType(
     {
-        "leaky_relu(Tensor x, Tensor bias, float? clamp) -> Tensor": (activated, start_activated, _made_like),
-        f"leaky_relu_slopes({_MAP}, float? clamp, bool sums) -> (Tensor, Tensor)": (slopes, start_slopes, _slopes_like),
-        f"styled_leaky_relu({_STYLE}, Tensor? noise, Tensor bias, float? clamp) -> Tensor": (
-            activated_with_style,
-            start_activated_with_style,
+        f"leaky_relu(Tensor x, Tensor bias, float? clamp, float slope={SLOPE}) -> Tensor": (
+            activated,
+            start_activated,
             _made_like,
         ),
-        f"styled_leaky_relu_slopes({_MAP}, {_STYLE}, float? clamp, bool noisy) -> (Tensor, Tensor, Tensor, Tensor)": (
-            slopes_with_style,
-            start_slopes_with_style,
-            _styled_slopes_like,
-        ),
-        "added_up(Tensor? whole, Tensor? parts, int pictures, ScalarType dtype) -> (Tensor, Tensor)": (
-            added_up,
-            start_added_up,
-            _added_like,
-        ),
-        f"unscaled(Tensor gradient, {_STYLE}) -> (Tensor, Tensor)": (unscaled, start_unscaled, _unscaled_like),
+        f"leaky_relu_slopes(Tensor gradient, Tensor made, float? clamp, bool sums, float slope={SLOPE})"
+        " -> (Tensor, Tensor)": (slopes, start_slopes, _slopes_like),
+        "added_up(Tensor? whole, Tensor? parts, Tensor? numbers, int pictures, ScalarType dtype)"
+        " -> (Tensor, Tensor, Tensor)": (added_up, start_added_up, _added_like),
     }
 )
 _LIBRARY = registered(OPERATIONS)
@@ -379,115 +282,60 @@ def biased_leaky_relu(
     """
     if "leaky_relu" not in kernels or elementwise.is_traced():
         return elementwise.leaky_relu(x, bias, clamp=clamp)
-    return cast(Tensor, _LeakyReLU.apply(laid_out(x), bias, clamp))
+    return _with_slope(x, bias, clamp, SLOPE)
 
 
-def styled_leaky_relu(
-    x: Tensor,
-    factors: Tensor,
-    noise: Tensor | None,
-    bias: Tensor,
-    *,
-    clamp: float | None = None,
-    kernels: frozenset[str] = frozenset(),
-) -> Tensor:
-    """clamp(leaky(x·factors + noise + bias)).
+def biased(x: Tensor, bias: Tensor, *, clamp: float | None, kernels: frozenset[str]) -> Tensor:
+    """clamp(x + bias), of what has no activation. As `biased_leaky_relu`, but bias is of x's dtype."""
+    if "leaky_relu" not in kernels or elementwise.is_traced():
+        return elementwise.clamped(x + bias.view(1, -1, *(1,) * (x.ndim - 2)), clamp)
+    return _with_slope(x, bias, clamp, 1.0)
 
-    Args:
-        x: [N, C, H, W].
-        factors: [N, C], of its dtype.
-        noise: [N, 1, H, W] or [H, W], of its dtype.
-        bias: [C].
-        clamp, kernels: as above.
-    """
-    if "styled_leaky_relu" in kernels and not elementwise.is_traced():
-        noise = None if noise is None else noise.view(-1, 1, *noise.shape[-2:])
-        return cast(Tensor, _StyledLeakyReLU.apply(laid_out(x), factors, noise, bias, clamp))
-    factors = factors[:, :, None, None]
-    x = x * factors if noise is None else elementwise.affine(x, factors, noise)
-    return biased_leaky_relu(x, bias, clamp=clamp, kernels=kernels)
+
+def _with_slope(x: Tensor, bias: Tensor, clamp: float | None, slope: float) -> Tensor:
+    # a view of the bias: for `is_wanted`
+    return cast(Tensor, _LeakyReLU.apply(laid_out(x), bias.view_as(bias), clamp, slope))
 
 
 class _LeakyReLU(torch.autograd.Function):
     """Keeps its result and nothing else."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
-        made = cast(Tensor, _operations.leaky_relu(x, bias.to(x.dtype), clamp))
+    def forward(ctx: Any, x: Tensor, bias: Tensor, clamp: float | None, slope: float) -> Tensor:
+        made = cast(Tensor, _operations.leaky_relu(x, bias.to(x.dtype), clamp, slope))
         ctx.save_for_backward(made)
-        ctx.clamp, ctx.sums = clamp, bias.dtype if ctx.needs_input_grad[1] else None
+        ctx.clamp, ctx.slope, ctx.bias_dtype = clamp, slope, bias.dtype
+        ctx.set_materialize_grads(False)
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
+        if gradients[0] is None:  # of what only its slopes are asked for, in a gradient of a gradient
+            return None, None, None, None
         (made,) = ctx.saved_tensors
-        return *_Slopes.apply(gradients[0], made, ctx.clamp, ctx.sums), None
+        sums = ctx.bias_dtype if elementwise.is_wanted(ctx, 1) else None
+        return *Slopes.apply(gradients[0], made, ctx.clamp, sums, ctx.slope), None, None
 
 
-class _Slopes(torch.autograd.Function):
+class Slopes(torch.autograd.Function):
     """Multiplies by each element's slope, and adds up over all but the channels where a dtype for that is given."""
 
     @staticmethod
     def forward(
-        ctx: Any, gradient: Tensor, made: Tensor, clamp: float | None, sums: torch.dtype | None
+        ctx: Any, gradient: Tensor, made: Tensor, clamp: float | None, sums: torch.dtype | None, slope: float
     ) -> tuple[Tensor, Tensor | None]:
         ctx.save_for_backward(made)
-        ctx.clamp = clamp
+        ctx.clamp, ctx.slope = clamp, slope
         ctx.set_materialize_grads(False)
-        to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None)
-        return to_x, None if sums is None else _operations.added_up(rows, None, 0, sums)[0]
+        to_x, rows = _operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None, slope)
+        return to_x, None if sums is None else _operations.added_up(rows, None, None, 0, sums)[0]
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None, None]:
         (made,) = ctx.saved_tensors
         of_x, of_bias = gradients
         if of_bias is not None:
             spread = of_bias.to(made.dtype).view(1, -1, *(1,) * (made.ndim - 2))
             of_x = spread.expand_as(made) if of_x is None else of_x + spread
-        return None if of_x is None else _Slopes.apply(of_x, made, ctx.clamp, None)[0], None, None, None
-
-
-class _StyledLeakyReLU(torch.autograd.Function):
-    """Keeps x and its result. All gradients in one pass, unless these are to be differentiated in their turn."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, factors: Tensor, noise: Tensor | None, bias: Tensor, clamp: float | None
-    ) -> Tensor:
-        made = cast(Tensor, _operations.styled_leaky_relu(x, factors, noise, bias.to(x.dtype), clamp))
-        ctx.save_for_backward(x, factors, made)
-        ctx.clamp, ctx.noise_shape = clamp, None if noise is None else noise.shape
-        ctx.sums = bias.dtype if ctx.needs_input_grad[3] else None
-        return made
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, factors, made = ctx.saved_tensors
-        noisy = ctx.noise_shape is not None
-        if torch.is_grad_enabled():
-            passed, to_bias = _Slopes.apply(gradients[0], made, ctx.clamp, ctx.sums)
-            to_noise = passed.sum_to_size(ctx.noise_shape) if noisy else None
-            return passed * factors[:, :, None, None], (passed * x).sum((2, 3)), to_noise, to_bias, None
-        given = laid_out_like(gradients[0], made)
-        to_x, bias_rows, factor_rows, noise_rows = _operations.styled_leaky_relu_slopes(
-            given, made, x, factors, ctx.clamp, noisy
-        )
-        to_bias, to_factors = _operations.added_up(bias_rows, factor_rows, len(x), factors.dtype)
-        to_noise = _sum_of(noise_rows).sum_to_size(ctx.noise_shape) if noisy else None
-        return to_x, to_factors, to_noise, to_bias, None
-
-
-def _sum_of(rows: Tensor) -> Tensor:
-    """Over the first axis; one row is its own sum."""
-    return rows[0] if len(rows) == 1 else rows.sum(0)
-
-
-def gradients_of_product(
-    gradient: Tensor, x: Tensor, factors: Tensor, kernels: frozenset[str]
-) -> tuple[Tensor, Tensor]:
-    """Of x·factors, [N, C, H, W] and [N, C, 1, 1]: for each of them. Differentiable where that is asked for."""
-    if "modulation" not in kernels or torch.is_grad_enabled():
-        return gradient * factors, (gradient * x).sum((2, 3), keepdim=True)
-    x = laid_out(x)
-    to_x, rows = _operations.unscaled(laid_out_like(gradient, x), x, factors.flatten(1))
-    return to_x, _operations.added_up(None, rows, len(x), factors.dtype)[1][:, :, None, None]
+        to_gradient = None if of_x is None else Slopes.apply(of_x, made, ctx.clamp, None, ctx.slope)[0]
+        return to_gradient, None, None, None, None

@@ -13,7 +13,7 @@ from torch import Tensor
 from frugan.contract.layers import sums_of_squares
 from frugan.nn.elementwise import affine, is_traced, is_wanted
 from frugan.nn.fir import KeptKernels, upfirdn2d
-from frugan.nn.fused_activation import gradients_of_product
+from frugan.nn.fused_modulation import gradients_of_product
 from frugan.nn.linear_maps import gradients_of_convolution
 
 EPS = 1e-8
@@ -112,21 +112,26 @@ class _ScaledConvolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, spread: bool, kernels: frozenset[str]) -> Tensor:
         ctx.save_for_backward(x, factors, weight)
         ctx.spread, ctx.kernels = spread, kernels
+        ctx.set_materialize_grads(False)
         scaled = x * factors
         if spread:
             return F.conv_transpose2d(scaled, weight, stride=2)
         return F.conv2d(scaled, weight, padding=weight.shape[2] // 2)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        if gradient is None:
+            return None, None, None, None, None
         x, factors, weight = ctx.saved_tensors
         of_x, of_factors, *_ = ctx.needs_input_grad
         stride, padding = (2, 0) if ctx.spread else (1, weight.shape[2] // 2)
+        of_weight = is_wanted(ctx, 2)
         to_scaled, to_weight = gradients_of_convolution(
-            gradients[0],
-            x * factors,
+            gradient,
+            x * factors if of_weight else x,  # the weight's gradient alone needs more of it than its shape
             weight,
-            (of_x or of_factors, is_wanted(ctx, 2)),
+            (of_x or of_factors, of_weight),
             stride=stride,
             padding=padding,
             transposed=ctx.spread,
@@ -170,24 +175,3 @@ class _Demodulation(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             to_styles = styles * torch.addmm(styles.detach(), minus_twice, squares, beta=0, alpha=-1)
         return to_squares, to_styles, None, None
-
-
-def scaled_noise(noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
-    """noise·strength in some precision, whose sums are fp32: [N, 1, H, W] or [H, W], scalar -> as the noise."""
-    return cast(Tensor, _ScaledNoise.apply(noise, strength, dtype))
-
-
-class _ScaledNoise(torch.autograd.Function):
-    """As `scaled_noise`, in one operation each way but for the sum."""
-
-    @staticmethod
-    def forward(ctx: Any, noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
-        ctx.save_for_backward(noise, strength)
-        return torch.mul(noise, strength, out=torch.empty_like(noise, dtype=dtype))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        noise, strength = ctx.saved_tensors
-        to_noise = (gradients[0] * strength).to(noise.dtype) if ctx.needs_input_grad[0] else None
-        to_strength = (gradients[0] * noise).sum() if ctx.needs_input_grad[1] else None
-        return to_noise, to_strength, None

@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from frugan.nn.batch_norm import MinibatchStd
-from frugan.nn.elementwise import clamped, leaky_relu, second_moment_norm
+from frugan.nn.elementwise import clamped, leaky_relu, scaled_noise, second_moment_norm
 from frugan.nn.equalised import EqualisedLinear, downsampling_conv2d, linear_together
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
-from frugan.nn.modulated import demodulation, modulated_conv2d, scaled_noise
+from frugan.nn.modulated import demodulation, modulated_conv2d
 
 LIMIT = 1e-5
 GOLDEN = Path(__file__).parents[2] / "golden" / "stylegan2"

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesKernels
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.batch_norm import MinibatchStd
-from frugan.nn.elementwise import GAIN, clamped, is_traced, second_moment_norm
+from frugan.nn.elementwise import GAIN, is_traced, second_moment_norm
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_together
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
-from frugan.nn.fused_activation import styled_leaky_relu
+from frugan.nn.fused_activation import biased
+from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.fused_styles import modulations
-from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d, scaled_noise
+from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d
 
 # The mapping network: a latent and a class to a style.
 
@@ -187,9 +188,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
             [N, O, side, side].
         """
         x = x.to(self.weight.dtype)
-        added: Tensor | None = None
-        if noise != "none":
-            added = scaled_noise(self.noise_const if noise == "const" else noise, self.noise_strength, x.dtype)
+        drawn = None if noise == "none" else self.noise_const if noise == "const" else noise
         up, own = self.resample_filter if self.up else None, self.own_kernels
         if norms is None:
             made, norms = demodulated_conv2d(
@@ -204,7 +203,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
             )
         else:
             made = scaled_conv2d(x, self.weight, style, upsample_by=up, kept=self.kernels, kernels=own)
-        return styled_leaky_relu(made, norms, added, self.bias, clamp=self.clamp, kernels=self.own_kernels)
+        return styled_leaky_relu(made, norms, drawn, self.noise_strength, self.bias, clamp=self.clamp, kernels=own)
 
 
 class ToRGB(UsesKernels):
@@ -218,7 +217,7 @@ class ToRGB(UsesKernels):
         half: may run in half precision.
     """
 
-    can_use = ("modulation",)
+    can_use = ("modulation", "leaky_relu")
 
     def __init__(self, inputs: int, colours: int, style: int, *, clamp: float | None, half: bool) -> None:
         super().__init__()
@@ -236,7 +235,7 @@ class ToRGB(UsesKernels):
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
         """[N, I, H, W], its affine layer's style [N, I] -> [N, colours, H, W], in the dtype of the style."""
         x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False, kernels=self.own_kernels)
-        return clamped(x + self.bias.view(1, -1, 1, 1), self.clamp).to(style.dtype)
+        return biased(x, self.bias, clamp=self.clamp, kernels=self.own_kernels).to(style.dtype)
 
 
 class SynthesisBlock(nn.Module):
