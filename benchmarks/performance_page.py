@@ -187,6 +187,14 @@ def machine_code() -> str:
     return _table(head, rows)
 
 
+def passes() -> str:
+    """Over a map, by the release's operations and by ours."""
+    rows = []
+    for name, each in _read("own-kernels.json")["passes"].items():
+        rows.append([name, *(f"{theirs} → {ours:.1f}" for theirs, ours in zip(each["theirs"], each["ours"], strict=True))])
+    return _table(["operation", "forward", "gradient", "gradient of a penalty on it"], rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "counts": counts,
     "against plain in half precision": partial(against_plain, half=True),
@@ -198,6 +206,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "machine code": machine_code,
     "places": places,
     "left": left,
+    "passes": passes,
 }
 
 
