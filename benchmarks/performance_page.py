@@ -191,7 +191,9 @@ def passes() -> str:
     """Over a map, by the release's operations and by ours."""
     rows = []
     for name, each in _read("own-kernels.json")["passes"].items():
-        rows.append([name, *(f"{theirs} → {ours:.1f}" for theirs, ours in zip(each["theirs"], each["ours"], strict=True))])
+        rows.append(
+            [name, *(f"{theirs} → {ours:.1f}" for theirs, ours in zip(each["theirs"], each["ours"], strict=True))]
+        )
     return _table(["operation", "forward", "gradient", "gradient of a penalty on it"], rows)
 
 

@@ -18,22 +18,24 @@ def _taken(
     x, shown, bias, kernel, p, c, height, width, made_width, pixels, channels, left, top, slope, clamp,
     UP: tl.constexpr, DOWN: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, TURNED: tl.constexpr,
     BEFORE: tl.constexpr, CLAMPED: tl.constexpr, LAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """Sums over a filter's taps for some pixels p of what is made [BLOCK_P, BLOCK_C], from one picture.
 
     Pixel o takes sample i by tap UP * i + left - DOWN * o, where there is one: of `UP` taps one meets no zero.
     BEFORE the filter x is activated ("activation"), or multiplied by the slope of what is shown ("slope"), or neither.
+    Taps are taken AT_ONCE, as many as there are registers for.
     """
     row, column = p // made_width * DOWN - top, p % made_width * DOWN - left
     first_row, first_column = (UP - (row + UP * FAR) % UP) % UP, (UP - (column + UP * FAR) % UP) % UP
     if BEFORE != "nothing":
         added = tl.load(bias + c, mask=c < channels, other=0.0).to(tl.float32)
     total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
-    for i in range((TALL + UP - 1) // UP):  # not unrolled: there would not be registers enough
+    for i in range((TALL + UP - 1) // UP):
         down = first_row + UP * i
         y = (row + down + UP * FAR) // UP - FAR
         of_row = (down < TALL) & (y >= 0) & (y < height) & (p < pixels)
-        for j in tl.range((WIDE + UP - 1) // UP, loop_unroll_factor=1 if BEFORE == "slope" else 4):
+        for j in tl.range((WIDE + UP - 1) // UP, loop_unroll_factor=AT_ONCE):
             right = first_column + UP * j
             at = (column + right + UP * FAR) // UP - FAR
             there = of_row & (right < WIDE) & (at >= 0) & (at < width)
@@ -72,7 +74,7 @@ def filtered(
     total = _taken(
         x + picture * height * width * channels, shown + picture * height * width * channels, bias, kernel,
         first + tl.arange(0, BLOCK_P), c, height, width, made_width, pixels, channels, left, top, slope, clamp,
-        UP, DOWN, TALL, WIDE, TURNED, BEFORE, CLAMPED, LAST, BLOCK_P, BLOCK_C,
+        UP, DOWN, TALL, WIDE, TURNED, BEFORE, CLAMPED, LAST, BLOCK_P, BLOCK_C, 4 if BEFORE == "nothing" else 1,
     )  # fmt: skip
     begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
     tl.store(made + picture * pixels * channels + begins + within, total.to(made.dtype.element_ty), mask=inside)
@@ -103,7 +105,7 @@ def filtered_slopes(
         total = _taken(
             gradient + picture * height * width * channels, x, bias, kernel, first + tl.arange(0, BLOCK_P), c, height,
             width, made_width, pixels, channels, left, top, slope, clamp,
-            1, 1, TALL, WIDE, TURNED, "nothing", CLAMPED, LAST, BLOCK_P, BLOCK_C,
+            1, 1, TALL, WIDE, TURNED, "nothing", CLAMPED, LAST, BLOCK_P, BLOCK_C, 1 if LAST else 2,
         )  # fmt: skip
         passed = _sloped(total.to(given.dtype), shown, slope, clamp, CLAMPED)
         tl.store(to_x + place, passed, mask=inside)
