@@ -26,7 +26,7 @@ from frugan.recipe.loading import load_recipe
 
 CPU = torch.device("cpu")
 STYLEGAN2 = "stylegan2-digits-32"
-STYLES = ("leaky_relu", "styled_leaky_relu", "modulation", "styles")
+STYLES = ("leaky_relu", "styled_leaky_relu", "modulation", "styles", "fir")
 """Kernels that StyleGAN2 has a use for."""
 
 
@@ -96,13 +96,13 @@ def test_only_those_that_a_training_has_a_use_for_are_tried(
     card()
     judged, tried = kernels.judged, list[str]()
     monkeypatch.setattr(kernels, "judged", lambda name, device: tried.append(name) or judged(name, device))  # type: ignore[func-returns-value]
-    assert chosen("training.kernels=auto", said, "r3gan-digits-32") == {"leaky_relu"}
+    assert chosen("training.kernels=auto", said, "r3gan-digits-32") == {"leaky_relu", "fir"}
     assert chosen("training.kernels=auto", said, "saehd-demo-64") == {"dssim"}
     assert chosen("training.kernels=auto", said, "biggan-digits-32") == {"batch_norm", "spectral_norm", "pooling"}
-    assert tried == ["leaky_relu", "dssim", "batch_norm", "spectral_norm", "pooling"]
+    assert tried == ["leaky_relu", "fir", "dssim", "batch_norm", "spectral_norm", "pooling"]
     assert set(verdicts(CPU, tries=False)) == {*tried}
     assert chosen("training.kernels=auto", said) == frozenset(STYLES)
-    assert tried[5:] == ["styled_leaky_relu", "modulation", "styles"]
+    assert tried[6:] == ["styled_leaky_relu", "modulation", "styles"]
 
 
 def test_families_without_layers_for_them_are_left_alone(card: Callable[..., None], said: list[str]) -> None:
@@ -166,7 +166,7 @@ def test_what_is_wrong_is_left_out_and_why(
 ) -> None:
     card()
     monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "leaky_relu": (_wrong(way), kernels.SMALL)})
-    assert chosen("training.kernels=auto", said) == {"styled_leaky_relu", "modulation", "styles"}
+    assert chosen("training.kernels=auto", said) == {"styled_leaky_relu", "modulation", "styles", "fir"}
     assert why in said[0]
     assert "more" not in said[0]
     verdict = verdicts(CPU)["leaky_relu"]

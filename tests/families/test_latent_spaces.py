@@ -46,7 +46,7 @@ def test_stylegan2_names_the_maps_of_its_layers(layers: tuple[int, ...], tmp_pat
         moved = still.clone()
         moved[:, list(layers)] = step
         with torch.no_grad():
-            changes = [a - b for a, b in zip(synthesis._styles(moved), synthesis._styles(still), strict=True)]
+            changes = [a - b for a, b in zip(synthesis._styles(moved)[0], synthesis._styles(still)[0], strict=True)]
         # in another order: by style, not by block
         expected = torch.cat([change.flatten() for change in changes if bool(change.any())])
         found = (explorer.space.maps(layers) @ step[0]).flatten()
