@@ -54,6 +54,13 @@ FAULTS = (
     Fault("a bias is given its last tile alone", KERNELS, "        whole += passed", "        whole = passed", HELD),
     Fault("the last pixel of a tile is not filtered", KERNELS, "(y < height) & (p < pixels)", "(p < pixels - 1)", HELD),
     Fault(
+        "a single pixel tells the layout of what it is made of",
+        "nn/fused_fir.py",
+        "summed=False)._replace(last=is_channels_last(given[0]))",
+        "summed=False)",
+        HELD,
+    ),
+    Fault(
         "an adjoint is shifted by a pixel",
         "nn/fused_fir.py",
         "padding += [taps[axis] - before - 1, end]",

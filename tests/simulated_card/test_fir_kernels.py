@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -64,6 +64,10 @@ CASES = st.builds(
 )
 
 
+ONE_PIXEL = Case(1, 12, (3, 4), (3, 4), (-1, 1, 1, -1), torch.float32, torch.contiguous_format)
+"""Is made of it: in both layouts at once."""
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _small_tiles() -> Any:
     """A small map has several programs, with several tiles each where they sum."""
@@ -85,6 +89,7 @@ def run(name: str, *values: Any) -> None:
 
 
 @SETTINGS
+@example(ONE_PIXEL, (1, 1))
 @given(CASES, st.sampled_from([(1, 1), (2, 1), (1, 2), (2, 2), (3, 1)]))
 def test_a_filter(case: Case, ways: tuple[int, int]) -> None:
     x, taps, padding = case.tensors(*ways)
@@ -94,6 +99,7 @@ def test_a_filter(case: Case, ways: tuple[int, int]) -> None:
 
 
 @SETTINGS
+@example(ONE_PIXEL, None, True)
 @given(CASES, st.sampled_from([None, 0.75, 0.7]), st.booleans())
 def test_what_is_activated_and_its_gradients(case: Case, clamp: float | None, sums: bool) -> None:
     x, taps, padding = case.tensors(1, 1)

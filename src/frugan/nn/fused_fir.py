@@ -165,7 +165,8 @@ def _start(
 
     if not made.numel():
         return
-    grid = grid_of(made, apart=True, summed=False)
+    # a single pixel that is made is in both layouts, and what is given is not
+    grid = grid_of(made, apart=True, summed=False)._replace(last=is_channels_last(given[0]))
     numbers = (*given[0].shape[2:], grid.pixels, made.shape[3], grid.channels, of.padding[0], of.padding[2])
     facts = {"UP": of.up, "DOWN": of.down, "BEFORE": before, **constants(kernel, grid, of, clamp)}
     tensors = (*given, kernel.contiguous(), made)
