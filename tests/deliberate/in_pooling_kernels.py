@@ -128,8 +128,8 @@ FAULTS = (
     Fault(
         "a skip is halved once by kernels and once again",
         "families/biggan/networks.py",
-        "means_and(h, self.conv_sc(x), made)",
-        "means_and(h, self.conv_sc(mean_pool2d(x)), made)",
+        "        x = x if own else mean_pool2d(x)\n",
+        "        x = mean_pool2d(x)\n",
         FUSED,
     ),
     Fault(
@@ -145,5 +145,19 @@ FAULTS = (
         "(last * 0.25).view(",
         "(last * 1.0).view(",
         FUSED,
+    ),
+    Fault(
+        "means that are folded into a convolution are sums",
+        "nn/linear_maps.py",
+        "F.avg_pool2d(weight, 2, stride=1, padding=1)",
+        "F.avg_pool2d(weight, 2, stride=1, padding=1, divisor_override=1)",
+        "nn/test_upsampled_conv.py",
+    ),
+    Fault(
+        "weights at the border are means of fewer",
+        "nn/linear_maps.py",
+        "F.avg_pool2d(weight, 2, stride=1, padding=1)",
+        "F.avg_pool2d(weight, 2, stride=1, padding=1, count_include_pad=False)",
+        "nn/test_upsampled_conv.py",
     ),
 )

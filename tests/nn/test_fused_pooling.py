@@ -136,12 +136,14 @@ def test_maps_move_as_often_as_they_must(name: str, passes: tuple[float, float],
 
 
 def blocks() -> dict[str, Any]:
-    """Of discriminators, of all kinds."""
+    """Of discriminators, of all kinds; of wide ones 8x8 pixels are few, and means are not folded away."""
     torch.manual_seed(3)
     layers = Layers(BigGANNetworks(resolution=128, classes=2))
     return {
         "first": DiscriminatorBlock(layers, 4, 8, wide=True, first=True, downsample=True),
+        "first, wide": DiscriminatorBlock(layers, 4, 24, wide=True, first=True, downsample=True),
         "halving": DiscriminatorBlock(layers, 4, 8, wide=True, first=False, downsample=True),
+        "halving, wide": DiscriminatorBlock(layers, 4, 24, wide=True, first=False, downsample=True),
         "last": DiscriminatorBlock(layers, 4, 4, wide=True, first=False, downsample=False),
         "deep, halving": DeepDiscriminatorBlock(layers, 4, 8, downsample=True),
         "deep": DeepDiscriminatorBlock(layers, 4, 4, downsample=False),
@@ -173,7 +175,7 @@ def test_blocks_are_what_they_are_without(name: str) -> None:
 
 def test_a_block_that_is_recomputed_is_so_before_its_gradient_is_spread() -> None:
     """Or a map as large as the block's largest would lie beside all that is made again."""
-    block, x, order = blocks()["halving"], random(2, 4, 8, 8).requires_grad_(), list[str]()
+    block, x, order = blocks()["halving, wide"], random(2, 4, 8, 8).requires_grad_(), list[str]()
     use_kernels(block, OWN)
 
     class Order(TorchDispatchMode):

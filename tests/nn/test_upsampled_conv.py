@@ -1,11 +1,17 @@
-"""Convolutions of doubled pictures without the doubled picture."""
+"""Convolutions of doubled pictures without the doubled picture, and means of a convolution without its own."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.nn.linear_maps import plus_doubled, plus_doubled_in_one_pass, upsampled_conv2d
+from frugan.nn.linear_maps import (
+    folds_means,
+    plus_doubled,
+    plus_doubled_in_one_pass,
+    pooled_conv2d,
+    upsampled_conv2d,
+)
 
 
 def _random(*shape: int, last: bool = False) -> Tensor:
@@ -37,3 +43,27 @@ def test_plus_the_doubled_picture(last: bool) -> None:
     assert made.stride() == x.stride()
     assert torch.autograd.gradcheck(plus_doubled, (x, small))
     assert torch.autograd.gradgradcheck(plus_doubled, (x, small))
+
+
+@pytest.mark.parametrize("penalised", [False, True])
+@pytest.mark.parametrize("last", [False, True], ids=["NCHW", "channels-last"])
+def test_means_folded_into_the_convolution(last: bool, penalised: bool) -> None:
+    """Itself, its derivatives, and those of a penalty on its gradient, where that is what it is made for."""
+    x, weight, bias = _random(2, 3, 6, 4, last=last), _random(5, 3, 3, 3, last=last), _random(5)
+    ends = []
+    for made in (
+        pooled_conv2d(x, weight, bias, penalised=penalised),
+        F.avg_pool2d(F.conv2d(x, weight, bias, padding=1), 2),
+    ):
+        gradients = torch.autograd.grad((made.sin()).sum(), (x, weight, bias), create_graph=penalised)
+        seconds = torch.autograd.grad(gradients[0].square().sum(), (x, weight)) if penalised else ()
+        ends.append([made, *gradients, *seconds])
+    for a, b in zip(*ends, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
+
+
+def test_means_are_folded_where_a_map_is_larger_than_its_channels_are_many() -> None:
+    """As many products and bytes for each sample do not depend on how many there are."""
+    weight = torch.empty(16, 2, 3, 3)
+    assert [folds_means(torch.empty(1, 2, side, side), weight) for side in (4, 7, 8, 16)] == [False, False, True, True]
+    assert folds_means(torch.empty(7, 2, 8, 8), weight)

@@ -243,6 +243,35 @@ def _sums(weight: Tensor) -> Tensor:
     return F.avg_pool2d(turned, 2, stride=1, padding=1, divisor_override=1)
 
 
+# Means of 2x2 pixels of what a 3x3 convolution makes, without the map that they are of.
+#
+# They are one convolution of stride 2, whose 4x4 kernel holds means of the weights: 16 products where there were 36,
+# and a quarter of the memory.
+
+
+def folds_means(x: Tensor, weight: Tensor) -> bool:
+    """Whether means after a 3x3 convolution are worth folding into it.
+
+    Small maps of many channels are not: there the means of weights take more than they save. Which way is taken does
+    not depend on the number of samples, so neither does the rounding.
+
+    Args:
+        x: that is convolved [N, I, H, W].
+        weight: [O, I, 3, 3].
+    """
+    return x.shape[2] * x.shape[3] >= 4 * len(weight)
+
+
+def pooled_conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, *, penalised: bool = False) -> Tensor:
+    """Convolve and take means of 2x2: [N, I, H, W] of even sides, [O, I, 3, 3], [O] -> [N, O, H/2, W/2].
+
+    Args:
+        penalised: as for `conv2d`.
+    """
+    means = F.avg_pool2d(weight, 2, stride=1, padding=1)  # [O, I, 4, 4], zeros around counted
+    return conv2d(x, means, bias, stride=2, padding=1, penalised=penalised)
+
+
 def plus_doubled(x: Tensor, small: Tensor) -> Tensor:
     """Add to a picture another one of half its side, doubled: [N, C, 2·H, 2·W], [N, C, H, W] -> [N, C, 2·H, 2·W]."""
     return cast(Tensor, _PlusDoubled.apply(x, small))

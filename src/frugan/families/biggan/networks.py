@@ -16,7 +16,7 @@ from frugan.nn.attention import SelfAttention
 from frugan.nn.batch_norm import BatchNorm, ConditionalBatchNorm, gains_and_biases
 from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
 from frugan.nn.initialise import Embedding
-from frugan.nn.linear_maps import mean_pool2d, plus_doubled, upsampled_conv2d
+from frugan.nn.linear_maps import folds_means, mean_pool2d, plus_doubled, pooled_conv2d, upsampled_conv2d
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear
 
 # Spectrally normalised layers as one network's config wants them.
@@ -124,18 +124,22 @@ class DiscriminatorBlock(UsesKernels):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
-        if not self.first and usable(x, self.own_kernels):
+        own = not self.first and usable(x, self.own_kernels)
+        if own:
             made, x = relu_and_means(x) if self.downsample else relu_and_itself(x)
-            h = self.conv2(F.relu(self.conv1(made)))
-            return means_and(h, self.conv_sc(x), made) if self.downsample else torch.add(h, self.conv_sc(x))
-        h = self.conv2(F.relu(self.conv1(x if self.first else F.relu(x))))
+            h = F.relu(self.conv1(made))
+        else:
+            h = F.relu(self.conv1(x if self.first else F.relu(x)))
         if not self.downsample:
-            return torch.add(h, self.conv_sc(x))
+            return torch.add(self.conv2(h), self.conv_sc(x))
+        second = cast(SNConv2d, self.conv2)
+        folded = folds_means(h, second.weight)
+        h = pooled_conv2d(h, second.weight, second.bias, penalised=second.penalised) if folded else second(h)
         # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
-        if usable(h, self.own_kernels):
-            x = mean_pool2d(x)
-            return means_and(h, self.conv_sc(x), x)
-        return torch.add(mean_pool2d(h), self.conv_sc(mean_pool2d(x)))
+        x = x if own else mean_pool2d(x)
+        if not folded and usable(h, self.own_kernels):
+            return means_and(h, self.conv_sc(x), made if own else x)
+        return torch.add(h if folded else mean_pool2d(h), self.conv_sc(x))
 
 
 # Residual bottleneck blocks of BigGAN-deep.
