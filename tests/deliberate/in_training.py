@@ -246,6 +246,20 @@ FAULTS = (
         "nn/test_linear_maps.py::test_a_convolution_that_learns",
     ),
     Fault(
+        "maps of R3GAN keep the order that they begin in",
+        "families/r3gan/networks.py",
+        "ordered_like(x.to(self.conv1.weight.dtype), self.conv2.weight)",
+        "x.to(self.conv1.weight.dtype)",
+        "families/test_r3gan.py::test_maps_and_gradients_are_in_the_order_of_the_weights",
+    ),
+    Fault(
+        "gradients of maps keep the order that they begin in",
+        "nn/linear_maps.py",
+        "cast(Tensor, _ChannelsLast.apply(gradients[0]))",
+        "gradients[0]",
+        "families/test_r3gan.py::test_maps_and_gradients_are_in_the_order_of_the_weights",
+    ),
+    Fault(
         "R1's phase does not say that it penalises gradients",
         "families/biggan/phases.py",
         "        penalises_gradients=True,\n",

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.rig import Rig, largest_difference
 from frugan.api.sample.generation import pixels
 from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import GridRequest
+from frugan.contract.layers import penalised
 from frugan.contract.phase import MicroBatch, PhaseState
-from frugan.engine.weights import prepared
+from frugan.engine.weights import Layout, lay_out_masters, prepared
 from frugan.errors import BadInput
 from frugan.families.biggan.config import BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
@@ -78,6 +80,31 @@ def test_weights_of_micro_batches_that_are_wrong_would_be_noticed() -> None:
     whole = stepped(R3GANObjective(gamma=1.0), torch.float64)
     other = stepped(R3GANObjective(gamma=1.001), torch.float64)
     assert largest_difference(whole, other)[0] > 1e3 * SHARP
+
+
+class Mixed(TorchDispatchMode):
+    """Operations that were given two maps of 8 pixels and more in different orders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = list[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        maps = [x for x in args if isinstance(x, Tensor) and x.ndim == 4 and x.shape[1] > 1 and x.shape[2] >= 8]
+        if len({x.is_contiguous() for x in maps}) > 1:
+            self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_maps_and_gradients_are_in_the_order_of_the_weights() -> None:
+    """In fp32 on a processor: 1x1 weights do not say which that is."""
+    networks = FAMILY.build(R3GANNetworks(resolution=16, widths=(8, 8, 8), groups=(2, 2, 2), blocks=(1, 1, 1)))
+    for network in networks.values():
+        lay_out_masters(network, Layout(channels_last=True))
+    with Mixed() as mixed, penalised(networks.values()):
+        pictures = networks["G"](torch.randn(2, 64))
+        r1_penalty(networks["D"](pictures), pictures, torch.ones(())).sum().backward()
+    assert mixed.names == []
 
 
 # What the phases see.

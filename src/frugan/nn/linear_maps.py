@@ -185,6 +185,33 @@ def gradients_of_convolution(
     return cast(tuple[Tensor | None, Tensor | None], (of_x, of_weight))
 
 
+def ordered_like(x: Tensor, weight: Tensor) -> Tensor:
+    """Pictures, and all gradients of them, in channels-last, if a weight of more than one place is; else as they are.
+
+    Torch convolves in either order, and 1x1 weights are in both. So pictures that come in the other one keep it along
+    skips, and so do gradients: at every larger convolution they are laid out anew, and sums of both orders are slow.
+
+    Args:
+        x: [N, C, H, W].
+        weight: [O, I, k, k].
+    """
+    if weight.is_contiguous() or not weight.is_contiguous(memory_format=torch.channels_last):
+        return x
+    return cast(Tensor, _ChannelsLast.apply(x))
+
+
+class _ChannelsLast(torch.autograd.Function):
+    """[N, C, H, W] -> the same values."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=torch.channels_last)
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Tensor) -> Tensor:
+        return cast(Tensor, _ChannelsLast.apply(gradients[0]))
+
+
 def _ordered_as(x: Tensor, weight: Tensor) -> Tensor:
     """A weight that says of channels-last pictures that they are; the input, which else says it, is not there."""
     if x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last):

@@ -16,7 +16,7 @@ from frugan.families.r3gan.config import R3GANNetworks
 from frugan.nn.elementwise import SLOPE
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
 from frugan.nn.fused_activation import biased_leaky_relu
-from frugan.nn.linear_maps import conv2d
+from frugan.nn.linear_maps import conv2d, ordered_like
 
 ACTIVATION_GAIN = math.sqrt(2 / (1 + SLOPE**2))
 """Restores the variance that the activation takes (He et al. 2015, arXiv 1502.01852)."""
@@ -130,7 +130,7 @@ class ResidualBlock(UsesKernels):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, width, H, W] -> the same."""
-        x = x.to(self.conv1.weight.dtype)
+        x = ordered_like(x.to(self.conv1.weight.dtype), self.conv2.weight)
         made = biased_leaky_relu(self.conv1(x), self.bias1, kernels=self.own_kernels)
         made = biased_leaky_relu(self.conv2(made), self.bias2, kernels=self.own_kernels)
         return x + cast(Tensor, self.conv3(made))
