@@ -9,6 +9,7 @@ takes (and raise VERSION in memory/prediction.py).
 """
 
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ def answers(planner: Planner, cards_gib: Sequence[int], *, ladder: bool) -> dict
     """A recipe in every budget, and its ladder, so that its predictions are kept."""
     fits: dict[str, Any] = {}
     for gib in cards_gib:
-        report = planner.report(gib * GIB, nearest=ladder)
+        report = planner.report(gib * GIB, nearest_seconds=math.inf if ladder else 0)
         fits[str(gib)] = {
             "fits": report.fits,
             "peak_bytes": report.peak_bytes,

@@ -45,7 +45,7 @@ def planned(sized: Sized, figures: Card, budget_bytes: int) -> PlanReport:
     recipe = load_recipe(sized.recipe, sized.overrides)
     precision = figures.precision(recipe.training.precision)
     with Planner(recipe, figures, precision, name=sized.recipe) as planner:
-        return planner.report(budget_bytes, nearest=False)
+        return planner.report(budget_bytes, nearest_seconds=0)
 
 
 def held_under_a_limit(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from frugan.api.devices import choose_device
-from frugan.api.plan.planner import Planner
+from frugan.api.plan.planner import NEAREST_SECONDS, Planner
 from frugan.api.plan.relatives import Largest, relatives
 from frugan.api.plan.report import CardShare, PlanReport, Together, shares_in_words
 from frugan.api.progress import Say, quiet
@@ -220,7 +220,7 @@ def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
 
 def _report(planner: Planner, budget_bytes: int | None) -> PlanReport:
     with planner:
-        return planner.report(budget_bytes, nearest=False)
+        return planner.report(budget_bytes, nearest_seconds=0)
 
 
 def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> tuple[tuple[Sum, ...], float]:
@@ -382,7 +382,7 @@ def _plan(
     if budget_bytes is None and options.card is not None:
         budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
     with planner:
-        return planner.report(budget_bytes, nearest=not only_fits, say=options.say)
+        return planner.report(budget_bytes, nearest_seconds=0 if only_fits else NEAREST_SECONDS, say=options.say)
 
 
 def _can_be_shared(recipe: Recipe, cards: int, micro_batch: int | None) -> bool:

@@ -90,11 +90,13 @@ class Planner:
     def __exit__(self, *_: object) -> None:
         self.store.remember()
 
-    def report(self, budget_bytes: int | None, *, nearest: bool = True, say: Say = quiet) -> PlanReport:
+    def report(
+        self, budget_bytes: int | None, *, nearest_seconds: float = NEAREST_SECONDS, say: Say = quiet
+    ) -> PlanReport:
         """Plan for a budget, or the whole ladder without one.
 
         Args:
-            nearest: look for the change of the recipe that would fit, where no plan does.
+            nearest_seconds: for which the change of the recipe that would fit is looked for, where no plan does.
             say: is given a line before that.
 
         Raises:
@@ -102,13 +104,13 @@ class Planner:
                 package does what no plan can be made of.
         """
         try:
-            return self._report(budget_bytes, nearest=nearest, say=say)
+            return self._report(budget_bytes, nearest_seconds, say)
         except RuntimeError as error:
             if family_code(self.recipe.kind) is None:
                 raise
             raise BadInput(f"family {self.recipe.family}: its step cannot be planned: {error}") from error
 
-    def _report(self, budget_bytes: int | None, *, nearest: bool, say: Say) -> PlanReport:
+    def _report(self, budget_bytes: int | None, nearest_seconds: float, say: Say) -> PlanReport:
         search, recipe = self.search, self.recipe
         budget = self._budget(budget_bytes)
         ladder = search.ladder() if budget is None else []
@@ -144,10 +146,10 @@ class Planner:
         found = Found(fastest=fastest, has_blocks=search.space.has_blocks)
         lines = decisions(report, self.training, self.precision, self.wishes, self._between_bytes, found)
         report = replace(report, decisions=tuple(lines))
-        if fitting is not None or budget is None or not nearest:
+        if fitting is not None or budget is None or not nearest_seconds:
             return report
-        say(f"{refusal(report)}; looking for the smallest change that would fit, for {NEAREST_SECONDS:g} s")
-        return replace(report, nearest_change=self._nearest_change(budget))
+        say(f"{refusal(report)}; looking for the smallest change that would fit, for {nearest_seconds:g} s")
+        return replace(report, nearest_change=self._nearest_change(budget, nearest_seconds))
 
     def _compiled(self, plan: Plan) -> tuple[Prediction, Prediction] | None:
         """A plan as steps are written, and compiled, in the stage that takes most; None: nothing is compiled."""
@@ -199,17 +201,17 @@ class Planner:
             step_seconds=card.seconds(choice.work, choice.plan.precision),
         )
 
-    def _nearest_change(self, budget: Budget) -> tuple[str, ...] | None:
+    def _nearest_change(self, budget: Budget, most_seconds: float) -> tuple[str, ...] | None:
         """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result.
 
-        Nothing is begun that would not be done within NEAREST_SECONDS, by what those before took; the first is.
+        Nothing is begun that would not be done in time, by what those before took; the first is.
         """
         stage = self.search.estimates.heaviest_stage
         begun = time.perf_counter()
         longest_seconds = 0.0
         for words, recipe in smaller_recipes(self.recipe, self.precision.name):
             before = time.perf_counter()
-            if longest_seconds and before - begun + longest_seconds > NEAREST_SECONDS:
+            if longest_seconds and before - begun + longest_seconds > most_seconds:
                 return None
             same = recipe.training.precision == self.recipe.training.precision
             precision = self.precision if same else self.card.precision(recipe.training.precision)
