@@ -1,4 +1,4 @@
-"""The predictions that ship are what the planner finds now: one at every run, all of them in `make test-long`."""
+"""The predictions that ship are what the planner finds now: some at every run, all of them in `make test-long`."""
 
 import json
 from collections.abc import Mapping
@@ -16,6 +16,15 @@ from frugan.recipes import built_in
 NEGLIGIBLE = 2e-4
 """Share of a figure that may differ: a small tensor more or less at some moment is no other prediction."""
 
+OF_EACH_KIND = (
+    "biggan-imagenet-128",
+    "biggan-deep-imagenet-128",
+    "stylegan2-ffhq-256",
+    "r3gan-ffhq-64",
+    "saehd-df-ud-256",
+)
+"""A recipe of each kind of networks, of a size at which what a step keeps shows."""
+
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", built_in())
@@ -27,12 +36,13 @@ def test_shipped_predictions_hold(name: str) -> None:
     _assert_shipped(name, planner.store.known)
 
 
-def test_the_plain_plan_takes_what_ships() -> None:
-    """Of the smallest recipe, roughly."""
-    planner = _without_what_ships("biggan-digits-32")
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_a_plain_plan_takes_what_ships(name: str) -> None:
+    """Roughly."""
+    planner = _without_what_ships(name)
     space = planner.search.space
     planner.store(space.plan(space.micro_batches()[0], "all"), planner.training.stages[0], rough=True)
-    _assert_shipped("biggan-digits-32", planner.store.known)
+    _assert_shipped(name, planner.store.known)
 
 
 def _without_what_ships(name: str) -> Planner:
