@@ -80,6 +80,14 @@ def test_the_length_fits_the_time_in_two_digits() -> None:
         choose(facts_of(), SLOW, "3 steps")
 
 
+def test_the_average_of_a_short_run_reaches_back_over_a_tenth_of_it() -> None:
+    """The recipe's is over 100 steps; a run of 3,200 is long enough for that, one of 320 is not."""
+    averages = [loaded(choose(facts_of(), SLOW, for_time)).ema.decay for for_time in ("30min", "3min")]
+    assert averages == [0.99, pytest.approx(1 - 10 / 320)]
+    asked = choose(facts_of(), SLOW, "3min", ["ema.decay=0.5"])
+    assert not any(word.startswith("ema.") for word in asked.overrides)
+
+
 def test_no_size_that_pictures_would_have_to_be_enlarged_to_by_much() -> None:
     nearly = choose(facts_of(sides=(60, 60)), SLOW, "10h")
     assert (loaded(nearly).resolution, loaded(nearly).data.allow_upscale) == (64, True)

@@ -129,6 +129,9 @@ def choose(
     images = steps * recipe.training.batch
     words += _length(steps) + _augmentation(candidate, images, facts)
     chosen = candidate.loaded([*words, *asked])
+    if not any(key.startswith("ema.") for key in given) and (average := _average(chosen)):
+        words += (average,)
+        chosen = candidate.loaded([*words, *asked])
     lines = _lines(facts, candidate, chosen, words, for_time or USUAL_TIME, machine)
     return RecipeChoice(candidate.recipe if start is None else chosen, words, lines, _second_try(chosen, given))
 
@@ -189,6 +192,15 @@ def _length(steps: int) -> tuple[str, ...]:
         f"saving.snapshot_every={max(1, steps // 8)} steps",
         f"evaluation.every={max(1, steps // 4)} steps",
     )
+
+
+def _average(recipe: Recipe) -> str | None:
+    """An average that reaches back over less, where the recipe's is for longer runs; None: it is right."""
+    batch = recipe.training.batch
+    if (steps := recipe.training.duration.known_steps(batch)) is None:
+        return None
+    slow = recipe.ema.slow_over(steps, batch, recipe.training.course.at((steps - 1) * batch))
+    return None if slow is None else f"ema.{recipe.ema.prompt(steps, batch)}"
 
 
 def _augmentation(candidate: _Candidate, images: int, facts: PictureFacts) -> tuple[str, ...]:

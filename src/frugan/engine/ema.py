@@ -145,6 +145,8 @@ def copy_accepted(targets: Sequence[Tensor], values: Sequence[Tensor], accepted:
 
 
 RAMP = Duration.parse("2k steps")
+SLOW_SHARE = 0.2
+"""Of a run's steps, from which on an average is slow: it ends as a blur of networks long gone by."""
 
 
 class EmaSettings(Settings):
@@ -215,6 +217,22 @@ class EmaSettings(Settings):
                 images = min(images, self.half_life_share * (step - 1) * batch)
             return float(0.5 ** (batch / images)) if images else 0.0
         return self.decay
+
+    def slow_over(self, steps: int, batch: int, course: float) -> float | None:
+        """Steps that the average reaches back over at the end of a run, where that is too many; None: it is not.
+
+        Args:
+            course: as for `decay_at`.
+        """
+        over = round(1 / (1 - self.decay_at(steps, batch, course)), 3)
+        return over if over > SLOW_SHARE * steps else None
+
+    def prompt(self, steps: int, batch: int) -> str:
+        """`key=value` with which it would reach back over a tenth of a run."""
+        if self.half_life_images is None:
+            return f"decay={max(0.0, 1 - 10 / steps):.6g}"
+        longest = "half_life_images" if self.final_half_life_images is None else "final_half_life_images"
+        return f"{longest}={steps * batch * math.log(2) / 10:.0f}"
 
 
 @dataclass(frozen=True)

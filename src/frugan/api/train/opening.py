@@ -1,6 +1,5 @@
 """What is found out and said before the first step: the fastest number of threads, and how long training will take."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -105,8 +104,6 @@ WORTH_AN_ESTIMATE = 20
 """Steps: fewer tell by themselves how long they take."""
 WORTH_SECONDS = 120.0
 """The same for a training that ends by the clock."""
-SLOW_AVERAGE = 0.2
-"""Share of a run's steps from which on the average is said to be slow: it ends as a blur of networks long gone by."""
 LONG_SECONDS = 2 * 24 * 3600.0
 """From here on a training is said to be long, with what would be shorter."""
 
@@ -250,19 +247,13 @@ def slow_average(recipe: Recipe) -> str | None:
     steps = recipe.training.duration.known_steps(batch)
     if steps is None or steps < WORTH_AN_ESTIMATE or not recipe.kind.averaged():
         return None
-    course = recipe.training.course.at((steps - 1) * batch)
-    over = round(1 / (1 - recipe.ema.decay_at(steps, batch, course)), 3)
-    if over <= SLOW_AVERAGE * steps:
+    over = recipe.ema.slow_over(steps, batch, recipe.training.course.at((steps - 1) * batch))
+    if over is None:
         return None
-    longest = "half_life_images" if recipe.ema.final_half_life_images is None else "final_half_life_images"
-    cure = (
-        f"{longest}={steps * batch * math.log(2) / 10:,.0f}".replace(",", "")
-        if recipe.ema.half_life_images is not None
-        else f"decay={max(0.0, 1 - 10 / steps):.6g}"
-    )
     return (
         f"the average, from which samples are drawn, is over about the last {over:,.0f} steps, and the run has "
-        f"{steps:,}: so samples will be older than the training is; ema.{cure} would be a tenth of the run"
+        f"{steps:,}: so samples will be older than the training is; ema.{recipe.ema.prompt(steps, batch)} would be a "
+        "tenth of the run"
     )
 
 
