@@ -136,7 +136,7 @@ def test_what_is_summed_is_differentiable_twice(layer: BatchNorm | MinibatchStd)
         torch.testing.assert_close(layer(x), _with(layer, LonePart(2, 4), x))
         layer.shared = LonePart(2, 4)
         assert torch.autograd.gradcheck(layer, x)
-        assert torch.autograd.gradgradcheck(layer, x)
+        assert torch.autograd.gradgradcheck(layer, x, fast_mode=True)
     finally:
         layer.shared = None
 

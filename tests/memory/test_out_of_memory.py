@@ -276,7 +276,7 @@ def _sweep(stride: int) -> None:
 
 
 def test_wherever_memory_runs_out_a_step_is_repeated_or_ends_in_words() -> None:
-    _sweep(stride=61)
+    _sweep(stride=101)
 
 
 @pytest.mark.long

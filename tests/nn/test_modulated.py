@@ -54,7 +54,7 @@ def test_the_bits_of_torchs_own_operations(up: bool, dtype: torch.dtype) -> None
 def test_derivatives_of_both_orders(up: bool) -> None:
     given = _given(shapes=((2, 2, 3, 3), (3, 2, 3, 3), (2, 2)))
     assert torch.autograd.gradcheck(lambda *of: _made(*of, up=up), given)
-    assert torch.autograd.gradgradcheck(lambda *of: _made(*of, up=up), given)
+    assert torch.autograd.gradgradcheck(lambda *of: _made(*of, up=up), given, fast_mode=True)
 
 
 @WAYS

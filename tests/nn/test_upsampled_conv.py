@@ -42,7 +42,7 @@ def test_plus_the_doubled_picture(last: bool) -> None:
     assert torch.equal(plus_doubled_in_one_pass(x, small), made)
     assert made.stride() == x.stride()
     assert torch.autograd.gradcheck(plus_doubled, (x, small))
-    assert torch.autograd.gradgradcheck(plus_doubled, (x, small))
+    assert torch.autograd.gradgradcheck(plus_doubled, (x, small), fast_mode=True)
 
 
 @pytest.mark.parametrize("penalised", [False, True])
