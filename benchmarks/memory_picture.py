@@ -2,7 +2,7 @@
 
     python benchmarks/memory_picture.py [OUT.png]
 
-`biggan-imagenet-128`, batch 2048 in micro-batches of 32, bf16: nothing saved, and the plan for 4 GiB. No card: two
+`biggan-imagenet-128`, batch 2048 in micro-batches of 32, bf16: nothing saved, and two savings at once. No card: two
 micro-batches of each phase on tensors without data, as `frugan plan` runs them.
 """
 
@@ -58,7 +58,7 @@ def series(memory: StepMemory, points: int = 1500) -> tuple[list[int], dict[Cate
 
 
 def plans(training: Training, precision: Precision) -> dict[str, Plan]:
-    """Nothing saved, and what the planner takes for 4 GiB."""
+    """Nothing saved, and two savings at once."""
     blocks = training.recomputable(training.build("meta"))
     return {
         "nothing saved": Plan(32, precision),

@@ -200,7 +200,7 @@ def _average(recipe: Recipe) -> str | None:
     if (steps := recipe.training.duration.known_steps(batch)) is None:
         return None
     slow = recipe.ema.slow_over(steps, batch, recipe.training.course.at((steps - 1) * batch))
-    return None if slow is None else f"ema.{recipe.ema.prompt(steps, batch)}"
+    return None if slow is None else f"ema.{recipe.ema.setting_for(steps, batch)}"
 
 
 def _augmentation(candidate: _Candidate, images: int, facts: PictureFacts) -> tuple[str, ...]:

@@ -227,7 +227,7 @@ class EmaSettings(Settings):
         over = round(1 / (1 - self.decay_at(steps, batch, course)), 3)
         return over if over > SLOW_SHARE * steps else None
 
-    def prompt(self, steps: int, batch: int) -> str:
+    def setting_for(self, steps: int, batch: int) -> str:
         """`key=value` with which it would reach back over a tenth of a run."""
         if self.half_life_images is None:
             return f"decay={max(0.0, 1 - 10 / steps):.6g}"
