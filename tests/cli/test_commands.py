@@ -111,6 +111,7 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         ),
         (["prepare", "x", "y", "--faces", "3"], "only goes with drawn-faces"),
         (["train", "saehd-demo-64", "--data", "/does/not/exist", "--out", "y"], "DeepFaceLab workspace"),
+        (["train", "biggan-digits-32", "--out", "x" * 300], "a longer name than the system takes"),
         (["info", "nothing"], "unknown"),
         (["train"], "no recipe and no pictures given"),
         (["nonsense"], "No such command"),

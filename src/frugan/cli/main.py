@@ -75,6 +75,8 @@ def _ended_in_words(console: "Console") -> Iterator[None]:
         wanted = "is a file, and a folder is wanted there; choose another path"
         end("bad input", f"{error.filename}: {wanted}", BAD_INPUT)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            end("bad input", f"{error.filename}: a longer name than the system takes; choose a shorter one", BAD_INPUT)
         end("failed", _words(error), FAILED)
 
 
