@@ -133,7 +133,7 @@ def run(
     with tempfile.TemporaryDirectory() as temporary:
         steps = max(1, int(minutes * 60 / pace))
         recipe = settings(steps)
-        folder = (keep or Path(temporary)) / _folder(name, of, side, minutes, seed)
+        folder = keep / _folder(name, of, side, minutes, seed) if keep else Path(temporary) / "run"
         began = time.process_time()
         train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
         took = time.process_time() - began

@@ -24,8 +24,11 @@ SHARES = (1 / 8, 1 / 4, 1 / 2, 1, 2)
 
 
 RULE = "guess"
-SMALL_WIDTH, SMALL_CHANNELS = 128, 2048
+SMALL_WIDTH, SMALL_CHANNELS = 128, 512
 """By the rule: channels of the widest stages, and at most this divided by the side of any."""
+LEAST_GAMMA = 2.0 / 32**2
+"""By the rule, for each pixel: with less, the discriminator of so small networks ran ahead on pictures of 32 and 64
+pixels."""
 CHANNELS_PER_GROUP = 16
 """Of the published networks but ImageNet's, inside a block."""
 
@@ -195,13 +198,13 @@ class R3GANFamily(Family):
             raise BadInput(f"rule {rule!r}: R3GAN has one rule, {RULE}; or leave it out")
         sides = [1 << n for n in range(2, resolution.bit_length())]
         widths = [max(CHANNELS_PER_GROUP // 2, min(SMALL_WIDTH, SMALL_CHANNELS // side)) for side in sides]
-        gamma = propose_gamma(resolution, classes=False)
+        gamma = max(LEAST_GAMMA * resolution**2, propose_gamma(resolution, classes=False))
         return {
             "networks.widths": widths,
             "networks.groups": [2 * width // CHANNELS_PER_GROUP for width in widths],
             "networks.blocks": [1] * len(widths),
             "objective.gamma": gamma,
-            "objective.final_gamma": float(f"{gamma / 10:.2g}"),
+            "objective.final_gamma": float(f"{gamma / 2:.2g}"),
         }
 
     def variants(self, networks: R3GANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
