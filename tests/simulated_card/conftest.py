@@ -20,21 +20,32 @@ __all__ = ["frugan", "small_grids"]
 INSTALLED = Path(__file__).parent / "installed"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def simulated() -> Any:
+    """The module of the device, which torch takes before the first backward pass of a process or not at all.
+
+    So whichever test a process begins with, be it one of kernels alone, the device is there first.
+    """
+    torchs = torch.Generator
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(INSTALLED))
+        device = importlib.import_module("simcard.device")
+    torch.Generator = torchs  # type: ignore[misc]  # whose place the first import takes for good
+    return device
+
+
 @pytest.fixture
-def cards(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def cards(simulated: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """New cards, as words of the environment say: `cards(SIMCARD_COUNT=2)`. One of 8 GiB is there from the first.
 
     Torch knows the device from the first test on to the end of the process.
     """
-    torchs = torch.Generator
     monkeypatch.syspath_prepend(str(INSTALLED))
-    device = importlib.import_module("simcard.device")
-    torch.Generator = torchs  # type: ignore[misc]  # whose place the first import takes for good
-    monkeypatch.setattr(torch, "Generator", device.Generator)
+    monkeypatch.setattr(torch, "Generator", simulated.Generator)
 
     def begin(**environment: object) -> Any:
-        device.CARDS.begin({name: str(value) for name, value in environment.items()})
-        return device.CARDS
+        simulated.CARDS.begin({name: str(value) for name, value in environment.items()})
+        return simulated.CARDS
 
     begin()
     return begin
