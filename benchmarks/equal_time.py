@@ -19,6 +19,7 @@ The picture shows the upper left corner of the last grid of each run that was ke
 
 import argparse
 import json
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,8 @@ RECIPES = {
     64: ("biggan-small-64", "stylegan2-small-64", "r3gan-small-64"),
 }
 """Side -> recipes; one made for another side is asked for this one."""
+BETWEEN = r",(?![^\[]*\])"
+"""Recipes: a comma that is not in a list of numbers."""
 GENERATED = 1000
 TRIED_STEPS = (8, 40)
 TRIES = 3
@@ -81,7 +84,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="draw the grids of kept runs instead")
     given = parser.parse_args()
     entries: list[Entry] = json.loads(given.result.read_text("utf-8")) if given.result.is_file() else []
-    recipes = given.recipes.split(",") if given.recipes else RECIPES[given.side]
+    recipes = re.split(BETWEEN, given.recipes) if given.recipes else RECIPES[given.side]
     minutes = [float(each) for each in given.minutes.split(",")]
     first, _, last = given.seeds.partition("-")
     seeds, sets = range(int(first), int(last or first) + 1), given.sets.split(",")

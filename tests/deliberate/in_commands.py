@@ -34,6 +34,20 @@ FAULTS = (
         "api/test_onnx_export.py -k 'torch_draws and stylegan2-False'",
     ),
     Fault(
+        "a name longer than the system takes is a training that failed",
+        "cli/main.py",
+        "if error.errno == errno.ENAMETOOLONG:",
+        "if error.errno == errno.ENOENT:",
+        "cli/test_commands.py::test_bad_input_exits_2_with_words",
+    ),
+    Fault(
+        "R3GAN's rule has no least gamma for few pictures",
+        "families/r3gan/family.py",
+        "max(LEAST_GAMMA * resolution**2, propose_gamma(resolution, classes=False))",
+        "propose_gamma(resolution, classes=False)",
+        "families/test_r3gan.py::test_the_rule_follows_a_change_of_the_resolution",
+    ),
+    Fault(
         "an exported generator takes no notice of classes",
         "families/r3gan/family.py",
         "return cast(Tensor, generator(z, shares)).clamp(-1, 1)",
