@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from frugan.nn import fused_scaling
 from frugan.nn.fused_scaling import OPERATIONS
 from simulated_card.bf16 import rounding
+from simulated_card.kernel_settings import SETTINGS
 from simulated_card.other_order import in_another_order
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
-SETTINGS = settings(deadline=None, max_examples=25, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
 """Operation -> the same in torch and by the kernel."""
 SIDES = st.integers(1, 30)
