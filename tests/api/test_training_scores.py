@@ -7,12 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
+from torch import Tensor
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from api.scored import CPU, EVALUATED, OPTIONS, low
+from frugan.api.evaluate import reference as evaluate_reference
 from frugan.api.evaluate.scorer import Scorer
 from frugan.api.progress import quiet
 from frugan.api.train import scores as training_scores
@@ -22,6 +26,7 @@ from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.events import read_events
 from frugan.engine.progress import EvaluationSettings
 from frugan.errors import BadInput
+from frugan.metrics.scores import ball_radii
 from frugan.metrics.two_sample import Judge
 
 
@@ -37,10 +42,17 @@ def test_scores_while_training_take_the_standing_statistics_of_the_recipe(tmp_pa
 
 def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, averages, optimizers: bit for bit; and the best checkpoint is kept besides the newest."""
+    of_real: list[int] = []
+
+    def counted(rows: NDArray[np.float32]) -> Tensor:
+        of_real.append(len(rows))
+        return ball_radii(rows)
+
+    monkeypatch.setattr(evaluate_reference, "ball_radii", counted)
     monkeypatch.setattr(training_scores, "low_recall", low)
     pictures = write_pictures(tmp_path / "pictures", each=60)
     monkeypatch.setattr(training_scores, "JUDGE_WHILE_TRAINING", Judge(networks=1, steps=8, batch=16))
-    judged = EVALUATED.replace('"is"]', '"is", "two-sample"]').replace("samples = 20", "samples = 60")
+    judged = EVALUATED.replace('"is"]', '"is", "pr", "two-sample"]').replace("samples = 20", "samples = 60")
     for name, text in (("plain", RECIPE), ("scored", RECIPE + judged)):
         train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=quiet)
     newest = "checkpoints/step-000000004"
@@ -53,6 +65,8 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     scores = {e["step"]: e["scores"]["fid"] for e in events if e["event"] == "metrics"}
     assert list(scores) == [2, 4]
     assert all("two_sample_real" in e["scores"] for e in events if e["event"] == "metrics")
+    assert all("recall" in e["scores"] for e in events if e["event"] == "metrics")
+    assert len(of_real) == 1  # distances among real pictures: scored twice, taken once
     kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
     assert kept == [f"step-{min(scores, key=scores.__getitem__):09d}"]
     assert next(e["provenance"]["split"] for e in events if e["event"] == "metrics") == "trained on"

@@ -16,6 +16,7 @@ from frugan.metrics.scores import (
     Moments,
     StreamingInceptionScore,
     StreamingMoments,
+    ball_radii,
     clip_distance,
     frechet_distance,
     kernel_distance,
@@ -127,6 +128,7 @@ def test_precision_and_recall(block_rows: int, limit: Limit) -> None:
     precision, recall = precision_recall(A, B)
     assert precision == pytest.approx(EXPECTED["prc"]["precision"], rel=1e-6)
     assert recall == pytest.approx(EXPECTED["prc"]["recall"], rel=1e-6)
+    assert precision_recall(A, B, real_radii=ball_radii(B)) == (precision, recall)
 
 
 def test_precision_of_a_set_in_itself_is_whole() -> None:

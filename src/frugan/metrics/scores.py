@@ -395,7 +395,11 @@ BLOCK_ROWS = 2000
 
 
 def precision_recall(
-    generated: NDArray[np.float32], real: NDArray[np.float32], neighbours: int = NEIGHBOURS
+    generated: NDArray[np.float32],
+    real: NDArray[np.float32],
+    neighbours: int = NEIGHBOURS,
+    *,
+    real_radii: Tensor | None = None,
 ) -> tuple[float, float]:
     """Share of generated points inside any real ball, and of real points inside any generated one.
 
@@ -404,6 +408,8 @@ def precision_recall(
     Args:
         generated, real: [N, D] and [M, D]; may lie in files: they are read in blocks.
         neighbours: k.
+        real_radii: what `ball_radii` gives of the real ones and k, for whoever compares with them again; None: not
+            known, and found out, which takes M² distances.
 
     Raises:
         ValueError: no more rows than neighbours.
@@ -412,12 +418,14 @@ def precision_recall(
     """
     if min(len(generated), len(real)) <= neighbours:
         raise ValueError(f"{len(generated)} and {len(real)} rows: expected more than the {neighbours} neighbours")
-    precision = _inside(generated, real, _radii(real, neighbours))
-    return precision, _inside(real, generated, _radii(generated, neighbours))
+    if real_radii is None:
+        real_radii = ball_radii(real, neighbours)
+    precision = _inside(generated, real, real_radii)
+    return precision, _inside(real, generated, ball_radii(generated, neighbours))
 
 
-def _radii(points: NDArray[np.float32], neighbours: int) -> Tensor:
-    """Squared distance of each point to its k-th nearest other one [N]."""
+def ball_radii(points: NDArray[np.float32], neighbours: int = NEIGHBOURS) -> Tensor:
+    """Squared distance of each point [N, D] to its k-th nearest other one, float64 [N]."""
     radii = []
     for first in range(0, len(points), BLOCK_ROWS):
         centers = _rows(points, first)

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -33,7 +34,7 @@ from frugan.metrics.feature_network import (
 )
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.public_weights import MissingWeights
-from frugan.metrics.scores import Moments, Normal, StreamingMoments
+from frugan.metrics.scores import Moments, Normal, StreamingMoments, ball_radii
 from frugan.metrics.vision_transformers import TRANSFORMERS, file_of, load_transformer
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
@@ -154,6 +155,11 @@ class Reference:
     moments: Moments | Normal  # of all of them, or from a file
     rows: NDArray[np.float32]  # features of up to `MOST_ROWS`, in a fixed random order [N, D], mapped from disk
     labels: NDArray[np.int64]  # class of each of these [N]
+
+    @cached_property
+    def radii(self) -> Tensor:
+        """Of the balls around the rows that precision is measured by [N]: N² distances, taken once."""
+        return ball_radii(self.rows)
 
     @classmethod
     def of_file(cls, file: FileMoments) -> Self:

@@ -189,7 +189,7 @@ class Scorer:
             opened.enter_context(collector.helped())
             metrics = self.metrics  # what cannot be measured is refused before anything is drawn
             test = self.test if "two-sample" in metrics else None
-            reference = self._reference()
+            reference = self.reference
             warnings = self._doubts(draw, reference)
             dimensions, samples = reference.rows.shape[1], self.options.samples
 
@@ -290,8 +290,9 @@ class Scorer:
             )
         return doubts
 
-    def _reference(self) -> Reference:
-        """What is compared with, computed or kept or given."""
+    @cached_property
+    def reference(self) -> Reference:
+        """What is compared with, computed or kept or given; the same however often networks are scored against it."""
         if self.pictures is None:
             assert self.given is not None
             return Reference.of_file(self.given)
@@ -400,7 +401,7 @@ def measured(
                 warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}: there are no more pictures")
             scores["kid_mean"], scores["kid_std"] = kernel_distance(rows, reference.rows, subset_size=size)
         elif metric == "pr":
-            precision, recall = precision_recall(rows, reference.rows)
+            precision, recall = precision_recall(rows, reference.rows, real_radii=reference.radii)
             scores["precision"], scores["recall"] = precision, recall
             both = precision + recall
             scores["f_score"] = 2 * precision * recall / both if both else 0.0
