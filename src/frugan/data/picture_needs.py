@@ -189,6 +189,7 @@ class PictureNeeds:
     classes: int | None  # number of classes; None: labels are not read
     # 3: red, green, blue; 1: grey. A family that offers the choice calls it `networks.channels`.
     channels: Channels = 3
+    without_classes: str = "none"  # what `networks.classes` is then
 
     @property
     def given(self) -> bool:
@@ -241,12 +242,14 @@ class PictureNeeds:
         if self.classes > 1 and not pictures.labelled:
             raise BadInput(
                 f"{where}: one class (a flat folder, no labels), but the recipe has {self.classes}; to train without "
-                "classes, add networks.classes=1; otherwise put the pictures of each class in a folder of its own"
+                f"classes, begin a run with networks.classes={self.without_classes}; otherwise put the pictures of "
+                "each class in a folder of its own"
             )
         if count != self.classes:
+            found, fitting = ("1 class", self.without_classes) if count == 1 else (f"{count:,} classes", count)
             raise BadInput(
-                f"{where}: {count:,} classes, but the recipe has {self.classes:,}; add networks.classes={count} when "
-                "you begin a run, or give the folder that contains your class folders"
+                f"{where}: {found}, but the recipe has {self.classes:,}; begin a run with networks.classes={fitting}, "
+                "or give the folder that contains your class folders"
             )
 
     def _in_channels(self, name: str, pictures: PictureSet, options: SourceOptions) -> PictureSet:

@@ -413,7 +413,7 @@ PLAIN_WORDS = {
 
 
 def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
-    """One line for each fault: the key, what is wrong with it, and the nearest valid key."""
+    """A line for each fault: the key, what is wrong with it, and the nearest valid key; below a value what it is."""
     lines = []
     for fault in error.errors():
         place = [part for part in (prefix, *map(str, fault["loc"])) if part]
@@ -433,7 +433,22 @@ def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> st
         else:
             given = fault["input"] if isinstance(fault["input"], str | int | float | bool | list | tuple) else None
             lines.append(f"{key}: {message}" + (f" (got {given!r})" if given is not None else ""))
+            lines += [f"  {description}" for description in _described(of, fault["loc"])]
     return "\n".join(lines)
+
+
+def _described(of: type[BaseModel], place: Iterable[int | str]) -> Iterator[str]:
+    """What the field at a place is, if it says so."""
+    for part in place:
+        field = of.model_fields.get(str(part))
+        if field is None:
+            return
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            of = field.annotation
+            continue
+        if field.description:
+            yield field.description
+        return
 
 
 def _in_our_words(message: str) -> str:

@@ -56,7 +56,7 @@ class BigGANFamily(Family):
 
     def sources(self, networks: BigGANNetworks, objective: BigGANObjective) -> Mapping[str, PictureNeeds]:
         """One: pictures with classes."""
-        return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels)}
+        return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels, without_classes="1")}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Every residual and attention block."""
