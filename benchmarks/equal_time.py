@@ -8,11 +8,12 @@
         [--side 64] [--minutes 15] [--seeds 0]
 
 Each run gets the same time of one processor core, start-up aside. How many steps that is, is found once for each
-machine, recipe and size, on the first set, by short runs of all recipes in turn, of which the fastest counts: then the
-same minutes are the same steps on every set, whatever else the machine does meanwhile. Schedules are stretched to it. A
-set's last quarter is not trained on; scores compare with it. What a result has already is not run again, and it is
-written after each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells
-something of every set.
+machine, recipe and size, on the first set, by short runs of all recipes in turn, of which the middle one counts: then
+the same minutes are the same steps on every set, whatever else the machine does meanwhile. (The fastest would flatter
+recipes that move more memory than they compute: one was a quarter slower whenever others used the memory.) Schedules
+are stretched to it. What a run took is kept beside what it was given. A set's last quarter is not trained on; scores
+compare with it. What a result has already is not run again, and it is written after each run: let it run for as many
+nights as it takes. Seeds come last, so that an unfinished result tells something of every set.
 
 The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name.
 """
@@ -25,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
@@ -55,7 +56,7 @@ BETWEEN = r",(?![^\[]*\])"
 """Recipes: a comma that is not in a list of numbers."""
 GENERATED = 1000
 TRIED_STEPS = (8, 40)
-TRIES = 3
+TRIES = 5
 LAST_STEPS = 100
 """Over which a loss is averaged."""
 SHOWN, ACROSS = 5, 3
@@ -144,7 +145,7 @@ def run(
         scores = measure(weights, fit, unseen)
         if of == STACKED:
             scores |= count_kinds(drawn(weights, fit, count=COUNTED)[0])
-        losses = _losses(folder)
+        events = list(read_events(folder / "events.jsonl"))
     return {
         "recipe": name,
         "set": of,
@@ -152,7 +153,8 @@ def run(
         "minutes": minutes,
         "seed": seed,
         "steps": steps,
-        **{score: round(value, 4) for score, value in (scores | losses).items()},
+        **{score: round(value, 4) for score, value in (scores | _losses(events)).items()},
+        "given_up": sum("has given up" in event["line"] for event in events if event["event"] == "warning"),
         "trained_on": len(fit),
         "classes": len(fit.class_names),
         "cpu_seconds": round(took, 1),
@@ -209,7 +211,7 @@ def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], 
 def _paces(
     recipes: Sequence[str], of: str, side: int, before: Sequence[Entry], archives: Path | None
 ) -> dict[str, float]:
-    """Recipe -> CPU seconds of a step: as a result has it already, else the fastest of some tries.
+    """Recipe -> CPU seconds of a step: as a result has it already, else the middle one of some tries.
 
     The recipes take turns, so that a busy minute of the machine is nobody's alone.
     """
@@ -222,7 +224,7 @@ def _paces(
         for _, recipe in product(range(TRIES), unknown):
             with tempfile.TemporaryDirectory() as folder:
                 tried[recipe].append(_timed(_settings(recipe, side, 0, len(fit.class_names)), fit, Path(folder)))
-        paces |= {recipe: round(min(seconds), 4) for recipe, seconds in tried.items()}
+        paces |= {recipe: round(median(seconds), 4) for recipe, seconds in tried.items()}
     return paces
 
 
@@ -263,11 +265,9 @@ def floors(fit: PictureSet, unseen: PictureSet) -> dict[str, float]:
     return {name: round(score, 3) for name, score in scores.items() if name not in ("recall_real",)}
 
 
-def _losses(folder: Path) -> dict[str, float]:
+def _losses(events: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The discriminator's own terms over the last steps: at their equilibrium it has given up."""
-    steps = [
-        event["phases"]["D"]["terms"] for event in read_events(folder / "events.jsonl") if event["event"] == "step"
-    ]
+    steps = [event["phases"]["D"]["terms"] for event in events if event["event"] == "step"]
     last = [terms for terms in steps[-LAST_STEPS:] if terms]
     return {f"loss_{term}": fmean(float(terms[term]) for terms in last) for term in (last[-1] if last else ())}
 
