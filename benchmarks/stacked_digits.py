@@ -11,6 +11,7 @@ from equal ones: so Srivastava et al. 2017 (arXiv 1705.07761) count, on MNIST.
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -75,13 +76,19 @@ def main() -> None:
     entries: list[Entry] = [each for each in json.loads(Path(sys.argv[1]).read_text("utf-8")) if each["set"] == NAME]
     _, unseen = stacked_digits(entries[0]["side"])
     real = count_kinds(as_tensors(unseen)[0])
-    print("| trained | minutes | seeds | kinds of 1,000 | divergence | clear | two-sample |")
-    print("|---" * 7 + "|")
-    print(f"| real ones, {UNSEEN:,} | | | {real['kinds']} | {real['divergence']:.2f} | {real['clear']:.2f} | |")
+    print("| trained | seeds | steps | CPU minutes | kinds of 1,000 | divergence | clear | two-sample |")
+    print("|---" * 8 + "|")
+    print(f"| real ones, {UNSEEN:,} | | | | {real['kinds']} | {real['divergence']:.2f} | {real['clear']:.2f} | |")
     for recipe, minutes in dict.fromkeys((entry["recipe"], entry["minutes"]) for entry in entries):
         own = [entry for entry in entries if (entry["recipe"], entry["minutes"]) == (recipe, minutes)]
         scores = " | ".join(_spread(own, score) for score in ("kinds", "divergence", "clear", "two_sample"))
-        print(f"| `{recipe}` | {minutes:g} | {len(own)} | {scores} |")
+        steps, took = _range(entry["steps"] for entry in own), _range(round(entry["cpu_seconds"] / 60) for entry in own)
+        print(f"| `{recipe}` | {len(own)} | {steps} | {took} of {minutes:g} | {scores} |")
+
+
+def _range(values: Iterable[int]) -> str:
+    least, *_, most = sorted([*values] * 2)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _spread(entries: list[Entry], score: str) -> str:
