@@ -117,6 +117,15 @@ def test_few_pictures_are_shown_changed() -> None:
     assert choosing.AUGMENTED not in choose(facts_of(), SLOW, "30min").overrides
 
 
+def test_what_was_asked_for_is_not_told_as_a_choice() -> None:
+    few = facts_of(pictures=300)
+    for word in ("objective.augmentation.method=none", "training.duration=200 steps"):
+        told = " ".join(choose(few, SLOW, "30min", [word]).lines)
+        assert "diffaugment" not in told  # switched off, or 6,400 pictures shown: each is seen 21 times
+    assert "in 30min" not in told
+    assert "override with --for" not in told
+
+
 def test_what_a_person_says_holds_and_few_lines_tell_the_rest() -> None:
     asked = ["networks.resolution=32", "training.duration=70 steps"]
     chosen = choose(facts_of(pictures=50), SLOW, "10h", asked)

@@ -126,13 +126,15 @@ def choose(
             f"--for {for_time or USUAL_TIME}: time for {steps} steps ({candidate}, {machine.words}); expected at "
             f"least {FEWEST_STEPS}, better some thousand: give it longer"
         )
-    images = steps * recipe.training.batch
-    words += _length(steps) + _augmentation(candidate, images, facts)
+    words += _length(steps)
+    training = candidate.loaded([*words, *asked]).training  # for as long as was asked for
+    shown = (training.duration.known_steps(training.batch) or steps) * training.batch
+    words += _augmentation(candidate, shown, facts)
     chosen = candidate.loaded([*words, *asked])
     if not any(key.startswith("ema.") for key in given) and (average := _average(chosen)):
         words += (average,)
         chosen = candidate.loaded([*words, *asked])
-    lines = _lines(facts, candidate, chosen, words, for_time or USUAL_TIME, machine)
+    lines = _lines(facts, candidate, chosen, words, given, for_time or USUAL_TIME, machine)
     return RecipeChoice(candidate.recipe if start is None else chosen, words, lines, _second_try(chosen, given))
 
 
@@ -224,31 +226,39 @@ def _second_try(recipe: Recipe, given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _lines(
-    facts: PictureFacts, candidate: _Candidate, recipe: Recipe, words: Sequence[str], of: str, machine: Machine
+    facts: PictureFacts,
+    candidate: _Candidate,
+    recipe: Recipe,
+    words: Sequence[str],
+    given: Mapping[str, str],
+    of: str,
+    machine: Machine,
 ) -> tuple[str, ...]:
     """What was chosen and why.
 
     Args:
+        words: that follow from the choice.
+        given: what was asked for, which is no choice.
         of: the time, as it was given.
     """
     batch, side = recipe.training.batch, candidate.side
     if (steps := recipe.training.duration.known_steps(batch)) is None:
         return (f"pictures: {facts}",)  # of a length that was asked for in hours
-    images = steps * batch
+    images, length_asked = steps * batch, "training.duration" in given
     on = f", laid on {recipe.data.background}" if facts.transparent else ""
     lines = [
         f"pictures: {facts}{on}",
         f"recipe: {candidate} at {side} pixels, for {machine.words}; override with a recipe's name, or "
         "networks.resolution=",
-        f"length: {steps:,} steps of {batch} in {of}, in which each picture is seen about "
-        f"{max(1, round(images / facts.pictures)):,} times; override with --for",
+        f"length: {steps:,} steps of {batch}{'' if length_asked else f' in {of}'}, in which each picture is seen about "
+        f"{max(1, round(images / facts.pictures)):,} times{'' if length_asked else '; override with --for'}",
     ]
     if images < candidate.images or (candidate is CANDIDATES[-1] and images < ENOUGH_IMAGES):
         lines.append(
             f"warning: {images:,} pictures are few to learn from at {side} pixels: expect outlines; give it longer "
             f"(--for), or a card"
         )
-    if AUGMENTED in words:
+    if AUGMENTED in words and "objective.augmentation.method" not in given:
         lines.append(
             f"augmentation: diffaugment, because each picture is seen more than {MOST_EPOCHS} times; override with "
             "objective.augmentation.method=none"
