@@ -143,7 +143,8 @@ class CollapseSigns:
                 f"afresh told real from generated at least {100 * min(self._judged):.0f} times in 100, and {phase} "
                 f"does so without effort: its loss is {mean:.3f}, averaged over {SATURATION_STEPS} steps. What people "
                 "do: look at the samples, then begin anew with a lower learning rate of the discriminator, a stronger "
-                "R1 penalty (objective.r1_gamma), or a higher learning rate of the generator"
+                "penalty on its gradient (objective.r1_gamma; with R3GAN objective.gamma), or a higher learning rate "
+                "of the generator"
             )
 
     def _jumps(self, values: Mapping[str, Any]) -> Iterator[str]:
@@ -192,8 +193,9 @@ class CollapseSigns:
             f"variety, which no single picture shows. Mean distance between samples of a class, divided by that "
             "between "
             f"real pictures (1: as varied): {overall:.2f}, to the nearest neighbour {neighbours:.2f}; lowest: {named}. "
-            "What helped most in our runs is objective.loss=relativistic with an R1 penalty; others add augmentation "
-            "or more pictures, use a larger batch, or go back to an earlier checkpoint; see docs/training-well.md"
+            "What helped BigGAN most in our runs is objective.loss=relativistic with an R1 penalty (its small recipes "
+            "have both), and R3GAN a smaller objective.gamma; others add augmentation or more pictures, use a larger "
+            "batch, or go back to an earlier checkpoint; see docs/training-well.md"
         )
 
 
