@@ -124,6 +124,15 @@ def test_what_was_asked_for_is_not_told_as_a_choice() -> None:
         assert "diffaugment" not in told  # switched off, or 6,400 pictures shown: each is seen 21 times
     assert "in 30min" not in told
     assert "override with --for" not in told
+    in_hours = " ".join(choose(few, CARD, "10h", ["training.duration=1h"]).lines)
+    assert "recipe: stylegan2-auto at 256 pixels" in in_hours
+    assert "length" not in in_hours
+
+
+def test_a_size_for_cards_alone_is_named() -> None:
+    with pytest.raises(BadInput, match=r"networks\.resolution=128: .* on cards alone; expected one of 32, 64 on"):
+        choose(facts_of(), SLOW, "30min", ["networks.resolution=128"])
+    assert loaded(choose(facts_of(), CARD, "1h", ["networks.resolution=128"])).resolution == 128
 
 
 def test_what_a_person_says_holds_and_few_lines_tell_the_rest() -> None:
@@ -209,6 +218,33 @@ def test_a_run_whose_discriminator_gives_up_tries_once_more(
     assert changed == (["optimizers.G.learning_rate"] if second else [])
     said = [event["line"] for event in events if event["event"] == "warning" and "second try" in event["line"]]
     assert len(said) == len(tries)
+
+
+class WorksTwoSteps(CollapseSigns):
+    """Finds that the discriminator is at work for two steps, and has then given up."""
+
+    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
+        if event["event"] == "step" and event["step"] <= 2:
+            self.at_work["D"] = event["step"]
+        elif event["event"] == "step" and not self.given_up:
+            self.given_up.add("D")
+            yield "D has given up"
+
+
+def test_a_run_that_goes_on_knows_how_far_back_a_second_try_has_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    second = ("optimizers.G.learning_rate=5e-5",)
+    chosen = RecipeChoice(write_recipe(tmp_path, RECIPE), ("saving.checkpoint_every=1 steps",), (), second)
+    monkeypatch.setattr("frugan.api.train.open_run.choose_for", lambda *_, **__: chosen)
+    monkeypatch.setattr("frugan.api.train.observers.CollapseSigns", WorksTwoSteps)
+    run = tmp_path / "run"
+    for steps in (2, 4):
+        words = [f"training.duration={steps} steps"]
+        assert train(None, pictures, run, overrides=words, options=TrainingOptions(device="cpu")).step == steps
+    (again,) = (event for event in read_events(run / "events.jsonl") if event["event"] == "second try")
+    assert (again["step"], again["to"]) == (3, 2)
 
 
 def test_a_second_try_slows_the_generator_unless_its_rate_was_asked_for() -> None:

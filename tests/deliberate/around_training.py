@@ -565,6 +565,13 @@ FAULTS = (
         "api/test_choice.py -k tries_once_more",
     ),
     Fault(
+        "a run that goes on forgets how long its discriminator was at work",
+        "api/train/observers.py",
+        "collapse.at_work.update(earlier.at_work)",
+        "pass",
+        "api/test_choice.py -k knows_how_far_back",
+    ),
+    Fault(
         "a second try changes what a person asked for",
         "api/choice.py",
         'any(key.startswith("optimizers.") for key in given) or ',

@@ -106,6 +106,12 @@ def choose(
     candidates = (
         [_Candidate(start, start.resolution, 0)] if start else _of_side(facts, given.get("networks.resolution"), whole)
     )
+    if not machine.is_card and all(each.on_card for each in candidates):
+        others = ", ".join(sorted({str(each.side) for each in CANDIDATES if not each.on_card}))
+        raise BadInput(
+            f"networks.resolution={candidates[0].side}: frugan chooses this size on cards alone; expected one of "
+            f"{others} on {machine.words}, or name a recipe: `frugan recipes`"
+        )
     for candidate in candidates:
         if candidate.on_card and not machine.is_card:
             continue
@@ -242,22 +248,23 @@ def _lines(
         of: the time, as it was given.
     """
     batch, side = recipe.training.batch, candidate.side
-    if (steps := recipe.training.duration.known_steps(batch)) is None:
-        return (f"pictures: {facts}",)  # of a length that was asked for in hours
-    images, length_asked = steps * batch, "training.duration" in given
     on = f", laid on {recipe.data.background}" if facts.transparent else ""
     lines = [
         f"pictures: {facts}{on}",
         f"recipe: {candidate} at {side} pixels, for {machine.words}; override with a recipe's name, or "
         "networks.resolution=",
-        f"length: {steps:,} steps of {batch}{'' if length_asked else f' in {of}'}, in which each picture is seen about "
-        f"{max(1, round(images / facts.pictures)):,} times{'' if length_asked else '; override with --for'}",
     ]
-    if images < candidate.images or (candidate is CANDIDATES[-1] and images < ENOUGH_IMAGES):
+    if (steps := recipe.training.duration.known_steps(batch)) is not None:  # else it was asked for in hours
+        images, chosen = steps * batch, "training.duration" not in given
         lines.append(
-            f"warning: {images:,} pictures are few to learn from at {side} pixels: expect outlines; give it longer "
-            f"(--for), or a card"
+            f"length: {steps:,} steps of {batch}{f' in {of}' if chosen else ''}, in which each picture is seen about "
+            f"{max(1, round(images / facts.pictures)):,} times{'; override with --for' if chosen else ''}"
         )
+        if images < candidate.images or (candidate is CANDIDATES[-1] and images < ENOUGH_IMAGES):
+            lines.append(
+                f"warning: {images:,} pictures are few to learn from at {side} pixels: expect outlines; give it longer "
+                f"({'--for' if chosen else 'training.duration'}), or a card"
+            )
     if AUGMENTED in words and "objective.augmentation.method" not in given:
         lines.append(
             f"augmentation: diffaugment, because each picture is seen more than {MOST_EPOCHS} times; override with "

@@ -193,9 +193,9 @@ class CollapseSigns:
             f"variety, which no single picture shows. Mean distance between samples of a class, divided by that "
             "between "
             f"real pictures (1: as varied): {overall:.2f}, to the nearest neighbour {neighbours:.2f}; lowest: {named}. "
-            "What helped BigGAN most in our runs is objective.loss=relativistic with an R1 penalty (its small recipes "
-            "have both), and R3GAN a smaller objective.gamma; others add augmentation or more pictures, use a larger "
-            "batch, or go back to an earlier checkpoint; see docs/training-well.md"
+            "What helped BigGAN most in our runs is objective.loss=relativistic with an R1 penalty, which its small "
+            "recipes have; with R3GAN try another objective.gamma; others add augmentation or more pictures, use a "
+            "larger batch, or go back to an earlier checkpoint; see docs/training-well.md"
         )
 
 

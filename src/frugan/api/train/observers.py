@@ -188,6 +188,11 @@ def watch(run: TrainRun, device: torch.device) -> LossHistory:
     losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
     collapse, gradients = CollapseSigns(), GradientSigns()
     again = second_try(run.folder.events) if run.is_first and run.ranks.size == 1 else ()
+    if again:  # a run that goes on knows how long its discriminators were at work, or it would go back to the start
+        earlier = CollapseSigns()
+        for event in read_events(run.folder.events):
+            list(earlier.look(event))  # its lines were told then
+        collapse.at_work.update(earlier.at_work)
     spilling = False
 
     def look(event: Event) -> None:
