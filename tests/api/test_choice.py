@@ -130,7 +130,7 @@ def test_what_was_asked_for_is_not_told_as_a_choice() -> None:
 
 
 def test_a_size_for_cards_alone_is_named() -> None:
-    with pytest.raises(BadInput, match=r"networks\.resolution=128: .* on cards alone; expected one of 32, 64 on"):
+    with pytest.raises(BadInput, match=r"networks\.resolution=128: .* cards alone; expected one of 32, 64 without"):
         choose(facts_of(), SLOW, "30min", ["networks.resolution=128"])
     assert loaded(choose(facts_of(), CARD, "1h", ["networks.resolution=128"])).resolution == 128
 

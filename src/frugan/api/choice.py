@@ -110,7 +110,7 @@ def choose(
         others = ", ".join(sorted({str(each.side) for each in CANDIDATES if not each.on_card}))
         raise BadInput(
             f"networks.resolution={candidates[0].side}: frugan chooses this size on cards alone; expected one of "
-            f"{others} on {machine.words}, or name a recipe: `frugan recipes`"
+            f"{others} without one, or name a recipe: `frugan recipes`"
         )
     for candidate in candidates:
         if candidate.on_card and not machine.is_card:
