@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 import torch
 
-from frugan.engine.accelerator.base import Processor
+from frugan.engine.accelerator.base import Processor, multiplies_faster
 from frugan.engine.precision import (
     LossScale,
     Precision,
@@ -110,6 +110,28 @@ def test_cpu_goes_by_its_units(units: bool, bf16_units: Callable[[bool], None]) 
     assert Processor(torch.device("cpu")).has_bf16_units is units
     assert resolve_precision("auto", CPU).name == ("bf16" if units else "fp32")
     assert (resolve_precision("bf16", CPU).warning is None) == units
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_instructions_alone_do_not_make_bf16_fast(
+    faster: bool, bf16_units: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bf16_units(True)
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr("frugan.engine.accelerator.base.multiplies_faster", lambda half, full: faster)
+    assert resolve_precision("auto", CPU).name == ("bf16" if faster else "fp32")
+    assert (resolve_precision("bf16", CPU).warning is None) == faster
+
+
+def test_the_faster_type_is_found_by_the_best_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seconds = [0.0], {torch.bfloat16: iter([5.0, 1.0] * 4), torch.float32: iter([2.0, 9.0] * 4)}
+
+    def product(matrix: torch.Tensor, _: torch.Tensor) -> None:
+        clock[0] += next(seconds[matrix.dtype])
+
+    monkeypatch.setattr("torch.mm", product)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    assert multiplies_faster.__wrapped__(torch.bfloat16, torch.float32)
 
 
 def test_fp16_on_a_cpu_is_said_and_kept() -> None:

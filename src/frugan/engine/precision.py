@@ -46,11 +46,11 @@ def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
         return card_precision(asked, own.name, own.capability)
     if asked == "auto":
         if own.has_bf16_units:
-            return Precision("bf16", torch.bfloat16, "this CPU has bf16 matrix instructions")
+            return Precision("bf16", torch.bfloat16, "this CPU multiplies bf16 faster than fp32")
         return Precision("fp32", torch.float32, f"no known half-precision units on this {device.type}")
     warning = None
     if asked == "bf16" and device.type == "cpu" and not own.has_bf16_units:
-        warning = "this CPU has no bf16 units: slower than fp32; precision = auto decides by that"
+        warning = "this CPU multiplies bf16 slower than fp32; precision = auto decides by that"
     if asked == "fp16" and device.type == "cpu":
         warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here"
     return Precision(asked, DTYPES[asked], "asked for", warning)
