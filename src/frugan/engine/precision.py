@@ -47,7 +47,12 @@ def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
     if asked == "auto":
         if own.has_bf16_units:
             return Precision("bf16", torch.bfloat16, "this CPU multiplies bf16 faster than fp32")
-        return Precision("fp32", torch.float32, f"no known half-precision units on this {device.type}")
+        known = (
+            "half precision is no faster on this CPU"
+            if device.type == "cpu"
+            else f"no known half-precision units on this {device.type}"
+        )
+        return Precision("fp32", torch.float32, known)
     warning = None
     if asked == "bf16" and device.type == "cpu" and not own.has_bf16_units:
         warning = "this CPU multiplies bf16 slower than fp32; precision = auto decides by that"
