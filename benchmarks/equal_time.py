@@ -196,16 +196,12 @@ def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], 
     """Steps -> a recipe whose schedules end with them."""
     name, *changes = name.split()
     plain = load_recipe(name)
-    share = plain.training.burn_in
-    whole = plain.training.duration.steps(plain.training.batch)
 
     def settings(steps: int) -> Recipe:
         words = [f"training.seed={seed}", f"training.duration={steps} steps", f"networks.resolution={side}"]
         words += ["saving.snapshot_every=1000000 steps", "saving.checkpoint_every=1000000 steps"]
         words += ["saving.report_every=20 steps"]
         words += [f"networks.classes={classes if classes > 1 or plain.family == 'biggan' else 'none'}"]
-        if share is not None:
-            words.append(f"training.burn_in={steps * share.steps(plain.training.batch) // whole} steps")
         return load_recipe(name, [*words, *changes])
 
     return settings

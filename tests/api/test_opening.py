@@ -212,6 +212,7 @@ def test_an_average_too_slow_for_the_run_is_warned_of(words: list[str], said: st
 
 
 def test_no_recipe_that_ships_is_warned_of() -> None:
+    assert short_course(load_recipe("r3gan-small-64", ["training.duration=300 steps"])) is None
     assert [name for name in built_in() if slow_average(load_recipe(name))] == []
 
 
@@ -255,8 +256,9 @@ def test_a_phase_that_cannot_be_compiled_is_timed_by_the_plan_made_for_it(monkey
 
 
 def test_a_burn_in_that_the_end_cuts_off_is_told() -> None:
-    line = short_course(load_recipe("r3gan-small-64", ["training.duration=300 steps"]))
+    line = short_course(load_recipe("r3gan-ffhq-64", ["training.duration=300 steps"]))
     assert line is not None
-    assert line.startswith("training.burn_in 10k steps is longer than the run, 300 steps: ")
-    assert "gets 0.2% of its way; training.burn_in='150 steps'" in line
+    assert line.startswith("training.burn_in 20M images is longer than the run, 300 steps: ")
+    assert "gets 0.0% of its way; training.burn_in=0.5 is half" in line
+    assert short_course(load_recipe("r3gan-small-64", ["training.duration=300 steps"])) is None
     assert [name for name in built_in() if short_course(load_recipe(name))] == []

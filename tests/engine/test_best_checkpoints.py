@@ -27,11 +27,18 @@ def steps(best: BestCheckpoints) -> list[int]:
 def test_the_best_are_kept(
     tmp_path_factory: pytest.TempPathFactory, values: list[float], count: int, lower: bool
 ) -> None:
-    best = BestCheckpoints(tmp_path_factory.mktemp("best"), "two_sample" if lower else "is_mean", count)
+    best = BestCheckpoints(tmp_path_factory.mktemp("best"), "fid" if lower else "is_mean", count)
     for number, value in enumerate(values, 1):
         offer(best, number, value)
     ranked = sorted(range(1, len(values) + 1), key=lambda n: values[n - 1], reverse=not lower)
     assert steps(best) == sorted(ranked[:count])
+
+
+def test_no_luck_beats_guessing_and_of_equals_the_later_is_kept(tmp_path: Path) -> None:
+    best = BestCheckpoints(tmp_path, "two_sample", 1)
+    kept = [offer(best, step, value) for step, value in enumerate([0.45, 0.6, 0.5, 0.52, 0.48, 0.51], 1)]
+    assert kept == [True, False, True, False, True, False]
+    assert steps(best) == [5]
 
 
 def test_what_is_no_number_is_never_best(tmp_path: Path) -> None:

@@ -281,6 +281,8 @@ def test_grids_without_classes() -> None:
         (["objective.gamma=0"], "objective.gamma: must be greater than 0"),
         (["objective.final_gamma=-1"], "objective.final_gamma: must be greater than 0"),
         (["training.burn_in=3h"], "expected steps or images"),
+        (["training.burn_in=1.5"], "a share of the duration: above 0, at most 1"),
+        (["training.burn_in=0.5", "training.duration=3h"], "final_"),
         (["training.burn_in=none", "training.duration=endless"], "final_"),
         (["objective.augmentation.target=0.6"], "final_probability 0.55: goes with"),
         (["ema.schedule=constant", "ema.half_life_images=none"], "final_half_life_images goes with"),

@@ -397,6 +397,8 @@ def _counts(key: str) -> bool:
 
 SCORES = "scores.json"
 LOWER_IS_BETTER = frozenset({"fid", "kid_mean", "intra_fid", "cmmd", "two_sample"})
+GUESSED = 0.5
+"""A two-sample score of who can only guess: what is below it was luck, and no better."""
 
 
 @dataclass(frozen=True)
@@ -447,10 +449,13 @@ class BestCheckpoints:
         known = self._known()
         if not math.isfinite(value) or not self.count:
             return {}
-        ranked = sorted({**known, step: value}.items(), key=lambda item: (self._badness(item[1]), item[0]))
+        # of equal ones the later: it has learned longer
+        ranked = sorted({**known, step: value}.items(), key=lambda item: (self._badness(item[1]), -item[0]))
         return dict(ranked[: self.count])
 
     def _badness(self, value: float) -> float:
+        if self.score == "two_sample":
+            return max(value, GUESSED)
         return value if self.score in LOWER_IS_BETTER else -value
 
     def _known(self) -> dict[int, float]:

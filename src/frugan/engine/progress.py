@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, GetCoreSchemaHandler, model_validator
+from pydantic import AfterValidator, GetCoreSchemaHandler, PlainSerializer, PlainValidator, model_validator
 from pydantic_core import core_schema
 
 from frugan.contract.settings import CHANGEABLE, Settings, setting
@@ -117,6 +117,29 @@ def _above_nothing(duration: Duration) -> Duration:
 
 Interval = Annotated[Duration, AfterValidator(_above_nothing)]
 """A duration that is longer than nothing: how long, or how often."""
+
+
+def _way(value: Any) -> Duration | float:
+    if isinstance(value, Duration):
+        return value
+    if isinstance(value, str):
+        way = _above_nothing(Duration.parse(value))
+        if way.unit == "seconds":
+            raise ValueError(f"{value}: expected steps or images; what follows the clock could not be repeated")
+        return way
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError(
+            "expected text such as '10k steps' or '20M images', or a share of the duration: above 0, at most 1"
+        )
+    return float(value)
+
+
+Way = Annotated[
+    Duration | float,
+    PlainValidator(_way),
+    PlainSerializer(lambda way: str(way) if isinstance(way, Duration) else way, return_type=str | float),
+]
+"""Steps or images, or a share of how long a training takes."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from frugan.engine.ema import EmaSettings
 from frugan.engine.fp32_blocks import named_blocks
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
-from frugan.engine.progress import ENDLESS, Course, Duration, EvaluationSettings, Interval
+from frugan.engine.progress import ENDLESS, Course, Duration, EvaluationSettings, Interval, Way
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put
@@ -51,10 +51,10 @@ class TrainingSettings(Settings):
         json_schema_extra=CHANGEABLE,
         description="how long to train, such as 150k steps, 25M images or 6h; endless: until you stop it",
     )
-    burn_in: Interval | None = setting(
+    burn_in: Way | None = setting(
         None,
         "all values with a final one (final_learning_rate and the like) go to it along half a cosine over this time, "
-        "and stay there; none: in a straight line over the duration",
+        "or this share of the duration, and stay there; none: in a straight line over the duration",
         CHANGEABLE | ADDED,
     )
     seed: int = setting(0, "seed of all random numbers", ge=0)
@@ -93,21 +93,14 @@ class TrainingSettings(Settings):
     def _may_be_endless(cls, value: Any) -> Any:
         return ENDLESS if value == str(ENDLESS) else value
 
-    @field_validator("burn_in")
-    @classmethod
-    def _countable(cls, value: Duration | None) -> Duration | None:
-        if value is not None and value.unit == "seconds":
-            raise ValueError(f"{value}: expected steps or images; what follows the clock could not be repeated")
-        return value
-
     @property
     def course(self) -> Course:
         """Of values that have a final one; they stay at the first where the duration is unknown."""
-        way = self.burn_in or self.duration
-        if way.unit == "images" and self.burn_in is not None:
-            return Course(way.amount, cosine=True)
+        if isinstance(self.burn_in, Duration) and self.burn_in.unit == "images":
+            return Course(self.burn_in.amount, cosine=True)
+        way, share = (self.burn_in, 1.0) if isinstance(self.burn_in, Duration) else (self.duration, self.burn_in or 1.0)
         steps = way.known_steps(self.batch)
-        return Course(None if steps is None else steps * self.batch, cosine=self.burn_in is not None)
+        return Course(None if steps is None else share * steps * self.batch, cosine=self.burn_in is not None)
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
