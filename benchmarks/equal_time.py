@@ -12,8 +12,9 @@ machine, recipe and size, on the first set, by short runs of all recipes in turn
 the same minutes are the same steps on every set, whatever else the machine does meanwhile. (The fastest would flatter
 recipes that move more memory than they compute: one was a quarter slower whenever others used the memory.) Schedules
 are stretched to it. What a run took is kept beside what it was given. A set's last quarter is not trained on; scores
-compare with it. What a result has already is not run again, and it is written after each run: let it run for as many
-nights as it takes. Seeds come last, so that an unfinished result tells something of every set.
+compare with it. "creatures/300" trains on 300 of the others alone. What a result has already is not run again, and it
+is written after each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells
+something of every set.
 
 The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name.
 """
@@ -42,7 +43,7 @@ from frugan.engine.events import read_events
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from machine import describe_machine
-from picture_sets import CHOSEN_ON, load_set
+from picture_sets import CHOSEN_ON, load_set, part_of
 from quality import drawn, score_classes, score_pictures
 from stacked_digits import COUNTED, count_kinds, stacked_digits
 from stacked_digits import NAME as STACKED
@@ -167,12 +168,14 @@ def run(
 
 
 def _pictures(of: str, side: int, archives: Path | None) -> tuple[PictureSet, PictureSet]:
-    """To train on, and others."""
-    return stacked_digits(side) if of == STACKED else load_set(of, side, archives)
+    """To train on, of which a number behind the set's name lets some alone through, and others."""
+    of, _, most = of.partition("/")
+    fit, unseen = stacked_digits(side) if of == STACKED else load_set(of, side, archives)
+    return (part_of(fit, random_order(f"few/{of}", len(fit))[: int(most)]) if most else fit), unseen
 
 
 def _folder(recipe: str, of: str, side: int, minutes: float, seed: int) -> str:
-    return f"{recipe}-{of}-{side}-{minutes:g}-{seed}"
+    return f"{recipe}-{of.replace('/', '-')}-{side}-{minutes:g}-{seed}"
 
 
 def picture_of(runs: Mapping[str, Path], side: int) -> Image.Image:
@@ -272,11 +275,26 @@ def _losses(events: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def table(entries: Sequence[Entry]) -> Iterator[str]:
-    """A Markdown table: a row for each set and time, scores of each recipe, over the seeds.
+    """A Markdown table of each kind of machine: a row for each set and time, scores of each recipe, over the seeds.
 
     They are two-sample, recall, and how often a classifier trained on generated pictures is right where there are
-    classes.
+    classes. As many minutes are not as many steps on another machine, so what they give is not averaged.
     """
+    kinds: dict[str, list[Entry]] = {}
+    for entry in entries:
+        kinds.setdefault(_machine(entry), []).append(entry)
+    for kind, members in kinds.items():
+        yield f"\n{kind}:\n"
+        yield from _table(members)
+
+
+def _machine(entry: Entry) -> str:
+    machine = entry["machine"]
+    bf16 = "AMX" if machine["amx"] else "faster in bf16" if machine["bf16_units"] else "not faster in bf16"
+    return f"{machine['processor']}, {bf16}"
+
+
+def _table(entries: Sequence[Entry]) -> Iterator[str]:
     recipes = sorted({entry["recipe"] for entry in entries})
     yield "| set | side | minutes | real | " + " | ".join(recipes) + " |"
     yield "|---" * (4 + len(recipes)) + "|"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from frugan.engine.accelerator.base import Processor
+
 
 def describe_machine() -> dict[str, object]:
     """Processor or card, torch, and threads."""
@@ -18,7 +20,7 @@ def describe_machine() -> dict[str, object]:
         "processor": name,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "bf16_units": bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()),
+        "bf16_units": Processor(torch.device("cpu")).has_bf16_units,
         "amx": bool(torch.cpu._is_amx_tile_supported()),
         "card": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "torch": str(torch.__version__),
