@@ -13,7 +13,7 @@ the same minutes are the same steps on every set, whatever else the machine does
 recipes that move more memory than they compute: one was a quarter slower whenever others used the memory.) Schedules
 are stretched to it. What a run took is kept beside what it was given. A set's last quarter is not trained on; scores
 compare with it. "creatures/300" trains on 300 of the others alone. What a result has already is not run again, and it
-is written after each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result tells
+is written after each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result says
 something of every set.
 
 The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name.

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.metrics.two_sample import MOST_PICTURES, Judge, two_sample
+from frugan.metrics.two_sample import MOST_PICTURES, Judge, TwoSample, two_sample
 
 ONE = Judge(networks=1)
 
@@ -30,6 +30,13 @@ def test_it_tells_apart_what_differs_and_nothing_else() -> None:
     assert same == two_sample(real, more, ONE)
     assert torch.rand(1) == expected  # torch's own stream has not moved
     assert same.half_width >= 1.96 * 0.5 / 160**0.5
+
+
+def test_pictures_that_several_networks_judge_count_once() -> None:
+    one, three = (TwoSample((0.5,) * networks, 100).half_width for networks in (1, 3))
+    assert one == pytest.approx(1.96 * 0.05)
+    assert three == pytest.approx(1.96 * 0.5 / 175**0.5)  # an eighth of the 200 was judged by none
+    assert TwoSample((0.2, 0.5, 0.8), 100).half_width == pytest.approx(1.96 * 0.3 / 3**0.5)
 
 
 @pytest.mark.long
