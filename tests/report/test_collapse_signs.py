@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from frugan.recipe.loading import load_recipe
 from frugan.report.signs import JUMP_REPORTS, SATURATION_STEPS, SCORES_IN_A_ROW, CollapseSigns
 
 
@@ -60,6 +61,26 @@ def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: 
     assert len(lines(signs, judged(0.95))) == 1
     assert signs.given_up == {"D"}
     assert signs.at_work == {}
+
+
+def test_advice_names_what_the_runs_own_recipe_has() -> None:
+    def advice(name: str) -> tuple[str, ...]:
+        recipe = load_recipe(name).model_dump(mode="json")
+        began = {"event": "start", "step": 0, "recipe": recipe}
+        guessing = [*[paired(0.693)] * SATURATION_STEPS, judged(1.0)]
+        blind = [*[paired(0.01)] * SATURATION_STEPS, *[judged(1.0)] * SCORES_IN_A_ROW]
+        alike = {"event": "variety", "step": 1, "mean": {"one": 0.1}, "nearest": {"one": 0.1}}
+        return tuple(lines(CollapseSigns(), began, *events)[0] for events in (guessing, blind, [alike]))
+
+    biggan, stylegan2, r3gan = map(advice, ("biggan-small-64", "stylegan2-small-64", "r3gan-small-64"))
+    assert (
+        "(objective.discriminator_steps), a weaker penalty on its gradient (objective.r1_gamma), or another"
+        in biggan[0]
+    )
+    assert "generator, a weaker penalty on its gradient (objective.gamma), or another" in r3gan[0]
+    assert stylegan2[0].endswith("such as biggan-small-64")
+    assert [" (objective.gamma)," in each[1] for each in (biggan, stylegan2, r3gan)] == [False, False, True]
+    assert ["objective.loss=relativistic" in each[2] for each in (biggan, stylegan2, r3gan)] == [True, True, False]
 
 
 def test_how_long_a_discriminator_was_at_work_is_known() -> None:

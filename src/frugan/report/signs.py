@@ -58,7 +58,7 @@ class CollapseSigns:
     _saturated: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     at_work: dict[str, int] = field(default_factory=dict)
-    _game: str = "relativistic"  # the loss that the recipe names
+    _recipe: Mapping[str, Any] = field(default_factory=dict)  # of the training, as the event of its start has it
     _judged: deque[float] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))  # two-sample scores
     _values: dict[str, deque[float]] = field(default_factory=dict)
     _alike: "_Alike | None" = None
@@ -66,7 +66,7 @@ class CollapseSigns:
     def look(self, event: Mapping[str, Any]) -> Iterator[str]:
         """Lines to warn with at an event of a step, of scores or of variety."""
         if event.get("event") == "start":
-            self._game = str(event.get("recipe", {}).get("objective", {}).get("loss", self._game))
+            self._recipe = event.get("recipe", self._recipe)
         if event.get("event") == "metrics" and isinstance(share := event["scores"].get("two_sample"), float):
             self._judged.append(share)
             for phase, losses in self._losses.items():
@@ -117,15 +117,41 @@ class CollapseSigns:
                 f"{phase} has given up: its loss has stood at {mean:.3f} for {SATURATION_STEPS} steps, which is that "
                 f"of guessing, while a small network that was trained afresh tells real from generated "
                 f"{100 * share:.0f} times in 100. The generator learns nothing from it any more, and more steps will "
-                "not help. What people do: begin anew with a lower learning rate of the generator, more steps of the "
-                "discriminator for each of the generator's, a weaker penalty (R1, gamma), or another recipe, such as "
-                "stylegan2-small-64"
+                f"not help. What people do: begin anew with {', '.join(self._against_guessing())}"
             )
+
+    @property
+    def _objective(self) -> Mapping[str, Any]:
+        objective: Mapping[str, Any] = self._recipe.get("objective", {})
+        return objective
+
+    @property
+    def _penalty(self) -> str:
+        """How the recipe names its penalty on the discriminator's gradient, in brackets; empty: by no name known."""
+        names = [f"objective.{name}" for name in ("gamma", "r1_gamma") if name in self._objective]
+        return f" ({names[0]})" if names else ""
+
+    def _against_guessing(self) -> Iterator[str]:
+        yield "a lower learning rate of the generator"
+        if "discriminator_steps" in self._objective:
+            yield "more steps of the discriminator for each of the generator's (objective.discriminator_steps)"
+        yield f"a weaker penalty on its gradient{self._penalty}"
+        other = "biggan-small-64" if self._recipe.get("family") == "stylegan2" else "stylegan2-small-64"
+        yield f"or another recipe, such as {other}"
+
+    @property
+    def _for_variety(self) -> str:
+        if "gamma" in self._objective:
+            return "Try another objective.gamma, three times as much or a third"
+        return (
+            "What helped most in our runs is objective.loss=relativistic with an R1 penalty (objective.r1_gamma), as the "
+            "small recipes have them"
+        )
 
     def _away(self, phase: str) -> float:
         """How far the losses of a phase are from that of guessing, as a share of it; 0: too few are known."""
         losses = self._losses.get(phase, ())
-        level = EQUILIBRIUM.get(self._game)
+        level = EQUILIBRIUM.get(str(self._objective.get("loss", "relativistic")))
         if level is None:
             return math.inf
         if len(losses) < SATURATION_STEPS:
@@ -143,8 +169,7 @@ class CollapseSigns:
                 f"afresh told real from generated at least {100 * min(self._judged):.0f} times in 100, and {phase} "
                 f"does so without effort: its loss is {mean:.3f}, averaged over {SATURATION_STEPS} steps. What people "
                 "do: look at the samples, then begin anew with a lower learning rate of the discriminator, a stronger "
-                "penalty on its gradient (objective.r1_gamma; with R3GAN objective.gamma), or a higher learning rate "
-                "of the generator"
+                f"penalty on its gradient{self._penalty}, or a higher learning rate of the generator"
             )
 
     def _jumps(self, values: Mapping[str, Any]) -> Iterator[str]:
@@ -193,9 +218,8 @@ class CollapseSigns:
             f"variety, which no single picture shows. Mean distance between samples of a class, divided by that "
             "between "
             f"real pictures (1: as varied): {overall:.2f}, to the nearest neighbour {neighbours:.2f}; lowest: {named}. "
-            "What helped BigGAN most in our runs is objective.loss=relativistic with an R1 penalty, which its small "
-            "recipes have; with R3GAN try another objective.gamma; others add augmentation or more pictures, use a "
-            "larger batch, or go back to an earlier checkpoint; see docs/training-well.md"
+            f"{self._for_variety}; others add more pictures or augmentation, use a larger batch, or go back to an "
+            "earlier checkpoint; see docs/training-well.md"
         )
 
 
