@@ -144,8 +144,8 @@ class CollapseSigns:
         if "gamma" in self._objective:
             return "Try another objective.gamma, three times as much or a third"
         return (
-            "What helped most in our runs is objective.loss=relativistic with an R1 penalty (objective.r1_gamma), as the "
-            "small recipes have them"
+            "What helped most in our runs is objective.loss=relativistic with an R1 penalty (objective.r1_gamma), as "
+            "the small recipes have them"
         )
 
     def _away(self, phase: str) -> float:
