@@ -276,6 +276,8 @@ def test_grids_without_classes() -> None:
         (["networks.resolution=64"], "widths has 4 numbers; 64 pixels have 5 stages"),
         (["networks.resolution=48"], "resolution 48: expected 8, 16, 32"),
         (["networks.groups=[96,96,96,100]"], "groups 100 at 32 pixels: do not divide the 1536 widened channels"),
+        (["networks.groups=[96,96,96,100]"], "expected such as 96 or 128"),
+        (["networks.groups=[96,96,96,9999]"], "expected such as 1536"),
         (["networks.discriminator_groups=[5,96,96,96]"], "discriminator_groups 5 at 4 pixels"),
         (["networks.blocks=[2,2,2,0]"], "blocks 0: expected 1 to 64"),
         (["objective.gamma=0"], "objective.gamma: must be greater than 0"),

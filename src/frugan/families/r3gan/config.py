@@ -68,10 +68,15 @@ class R3GANNetworks(Settings):
             ("discriminator_", self.stages("D", "widths"), self.stages("D", "groups")),
         ):
             for side, width, count in zip(self.sides, widths, groups, strict=True):
-                if width * self.expansion % count:
+                if (widened := width * self.expansion) % count:
+                    less, more = (
+                        next(number for number in numbers if widened % number == 0)
+                        for numbers in (range(min(count, widened), 0, -1), range(min(count, widened), widened + 1))
+                    )
                     raise ValueError(
-                        f"{whose}groups {count} at {side} pixels: do not divide the {width * self.expansion} widened "
-                        f"channels there ({whose}widths {width}, expansion {self.expansion})"
+                        f"{whose}groups {count} at {side} pixels: do not divide the {widened} widened channels there "
+                        f"({whose}widths {width}, expansion {self.expansion}): expected such as "
+                        f"{less}{f' or {more}' if more != less else ''}"
                     )
         return self
 
@@ -149,6 +154,6 @@ class R3GANObjective(Settings):
         0.01, "finite-difference: standard deviation of the noise, for pictures in [-1, 1]", CHANGEABLE, gt=0, le=1
     )
     penalty_every: int = setting(
-        1, "steps from one penalty to the next, each as many times stronger; 1: with every update", ge=1
+        1, "steps from one penalty to the next, whose loss is multiplied by them; 1: with every update", ge=1
     )
     augmentation: AugmentationSettings = setting(AugmentationSettings(), "augmentation of what the discriminator sees")
