@@ -43,6 +43,10 @@ SLOW = machine({32: 0.5, 64: 4.0})
 CARD = machine({32: 0.01, 64: 0.02, 128: 0.05, 256: 0.1}, is_card=True)
 
 
+CASES = ((500, "10h"), (3000, "10h"), (500, "1min"))
+"""Numbers of pictures, and times: enough for 256 pixels or for 32 alone."""
+
+
 def loaded(choice: RecipeChoice) -> Recipe:
     assert isinstance(choice.recipe, str)
     return load_recipe(choice.recipe, choice.overrides)
@@ -56,6 +60,14 @@ def test_the_largest_size_that_the_time_is_enough_for() -> None:
     assert "few to learn from" in " ".join(short.lines)
     assert loaded(choose(facts_of(), CARD, "1h")).resolution == 128
     assert loaded(choose(facts_of(), CARD, "10h")).resolution == 256
+
+
+def test_few_large_pictures_are_told_of_weights_to_start_from() -> None:
+    told = {(count, for_time): choose(facts_of(count), CARD, for_time).lines for count, for_time in CASES}
+    assert [any("--init" in line for line in lines) for lines in told.values()] == [True, False, False]
+    assert max(map(len, told.values())) <= 6
+    start = loaded(choose(facts_of(), CARD, "10h"))
+    assert not any("--init" in line for line in choose(facts_of(500), CARD, "10h", (), start).lines)
 
 
 def test_a_processor_is_not_given_what_is_for_cards() -> None:

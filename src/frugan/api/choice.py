@@ -36,6 +36,10 @@ Karras et al. 2020 (arXiv 2006.06676, figure 1): FID turns after some hundred ep
 AUGMENTED = "objective.augmentation.method=diffaugment"
 """Not ADA, which goes by the discriminator's output on real pictures: a relativistic loss lets that drift."""
 
+FEW_PICTURES, LARGE_SIDE = 2000, 128
+"""From so few at such a side one had better start from weights for others: as Karras et al. 2020 (arXiv 2006.06676) did
+with their 1,336 faces from paintings."""
+
 SLOWED = "G"
 """Optimizer that learns at half its rate in a second try."""
 
@@ -265,6 +269,11 @@ def _lines(
                 f"warning: {images:,} pictures are few to learn from at {side} pixels: expect outlines; give it longer "
                 f"({'--for' if chosen else 'training.duration'}), or a card"
             )
+    if facts.pictures < FEW_PICTURES and side >= LARGE_SIDE and isinstance(candidate.recipe, str):
+        lines.append(
+            f"few pictures: from {facts.pictures:,} at {side} pixels people start with weights for other pictures; if "
+            "you have some, name them with --init (docs/fine-tuning.md)"
+        )
     if AUGMENTED in words and "objective.augmentation.method" not in given:
         lines.append(
             f"augmentation: diffaugment, because each picture is seen more than {MOST_EPOCHS} times; override with "
