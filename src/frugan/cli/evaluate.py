@@ -73,7 +73,7 @@ class EvaluateOptions:
     data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None
     reference: Annotated[
         Path | None,
-        typer.Option(help="instead of --data, for FID: an .npz file of mu and sigma, as `prepare --reference` writes"),
+        typer.Option(help="for FID, with or without --data: an .npz of mu and sigma, as `prepare --reference` writes"),
     ] = None
     metrics: Annotated[
         str | None,

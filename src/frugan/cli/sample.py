@@ -114,7 +114,8 @@ class SampleOptions:
         int | None, typer.Option(help="show this many nearest training pictures, from --data, beside each sample")
     ] = None
     statistics: Annotated[
-        Statistics, typer.Option(help="statistics for batch normalisation; batch: with --random, --npz and --pngs")
+        Statistics,
+        typer.Option(help="statistics for batch normalisation; batch: with --random, --npz, --pngs and --nearest"),
     ] = "running"
     standing_batches: Annotated[
         int | None, typer.Option(help=f"batches to measure standing statistics over; default: {STANDING_BATCHES}")

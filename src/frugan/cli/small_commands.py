@@ -71,7 +71,7 @@ def convert(
     verify: Annotated[bool, typer.Option(help="run the converted networks before anything is written")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Convert a model from or to another program: DeepFaceLab, BigGAN or StyleGAN2.
+    """Convert a model from or to another program: DeepFaceLab, BigGAN, StyleGAN2 or R3GAN.
 
     leras is DeepFaceLab's own format: weights, optimizer state, options, iteration and loss history, both ways.
 
@@ -87,7 +87,9 @@ def convert(
 
     StyleGAN2: frugan convert network-snapshot-001000.pkl converted.safetensors --from stylegan-pickle
 
-    Back, under the authors' names: frugan convert runs/mine states.safetensors --to stylegan-safetensors
+    R3GAN: frugan convert network-snapshot-001000000.pkl runs/theirs --from r3gan-pickle
+
+    StyleGAN2 back, under the authors' names: frugan convert runs/mine states.safetensors --to stylegan-safetensors
     """
     from frugan.api.convert.convert import convert as convert_model
 
