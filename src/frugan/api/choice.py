@@ -29,12 +29,6 @@ ENOUGH_IMAGES = 10_000
 """At the smallest size: of fewer pictures shown nobody is to expect much."""
 NEARLY = 0.75
 """Pictures may have this share of a side: they are enlarged by a third at most, or padded."""
-MOST_EPOCHS = 100
-"""How often each picture is seen before the discriminator knows them by heart and has to be shown them changed.
-
-Karras et al. 2020 (arXiv 2006.06676, figure 1): FID turns after some hundred epochs for 1,000 to 10,000 pictures."""
-AUGMENTED = "objective.augmentation.method=diffaugment"
-"""Not ADA, which goes by the discriminator's output on real pictures: a relativistic loss lets that drift."""
 
 FEW_PICTURES, LARGE_SIDE = 2000, 128
 """From so few at such a side one had better start from weights for others: as Karras et al. 2020 (arXiv 2006.06676) did
@@ -137,14 +131,11 @@ def choose(
             f"least {FEWEST_STEPS}, better some thousand: give it longer"
         )
     words += _length(steps)
-    training = candidate.loaded([*words, *asked]).training  # for as long as was asked for
-    shown = (training.duration.known_steps(training.batch) or steps) * training.batch
-    words += _augmentation(candidate, shown, facts)
     chosen = candidate.loaded([*words, *asked])
     if not any(key.startswith("ema.") for key in given) and (average := _average(chosen)):
         words += (average,)
         chosen = candidate.loaded([*words, *asked])
-    lines = _lines(facts, candidate, chosen, words, given, for_time or USUAL_TIME, machine)
+    lines = _lines(facts, candidate, chosen, given, for_time or USUAL_TIME, machine)
     return RecipeChoice(candidate.recipe if start is None else chosen, words, lines, _second_try(chosen, given))
 
 
@@ -215,17 +206,6 @@ def _average(recipe: Recipe) -> str | None:
     return None if slow is None else f"ema.{recipe.ema.setting_for(steps, batch)}"
 
 
-def _augmentation(candidate: _Candidate, images: int, facts: PictureFacts) -> tuple[str, ...]:
-    """Augmentation where each picture is seen often; the recipe of the release regulates it by itself."""
-    if (
-        not isinstance(candidate.recipe, str)
-        or candidate.recipe == "stylegan2-auto"
-        or images <= MOST_EPOCHS * facts.pictures
-    ):
-        return ()
-    return (AUGMENTED,)
-
-
 def _second_try(recipe: Recipe, given: Mapping[str, str]) -> tuple[str, ...]:
     """A slower generator, unless its rate was asked for: a discriminator that gave up was outrun by it."""
     if any(key.startswith("optimizers.") for key in given) or SLOWED not in recipe.optimizers:
@@ -239,7 +219,6 @@ def _lines(
     facts: PictureFacts,
     candidate: _Candidate,
     recipe: Recipe,
-    words: Sequence[str],
     given: Mapping[str, str],
     of: str,
     machine: Machine,
@@ -247,7 +226,6 @@ def _lines(
     """What was chosen and why.
 
     Args:
-        words: that follow from the choice.
         given: what was asked for, which is no choice.
         of: the time, as it was given.
     """
@@ -273,11 +251,6 @@ def _lines(
         lines.append(
             f"few pictures: from {facts.pictures:,} at {side} pixels people start with weights for other pictures; if "
             "you have some, name them with --init (docs/fine-tuning.md)"
-        )
-    if AUGMENTED in words and "objective.augmentation.method" not in given:
-        lines.append(
-            f"augmentation: diffaugment, because each picture is seen more than {MOST_EPOCHS} times; override with "
-            "objective.augmentation.method=none"
         )
     if not recipe.data.flip:
         lines.append("flips: none, as writing would be mirrored too; if yours may be mirrored: data.flip=true")
