@@ -303,6 +303,27 @@ FAULTS = (
         "parity/r3gan/test_training.py",
     ),
     Fault(
+        "a processor that knows bf16 is taken to be fast in it",
+        "engine/accelerator/base.py",
+        "and multiplies_faster(torch.bfloat16, torch.float32)",
+        "",
+        "engine/test_precision.py -k instructions",
+    ),
+    Fault(
+        "a score that was luck keeps all later checkpoints from being the best",
+        "engine/checkpoint.py",
+        "return max(value, GUESSED)",
+        "return value",
+        "engine/test_best_checkpoints.py -k luck",
+    ),
+    Fault(
+        "pictures that several networks judged count several times",
+        "metrics/two_sample.py",
+        "2 * self.pictures * (1 - 0.5 ** len(self.accuracies))",
+        "self.pictures * len(self.accuracies)",
+        "metrics/test_two_sample.py -k count_once",
+    ),
+    Fault(
         "what changes goes to its end along a line, in spite of burn_in",
         "engine/progress.py",
         "(1 - math.cos(math.pi * share)) / 2 if self.cosine else share",
