@@ -124,7 +124,7 @@ def test_instructions_alone_do_not_make_bf16_fast(
 
 
 def test_the_faster_type_is_found_by_the_best_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, seconds = [0.0], {torch.bfloat16: iter([5.0, 1.0] * 4), torch.float32: iter([2.0, 9.0] * 4)}
+    clock, seconds = [0.0], {torch.bfloat16: iter([5.0, 1.0] * 32), torch.float32: iter([2.0, 9.0] * 32)}
 
     def product(matrix: torch.Tensor, _: torch.Tensor) -> None:
         clock[0] += next(seconds[matrix.dtype])
