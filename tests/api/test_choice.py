@@ -148,6 +148,32 @@ def test_what_a_person_says_holds_and_few_lines_tell_the_rest() -> None:
         choose(facts_of(), SLOW, None, ["networks.resolution=48"])
 
 
+def test_a_long_run_keeps_a_checkpoint_each_half_hour() -> None:
+    short, long = (loaded(choose(facts_of(), SLOW, for_time)) for for_time in ("2h", "400h"))
+    assert str(short.saving.checkpoint_every).endswith(" steps")
+    assert (str(long.saving.checkpoint_every), str(long.evaluation.every)) == ("30min", "1h")
+    assert short.saving.keep_checkpoints == long.saving.keep_checkpoints == 4
+
+
+def test_weights_keep_what_they_know_and_what_their_recipe_does_is_told() -> None:
+    start = load_recipe("stylegan2-finetune-256")
+    chosen = choose(facts_of(classes=(1000, 1000)), CARD, "1h", (), start)
+    assert isinstance(chosen.recipe, Recipe)
+    assert chosen.recipe.classes == 1
+    told = " ".join(chosen.lines)
+    assert "the weights know none" in told
+    assert "flips: half of the pictures" in told
+    assert len(chosen.lines) <= 6
+    assert "flips" not in " ".join(choose(facts_of(), CARD, "1h", ["data.flip=true"], start).lines)
+
+
+@pytest.mark.parametrize("pixels", [40, 70])
+def test_a_batch_of_one_group_is_not_too_much_for_two_cards(pixels: int) -> None:
+    two = machine_here(card="rtx-3060x2")
+    chosen = choose(facts_of(sides=(pixels, pixels)), two, "5min")
+    assert str(chosen.recipe).startswith("biggan-small")
+
+
 def test_the_same_facts_give_the_same_choice() -> None:
     almost = machine({32: 0.502, 64: 4.02})
     assert choose(facts_of(), SLOW, "30min") == choose(facts_of(), almost, "30min")

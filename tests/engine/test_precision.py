@@ -123,15 +123,27 @@ def test_instructions_alone_do_not_make_bf16_fast(
     assert (resolve_precision("bf16", CPU).warning is None) == faster
 
 
-def test_the_faster_type_is_found_by_the_best_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, seconds = [0.0], {torch.bfloat16: iter([5.0, 1.0] * 32), torch.float32: iter([2.0, 9.0] * 32)}
+@pytest.mark.parametrize(
+    ("half", "full", "faster"),
+    [
+        ([9.0, 1.0], [2.0, 3.0], True),  # on average the slower one
+        ([1.0, 1.0], [1.1, 1.1], False),  # not clearly
+        ([2.0, 9.0], [1.0, 20.0], False),
+    ],
+)
+def test_the_faster_type_is_found_by_the_best_of_its_products(
+    half: list[float], full: list[float], faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, seconds = [0.0], {torch.bfloat16: iter(half * 32), torch.float32: iter(full * 32)}
+    threads = torch.get_num_threads()
 
     def product(matrix: torch.Tensor, _: torch.Tensor) -> None:
         clock[0] += next(seconds[matrix.dtype])
 
     monkeypatch.setattr("torch.mm", product)
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    assert multiplies_faster.__wrapped__(torch.bfloat16, torch.float32)
+    assert multiplies_faster.__wrapped__(torch.bfloat16, torch.float32) is faster
+    assert torch.get_num_threads() == threads
 
 
 def test_fp16_on_a_cpu_is_said_and_kept() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from frugan.api.data import Data
-from frugan.api.networks import Weights
 from frugan.api.pace import Machine, machine_here
 from frugan.api.progress import Progress
+from frugan.api.train.init import Start
 from frugan.data.facts import PictureFacts, look_at
 from frugan.data.formats.source import local_path
 from frugan.data.picture_set import PictureSet
@@ -25,6 +25,8 @@ USUAL_TIME = "30min"
 FOR_STEPS = 0.9
 """Share of the time that steps get; the rest is for the start, grids and scores."""
 FEWEST_STEPS = 20
+LONG_SECONDS = 4 * 3600.0
+"""Of which an eighth is as much as anyone would want to lose to a power cut."""
 ENOUGH_IMAGES = 10_000
 """At the smallest size: of fewer pictures shown nobody is to expect much."""
 NEARLY = 0.75
@@ -130,7 +132,7 @@ def choose(
             f"--for {for_time or USUAL_TIME}: time for {steps} steps ({candidate}, {machine.words}); expected at "
             f"least {FEWEST_STEPS}, better some thousand: give it longer"
         )
-    words += _length(steps)
+    words += _length(steps, seconds)
     chosen = candidate.loaded([*words, *asked])
     if not any(key.startswith("ema.") for key in given) and (average := _average(chosen)):
         words += (average,)
@@ -172,7 +174,8 @@ def _networks(candidate: _Candidate, facts: PictureFacts) -> tuple[str, ...]:
         words.append(f"networks.resolution={candidate.side}")
     before = next(iter(shipped.sources.values())).classes
     classes = len(facts.class_counts) or (None if before is None else 1)
-    if classes != before:
+    # weights that know no classes keep all that they know; a network for classes would begin anew in places
+    if classes != before and not (before is None and isinstance(candidate.recipe, Recipe)):
         words.append(f"networks.classes={classes}")
     if facts.grey and isinstance(candidate.recipe, str):
         words.append("networks.channels=1")
@@ -188,12 +191,19 @@ def _steps(seconds: float, step_seconds: float) -> int:
     return int(steps // unit * unit)
 
 
-def _length(steps: int) -> tuple[str, ...]:
+def _length(steps: int, seconds: float) -> tuple[str, ...]:
+    """How long, and how often something is kept: in parts of a short run, by the clock in a long one.
+
+    Enough checkpoints are kept that one from before the last score but one is there, for a second try.
+    """
+    long = seconds > LONG_SECONDS
+    saved, scored = ("30min", "1h") if long else (f"{max(1, steps // 8)} steps", f"{max(1, steps // 4)} steps")
     return (
         f"training.duration={steps} steps",
-        f"saving.checkpoint_every={max(1, steps // 8)} steps",
-        f"saving.snapshot_every={max(1, steps // 8)} steps",
-        f"evaluation.every={max(1, steps // 4)} steps",
+        f"saving.checkpoint_every={saved}",
+        "saving.keep_checkpoints=4",
+        f"saving.snapshot_every={saved}",
+        f"evaluation.every={scored}",
     )
 
 
@@ -252,8 +262,14 @@ def _lines(
             f"few pictures: from {facts.pictures:,} at {side} pixels people start with weights for other pictures; if "
             "you have some, name them with --init (docs/fine-tuning.md)"
         )
+    if facts.class_counts and not isinstance(candidate.recipe, str) and recipe.classes == 1:
+        lines.append("classes: none, as the weights know none; the folders are not told apart")
     if not recipe.data.flip:
         lines.append("flips: none, as writing would be mirrored too; if yours may be mirrored: data.flip=true")
+    elif "data.flip" not in given:
+        lines.append(
+            "flips: half of the pictures, as the weights' recipe has it; if yours show writing: data.flip=false"
+        )
     return tuple(lines)
 
 
@@ -299,7 +315,8 @@ def choose_for(
         pictures = local_path(pictures)
     elif not isinstance(pictures, PictureSet):
         raise BadInput(f"data: expected pictures, not {type(pictures).__name__}; name a recipe for them")
-    start = None if init is None else Weights.open(init).recipe
+    begun_from = Start.of(init, None)
+    start = None if begun_from is None else begun_from.weights.recipe
     if start is not None and start.shows_given:
         raise BadInput(
             f"--init {init}: weights of {start.family}, which are not trained on a set of pictures; name a recipe"

@@ -66,11 +66,15 @@ def machine_here(
         budget_bytes = usable + known.context_bytes
 
     def predicted(recipe: Recipe) -> float | None:
-        try:
-            report = plan(recipe, budget_bytes, options=PlanOptions(card, gpus=gpus, link=link))
-        except BadInput:  # not even the parameters fit
-            return None
-        return report.step_seconds if report.fits else None
+        together = PlanOptions(card, gpus=gpus, link=link)
+        # how cards share a batch of fewer normalisation groups is not predicted: the time of one card stands for it
+        for options in (together, PlanOptions(name)) if count > 1 else (together,):
+            try:
+                report = plan(recipe, budget_bytes, options=options)
+            except BadInput:  # not even the parameters fit, or too few groups
+                continue
+            return report.step_seconds if report.fits else None
+        return None
 
     cards = name or "this card"
     return Machine(predicted, True, f"{cards if count == 1 else f'{count} x {cards}'}, by predicted times")

@@ -111,7 +111,8 @@ def _of_source(source: Source, progress: Progress | None) -> PictureFacts:
     counts = np.bincount(classes.labels[readable], minlength=len(classes.names))
     looked_at = np.stack([picture for picture, _ in seen])
     transparent = sum(each for _, each in seen)
-    return _facts(sizes[readable], counts if classes.labelled else None, looked_at, transparent)
+    labelled = classes.labelled and len(counts) > 1
+    return _facts(sizes[readable], counts if labelled else None, looked_at, transparent)
 
 
 def _of_set(pictures: PictureSet) -> PictureFacts:

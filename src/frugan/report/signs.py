@@ -51,7 +51,8 @@ class CollapseSigns:
 
     Attributes:
         given_up: phases whose discriminator was told to have given up.
-        at_work: phase -> last step at which its losses over `SATURATION_STEPS` were not those of guessing.
+        at_work: phase -> a step at which it was at work for sure, the last that is known: where the last
+            `SATURATION_STEPS` losses that were not all those of guessing began. It may have given up since.
     """
 
     _losses: dict[str, deque[float]] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class CollapseSigns:
         for phase, entry in event["phases"].items():
             yield from self._saturation(phase, entry["terms"])
             if self._away(phase) > AT_EQUILIBRIUM:
-                self.at_work[phase] = int(event["step"])
+                self.at_work[phase] = max(0, int(event["step"]) - SATURATION_STEPS)
         yield from self._jumps(event.get("singular_values", {}))
 
     def _saturation(self, phase: str, terms: Mapping[str, Any]) -> Iterator[str]:
