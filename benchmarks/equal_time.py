@@ -135,6 +135,9 @@ def run(
         pace: seconds of a step.
         archives: folder of the packages that some sets are in.
         keep: folder that the run is left in; None: it is deleted.
+
+    Raises:
+        SystemExit: it was stopped. (Two were once kept as if they had come to their end.)
     """
     fit, unseen = _pictures(of, side, archives)
     settings = _settings(name, side, seed, len(fit.class_names))
@@ -143,8 +146,10 @@ def run(
         recipe = settings(steps)
         folder = keep / _folder(name, of, side, minutes, seed) if keep else Path(temporary) / "run"
         began = time.process_time()
-        train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
+        result = train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
         took = time.process_time() - began
+        if not result.finished:
+            raise SystemExit(f"{name} on {of} was stopped at step {result.step} of {steps} and is not counted")
         weights = sorted((folder / "checkpoints").glob("step-*"))[-1] / EMA_FILE
         scores = measure(weights, fit, unseen)
         if of == STACKED:
