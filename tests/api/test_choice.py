@@ -1,7 +1,8 @@
 """Which recipe is chosen for whose pictures, and what is told of it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -15,6 +16,7 @@ from frugan.api.choice import CANDIDATES, RecipeChoice, choose, choose_for
 from frugan.api.pace import Machine, machine_here
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
+from frugan.data.decoding import BLACK
 from frugan.data.facts import LOOKED_AT_PIXELS, PictureFacts
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
@@ -105,6 +107,46 @@ def test_no_size_that_pictures_would_have_to_be_enlarged_to_by_much() -> None:
     assert loaded(choose(facts_of(sides=(40, 90)), SLOW, "10h")).resolution == 32
     tiny = choose(facts_of(sides=(16, 16)), SLOW, "10h")
     assert (loaded(tiny).resolution, loaded(tiny).data.allow_upscale) == (32, True)
+
+
+def test_what_is_said_of_squares_counts_where_a_size_is_chosen() -> None:
+    oblong = facts_of(sides=(40, 90))
+    assert loaded(choose(oblong, SLOW, "10h", ["data.fit=pad"])).resolution == 64
+    clear = facts_of(sides=(40, 64), transparent=9)
+    cropped = choose(clear, SLOW, "10h", ["data.fit=crop"])
+    assert (loaded(cropped).resolution, "data.fit=pad" in cropped.overrides) == (32, False)
+    assert loaded(choose(facts_of(sides=(60, 60)), SLOW, "10h", ["data.allow_upscale=false"])).resolution == 32
+
+
+def test_what_cannot_be_seen_on_white_goes_on_black() -> None:
+    unseen = replace(facts_of(transparent=9), background=BLACK)
+    chosen = choose(unseen, SLOW, "30min")
+    assert "data.background=black" in chosen.overrides
+    assert "laid on black, as most cannot be seen on white" in chosen.lines[0]
+    assert loaded(choose(facts_of(transparent=9), SLOW, "30min")).data.background == "white"
+    asked = choose(unseen, SLOW, "30min", ["data.background=red"])
+    assert "data.background=black" not in asked.overrides
+    assert choose(unseen, SLOW, "30min", (), load_recipe("biggan-digits-32")).recipe.data.background == "white"  # type: ignore[union-attr]
+
+
+def test_a_set_that_is_opened_keeps_its_size() -> None:
+    opened = replace(facts_of(sides=(64, 64)), only_side=64)
+    assert loaded(choose(opened, SLOW, "2min")).resolution == 64
+    for other, asked, expected in ((48, (), "32, 64, 128, 256"), (64, ("networks.resolution=32",), "32")):
+        with pytest.raises(BadInput, match=f"an opened set of {other} pixels; expected one of {expected} where"):
+            choose(replace(opened, only_side=other), SLOW, "2h", asked)
+
+
+def test_samples_of_all_scores_are_a_twentieth_of_what_is_shown() -> None:
+    """An hour of 64,000 steps of 32 has four scores, twenty hours of 640,000 of 16 have one each hour."""
+    chosen = {hours: loaded(choose(facts_of(), CARD, f"{hours}h")) for hours in (1, 20)}
+    assert [str(each.training.duration) for each in chosen.values()] == ["64000 steps", "640000 steps"]
+    assert [each.training.batch for each in chosen.values()] == [32, 16]
+    assert [each.evaluation.samples for each in chosen.values()] == [64_000 * 32 // 20 // 4 // 1000 * 1000, 25_000]
+    asked = loaded(choose(facts_of(), CARD, "1h", ["evaluation.samples=50000"]))
+    assert asked.evaluation.samples == 50_000
+    enough = choose(facts_of(), SLOW, "2min")  # a twentieth is not a thousand, and its scores are of 500
+    assert not any(word.startswith("evaluation.samples") for word in enough.overrides)
 
 
 def test_what_lies_on_a_background_keeps_its_ends() -> None:
@@ -313,6 +355,26 @@ def test_a_card_is_planned_for_by_what_is_predicted() -> None:
     ):
         with pytest.raises(BadInput, match=message):
             machine_here("cpu", *given)
+
+
+@pytest.mark.parametrize("asked", [None, "1"])
+def test_a_processor_is_timed_with_the_threads_that_training_would_take(
+    asked: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[tuple[int, ...]] = []
+
+    def of(time_step: Callable[[], float], counts: Sequence[int], rounds: int) -> dict[int, float]:
+        timed.append(tuple(counts))
+        torch.set_num_threads(max(counts))
+        return {count: time_step() * 0 + 4 / count for count in counts}
+
+    monkeypatch.setattr("frugan.engine.threads.time_counts", of)
+    monkeypatch.setattr("frugan.engine.threads.asked_for", lambda: asked)
+    monkeypatch.setattr("frugan.engine.threads.available_cores", lambda: 4)
+    before = torch.get_num_threads()
+    seconds = machine_here("cpu").pace(load_recipe("biggan-digits-32"))
+    assert (timed, seconds) == ([(before,)], 4 / before) if asked else ([(1, 2, 4)], 1)
+    assert torch.get_num_threads() == before
 
 
 def test_several_cards_share_each_batch() -> None:

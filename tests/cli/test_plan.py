@@ -57,11 +57,17 @@ def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path)
     assert ended.returncode == 0, ended.stderr
     assert "24 of 40 pixels, 2 classes of 12 to 12, in colour" in ended.stdout
     assert "biggan-small-32 at 32 pixels" in ended.stdout
+    named = frugan("plan", "--data", f"images={pictures}", "--for", "20min", "--card", "rtx-3060", "--json")
+    assert json.loads(named.stdout)["chosen"]["recipe"].startswith("biggan-small")
     for words, message in (
         ((), "no recipe and no pictures given"),
         (("--data", str(tmp_path / "none")), "does not exist"),
         (("--data", str(pictures), "--for", "soon"), "--for soon"),
         (("biggan-small-32", "--for", "3h"), "--for 3h: goes without a recipe"),
+        (("biggan-small-32", "--init", "w"), "--init w: goes without a recipe"),
+        (("--data", str(pictures), "--memory", "6GiB"), "--memory 6GiB: of a card, and none is here"),
+        (("--data", str(pictures), "--use", "recompute"), "--use recompute: of a card, and none is here"),
+        (("--data", str(pictures), "--gpus", "0"), "--gpus 0: of a card, and none is here"),
     ):
         refused = frugan("plan", *words)
         assert refused.returncode == 2

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from frugan.data.decoding import BLACK, WHITE, background
 from frugan.data.facts import LOOKED_AT, look_at
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
@@ -51,6 +52,18 @@ def test_one_folder_is_no_class_and_a_picture_that_cannot_be_read_does_not_count
     assert str(facts) == "200 of 9 pixels, no classes, all grey"
 
 
+def test_what_vanishes_on_its_background(tmp_path: Path) -> None:
+    white = np.full((HEIGHT, WIDTH, 4), 255, np.uint8)
+    white[:, : WIDTH // 2, 3] = 0
+    pictures = {f"{at}.png": Image.fromarray(white - np.uint8(at)) for at in range(20)}
+    pictures["blank.png"] = Image.fromarray(np.full((HEIGHT, WIDTH, 3), 255, np.uint8))
+    folder = _folder(tmp_path, pictures | {"dark.png": Image.fromarray(white // 2)})
+    on_white, seen = look_at(folder, background=WHITE), look_at(folder)
+    assert (on_white.transparent, on_white.vanished) == (21, 20)
+    assert (seen.background, seen.transparent, seen.vanished, seen.duplicates) == (BLACK, 21, 0, 0)
+    assert look_at(folder, background=background("red")).vanished == 0
+
+
 def test_an_opened_set_is_looked_at_evenly() -> None:
     stored = np.zeros((2 * LOOKED_AT, 3, 8, 8), np.uint8)
     stored[LOOKED_AT:, 0] = 9  # in colour
@@ -60,6 +73,7 @@ def test_an_opened_set_is_looked_at_evenly() -> None:
     assert len(facts.looked_at) == LOOKED_AT
     assert (facts.looked_at[:, 0].mean(axis=(1, 2)) == 9).mean() == pytest.approx(0.5, abs=0.01)
     assert (facts.grey, facts.class_counts) == (False, (LOOKED_AT, LOOKED_AT))
+    assert (facts.only_side, look_at(known.in_grey()).grey) == (8, True)
 
 
 def test_pictures_that_are_too_few(tmp_path: Path) -> None:

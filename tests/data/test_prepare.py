@@ -74,7 +74,7 @@ def test_transparent_pictures_are_counted(folder: MakeFolder, tmp_path: Path) ->
     assert report.transparent == 2
     assert any("2 pictures are transparent in places: they were laid on white (" in line for line in report.lines)
     black = prepare(source, tmp_path / "black", resolution=16, background=background("black"))
-    assert any("they were laid on #000000" in line for line in black.lines)
+    assert any("they were laid on black (another colour: data.background=white" in line for line in black.lines)
 
 
 def test_pictures_that_show_nothing_are_pointed_out(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_padding_refuses_no_picture_and_says_what_it_did(
     report = prepare(source, tmp_path / "out", resolution=32, fit="pad", background=background("black"))
     assert (report.pictures, report.upscaled) == (3, 0)
     said = "\n".join(report.lines)
-    assert "2 pictures of 3 padded to squares with #000000 (another colour: data.background=black" in said
-    assert "1 picture smaller than 32 x 32, with #000000 all around (allow_upscale enlarges them)" in said
+    assert "2 pictures of 3 padded to squares with black (another colour: data.background=white" in said
+    assert "1 picture smaller than 32 x 32, with black all around (allow_upscale enlarges them)" in said
     assert "1 picture resized to 32 x 32" in said
     assert "cropped to the square" not in said
     small = open_prepared(tmp_path / "out").pictures[0]  # [3, 32, 32]

@@ -13,9 +13,11 @@ from frugan.api.data import Data
 from frugan.api.pace import Machine, machine_here
 from frugan.api.progress import Progress
 from frugan.api.train.init import Start
+from frugan.data.decoding import WHITE, background
 from frugan.data.facts import PictureFacts, look_at
 from frugan.data.formats.source import local_path
 from frugan.data.picture_set import PictureSet
+from frugan.data.survey import colour_name
 from frugan.engine.progress import Duration
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe, recipe_with
@@ -27,6 +29,10 @@ FOR_STEPS = 0.9
 FEWEST_STEPS = 20
 LONG_SECONDS = 4 * 3600.0
 """Of which an eighth is as much as anyone would want to lose to a power cut."""
+SCORES, SCORED_HOURS = 4, 1
+"""In a run, and between those of a long one."""
+FOR_SCORES, FEWEST_SAMPLES = 0.05, 1000
+"""Samples of all scores together, as a share of the pictures that are shown; and for each."""
 ENOUGH_IMAGES = 10_000
 """At the smallest size: of fewer pictures shown nobody is to expect much."""
 NEARLY = 0.75
@@ -99,13 +105,10 @@ def choose(
         BadInput: it is no time, there is too little of it, or a resolution is asked for that no recipe has.
     """
     seconds = Duration.parse_seconds(for_time or USUAL_TIME, "--for")
-    given = dict(word.partition("=")[::2] for word in asked)
-    fitted = _fitted(facts)
+    given = _given(asked)
+    fitted = _fitted(facts, given)
     best: tuple[_Candidate, tuple[str, ...], Recipe, int] | None = None
-    whole = "data.fit=pad" in fitted
-    candidates = (
-        [_Candidate(start, start.resolution, 0)] if start else _of_side(facts, given.get("networks.resolution"), whole)
-    )
+    candidates = [_Candidate(start, start.resolution, 0)] if start else _of_side(facts, given)
     if not machine.is_card and all(each.on_card for each in candidates):
         others = ", ".join(sorted({str(each.side) for each in CANDIDATES if not each.on_card}))
         raise BadInput(
@@ -115,7 +118,7 @@ def choose(
     for candidate in candidates:
         if candidate.on_card and not machine.is_card:
             continue
-        words = _networks(candidate, facts) + fitted
+        words = _networks(candidate, facts, given) + fitted + _background(facts, candidate, given)
         recipe = candidate.loaded([*words, *asked])
         step_seconds = machine.pace(recipe)
         if step_seconds is None:
@@ -133,6 +136,7 @@ def choose(
             f"least {FEWEST_STEPS}, better some thousand: give it longer"
         )
     words += _length(steps, seconds)
+    words += _fewer_samples(recipe, steps, seconds, given)
     chosen = candidate.loaded([*words, *asked])
     if not any(key.startswith("ema.") for key in given) and (average := _average(chosen)):
         words += (average,)
@@ -141,33 +145,67 @@ def choose(
     return RecipeChoice(candidate.recipe if start is None else chosen, words, lines, _second_try(chosen, given))
 
 
-def _fitted(facts: PictureFacts) -> tuple[str, ...]:
+def _given(asked: Sequence[str]) -> dict[str, str]:
+    """What `key.sub=value` words say, by key."""
+    return dict(word.partition("=")[::2] for word in asked)
+
+
+def _fitted(facts: PictureFacts, given: Mapping[str, str]) -> tuple[str, ...]:
     """How pictures become squares: what lies on a background keeps its ends, a photograph its middle."""
     laid_on = facts.transparent > len(facts.looked_at) / 2
-    return ("data.fit=pad",) if laid_on and facts.oblong > 0.1 else ()
+    return ("data.fit=pad",) if laid_on and facts.oblong > 0.1 and "data.fit" not in given else ()
 
 
-def _of_side(facts: PictureFacts, asked: str | None, whole: bool) -> Sequence[_Candidate]:
+def _background(facts: PictureFacts, candidate: _Candidate, given: Mapping[str, str]) -> tuple[str, ...]:
+    """That which the pictures were looked at on, where it is not white; weights know that of their recipe."""
+    free = isinstance(candidate.recipe, str) and "data.background" not in given
+    return (f"data.background={colour_name(facts.background)}",) if free and facts.background != WHITE else ()
+
+
+def _is_whole(facts: PictureFacts, given: Mapping[str, str]) -> bool:
+    """Whether pictures are padded and not cropped."""
+    return "data.fit=pad" in _fitted(facts, given) or given.get("data.fit") == "pad"
+
+
+def _check_side(asked: str | None) -> None:
+    """Refuse a resolution that no recipe has."""
+    sides = [str(side) for side in sorted({each.side for each in CANDIDATES})]
+    if asked is not None and asked not in sides:
+        raise BadInput(
+            f"networks.resolution={asked}: expected {', '.join(sides)} where frugan chooses the recipe; for another "
+            "name one: `frugan recipes`"
+        )
+
+
+def _of_side(facts: PictureFacts, given: Mapping[str, str]) -> Sequence[_Candidate]:
     """Candidates of sides that the pictures have, or of the one asked for.
 
     Raises:
         BadInput: there is none of that side.
     """
-    sides = sorted({each.side for each in CANDIDATES})
-    if asked is not None:
-        if asked not in map(str, sides):
+    asked = given.get("networks.resolution")
+    _check_side(asked)
+    if facts.only_side is not None:
+        of_set = [each for each in CANDIDATES if each.side == facts.only_side]
+        if not of_set or asked not in (None, str(facts.only_side)):
+            wanted = asked or ", ".join(str(side) for side in sorted({each.side for each in CANDIDATES}))
             raise BadInput(
-                f"networks.resolution={asked}: expected {', '.join(map(str, sides))} where frugan chooses the recipe; "
-                "for another name one: `frugan recipes`"
+                f"data: an opened set of {facts.only_side} pixels; expected one of {wanted} where frugan chooses the "
+                "recipe: give the path of the pictures, which are resized, or name a recipe for this size"
             )
+        return of_set
+    if asked is not None:
         return [each for each in CANDIDATES if each.side == int(asked)]
-    most = float(np.percentile(facts.sides(whole=whole), 5))
-    fitting = [each for each in CANDIDATES if NEARLY * each.side <= most]
-    return fitting or [each for each in CANDIDATES if each.side == sides[0]]
+    sides = facts.sides(whole=_is_whole(facts, given))
+    if given.get("data.allow_upscale") == "false":
+        fitting = [each for each in CANDIDATES if each.side <= sides.min()]
+    else:
+        fitting = [each for each in CANDIDATES if NEARLY * each.side <= np.percentile(sides, 5)]
+    return fitting or [each for each in CANDIDATES if each.side == CANDIDATES[-1].side]
 
 
-def _networks(candidate: _Candidate, facts: PictureFacts) -> tuple[str, ...]:
-    """Fields of the networks that follow from the pictures."""
+def _networks(candidate: _Candidate, facts: PictureFacts, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Fields that follow from the pictures, at the size of a candidate."""
     shipped = candidate.loaded()
     words = []
     if shipped.resolution != candidate.side:
@@ -179,7 +217,7 @@ def _networks(candidate: _Candidate, facts: PictureFacts) -> tuple[str, ...]:
         words.append(f"networks.classes={classes}")
     if facts.grey and isinstance(candidate.recipe, str):
         words.append("networks.channels=1")
-    if "data.fit=pad" not in _fitted(facts) and facts.sides(whole=False).min() < candidate.side:
+    if not _is_whole(facts, given) and facts.sides(whole=False).min() < candidate.side:
         words.append("data.allow_upscale=true")
     return tuple(words)
 
@@ -197,7 +235,8 @@ def _length(steps: int, seconds: float) -> tuple[str, ...]:
     Enough checkpoints are kept that one from before the last score but one is there, for a second try.
     """
     long = seconds > LONG_SECONDS
-    saved, scored = ("30min", "1h") if long else (f"{max(1, steps // 8)} steps", f"{max(1, steps // 4)} steps")
+    saved = "30min" if long else f"{max(1, steps // 8)} steps"
+    scored = f"{SCORED_HOURS}h" if long else f"{max(1, steps // SCORES)} steps"
     return (
         f"training.duration={steps} steps",
         f"saving.checkpoint_every={saved}",
@@ -205,6 +244,16 @@ def _length(steps: int, seconds: float) -> tuple[str, ...]:
         f"saving.snapshot_every={saved}",
         f"evaluation.every={scored}",
     )
+
+
+def _fewer_samples(recipe: Recipe, steps: int, seconds: float, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Fewer samples for each score, where it would take a good part of the time: a sample costs about as much as a
+    picture that is trained on."""
+    if any(key.startswith("evaluation.") for key in given):
+        return ()
+    scores = max(SCORES, seconds / 3600 / SCORED_HOURS) if seconds > LONG_SECONDS else SCORES
+    enough = max(FEWEST_SAMPLES, int(FOR_SCORES * steps * recipe.training.batch / scores) // 1000 * 1000)
+    return () if enough >= recipe.evaluation.samples else (f"evaluation.samples={enough}",)
 
 
 def _average(recipe: Recipe) -> str | None:
@@ -240,7 +289,9 @@ def _lines(
         of: the time, as it was given.
     """
     batch, side = recipe.training.batch, candidate.side
-    on = f", laid on {recipe.data.background}" if facts.transparent else ""
+    on = f", laid on {colour_name(background(recipe.data.background))}" if facts.transparent else ""
+    if _background(facts, candidate, given):
+        on += ", as most cannot be seen on white"
     lines = [
         f"pictures: {facts}{on}",
         f"recipe: {candidate} at {side} pixels, for {machine.words}; override with a recipe's name, or "
@@ -302,6 +353,7 @@ def choose_for(
         BadInput: as `choose` and `look_at`; or they are no pictures for a recipe to be chosen for.
     """
     Duration.parse_seconds(for_time or USUAL_TIME, "--for")
+    words = _given(asked)
     given = list(data.items()) if isinstance(data, Mapping) else [("", data)]
     if data is None or not given:
         raise BadInput("no recipe and no pictures given: add --data PATH, or name a recipe: `frugan recipes`")
@@ -321,4 +373,9 @@ def choose_for(
         raise BadInput(
             f"--init {init}: weights of {start.family}, which are not trained on a set of pictures; name a recipe"
         )
-    return choose(look_at(pictures, progress), machine_here(device, card, memory, gpus, link), for_time, asked, start)
+    if start is None:
+        _check_side(words.get("networks.resolution"))
+    machine = machine_here(device, card, memory, gpus, link)
+    laid_on = words.get("data.background", None if start is None else start.data.background)
+    facts = look_at(pictures, progress, None if laid_on is None else background(laid_on))
+    return choose(facts, machine, for_time, asked, start)

@@ -8,6 +8,7 @@ import torch
 from frugan.api.devices import choose_device
 from frugan.api.plan.plan_recipe import PlanOptions, parse_cards, plan
 from frugan.api.setup import training_of
+from frugan.engine import threads
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.streams import Streams
@@ -19,8 +20,8 @@ from frugan.memory.prediction import BlankPictures
 from frugan.recipe.recipe import Recipe
 from frugan.wording import parse_size
 
-REHEARSALS = 2
-"""The first finds nothing ready."""
+ROUNDS = 2
+"""Timings of each number of threads: training takes more before it begins."""
 
 Pace = Callable[[Recipe], float | None]
 """Seconds of an average step; None: it does not fit the memory."""
@@ -81,11 +82,15 @@ def machine_here(
 
 
 def _timed(recipe: Recipe) -> float:
-    """Seconds of an average step on the processor, with as many threads as torch has now."""
+    """Seconds of an average step on the processor, with the number of threads that training would take."""
     training, cpu = training_of(recipe), torch.device("cpu")
     stage = training.stages[0]
     micro_batch = training.group if training.group > 1 else training.batch
     by = Plan(micro_batch, resolve_precision(recipe.training.precision, cpu))
     state = training.state(by, cpu)
     step = training.step(BlankPictures(stage.sources), Streams(recipe.training.seed), stage=stage)
-    return min(rehearse(step, state, by) for _ in range(REHEARSALS))
+    asked = threads.asked_for() is not None
+    counts = [torch.get_num_threads()] if asked else threads.candidates(threads.available_cores())
+    with threads.threads_put_back():
+        seconds_of = threads.time_counts(lambda: rehearse(step, state, by), counts, rounds=ROUNDS)
+    return seconds_of[threads.fastest(seconds_of)]

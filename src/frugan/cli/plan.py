@@ -7,12 +7,13 @@ import typer
 from rich.console import Console
 
 from frugan.cli.options import AsJson, ForTime, Overrides, RecipeOrNone, recipe_and_fields
-from frugan.cli.output import Bar, print_json
+from frugan.cli.output import Bar, named_paths, print_json
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.choice import RecipeChoice
     from frugan.api.plan.relatives import Largest
+    from frugan.recipe.recipe import Recipe
 
 LARGEST = ("resolution", "batch", "width")
 
@@ -20,8 +21,13 @@ LARGEST = ("resolution", "batch", "width")
 def plan(
     recipe: RecipeOrNone = None,
     overrides: Overrides = None,
-    data: Annotated[str | None, typer.Option(help="without RECIPE: pictures to choose one for")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="[NAME=]PATH", help="without RECIPE: pictures to choose one for")
+    ] = None,
     for_time: ForTime = None,
+    init: Annotated[
+        str | None, typer.Option(help="without RECIPE: weights file, checkpoint or run to start from")
+    ] = None,
     memory: Annotated[str | None, typer.Option(help="how much card memory to use in all, such as 6GiB")] = None,
     card: Annotated[
         str | None,
@@ -70,15 +76,26 @@ def plan(
 
     recipe, fields = recipe_and_fields(recipe, overrides)
     chosen = None
+    planned: str | Recipe
     if recipe is None:
-        chosen = _choose(data, for_time, fields, {"card": card, "memory": memory, "gpus": gpus, "link": link})
-        recipe, fields = str(chosen.recipe), [*chosen.overrides, *fields]
-        if _said_all(chosen, card is None and memory is None, as_json=as_json):
+        of_cards: dict[str, Any] = {
+            **{"--memory": memory, "--gpus": gpus, "--link": link, "--largest": biggest, "--micro-batch": micro_batch},
+            **{"--price-per-hour": price_per_hour, "--use": use, "--avoid": avoid},
+        }
+        alone = card is None and _no_card({name: value for name, value in of_cards.items() if value is not None})
+        machine = {"card": card, "memory": memory, "gpus": gpus, "link": link}
+        chosen = _choose(data, for_time, fields, init, machine)
+        planned, fields = chosen.recipe, [*chosen.overrides, *fields]
+        if _said_all(chosen, alone, as_json=as_json):
             return
-    elif given := [f"--{name} {value}" for name, value in (("data", data), ("for", for_time)) if value is not None]:
+    elif given := [
+        f"--{name} {value}" for name, value in (("data", data), ("for", for_time), ("init", init)) if value is not None
+    ]:
         raise BadInput(f"{given[0]}: goes without a recipe, where one is chosen; leave out {recipe}, or this")
+    else:
+        planned = recipe
     with _Counting(quiet=as_json) as counting:
-        for line in rule_followed(recipe, fields):
+        for line in rule_followed(planned, fields) if isinstance(planned, str) else ():
             counting.say(line)
         options = PlanOptions(
             card, micro_batch, use or (), avoid or (), gpus, link, calibrate, tell=counting, say=counting.say
@@ -86,15 +103,15 @@ def plan(
         if price_per_hour is not None:
             check_price(price_per_hour, options)
         if biggest is None:
-            report = make_plan(recipe, memory, fields, options)
+            report = make_plan(planned, memory, fields, options)
         elif biggest not in LARGEST or (memory is None and card is None):
             raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
         else:
-            _, report = largest(recipe, cast("Largest", biggest), memory, fields, options)
+            _, report = largest(planned, cast("Largest", biggest), memory, fields, options)
     if as_json:
         price = report.price(price_per_hour) if price_per_hour is not None else None
         words = None if report.largest is None else list(report.largest[1])
-        choice = {} if chosen is None else {"chosen": asdict(chosen)}
+        choice = {} if chosen is None else {"chosen": _as_json(chosen)}
         print_json(report.as_json() | {"largest": words, "price": price} | choice)
         return
     console = Console(highlight=False, width=max(Console().width, 100))
@@ -102,29 +119,54 @@ def plan(
         console.print(block, markup=False, crop=False)
 
 
-def _choose(data: str | None, for_time: str | None, fields: list[str], machine: dict[str, Any]) -> "RecipeChoice":
+def _no_card(asked: dict[str, Any]) -> bool:
+    """Whether this machine has no card, so that a recipe is chosen for its processor.
+
+    Args:
+        asked: options that only a card has a use for, and that were given.
+
+    Raises:
+        BadInput: it has none, and there are such options.
+    """
+    from frugan.api.devices import choose_device
+
+    none = choose_device()[0].type == "cpu"
+    if none and asked:
+        name, value = next(iter(asked.items()))
+        words = " ".join(value) if isinstance(value, list) else value
+        raise BadInput(f"{name} {words}: of a card, and none is here; say which one to choose for: --card rtx-3060")
+    return none
+
+
+def _choose(
+    data: str | None, for_time: str | None, fields: list[str], init: str | None, machine: dict[str, Any]
+) -> "RecipeChoice":
     """What frugan would train on pictures, with a bar while it reads them."""
     from frugan.api.choice import choose_for
 
     with Bar("reading headers") as bar:
-        return choose_for(data, for_time=for_time, asked=fields, progress=bar, **machine)
+        named = None if data is None else named_paths([data])
+        return choose_for(named, for_time=for_time, asked=fields, init=init, progress=bar, **machine)
 
 
 def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:
-    """Print what was chosen; whether that is all: there is no card to fit anything on.
+    """Print what was chosen; whether that is all.
 
     Args:
-        alone: no card or memory was asked about.
+        alone: there is no card to fit anything on.
     """
-    from frugan.api.devices import choose_device
-
-    last = alone and choose_device()[0].type == "cpu"
     if not as_json:
         for line in choice.lines:
             print(line)
-    elif last:
-        print_json({"chosen": asdict(choice)})
-    return last
+    elif alone:
+        print_json({"chosen": _as_json(choice)})
+    return alone
+
+
+def _as_json(choice: "RecipeChoice") -> dict[str, Any]:
+    """A choice with its recipe by name, or in full where it is that of weights."""
+    recipe = choice.recipe if isinstance(choice.recipe, str) else choice.recipe.model_dump(mode="json")
+    return asdict(choice) | {"recipe": recipe}
 
 
 class _Counting:

@@ -20,7 +20,7 @@ from frugan.wording import shown
 
 Background = NewType("Background", str)
 """A colour as "#rrggbb"."""
-WHITE, GREY = Background("#ffffff"), Background("#808080")
+WHITE, GREY, BLACK = Background("#ffffff"), Background("#808080"), Background("#000000")
 
 
 def background(text: str) -> Background:

@@ -1,7 +1,7 @@
 """What a set of pictures is like, as far as a recipe is chosen by it: counts, sizes, classes, and a look at some."""
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.decoding import TRANSPARENT, WHITE, is_grey
+from frugan.data.decoding import BLACK, TRANSPARENT, WHITE, Background, is_grey
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.source import Source, Unreadable
 from frugan.data.picture_set import PictureSet
@@ -23,6 +23,8 @@ LOOKED_AT_PIXELS = 32
 """Side that they are brought to."""
 FEWEST = 20
 """Pictures of which anything can be learned."""
+FAINT = 24
+"""Levels of 255 between the darkest and the brightest place of a picture that shows nothing."""
 WORKERS = 2
 """Threads that read and decode."""
 
@@ -33,11 +35,14 @@ class PictureFacts:
 
     sizes: NDArray[np.int64]  # width and height in pixels [N, 2], of those whose header can be read
     class_counts: tuple[int, ...]  # pictures of each class; empty: there are no classes
-    # some of them, evenly from all, padded on white [n, 3, LOOKED_AT_PIXELS, LOOKED_AT_PIXELS]
+    # some of them, evenly from all, laid on and padded with a background [n, 3, LOOKED_AT_PIXELS, LOOKED_AT_PIXELS]
     looked_at: NDArray[np.uint8]
     grey: bool  # whether all those looked at are
     transparent: int  # how many of those looked at are transparent in places
     duplicates: int  # how many of those looked at are equal to one before them
+    background: Background = WHITE  # what those looked at are laid on
+    vanished: int = 0  # how many of those looked at are transparent in places, and cannot be seen on it
+    only_side: int | None = None  # of pictures that are opened already, in pixels; None: they become what is wanted
 
     @property
     def pictures(self) -> int:
@@ -74,25 +79,37 @@ class PictureFacts:
         return ", ".join(parts)
 
 
-def look_at(data: str | Path | PictureSet, progress: Progress | None = None) -> PictureFacts:
+def look_at(
+    data: str | Path | PictureSet, progress: Progress | None = None, background: Background | None = None
+) -> PictureFacts:
     """Read the headers of all pictures, and decode some.
 
     Args:
         data: anything that `prepare` takes, or an opened set.
         progress: gets (headers read, N).
+        background: colour to put behind transparent pictures; None: white, and black where most cannot be seen on it.
 
     Raises:
         BadInput: no pictures are there, too few, or more than 1 % cannot be read.
     """
     if isinstance(data, PictureSet):
         return _of_set(data)
-    with open_source(Path(data)) as source:
-        return _of_source(source, progress)
+    path, laid_on = Path(data), background or WHITE
+    with open_source(path, laid_on) as source:
+        sizes = survey(source, _looking(laid_on), workers=WORKERS, progress=progress).sizes  # [N, 2]
+        facts = _of_source(source, sizes, laid_on)
+    if background is None and facts.vanished > len(facts.looked_at) / 2:
+        with open_source(path, BLACK) as source:
+            facts = _of_source(source, sizes, BLACK)
+    return facts
 
 
-def _of_source(source: Source, progress: Progress | None) -> PictureFacts:
-    fitting = Fitting(LOOKED_AT_PIXELS, allow_upscale=True, background=WHITE, fit="pad")
-    sizes = survey(source, fitting, workers=WORKERS, progress=progress).sizes  # [N, 2]
+def _looking(on: Background) -> Fitting:
+    return Fitting(LOOKED_AT_PIXELS, allow_upscale=True, background=on, fit="pad")
+
+
+def _of_source(source: Source, sizes: NDArray[np.int64], on: Background) -> PictureFacts:
+    fitting = _looking(on)
     readable = np.flatnonzero(sizes.min(axis=1) > 0)
     _refuse_few(shown(str(source.path)), len(readable))
     some = _some(readable)
@@ -110,9 +127,9 @@ def _of_source(source: Source, progress: Progress | None) -> PictureFacts:
     classes = source.classes
     counts = np.bincount(classes.labels[readable], minlength=len(classes.names))
     looked_at = np.stack([picture for picture, _ in seen])
-    transparent = sum(each for _, each in seen)
+    clear = np.array([each for _, each in seen])  # [n]
     labelled = classes.labelled and len(counts) > 1
-    return _facts(sizes[readable], counts if labelled else None, looked_at, transparent)
+    return replace(_facts(sizes[readable], counts if labelled else None, looked_at, clear), background=on)
 
 
 def _of_set(pictures: PictureSet) -> PictureFacts:
@@ -122,7 +139,9 @@ def _of_set(pictures: PictureSet) -> PictureFacts:
     looked_at = np.stack([fitting(Image.fromarray(np.ascontiguousarray(each.transpose(1, 2, 0)))) for each in some])
     sizes = np.full((len(pictures), 2), pictures.resolution, np.int64)
     counts = np.bincount(labels, minlength=len(pictures.class_names))
-    return _facts(sizes, counts if pictures.labelled and len(counts) > 1 else None, looked_at, 0)
+    labelled, clear = pictures.labelled and len(counts) > 1, np.zeros(len(some), bool)
+    facts = _facts(sizes, counts if labelled else None, looked_at, clear)
+    return replace(facts, grey=facts.grey or pictures.channels == 1, only_side=pictures.resolution)
 
 
 def _some(members: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -142,13 +161,16 @@ def _facts(
     sizes: NDArray[np.int64],
     class_counts: NDArray[np.int64] | None,
     looked_at: NDArray[np.uint8],
-    transparent: int,
+    clear: NDArray[np.bool_],
 ) -> PictureFacts:
+    """Facts; `clear` [n] says which of those looked at are transparent in places."""
+    contrast = np.ptp(looked_at, axis=(1, 2, 3))  # [n]
     return PictureFacts(
         sizes,
         () if class_counts is None else tuple(map(int, class_counts)),
         looked_at,
         is_grey(looked_at),
-        transparent,
+        int(clear.sum()),
         len(looked_at) - len({sha256(each.tobytes()).digest() for each in looked_at}),
+        vanished=int((clear & (contrast < FAINT)).sum()),
     )

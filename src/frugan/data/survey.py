@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.decoding import GREY, TRANSPARENT, WHITE, Background
+from frugan.data.decoding import BLACK, GREY, TRANSPARENT, WHITE, Background
 from frugan.data.formats.source import Classes, Source, Unreadable
 from frugan.data.set_file import SetFile
 from frugan.errors import BadInput
@@ -282,11 +282,11 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
     resized = int((fitting.fitted_sides(surveyed.sizes) != side).sum()) - len(surveyed.bad) - kept_small
     other = "lanczos" if fitting.resample == "bilinear" else "bilinear"
     lines = []
-    colour = colour_name(fitting.background)
+    colour, another = colour_name(fitting.background), _another(fitting.background)
     if surveyed.oblong and padded:
         lines.append(
             f"{count(surveyed.oblong, 'picture')} of {len(source):,} padded to squares with {colour} (another colour: "
-            "data.background=black; --background of prepare)"
+            f"data.background={another}; --background of prepare)"
         )
     elif surveyed.oblong:
         lines.append(f"{count(surveyed.oblong, 'picture')} of {len(source):,} cropped to the square in the middle")
@@ -308,7 +308,12 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
 
 def colour_name(background: Background) -> str:
     """What people are told of it."""
-    return "white" if background == WHITE else background
+    return {WHITE: "white", GREY: "grey", BLACK: "black"}.get(background, background)
+
+
+def _another(background: Background) -> str:
+    """For instance."""
+    return "white" if background == BLACK else "black"
 
 
 def grey_lines(pictures: int, grey: int) -> tuple[str, ...]:
@@ -356,7 +361,7 @@ def transparency_lines(transparent: int, background: Background) -> tuple[str, .
     is_, it = ("is", "it was") if transparent == 1 else ("are", "they were")
     return (
         f"{count(transparent, 'picture')} {is_} transparent in places: {it} laid on {colour} "
-        "(another colour: data.background=black; --background of prepare)",
+        f"(another colour: data.background={_another(background)}; --background of prepare)",
     )
 
 

@@ -123,8 +123,8 @@ class Loop:
     images: int = 0  # pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`
     # the processes that share each update; all run this loop, and the first alone writes
     ranks: Ranks = field(default_factory=OneRank)
-    # seconds from now after which training stops, to go on another time; None: it does not
-    stop_after: float | None = None
+    # when training stops, to go on another time, on the clock of `time.perf_counter`; None: it does not
+    stop_at: float | None = None
     _pictured: int = -1
     _clock: tuple[float, float] = (0.0, 0.0)  # when this loop began, and seconds of training by then
     _ran: tuple[float, bool, list[PhaseResult]] | None = None  # the last step, until it was looked back on
@@ -211,7 +211,7 @@ class Loop:
             if stage.look_again is not None and (slower := self.steps.timer.slowed()) is not None:
                 stage.look_again(slower)
                 self.steps.timer.looked()
-            if self.stop_after is not None and time.perf_counter() - self._clock[0] >= self.stop_after:
+            if self.stop_at is not None and time.perf_counter() >= self.stop_at:
                 stop.signal_name = stop.signal_name or "stop-after"
         if self._over() or stop.asked:
             self.steps.read()

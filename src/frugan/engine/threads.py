@@ -141,7 +141,10 @@ def threads_put_back() -> Iterator[None]:
 
 
 def time_counts(
-    time_step: Callable[[], float], counts: Sequence[int], stopped: Callable[[], bool] = lambda: False
+    time_step: Callable[[], float],
+    counts: Sequence[int],
+    stopped: Callable[[], bool] = lambda: False,
+    rounds: int = ROUNDS,
 ) -> dict[int, float]:
     """Median seconds of a step by number of threads; the number in force is the last one timed.
 
@@ -149,6 +152,7 @@ def time_counts(
         time_step: runs a step that leaves no trace, and gives its seconds.
         counts: of threads.
         stopped: whether to end early, with what is known so far, if anything.
+        rounds: timings of each count at most.
     """
     began = time.perf_counter()
     times: dict[int, list[float]] = {}
@@ -162,7 +166,7 @@ def time_counts(
             times[count] = [first if is_far else time_step()]
             if times[count][0] > HOPELESS * _fastest(times):
                 break
-    for _ in range(ROUNDS - 1):
+    for _ in range(rounds - 1):
         for count in [count for count, seconds in times.items() if median(seconds) <= CLOSE * _fastest(times)]:
             if stopped() or time.perf_counter() - began > SECONDS_EACH * len(counts):
                 return _medians(times)

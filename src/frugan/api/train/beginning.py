@@ -121,7 +121,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
         seconds=float(start.saved.get("seconds", 0.0)),
         images=int(start.saved.get("images", state.step * training.batch)),
         ranks=ranks,
-        stop_after=run.options.stop_after_seconds,
+        stop_at=run.stop_at,
     )
 
 

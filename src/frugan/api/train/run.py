@@ -38,7 +38,8 @@ class TrainingOptions:
     avoid: Collection[str] = ()  # savings that it must not
     tensorboard: bool = False  # write TensorBoard's files into the run as well
     wandb_project: str | None = None  # send everything to this project on Weights & Biases; None: nothing
-    stop_after: str | None = None  # time such as "23h" after which to save and stop, however much is left; None: never
+    # time such as "23h", of all that is done here, after which to save and stop, however much is left; None: never
+    stop_after: str | None = None
     requeue: bool = False  # SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over
     # of a batch that ranks take: "equal", or a number for each such as "6,5"; None: as the run had it, else all alike
     shares: str | None = None
@@ -107,6 +108,7 @@ class TrainRun:
     # stop, requests: what is asked for while training goes on
     stop: StopRequest = field(default_factory=StopRequest)
     requests: Requests = field(default_factory=Requests)
+    stop_at: float | None = None  # when to save and stop, on the clock of `time.perf_counter`; None: at the end
     start: Start | None = None  # weights that a new run starts from; None: first weights
     command: str | None = None  # that goes on with the run, for messages; None: there is none
     ranks: Ranks = field(default_factory=OneRank)  # the processes that train together

@@ -1,5 +1,6 @@
 """`train`: from a recipe and pictures to a run, new or resumed."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -90,6 +91,7 @@ def train(
         BadInput: anything given that cannot be used; nothing is lost then.
         TrainingFailed: training stopped by itself.
     """
+    began = time.perf_counter()
     say, show = _while_it_can(say), _while_it_can(show)
     with ExitStack() as opened:
         options = options or TrainingOptions()
@@ -121,6 +123,7 @@ def train(
                 start=start,
                 command=command_of(folder, data, options, ranks),
                 ranks=ranks,
+                stop_at=None if (after := options.stop_after_seconds) is None else began + after,
             )
             run = opened.enter_context(locked(run, known))
             if choice is not None:
