@@ -1,6 +1,7 @@
 """Which recipe is chosen for whose pictures, and what is told of it."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,14 @@ import torch
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.choice import CANDIDATES, RecipeChoice, choose, choose_for
 from frugan.api.pace import Machine, machine_here
-from frugan.api.train.run import TrainingOptions
+from frugan.api.train.beginning import begin
+from frugan.api.train.recovery import Recovery
+from frugan.api.train.run import TrainingOptions, TrainRun
 from frugan.api.train.training import train
 from frugan.data.decoding import BLACK
 from frugan.data.facts import LOOKED_AT_PIXELS, PictureFacts
 from frugan.engine.events import read_events
+from frugan.engine.loop import Loop
 from frugan.errors import BadInput
 from frugan.memory.cards import unnamed_card
 from frugan.recipe.loading import load_recipe
@@ -291,6 +295,28 @@ def test_a_run_whose_discriminator_gives_up_tries_once_more(
     assert len(said) == len(tries)
 
 
+def test_the_time_after_which_to_stop_does_not_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    second = ("optimizers.G.learning_rate=5e-5",)
+    chosen = RecipeChoice(write_recipe(tmp_path, RECIPE), ("saving.checkpoint_every=1 steps",), (), second)
+    stops: list[float | None] = []
+
+    def noted(run: TrainRun, recovery: Recovery) -> Loop:
+        loop = begin(run, recovery)
+        stops.append(loop.stop_at)
+        return loop
+
+    monkeypatch.setattr("frugan.api.train.open_run.choose_for", lambda *_, **__: chosen)
+    monkeypatch.setattr("frugan.api.train.observers.CollapseSigns", GivesUp)
+    monkeypatch.setattr(GivesUp, "left", [1])
+    monkeypatch.setattr("frugan.api.train.training.begin", noted)
+    before = time.perf_counter()
+    train(None, pictures, tmp_path / "run", options=TrainingOptions(device="cpu", stop_after="1h"))
+    first, again = stops
+    assert first == again is not None
+    assert before + 3600 <= again <= time.perf_counter() + 3600
+
+
 class WorksTwoSteps(CollapseSigns):
     """Finds that the discriminator is at work for two steps, and has then given up."""
 
@@ -373,7 +399,7 @@ def test_a_processor_is_timed_with_the_threads_that_training_would_take(
     monkeypatch.setattr("frugan.engine.threads.available_cores", lambda: 4)
     before = torch.get_num_threads()
     seconds = machine_here("cpu").pace(load_recipe("biggan-digits-32"))
-    assert (timed, seconds) == ([(before,)], 4 / before) if asked else ([(1, 2, 4)], 1)
+    assert (timed, seconds) == (([(before,)], 4 / before) if asked else ([(1, 2, 4)], 1))
     assert torch.get_num_threads() == before
 
 

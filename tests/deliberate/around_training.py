@@ -558,6 +558,13 @@ FAULTS = (
         "api/test_choice.py -k tries_once_more",
     ),
     Fault(
+        "the time after which to stop begins anew with a second try",
+        "api/train/beginning.py",
+        "stop_at=run.stop_at,",
+        "stop_at=time.perf_counter() + 3600,",
+        "api/test_choice.py -k anew",
+    ),
+    Fault(
         "a run tries again and again",
         "api/train/recovery.py",
         'elif event["event"] == TRIED_AGAIN:',

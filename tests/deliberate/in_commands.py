@@ -25,6 +25,27 @@ FAULTS = (
         "False",
         "data/test_facts.py",
     ),
+    Fault(
+        "what vanishes on white is looked at on white alone",
+        "data/facts.py",
+        "if background is None and facts.vanished > len(facts.looked_at) / 2:",
+        "if False:",
+        "data/test_facts.py -k vanishes",
+    ),
+    Fault(
+        "an opened set is given a recipe of another size",
+        "api/choice.py",
+        "if facts.only_side is not None:",
+        "if False:",
+        "api/test_choice.py -k opened",
+    ),
+    Fault(
+        "a processor is timed with threads that training would not take",
+        "api/pace.py",
+        "threads.candidates(threads.available_cores())",
+        "[torch.get_num_threads()]",
+        "api/test_choice.py -k threads",
+    ),
     # generators as ONNX models
     Fault(
         "an exported generator takes no notice of psi",
