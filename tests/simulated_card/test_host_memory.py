@@ -60,7 +60,7 @@ def test_what_backward_asks_for_next_comes_ahead(ahead: bool, cards: Callable[..
                 y = y.square()
             y.register_hook(lambda _: copies.notes.append("y"))
         y.sum().backward()
-    assert copies.notes == ["y", "comes", "y", "comes", "y", "x"] if ahead else ["y", "y", "comes", "y", "comes", "x"]
+    assert copies.notes == (["y", "comes", "y", "comes", "y", "x"] if ahead else ["y", "y", "comes", "y", "comes", "x"])
     assert x.grad is not None
     assert torch.equal(x.grad.cpu(), torch.full((4,), 8 * 2.0**7))
 
