@@ -75,6 +75,17 @@ def test_few_large_pictures_are_told_of_weights_to_start_from() -> None:
     assert not any("--init" in line for line in choose(facts_of(500), CARD, "10h", (), start).lines)
 
 
+def test_pictures_that_may_be_learned_by_heart_are_told() -> None:
+    def told(pictures: int, for_time: str, machine: Machine) -> bool:
+        lines = choose(facts_of(pictures, (60, 60)), machine, for_time).lines
+        assert len(lines) <= 6
+        return any("by heart" in line for line in lines)
+
+    assert not told(2000, "10h", SLOW)  # 64 pixels: 8,100 steps of 32, 130 times
+    assert told(200, "10h", SLOW)
+    assert not told(200, "2h", CARD)  # stylegan2-auto augments
+
+
 def test_a_processor_is_not_given_what_is_for_cards() -> None:
     fast = machine({each.side: 0.001 for each in CANDIDATES})
     assert choose(facts_of(), fast, "10h").recipe == "biggan-small-64"

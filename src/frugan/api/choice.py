@@ -35,6 +35,8 @@ FOR_SCORES, FEWEST_SAMPLES = 0.05, 1000
 """Samples of all scores together, as a share of the pictures that are shown; and for each."""
 ENOUGH_IMAGES = 10_000
 """At the smallest size: of fewer pictures shown nobody is to expect much."""
+TRIED_TIMES, MANY_TIMES = 360, 1000
+"""That each picture was shown, without augmentation and without harm; and from where on that is said."""
 NEARLY = 0.75
 """Pictures may have this share of a side: they are enlarged by a third at most, or padded."""
 
@@ -299,14 +301,20 @@ def _lines(
     ]
     if (steps := recipe.training.duration.known_steps(batch)) is not None:  # else it was asked for in hours
         images, chosen = steps * batch, "training.duration" not in given
+        times = max(1, round(images / facts.pictures))
         lines.append(
             f"length: {steps:,} steps of {batch}{f' in {of}' if chosen else ''}, in which each picture is seen about "
-            f"{max(1, round(images / facts.pictures)):,} times{'; override with --for' if chosen else ''}"
+            f"{times:,} times{'; override with --for' if chosen else ''}"
         )
         if images < candidate.images or (candidate is CANDIDATES[-1] and images < ENOUGH_IMAGES):
             lines.append(
                 f"warning: {images:,} pictures are few to learn from at {side} pixels: expect outlines; give it longer "
                 f"({'--for' if chosen else 'training.duration'}), or a card"
+            )
+        elif times > MANY_TIMES and not _augments(recipe):
+            lines.append(
+                f"warning: nobody has tried to show each picture more than {TRIED_TIMES} times: it may learn yours by "
+                "heart; compare with `frugan sample RUN --nearest 1`, and stop before, or add pictures"
             )
     if facts.pictures < FEW_PICTURES and side >= LARGE_SIDE and isinstance(candidate.recipe, str):
         lines.append(
@@ -322,6 +330,12 @@ def _lines(
             "flips: half of the pictures, as the weights' recipe has it; if yours show writing: data.flip=false"
         )
     return tuple(lines)
+
+
+def _augments(recipe: Recipe) -> bool:
+    """Whether the discriminator never sees a picture twice alike."""
+    augmentation: Mapping[str, object] = recipe.objective.model_dump().get("augmentation", {})
+    return augmentation.get("method") is not None
 
 
 # From pictures as they are given.
