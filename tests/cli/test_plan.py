@@ -59,6 +59,9 @@ def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path)
     assert "biggan-small-32 at 32 pixels" in ended.stdout
     named = frugan("plan", "--data", f"images={pictures}", "--for", "20min", "--card", "rtx-3060", "--json")
     assert json.loads(named.stdout)["chosen"]["recipe"].startswith("biggan-small")
+    two = frugan("plan", "--data", str(pictures), "--for", "5min", "--card", "rtx-3060x2")
+    assert two.returncode == 0, two.stderr
+    assert "planned for one card of the 2: --gpus 2: a batch of this recipe is 1" in two.stderr.replace("\n", " ")
     for words, message in (
         ((), "no recipe and no pictures given"),
         (("--data", str(tmp_path / "none")), "does not exist"),

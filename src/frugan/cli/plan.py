@@ -1,6 +1,6 @@
 """`frugan plan`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -12,7 +12,9 @@ from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.choice import RecipeChoice
+    from frugan.api.plan.plan_recipe import PlanOptions
     from frugan.api.plan.relatives import Largest
+    from frugan.api.plan.report import PlanReport
     from frugan.recipe.recipe import Recipe
 
 LARGEST = ("resolution", "batch", "width")
@@ -103,7 +105,7 @@ def plan(
         if price_per_hour is not None:
             check_price(price_per_hour, options)
         if biggest is None:
-            report = make_plan(planned, memory, fields, options)
+            report = (_plan_as_chosen if chosen else make_plan)(planned, memory, fields, options)
         elif biggest not in LARGEST or (memory is None and card is None):
             raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
         else:
@@ -147,6 +149,23 @@ def _choose(
     with Bar("reading headers") as bar:
         named = None if data is None else named_paths([data])
         return choose_for(named, for_time=for_time, asked=fields, init=init, progress=bar, **machine)
+
+
+def _plan_as_chosen(
+    recipe: "str | Recipe", memory: str | None, fields: list[str], options: "PlanOptions"
+) -> "PlanReport":
+    """The plan of a recipe that was chosen: as then, one card stands for cards that share a normalisation group."""
+    from frugan.api.plan.plan_recipe import parse_cards, plan
+
+    try:
+        return plan(recipe, memory, fields, options)
+    except BadInput as error:
+        name, count = parse_cards(options.card, options.gpus, options.link)
+        if count == 1:
+            raise
+        report = plan(recipe, memory, fields, replace(options, card=name, gpus=None, link=None))
+        options.say(f"planned for one card of the {count}: {error}")
+        return report
 
 
 def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:
