@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from shutil import rmtree
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -135,9 +136,6 @@ def run(
         pace: seconds of a step.
         archives: folder of the packages that some sets are in.
         keep: folder that the run is left in; None: it is deleted.
-
-    Raises:
-        SystemExit: it was stopped. (Two were once kept as if they had come to their end.)
     """
     fit, unseen = _pictures(of, side, archives)
     settings = _settings(name, side, seed, len(fit.class_names))
@@ -145,11 +143,7 @@ def run(
         steps = max(1, int(minutes * 60 / pace))
         recipe = settings(steps)
         folder = keep / _folder(name, of, side, minutes, seed) if keep else Path(temporary) / "run"
-        began = time.process_time()
-        result = train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
-        took = time.process_time() - began
-        if not result.finished:
-            raise SystemExit(f"{name} on {of} was stopped at step {result.step} of {steps} and is not counted")
+        took = _train(recipe, fit, folder)
         weights = sorted((folder / "checkpoints").glob("step-*"))[-1] / EMA_FILE
         scores = measure(weights, fit, unseen)
         if of == STACKED:
@@ -237,18 +231,22 @@ def _paces(
 
 def _timed(settings: Callable[[int], Recipe], fit: PictureSet, folder: Path) -> float:
     """CPU seconds a step."""
-    took = []
-    for steps in TRIED_STEPS:
-        began = time.process_time()
-        train(
-            settings(steps),
-            {"images": fit},
-            folder / f"tried-{steps}",
-            options=TrainingOptions(device="cpu"),
-            say=_quiet,
-        )
-        took.append(time.process_time() - began)
+    took = [_train(settings(steps), fit, folder / f"tried-{steps}") for steps in TRIED_STEPS]
     return (took[1] - took[0]) / (TRIED_STEPS[1] - TRIED_STEPS[0])
+
+
+def _train(recipe: Recipe, fit: PictureSet, folder: Path) -> float:
+    """Train to the end; CPU seconds.
+
+    Raises:
+        SystemExit: it was stopped. (Two such runs were once scored as if they had come to their end.)
+    """
+    began = time.process_time()
+    result = train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
+    if not result.finished:
+        rmtree(folder)  # of a run that goes on the time would be known in part
+        raise SystemExit(f"{folder.name}: stopped at step {result.step}, so it is not counted")
+    return time.process_time() - began
 
 
 def _quiet(_: str) -> None:

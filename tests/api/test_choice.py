@@ -126,11 +126,17 @@ def test_no_size_that_pictures_would_have_to_be_enlarged_to_by_much() -> None:
 
 def test_what_is_said_of_squares_counts_where_a_size_is_chosen() -> None:
     oblong = facts_of(sides=(40, 90))
-    assert loaded(choose(oblong, SLOW, "10h", ["data.fit=pad"])).resolution == 64
+    for word in ("data.fit=pad", 'data.fit="pad"'):
+        assert loaded(choose(oblong, SLOW, "10h", [word])).resolution == 64
     clear = facts_of(sides=(40, 64), transparent=9)
     cropped = choose(clear, SLOW, "10h", ["data.fit=crop"])
     assert (loaded(cropped).resolution, "data.fit=pad" in cropped.overrides) == (32, False)
     assert loaded(choose(facts_of(sides=(60, 60)), SLOW, "10h", ["data.allow_upscale=false"])).resolution == 32
+    assert loaded(choose(clear, SLOW, "10h", ["data.allow_upscale=false"])).resolution == 64  # which are padded
+    padding = load_recipe("biggan-digits-32", ["data.fit=pad"])
+    small = choose(facts_of(sides=(20, 20)), SLOW, "10h", (), padding)
+    assert isinstance(small.recipe, Recipe)
+    assert (small.recipe.data.fit, small.recipe.data.allow_upscale) == ("pad", False)
 
 
 def test_what_cannot_be_seen_on_white_goes_on_black() -> None:
@@ -147,6 +153,8 @@ def test_what_cannot_be_seen_on_white_goes_on_black() -> None:
 def test_a_set_that_is_opened_keeps_its_size() -> None:
     opened = replace(facts_of(sides=(64, 64)), only_side=64)
     assert loaded(choose(opened, SLOW, "2min")).resolution == 64
+    with pytest.raises(BadInput, match="an opened set of 128 pixels: frugan chooses this size on cards alone"):
+        choose(replace(opened, only_side=128), SLOW, "2h")
     for other, asked, expected in ((48, (), "32, 64, 128, 256"), (64, ("networks.resolution=32",), "32")):
         with pytest.raises(BadInput, match=f"an opened set of {other} pixels; expected one of {expected} where"):
             choose(replace(opened, only_side=other), SLOW, "2h", asked)

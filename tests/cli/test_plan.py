@@ -61,16 +61,18 @@ def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path)
     assert json.loads(named.stdout)["chosen"]["recipe"].startswith("biggan-small")
     two = frugan("plan", "--data", str(pictures), "--for", "5min", "--card", "rtx-3060x2")
     assert two.returncode == 0, two.stderr
-    assert "planned for one card of the 2: --gpus 2: a batch of this recipe is 1" in two.stderr.replace("\n", " ")
+    assert "cards: planned for one of the 2" in two.stdout
     for words, message in (
         ((), "no recipe and no pictures given"),
         (("--data", str(tmp_path / "none")), "does not exist"),
         (("--data", str(pictures), "--for", "soon"), "--for soon"),
         (("biggan-small-32", "--for", "3h"), "--for 3h: goes without a recipe"),
         (("biggan-small-32", "--init", "w"), "--init w: goes without a recipe"),
-        (("--data", str(pictures), "--memory", "6GiB"), "--memory 6GiB: of a card, and none is here"),
-        (("--data", str(pictures), "--use", "recompute"), "--use recompute: of a card, and none is here"),
-        (("--data", str(pictures), "--gpus", "0"), "--gpus 0: of a card, and none is here"),
+        (("--data", str(pictures), "--memory", "6GiB"), "--memory 6GiB: for a card, and none is here"),
+        (("--memory", "6GiB"), "no recipe and no pictures given"),
+        (("--data", str(pictures), "--calibrate"), "--calibrate: for a card, and none is here"),
+        (("--data", str(pictures), "--use", "recompute"), "--use recompute: for a card, and none is here"),
+        (("--data", str(pictures), "--gpus", "0"), "--gpus 0: for a card, and none is here"),
     ):
         refused = frugan("plan", *words)
         assert refused.returncode == 2

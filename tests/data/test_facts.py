@@ -64,6 +64,13 @@ def test_what_vanishes_on_its_background(tmp_path: Path) -> None:
     assert look_at(folder, background=background("red")).vanished == 0
 
 
+def test_thin_dark_lines_are_seen_on_neither_and_stay_on_white(tmp_path: Path) -> None:
+    lines = np.zeros((512, 512, 4), np.uint8)
+    lines[:, 200, 3] = 255
+    facts = look_at(_folder(tmp_path, {f"{at}.png": Image.fromarray(np.roll(lines, at, 1)) for at in range(20)}))
+    assert (facts.background, facts.vanished) == (WHITE, 20)
+
+
 def test_an_opened_set_is_looked_at_evenly() -> None:
     stored = np.zeros((2 * LOOKED_AT, 3, 8, 8), np.uint8)
     stored[LOOKED_AT:, 0] = 9  # in colour

@@ -7,8 +7,8 @@ FAULTS = (
     Fault(
         "a processor is given what is for cards",
         "api/choice.py",
-        "if candidate.on_card and not machine.is_card:",
-        "if False:",
+        "if machine.is_card or not each.on_card]",
+        "]",
         "api/test_choice.py -k processor",
     ),
     Fault(

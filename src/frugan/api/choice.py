@@ -13,6 +13,7 @@ from frugan.api.data import Data
 from frugan.api.pace import Machine, machine_here
 from frugan.api.progress import Progress
 from frugan.api.train.init import Start
+from frugan.contract.settings import DataSettings
 from frugan.data.decoding import WHITE, background
 from frugan.data.facts import PictureFacts, look_at
 from frugan.data.formats.source import local_path
@@ -75,6 +76,7 @@ CANDIDATES = (
     _Candidate("biggan-small-32", 32, 0),
 )
 """The best first; the last one is taken where there is time for nothing else."""
+SIDES = tuple(sorted({each.side for each in CANDIDATES}))
 
 
 @dataclass(frozen=True)
@@ -107,20 +109,17 @@ def choose(
         BadInput: it is no time, there is too little of it, or a resolution is asked for that no recipe has.
     """
     seconds = Duration.parse_seconds(for_time or USUAL_TIME, "--for")
-    given = _given(asked)
+    given, data = _given(asked), _data(asked, start)
     fitted = _fitted(facts, given)
+    whole = "data.fit=pad" in fitted or data.fit == "pad"
     best: tuple[_Candidate, tuple[str, ...], Recipe, int] | None = None
-    candidates = [_Candidate(start, start.resolution, 0)] if start else _of_side(facts, given)
-    if not machine.is_card and all(each.on_card for each in candidates):
-        others = ", ".join(sorted({str(each.side) for each in CANDIDATES if not each.on_card}))
-        raise BadInput(
-            f"networks.resolution={candidates[0].side}: frugan chooses this size on cards alone; expected one of "
-            f"{others} without one, or name a recipe: `frugan recipes`"
-        )
+    strict = "data.allow_upscale" in given and not data.allow_upscale and not whole
+    if start is None:
+        candidates = _on(machine, _of_side(facts, given, whole, strict), facts)
+    else:
+        candidates = [_Candidate(start, start.resolution, 0)]
     for candidate in candidates:
-        if candidate.on_card and not machine.is_card:
-            continue
-        words = _networks(candidate, facts, given) + fitted + _background(facts, candidate, given)
+        words = _networks(candidate, facts, whole=whole) + fitted + _background(facts, candidate, given)
         recipe = candidate.loaded([*words, *asked])
         step_seconds = machine.pace(recipe)
         if step_seconds is None:
@@ -148,8 +147,18 @@ def choose(
 
 
 def _given(asked: Sequence[str]) -> dict[str, str]:
-    """What `key.sub=value` words say, by key."""
+    """What `key.sub=value` words say, by key, as it is written."""
     return dict(word.partition("=")[::2] for word in asked)
+
+
+def _data(asked: Sequence[str], start: Recipe | None) -> DataSettings:
+    """How pictures become samples, by what is asked for and by the recipe of weights.
+
+    Raises:
+        BadInput: what is asked for cannot be.
+    """
+    base = CANDIDATES[-1] if start is None else _Candidate(start, start.resolution, 0)
+    return base.loaded([word for word in asked if word.startswith("data.")]).data
 
 
 def _fitted(facts: PictureFacts, given: Mapping[str, str]) -> tuple[str, ...]:
@@ -164,23 +173,21 @@ def _background(facts: PictureFacts, candidate: _Candidate, given: Mapping[str, 
     return (f"data.background={colour_name(facts.background)}",) if free and facts.background != WHITE else ()
 
 
-def _is_whole(facts: PictureFacts, given: Mapping[str, str]) -> bool:
-    """Whether pictures are padded and not cropped."""
-    return "data.fit=pad" in _fitted(facts, given) or given.get("data.fit") == "pad"
-
-
 def _check_side(asked: str | None) -> None:
     """Refuse a resolution that no recipe has."""
-    sides = [str(side) for side in sorted({each.side for each in CANDIDATES})]
-    if asked is not None and asked not in sides:
+    if asked is not None and asked not in map(str, SIDES):
         raise BadInput(
-            f"networks.resolution={asked}: expected {', '.join(sides)} where frugan chooses the recipe; for another "
-            "name one: `frugan recipes`"
+            f"networks.resolution={asked}: expected {', '.join(map(str, SIDES))} where frugan chooses the recipe; for "
+            "another name one: `frugan recipes`"
         )
 
 
-def _of_side(facts: PictureFacts, given: Mapping[str, str]) -> Sequence[_Candidate]:
+def _of_side(facts: PictureFacts, given: Mapping[str, str], whole: bool, strict: bool) -> Sequence[_Candidate]:
     """Candidates of sides that the pictures have, or of the one asked for.
+
+    Args:
+        whole: pictures are padded and not cropped.
+        strict: none may be enlarged.
 
     Raises:
         BadInput: there is none of that side.
@@ -190,24 +197,43 @@ def _of_side(facts: PictureFacts, given: Mapping[str, str]) -> Sequence[_Candida
     if facts.only_side is not None:
         of_set = [each for each in CANDIDATES if each.side == facts.only_side]
         if not of_set or asked not in (None, str(facts.only_side)):
-            wanted = asked or ", ".join(str(side) for side in sorted({each.side for each in CANDIDATES}))
+            leave_out = f"leave out networks.resolution={asked}, or " if of_set else ""
+            expected = asked or ", ".join(map(str, SIDES))
             raise BadInput(
-                f"data: an opened set of {facts.only_side} pixels; expected one of {wanted} where frugan chooses the "
-                "recipe: give the path of the pictures, which are resized, or name a recipe for this size"
+                f"data: an opened set of {facts.only_side} pixels; expected one of {expected} where frugan chooses the "
+                f"recipe: {leave_out}give the path of the pictures, which are resized, or name a recipe for this size"
             )
         return of_set
     if asked is not None:
         return [each for each in CANDIDATES if each.side == int(asked)]
-    sides = facts.sides(whole=_is_whole(facts, given))
-    if given.get("data.allow_upscale") == "false":
+    sides = facts.sides(whole=whole)
+    if strict:
         fitting = [each for each in CANDIDATES if each.side <= sides.min()]
     else:
         fitting = [each for each in CANDIDATES if NEARLY * each.side <= np.percentile(sides, 5)]
     return fitting or [each for each in CANDIDATES if each.side == CANDIDATES[-1].side]
 
 
-def _networks(candidate: _Candidate, facts: PictureFacts, given: Mapping[str, str]) -> tuple[str, ...]:
-    """Fields that follow from the pictures, at the size of a candidate."""
+def _on(machine: Machine, candidates: Sequence[_Candidate], facts: PictureFacts) -> Sequence[_Candidate]:
+    """Those that are not too much for a machine.
+
+    Raises:
+        BadInput: all are, as a size was asked for, or is that of an opened set.
+    """
+    left = [each for each in candidates if machine.is_card or not each.on_card]
+    if not left:
+        others = ", ".join(str(side) for side in SIDES if any(c.side == side and not c.on_card for c in CANDIDATES))
+        side = candidates[0].side
+        asked = f"networks.resolution={side}" if facts.only_side is None else f"data: an opened set of {side} pixels"
+        raise BadInput(
+            f"{asked}: frugan chooses this size on cards alone; expected one of {others} without one, or name a "
+            "recipe: `frugan recipes`"
+        )
+    return left
+
+
+def _networks(candidate: _Candidate, facts: PictureFacts, *, whole: bool) -> tuple[str, ...]:
+    """Fields that follow from the pictures, at the size of a candidate; `whole`: they are padded and not cropped."""
     shipped = candidate.loaded()
     words = []
     if shipped.resolution != candidate.side:
@@ -219,7 +245,7 @@ def _networks(candidate: _Candidate, facts: PictureFacts, given: Mapping[str, st
         words.append(f"networks.classes={classes}")
     if facts.grey and isinstance(candidate.recipe, str):
         words.append("networks.channels=1")
-    if not _is_whole(facts, given) and facts.sides(whole=False).min() < candidate.side:
+    if not whole and facts.sides(whole=False).min() < candidate.side:
         words.append("data.allow_upscale=true")
     return tuple(words)
 
@@ -251,7 +277,7 @@ def _length(steps: int, seconds: float) -> tuple[str, ...]:
 def _fewer_samples(recipe: Recipe, steps: int, seconds: float, given: Mapping[str, str]) -> tuple[str, ...]:
     """Fewer samples for each score, where it would take a good part of the time: a sample costs about as much as a
     picture that is trained on."""
-    if any(key.startswith("evaluation.") for key in given):
+    if "evaluation.samples" in given:
         return ()
     scores = max(SCORES, seconds / 3600 / SCORED_HOURS) if seconds > LONG_SECONDS else SCORES
     enough = max(FEWEST_SAMPLES, int(FOR_SCORES * steps * recipe.training.batch / scores) // 1000 * 1000)
@@ -313,8 +339,8 @@ def _lines(
             )
         elif times > MANY_TIMES and not _augments(recipe):
             lines.append(
-                f"warning: nobody has tried to show each picture more than {TRIED_TIMES} times: it may learn yours by "
-                "heart; compare with `frugan sample RUN --nearest 1`, and stop before, or add pictures"
+                f"warning: tried with up to {TRIED_TIMES} times only: it may learn your pictures by heart; compare "
+                "with `frugan sample RUN --nearest 1 --data PATH`, and stop before, or add pictures"
             )
     if facts.pictures < FEW_PICTURES and side >= LARGE_SIDE and isinstance(candidate.recipe, str):
         lines.append(
@@ -367,7 +393,6 @@ def choose_for(
         BadInput: as `choose` and `look_at`; or they are no pictures for a recipe to be chosen for.
     """
     Duration.parse_seconds(for_time or USUAL_TIME, "--for")
-    words = _given(asked)
     given = list(data.items()) if isinstance(data, Mapping) else [("", data)]
     if data is None or not given:
         raise BadInput("no recipe and no pictures given: add --data PATH, or name a recipe: `frugan recipes`")
@@ -387,9 +412,10 @@ def choose_for(
         raise BadInput(
             f"--init {init}: weights of {start.family}, which are not trained on a set of pictures; name a recipe"
         )
+    words, laid_on = _given(asked), background(_data(asked, start).background)
     if start is None:
         _check_side(words.get("networks.resolution"))
     machine = machine_here(device, card, memory, gpus, link)
-    laid_on = words.get("data.background", None if start is None else start.data.background)
-    facts = look_at(pictures, progress, None if laid_on is None else background(laid_on))
+    is_free = start is None and "data.background" not in words
+    facts = look_at(pictures, progress, None if is_free else laid_on)
     return choose(facts, machine, for_time, asked, start)

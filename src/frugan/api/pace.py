@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from frugan.api.devices import choose_device
-from frugan.api.plan.plan_recipe import PlanOptions, parse_cards, plan
+from frugan.api.plan.plan_recipe import PlanOptions, parse_cards, plan, stood_for
 from frugan.api.setup import training_of
 from frugan.engine import threads
 from frugan.engine.plan import Plan
@@ -67,22 +67,19 @@ def machine_here(
         budget_bytes = usable + known.context_bytes
 
     def predicted(recipe: Recipe) -> float | None:
-        together = PlanOptions(card, gpus=gpus, link=link)
-        # how cards share a batch of fewer normalisation groups is not predicted: the time of one card stands for it
-        for options in (together, PlanOptions(name)) if count > 1 else (together,):
-            try:
-                report = plan(recipe, budget_bytes, options=options)
-            except BadInput:  # not even the parameters fit, or too few groups
-                continue
-            return report.step_seconds if report.fits else None
-        return None
+        options, _ = stood_for(recipe, (), PlanOptions(card, gpus=gpus, link=link))
+        try:
+            report = plan(recipe, budget_bytes, options=options)
+        except BadInput:  # not even the parameters fit
+            return None
+        return report.step_seconds if report.fits else None
 
     cards = name or "this card"
     return Machine(predicted, True, f"{cards if count == 1 else f'{count} x {cards}'}, by predicted times")
 
 
 def _timed(recipe: Recipe) -> float:
-    """Seconds of an average step on the processor, with the number of threads that training would take."""
+    """Seconds of an average step on the processor, with as many threads as a training takes that is not very short."""
     training, cpu = training_of(recipe), torch.device("cpu")
     stage = training.stages[0]
     micro_batch = training.group if training.group > 1 else training.batch

@@ -12,9 +12,7 @@ from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.choice import RecipeChoice
-    from frugan.api.plan.plan_recipe import PlanOptions
     from frugan.api.plan.relatives import Largest
-    from frugan.api.plan.report import PlanReport
     from frugan.recipe.recipe import Recipe
 
 LARGEST = ("resolution", "batch", "width")
@@ -72,7 +70,7 @@ def plan(
 
     What frugan would choose for pictures: frugan plan --data pictures/ --for 2h --card rtx-3060
     """
-    from frugan.api.plan.plan_recipe import PlanOptions, check_price, largest
+    from frugan.api.plan.plan_recipe import PlanOptions, check_price, largest, stood_for
     from frugan.api.plan.plan_recipe import plan as make_plan
     from frugan.recipe.loading import rule_followed
 
@@ -82,9 +80,10 @@ def plan(
     if recipe is None:
         of_cards: dict[str, Any] = {
             **{"--memory": memory, "--gpus": gpus, "--link": link, "--largest": biggest, "--micro-batch": micro_batch},
-            **{"--price-per-hour": price_per_hour, "--use": use, "--avoid": avoid},
+            **{"--price-per-hour": price_per_hour, "--use": use, "--avoid": avoid, "--calibrate": calibrate or None},
         }
-        alone = card is None and _no_card({name: value for name, value in of_cards.items() if value is not None})
+        asked = {name: value for name, value in of_cards.items() if value is not None}
+        alone = data is not None and card is None and _no_card(asked)
         machine = {"card": card, "memory": memory, "gpus": gpus, "link": link}
         chosen = _choose(data, for_time, fields, init, machine)
         planned, fields = chosen.recipe, [*chosen.overrides, *fields]
@@ -102,14 +101,16 @@ def plan(
         options = PlanOptions(
             card, micro_batch, use or (), avoid or (), gpus, link, calibrate, tell=counting, say=counting.say
         )
+        options, lines = (options, ()) if chosen is None else stood_for(planned, fields, options)
         if price_per_hour is not None:
             check_price(price_per_hour, options)
         if biggest is None:
-            report = (_plan_as_chosen if chosen else make_plan)(planned, memory, fields, options)
+            report = make_plan(planned, memory, fields, options)
         elif biggest not in LARGEST or (memory is None and card is None):
             raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
         else:
             _, report = largest(planned, cast("Largest", biggest), memory, fields, options)
+        report = replace(report, decisions=(*lines, *report.decisions))
     if as_json:
         price = report.price(price_per_hour) if price_per_hour is not None else None
         words = None if report.largest is None else list(report.largest[1])
@@ -135,8 +136,8 @@ def _no_card(asked: dict[str, Any]) -> bool:
     none = choose_device()[0].type == "cpu"
     if none and asked:
         name, value = next(iter(asked.items()))
-        words = " ".join(value) if isinstance(value, list) else value
-        raise BadInput(f"{name} {words}: of a card, and none is here; say which one to choose for: --card rtx-3060")
+        words = "" if value is True else f" {' '.join(value) if isinstance(value, list) else value}"
+        raise BadInput(f"{name}{words}: for a card, and none is here; say which one to choose for: --card rtx-3060")
     return none
 
 
@@ -149,23 +150,6 @@ def _choose(
     with Bar("reading headers") as bar:
         named = None if data is None else named_paths([data])
         return choose_for(named, for_time=for_time, asked=fields, init=init, progress=bar, **machine)
-
-
-def _plan_as_chosen(
-    recipe: "str | Recipe", memory: str | None, fields: list[str], options: "PlanOptions"
-) -> "PlanReport":
-    """The plan of a recipe that was chosen: as then, one card stands for cards that share a normalisation group."""
-    from frugan.api.plan.plan_recipe import parse_cards, plan
-
-    try:
-        return plan(recipe, memory, fields, options)
-    except BadInput as error:
-        name, count = parse_cards(options.card, options.gpus, options.link)
-        if count == 1:
-            raise
-        report = plan(recipe, memory, fields, replace(options, card=name, gpus=None, link=None))
-        options.say(f"planned for one card of the {count}: {error}")
-        return report
 
 
 def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:

@@ -57,6 +57,23 @@ class PlanOptions:
         return Wishes(self.micro_batch, self.use, self.avoid)
 
 
+def stood_for(
+    recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions
+) -> tuple[PlanOptions, tuple[str, ...]]:
+    """For cards that would share a normalisation group, which is not predicted, one of them, and a line that says so;
+    else the same options and none.
+
+    Raises:
+        BadInput: unknown recipe, or what is said of the cards contradicts itself.
+    """
+    name, count = parse_cards(options.card, options.gpus, options.link)
+    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    if _can_be_shared(loaded, count, None):
+        return options, ()
+    line = f"cards: planned for one of the {count}; how they share a normalisation group is not predicted"
+    return replace(options, card=name, gpus=None, link=None), (line,)
+
+
 def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:
     """A planner for a recipe on one card, measured first if that is asked for.
 
