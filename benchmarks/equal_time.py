@@ -12,9 +12,9 @@ machine, recipe and size, on the first set, by short runs of all recipes in turn
 the same minutes are the same steps on every set, whatever else the machine does meanwhile. (The fastest would flatter
 recipes that move more memory than they compute: one was a quarter slower whenever others used the memory.) Schedules
 are stretched to it. What a run took is kept beside what it was given. A set's last quarter is not trained on; scores
-compare with it. "creatures/300" trains on 300 of the others alone. What a result has already is not run again, and it
-is written after each run: let it run for as many nights as it takes. Seeds come last, so that an unfinished result says
-something of every set.
+compare with it. "creatures/300" trains on 300 of the others alone. What a result has already is not run again, it
+is written after each run, and with --keep a run that Ctrl-C stopped goes on where it was: let it run for as many nights
+as it takes. Seeds come last, so that an unfinished result says something of every set.
 
 The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name.
 """
@@ -236,17 +236,22 @@ def _timed(settings: Callable[[int], Recipe], fit: PictureSet, folder: Path) -> 
 
 
 def _train(recipe: Recipe, fit: PictureSet, folder: Path) -> float:
-    """Train to the end; CPU seconds.
+    """Train to the end, from where a stopped run left off; CPU seconds of all its parts.
 
     Raises:
         SystemExit: it was stopped. (Two such runs were once scored as if they had come to their end.)
     """
+    parts = folder / "cpu-seconds.json"
+    before = json.loads(parts.read_text("utf-8")) if parts.is_file() else []
+    if not before and folder.exists():
+        rmtree(folder)  # it was not stopped but killed, and what it took is unknown
     began = time.process_time()
     result = train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
+    took = [*before, time.process_time() - began]
     if not result.finished:
-        rmtree(folder)  # of a run that goes on the time would be known in part
-        raise SystemExit(f"{folder.name}: stopped at step {result.step}, so it is not counted")
-    return time.process_time() - began
+        parts.write_text(json.dumps(took), "utf-8")
+        raise SystemExit(f"{folder.name}: stopped at step {result.step}; it is not counted until it goes on to its end")
+    return sum(took)
 
 
 def _quiet(_: str) -> None:
