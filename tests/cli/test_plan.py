@@ -55,7 +55,7 @@ def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path)
     pictures = write_pictures(tmp_path / "pictures", each=12)
     ended = frugan("plan", "--data", str(pictures), "--for", "20min", "networks.resolution=32")
     assert ended.returncode == 0, ended.stderr
-    assert "24 of 40 pixels, 2 classes of 12 to 12, in colour" in ended.stdout
+    assert "24 of 40 pixels, 2 classes of 12, in colour" in ended.stdout
     assert "biggan-small-32 at 32 pixels" in ended.stdout
     named = frugan("plan", "--data", f"images={pictures}", "--for", "20min", "--card", "rtx-3060", "--json")
     assert json.loads(named.stdout)["chosen"]["recipe"].startswith("biggan-small")

@@ -68,8 +68,8 @@ class PictureFacts:
         few, many = np.percentile(self.sides(whole=False), [5, 95]).astype(int)
         counts = self.class_counts
         parts = [
-            f"{self.pictures:,} of {few} pixels" if few == many else f"{self.pictures:,} of {few} to {many} pixels",
-            f"{len(counts)} classes of {min(counts):,} to {max(counts):,}" if counts else "no classes",
+            f"{self.pictures:,} of {_from_to(f'{few}', f'{many}')} pixels",
+            f"{len(counts)} classes of {_from_to(f'{min(counts):,}', f'{max(counts):,}')}" if counts else "no classes",
             "all grey" if self.grey else "in colour",
         ]
         if self.transparent:
@@ -77,6 +77,10 @@ class PictureFacts:
         if self.duplicates:
             parts.append(f"{count(self.duplicates, 'duplicate')} among {len(self.looked_at):,} looked at")
         return ", ".join(parts)
+
+
+def _from_to(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
 
 
 def look_at(
