@@ -242,7 +242,7 @@ def _train(recipe: Recipe, fit: PictureSet, folder: Path) -> float:
         SystemExit: it was stopped. (Two such runs were once scored as if they had come to their end.)
     """
     parts = folder / "cpu-seconds.json"
-    before = json.loads(parts.read_text("utf-8")) if parts.is_file() else []
+    before: list[float] = json.loads(parts.read_text("utf-8")) if parts.is_file() else []
     if not before and folder.exists():
         rmtree(folder)  # it was not stopped but killed, and what it took is unknown
     began = time.process_time()

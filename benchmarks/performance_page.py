@@ -1,37 +1,25 @@
 """Writes the tables of docs/performance.md from recorded results: python benchmarks/performance_page.py
 
-Each table stands between `<!-- table: NAME -->` and `<!-- end -->`; a test holds that they are what the records give.
+A test holds that they are what the records give.
 """
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any
+
+from page_tables import DOCS, RESULTS, fill, read, table
 
 GIB = 1 << 30
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
-PAGE = HERE.parent / "docs" / "performance.md"
+PAGES = (DOCS / "performance.md",)
 
 LINES = {"seconds": "s", "predicted_peak_mib": "MiB at the peak", "gmacs": "billion products", "moved_mib": "MiB moved"}
 
 
-def _read(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text("utf-8"))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
 def counts() -> str:
     """Launches, bytes and FLOPs of every case, beside those before they were brought down."""
-    before = _read("counts-before.json")["cases"]
+    before = read("counts-before.json")["cases"]
     rows = []
-    for name, steps in _read("counts.json")["cases"].items():
+    for name, steps in read("counts.json")["cases"].items():
         for step, now in steps.items():
             then = before.get(name, {}).get(step, now)
             rows.append(
@@ -43,7 +31,7 @@ def counts() -> str:
                     str(now["syncs"]),
                 ]
             )
-    return _table(["step", "launches", "GB moved", "GFLOP", "host syncs"], rows)
+    return table(["step", "launches", "GB moved", "GFLOP", "host syncs"], rows)
 
 
 def _change(now: float, before: float) -> str:
@@ -71,13 +59,13 @@ def against_plain(*, half: bool) -> str:
             ]
         )
     head = ["recipe", "precision", "times as fast", "images/s", "GFLOP/s", "of the matrix peak", "products alone"]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def growth() -> str:
     """How far points lie from the line through an axis."""
-    axes = {**_read("growth.json")["axes"]}
-    axes["recompute, `biggan-imagenet-128` of 16 channels"] = _read("growth-biggan-128.json")["axes"]["recompute"]
+    axes = {**read("growth.json")["axes"]}
+    axes["recompute, `biggan-imagenet-128` of 16 channels"] = read("growth-biggan-128.json")["axes"]["recompute"]
     rows = []
     for axis, along in axes.items():
         points = along["points"]
@@ -87,13 +75,13 @@ def growth() -> str:
             off = f" (off the line by {100 * along['lines'][name]['furthest']:.0f} %)" if name in along["lines"] else ""
             cells.append(values + ("" if axis in ("pixels", "micro-batch") else off))
         rows.append([f"{axis}: " + ", ".join(f"{point['x']:g}" for point in points), *cells])
-    return _table(["along", *LINES.values()], rows)
+    return table(["along", *LINES.values()], rows)
 
 
 def start() -> str:
     """What one waits for."""
-    least = _read("start.json")["least"]
-    return _table(
+    least = read("start.json")["least"]
+    return table(
         ["command", "s", "s of the processor"],
         [[name, f"{each['seconds']:.1f}", f"{each['cpu_seconds']:.1f}"] for name, each in least.items()],
     )
@@ -101,9 +89,9 @@ def start() -> str:
 
 def loader() -> str:
     """Pictures per second."""
-    record = _read("loader-amd-epyc-2-cores.json")
+    record = read("loader-amd-epyc-2-cores.json")
     names = {"pixels": "prepared pixels, 128 px", "encoded": "JPEG of 256 px, decoded as it is read"}
-    return _table(
+    return table(
         ["set", "images/s", "images per second of the processor"],
         [
             [names[name], f"{record[name]['images_per_second']:,.0f}", f"{record[name]['images_per_cpu_second']:,.0f}"]
@@ -115,26 +103,26 @@ def loader() -> str:
 def own_kernels() -> str:
     """What a step moves with kernels of our own and without."""
     rows = []
-    for recipe, step in _read("own-kernels.json")["steps"].items():
+    for recipe, step in read("own-kernels.json")["steps"].items():
         torchs, own = step["torch"], step["own"]
         cells = [
             f"{torchs[name] / unit:,.{digits}f} → {own[name] / unit:,.{digits}f}{_change(own[name], torchs[name])}"
             for name, unit, digits in (("bytes_moved", 1e9, 1), ("launches", 1, 0), ("peak_bytes", GIB, 2))
         ]
         rows.append([f"`{recipe}`", f"2 of {step['micro_batch']}", *cells])
-    return _table(["step, fp16", "micro-batches", "GB moved", "launches", "predicted peak, GiB"], rows)
+    return table(["step, fp16", "micro-batches", "GB moved", "launches", "predicted peak, GiB"], rows)
 
 
 def places() -> str:
     """Shares of a step's bytes and launches, by place, with kernels of our own."""
-    recipes = _read("own-kernels.json")["places"]
+    recipes = read("own-kernels.json")["places"]
     names = list(dict.fromkeys(place for step in recipes.values() for place in step["own"]))
     rows = []
     for name in names:
         cells = [_shares(step["own"], name) for step in recipes.values()]
         if any(cells):
             rows.append([name, *cells])
-    return _table(["% of bytes, launches", *(f"`{recipe}`" for recipe in recipes)], rows)
+    return table(["% of bytes, launches", *(f"`{recipe}`" for recipe in recipes)], rows)
 
 
 def _shares(step: Mapping[str, Mapping[str, int]], name: str) -> str:
@@ -153,7 +141,7 @@ WORTH_A_KERNEL = 0.05
 def left() -> str:
     """What further kernels would leave of the places that hold more than a twentieth of the bytes or launches."""
     rows = []
-    for recipe, step in _read("own-kernels.json")["places"].items():
+    for recipe, step in read("own-kernels.json")["places"].items():
         whole = {word: sum(each[word] for each in step["own"].values()) for word in ("bytes_moved", "launches")}
         for name, each in step["own"].items():
             if each["bytes_left"] == each["bytes_moved"]:
@@ -165,7 +153,7 @@ def left() -> str:
                 cells.append(f"{each[now] / unit:,.{digits}f} → {each[then] / unit:,.{digits}f}")
                 cells.append(f"{100 * (each[then] - each[now]) / whole[now]:+.1f} %")
             rows.append([f"`{recipe}`", name, *cells])
-    return _table(["step", "place", "GB moved", "of the step", "launches", "of the step"], rows)
+    return table(["step", "place", "GB moved", "of the step", "launches", "of the step"], rows)
 
 
 MOST = ("registers", "shared_bytes", "spilt_bytes")
@@ -174,7 +162,7 @@ LEAST = ("widest_load_bytes", "widest_store_bytes")
 
 def machine_code() -> str:
     """What became of these kernels."""
-    record = _read("own-kernels.json")["machine_code"]
+    record = read("own-kernels.json")["machine_code"]
     rows = []
     for card, kernels in record.items():
         if not card.startswith("sm_"):
@@ -184,17 +172,17 @@ def machine_code() -> str:
         least = {name: min(each[name] for each in all_of_them) for name in LEAST}
         rows.append([card, *map(str, (len(all_of_them), *most.values(), *least.values()))])
     head = ["card", "compiled", "most registers", "most shared bytes", "spilt bytes", "bytes a load", "bytes a store"]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def passes() -> str:
     """Over a map, by the release's operations and by ours."""
     rows = []
-    for name, each in _read("own-kernels.json")["passes"].items():
+    for name, each in read("own-kernels.json")["passes"].items():
         rows.append(
             [name, *(f"{theirs} → {ours:.1f}" for theirs, ours in zip(each["theirs"], each["ours"], strict=True))]
         )
-    return _table(["operation", "forward", "gradient", "gradient of a penalty on it"], rows)
+    return table(["operation", "forward", "gradient", "gradient of a penalty on it"], rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -212,22 +200,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
 }
 
 
-def filled(page: str) -> str:
-    """The page with its tables made anew.
-
-    Raises:
-        KeyError: a table that nobody makes.
-    """
-
-    def made(match: re.Match[str]) -> str:
-        return f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->"
-
-    return re.sub(r"<!-- table: ([a-z ]+) -->.*?<!-- end -->", made, page, flags=re.DOTALL)
-
-
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")
+    fill(PAGES, TABLES)
 
 
 if __name__ == "__main__":

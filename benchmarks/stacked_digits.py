@@ -1,20 +1,15 @@
 """How many of 1,000 kinds of pictures a generator draws: three digits on top of each other, as red, green and blue.
 
     python benchmarks/equal_time.py RESULT.json --sets stacked-digits --side 32 --minutes 30 --recipes NAME,...
-    python benchmarks/stacked_digits.py RESULT.json
+    python benchmarks/stacked_digits.py > benchmarks/results/stacked-digits-real.json
 
-The first trains, counts and writes; the second prints the table. Pictures have no labels: 20,000 random triples of the
-digits that ship, of the half that is trained on. Each channel of 10,000 samples is read by a classifier that was fitted
-to that half. How many of the triples occur among clear pictures, and the Kullback-Leibler divergence of their shares
-from equal ones: so Srivastava et al. 2017 (arXiv 1705.07761) count, on MNIST.
+The first trains, counts and writes; the second counts the kinds of real pictures. Pictures have no labels: 20,000
+random triples of the digits that ship, of the half that is trained on. Each channel of 10,000 samples is read by a
+classifier that was fitted to that half. How many of the triples occur among clear pictures, and the Kullback-Leibler
+divergence of their shares from equal ones: so Srivastava et al. 2017 (arXiv 1705.07761) count, on MNIST.
 """
 
 import json
-import sys
-from collections.abc import Iterable
-from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,8 +27,7 @@ FITTED, UNSEEN = 20_000, 10_000
 COUNTED = 10_000
 UNCLEAR = 0.01
 """Of real digits, which are then not counted either."""
-JUDGE_SIDE = 8
-Entry = dict[str, Any]
+JUDGE_SIDE, JUDGED_SIDE = 8, 32
 
 
 def stacked_digits(resolution: int) -> tuple[PictureSet, PictureSet]:
@@ -72,29 +66,10 @@ def count_kinds(pictures: Tensor) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the table of a result, real triples first."""
-    entries: list[Entry] = [each for each in json.loads(Path(sys.argv[1]).read_text("utf-8")) if each["set"] == NAME]
-    _, unseen = stacked_digits(entries[0]["side"])
-    real = count_kinds(as_tensors(unseen)[0])
-    print("| trained | seeds | steps | CPU minutes | kinds of 1,000 | divergence | clear | two-sample |")
-    print("|---" * 8 + "|")
-    print(f"| real ones, {UNSEEN:,} | | | | {real['kinds']} | {real['divergence']:.2f} | {real['clear']:.2f} | |")
-    for recipe, minutes in dict.fromkeys((entry["recipe"], entry["minutes"]) for entry in entries):
-        own = [entry for entry in entries if (entry["recipe"], entry["minutes"]) == (recipe, minutes)]
-        scores = " | ".join(_spread(own, score) for score in ("kinds", "divergence", "clear", "two_sample"))
-        steps, took = _range(entry["steps"] for entry in own), _range(round(entry["cpu_seconds"] / 60) for entry in own)
-        print(f"| `{recipe}` | {len(own)} | {steps} | {took} of {minutes:g} | {scores} |")
-
-
-def _range(values: Iterable[int]) -> str:
-    least, *_, most = sorted([*values] * 2)
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
-
-
-def _spread(entries: list[Entry], score: str) -> str:
-    values = [float(entry[score]) for entry in entries]
-    digits = 0 if score == "kinds" else 2
-    return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
+    """Count those of real triples."""
+    _, unseen = stacked_digits(JUDGED_SIDE)
+    real = {name: round(value, 4) for name, value in count_kinds(as_tensors(unseen)[0]).items()}
+    print(json.dumps({"recipe": "real", "set": NAME, "side": JUDGED_SIDE, "counted": len(unseen)} | real))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,184 @@
+"""Writes the tables of docs/training-well.md and docs/r3gan.md on small recipes: python benchmarks/training_page.py
+
+From what `equal_time.py` has recorded; a test holds that they are what the records give.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from statistics import fmean, stdev
+from typing import Any
+
+from page_tables import DOCS, fill, read, table
+from stacked_digits import NAME as STACKED
+
+PAGES = (DOCS / "training-well.md", DOCS / "r3gan.md")
+FAMILIES = {
+    32: ("biggan-small-32", "stylegan2-small-64", "r3gan-small-32"),
+    64: ("biggan-small-64", "stylegan2-small-64", "r3gan-small-64"),
+}
+SCORES = ("two_sample", "recall", "trained_on_generated")
+REAL = ("two_sample_real", "recall_real", "trained_on_real")
+CHOSEN = ("creatures", "landscapes", "glyphs", "badges", "stamps", "flags", "plants", "arms")
+SET_ASIDE = ("plants", "arms", "maps")
+Entry = dict[str, Any]
+
+
+def _all() -> list[Entry]:
+    entries: list[Entry] = read("equal-time.json") + read("equal-time-three-families.json")
+    return entries
+
+
+def _some(entries: Sequence[Entry], recipe: str, of: str, side: int, minutes: float | None = None) -> list[Entry]:
+    """Entries of a recipe on a set, of each seed the first: that which was recorded first."""
+    asked = {"recipe": recipe, "set": of, "side": side} | ({} if minutes is None else {"minutes": minutes})
+    found = {each["seed"]: each for each in reversed(entries) if asked.items() <= each.items()}
+    return [found[seed] for seed in sorted(found)]
+
+
+def _mean(entries: Sequence[Entry], score: str, digits: int = 2) -> str:
+    """With the deviation over the seeds, where there are several."""
+    values = [float(entry[score]) for entry in entries]
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{spread}"
+
+
+def _cell(entries: Sequence[Entry], scores: Sequence[str] = SCORES) -> str:
+    return "; ".join(_mean(entries, score) for score in scores if entries and score in entries[0])
+
+
+def _kinds_of(entry: Entry) -> str:
+    return f"{entry['classes']} classes" if entry["classes"] > 1 else "no classes"
+
+
+def three_families(side: int, minutes: float, sets: Sequence[str]) -> str:
+    """Sets by families: two-sample; recall; trained on generated, where there are classes."""
+    entries = read("equal-time-three-families.json")
+    rows = []
+    for of in sets:
+        by_recipe = [_some(entries, recipe, of, side, minutes) for recipe in FAMILIES[side]]
+        first = by_recipe[0][0]
+        rows.append(
+            [
+                f"{of}, {_kinds_of(first)}, {len(by_recipe[0])} seed{'s' * (len(by_recipe[0]) > 1)}",
+                _cell([first], REAL),
+                *map(_cell, by_recipe),
+            ]
+        )
+    at = {recipe: f" at {side}" if not recipe.endswith(f"-{side}") else "" for recipe in FAMILIES[side]}
+    return table(["pictures", "real", *(f"`{recipe}`{at[recipe]}" for recipe in FAMILIES[side])], rows)
+
+
+def chosen() -> str:
+    """What frugan chooses at 64 pixels for such pictures on a CPU, and one that it does not."""
+    entries, rows = _all(), []
+    for of in CHOSEN:
+        (entry,) = _some(entries, "biggan-small-64", of, 64)
+        minutes = "about 6" if "stopped" in entry else f"{entry['minutes']:g}"
+        aside = " (set aside)" * (of in SET_ASIDE)
+        rows.append([f"{of}, {_kinds_of(entry)}{aside}", minutes, *_of_one(entry)])
+    (other,) = _some(entries, "stylegan2-small-64", "creatures", 64)
+    rows.append([f"creatures by `{other['recipe']}`, as long", f"{other['minutes']:g}", *_of_one(other)])
+    return table(["pictures", "minutes", "real", "`two-sample`", "recall", "`D`"], rows)
+
+
+def _of_one(entry: Entry) -> list[str]:
+    loss = next(value for name, value in entry.items() if name in ("loss_relativistic", "loss_nonsaturating"))
+    return [f"{entry[score]:.2f}" for score in ("two_sample_real", "two_sample", "recall")] + [f"{loss:.2f}"]
+
+
+def r3gan_at_64() -> str:
+    """R3GAN on sets that the choice was tried on."""
+    entries, rows = _all(), []
+    for of in ("landscapes", "glyphs", "stamps", "flags"):
+        (entry,), (biggan,) = (_some(entries, recipe, of, 64) for recipe in ("r3gan-small-64", "biggan-small-64"))
+        rows.append([of, f"{entry['two_sample']:.2f}", f"{entry['recall']:.2f}", f"{biggan['recall']:.2f}"])
+    return table(["pictures", "`two-sample`", "recall", "recall of BigGAN"], rows)
+
+
+def few_pictures() -> str:
+    """With augmentation and without."""
+    entries, rows = _all(), []
+    plain = "biggan-small-32"
+    for of in ("creatures/300", "badges/300"):
+        for recipe in (plain, f"{plain} objective.augmentation.method=diffaugment"):
+            (entry,) = _some(entries, recipe, of, 32)
+            first = recipe == plain
+            classes = "" if "trained_on_generated" not in entry else f"{entry['trained_on_generated']:.3f}"
+            name, _, count = of.partition("/")
+            rows.append(
+                [
+                    f"{count} {name}, {_kinds_of(entry)}" if first else "",
+                    "as it is" if first else "with DiffAugment",
+                    f"{entry['two_sample']:.2f}" + (f" ({entry['two_sample_real']:.2f})" if first else ""),
+                    f"{entry['precision']:.2f}, {entry['recall']:.2f}",
+                    classes + (f" ({entry['trained_on_real']:.3f})" if first and classes else ""),
+                    f"{entry['loss_relativistic']:.2f}",
+                ]
+            )
+    head = ["pictures", f"`{plain}`", "`two-sample` (real)", "precision, recall", "trained on generated (real)", "`D`"]
+    return table(head, rows)
+
+
+def kinds() -> str:
+    """Of stacked digits, of 1,000; real ones first."""
+    entries, real = read("stacked-digits.json"), read("stacked-digits-real.json")
+    scores = [real["divergence"], real["clear"], entries[0]["two_sample_real"]]
+    counted = [f"real ones, {real['counted']:,}", "", "", "", str(real["kinds"])]
+    rows = [[*counted, *(f"{score:.2f}" for score in scores)]]
+    names = {
+        "r3gan-small-32": "`r3gan-small-32`",
+        "biggan-small-32": "`biggan-small-32`",
+        "stylegan2-small-64": "`stylegan2-small-64` at 32 pixels",
+        "biggan-small-32 objective.loss=hinge": "`biggan-small-32 objective.loss=hinge`",
+        "r3gan-small-32 (24,930 steps)": "`r3gan-small-32`, longer",
+        "r3gan-small-32 (as of 79dd6916)": "`r3gan-small-32` as it was before November 26, 2026",
+    }
+    for recipe, name in names.items():
+        own = _some(entries, recipe, STACKED, 32)
+        minutes = _range(round(entry["cpu_seconds"] / 60) for entry in own)
+        scores = [_mean(own, "kinds", 0), *(_mean(own, score) for score in ("divergence", "clear", "two_sample"))]
+        rows.append([name, str(len(own)), _range(entry["steps"] for entry in own), minutes, *scores])
+    head = ["trained", "seeds", "steps", "minutes", "kinds of 1,000", "divergence", "clear", "`two-sample`"]
+    return table(head, rows)
+
+
+def _range(values: Iterable[int]) -> str:
+    least, *_, most = sorted([*values] * 2)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def penalties() -> str:
+    """Cheaper ones, in equal time."""
+    entries = read("penalties-r3gan.json")
+    plain = "r3gan-digits-32 networks.channels=3"
+    names = {
+        plain: "exact, at every step",
+        f"{plain} objective.penalty_every=4": "exact, every 4 steps",
+        f"{plain} objective.penalty=finite-difference": "finite differences",
+    }
+    scores = ("two_sample", "trained_on_generated", "recall")
+    rows = []
+    for recipe, name in names.items():
+        digits, shapes = (_some(entries, recipe, of, 32) for of in ("digits", "shapes"))
+        rows.append([name, _range(entry["steps"] for entry in digits), _cell(digits, scores), _cell(shapes, scores)])
+    return table(["penalties", "steps", "digits", "shapes"], rows)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "three families": partial(three_families, 32, 5, ("digits", "handwritten", "shapes", "icons", "landscapes")),
+    "three families at 64": partial(three_families, 64, 15, ("icons", "shapes")),
+    "chosen": chosen,
+    "r3gan at 64": r3gan_at_64,
+    "few pictures": few_pictures,
+    "kinds": kinds,
+    "penalties": penalties,
+}
+
+
+def main() -> None:
+    """Write the pages."""
+    fill(PAGES, TABLES)
+
+
+if __name__ == "__main__":
+    main()
