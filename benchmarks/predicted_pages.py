@@ -1,0 +1,129 @@
+"""Writes the tables of predictions that pages of the documentation quote: python benchmarks/predicted_pages.py [--anew]
+
+From the records of the programs below; with --anew these predict first, which takes some minutes: do so when
+predictions have changed. A test holds that the pages say what the records say, and that a row of them is of today.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import published_costs
+from page_tables import DOCS, RESULTS, fill, read, table
+
+PAGES = tuple(DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "compile.md"))
+PROGRAMS = (
+    ("published_costs.py", *published_costs.trainings()),
+    ("two_cards.py",),
+    ("scaling.py", "--no-measuring"),
+    ("saehd_memory.py", str(RESULTS / "saehd-memory-df-ud-512.json")),
+    ("compiled_blocks.py", str(RESULTS / "compiled-blocks.json")),
+    ("savers_left_out.py", str(RESULTS / "savers-left-out.json")),
+)
+"""Each with its arguments."""
+SAVINGS = {
+    "keep-products": "kept products",
+    "ema-on-host": "EMA in host memory",
+    "optimizer-on-host": "optimizer in host memory",
+    "shard-optimizer": "shards",
+    "dense-slices": "dense slices",
+}
+"""In words, where the name is none."""
+
+
+def published() -> str:
+    """What trainings took on real cards, beside what is predicted."""
+    found, known = read(published_costs.RECORD.name)["rows"], published_costs.trainings()
+    rows = [line for name, training in known.items() for line in published_costs.lines(name, training, found[name])]
+    head = ["training", "published GiB", "ours", "off", "card", "published s", "ours", "off"]
+    return "\n".join([table(head, []), *rows])
+
+
+def beside_fp32() -> str:
+    """What half precision takes beside fp32."""
+    found, known = read(published_costs.RECORD.name)["rows"], published_costs.trainings()
+    ((name, training),) = ((name, each) for name, each in known.items() if each.beside is not None)
+    head = [f"`{name}`", "published", "its program, modelled", "ours"]
+    return "\n".join([table(head, []), *published_costs.lines_beside_fp32(training, found[name])])
+
+
+def two_cards() -> str:
+    """A network on each, or half the batch."""
+    record = read("two-cards.json")
+    ways = ("one card", "a network on each, at best", "half the batch on each")
+    rows = [
+        [f"`{row['recipe']}`, {row['memory_gib']} GiB", *(_plan(row[way]) for way in ways)] for row in record["rows"]
+    ]
+    return table(["recipe, memory of a card", ways[0], *(f"two, {way}" for way in ways[1:])], rows)
+
+
+def _plan(found: Mapping[str, Any]) -> str:
+    """Seconds of a step, and savings; or no plan."""
+    if not found["fits"]:
+        return "no"
+    savings = ", ".join(SAVINGS.get(name, name) for name in found["savers"])
+    return f"{found['step_seconds']:#.3g}".removesuffix(".") + (f" ({savings})" if savings else "")
+
+
+def many_cards() -> str:
+    """Share of the time in which many of them compute."""
+    recipes = read("scaling.json")["predicted"]["recipes"]
+    rows = []
+    for name, row in recipes.items():
+        cells = [
+            f"{each['efficiency']:.0%} of {each['step_seconds']:.2f} s (batch {each['batch']:,})"
+            for each in row["cards"].values()
+        ]
+        rows.append([f"`{name}`", f"{row['summed_bytes_per_step'] / 1e9:.2f}", *cells])
+    counts = next(iter(recipes.values()))["cards"]
+    return table(["recipe", "GB added up per step", *(f"{count} cards" for count in counts)], rows)
+
+
+def face_memory() -> str:
+    """GiB of a step of a face model, whole batch."""
+    found: dict[tuple[str, bool], dict[str, float]] = {}
+    for row in read("saehd-memory-df-ud-512.json")["rows"]:
+        precision = "fp32" if row["precision"] == "fp32" else "fp16 or bf16"
+        way = found.setdefault((precision, row["recompute"]), {})
+        way[row["optimizer"]] = max(way.get(row["optimizer"], 0.0), row["peak_gib"])
+    rows = [
+        [precision + (", `--recompute`" if recompute else ""), f"{way['rmsprop']:.2f}", f"{way['adabelief']:.2f}"]
+        for (precision, recompute), way in found.items()
+    ]
+    return table(["GiB", "RMSprop", "AdaBelief"], rows)
+
+
+def compiled_blocks() -> str:
+    """Kernels of a phase: as written, compiled block by block, compiled whole."""
+    rows = []
+    for recipe, phases in read("compiled-blocks.json").items():
+        if recipe == "machine":
+            continue
+        for phase, each in phases.items():
+            counts = [f"{each[name]:,}" for name in ("written", "by_blocks", "whole")]
+            rows.append([recipe, phase, *counts, f"{each['blocks']}, {each['different_blocks']}"])
+    return table(["recipe", "phase", "as written", "by blocks", "whole", "blocks, different ones"], rows)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "published": published,
+    "beside fp32": beside_fp32,
+    "two cards": two_cards,
+    "many cards": many_cards,
+    "face memory": face_memory,
+    "compiled blocks": compiled_blocks,
+}
+
+
+def main() -> None:
+    """Write the pages."""
+    if "--anew" in sys.argv[1:]:
+        for program, *words in PROGRAMS:
+            subprocess.run([sys.executable, Path(__file__).with_name(program), *words], check=True)
+    fill(PAGES, TABLES)
+
+
+if __name__ == "__main__":
+    main()
