@@ -108,7 +108,8 @@ def choose(
     Raises:
         BadInput: it is no time, there is too little of it, or a resolution is asked for that no recipe has.
     """
-    seconds = Duration.parse_seconds(for_time or USUAL_TIME, "--for")
+    of = USUAL_TIME if for_time is None else for_time
+    seconds = Duration.parse_seconds(of, "--for")
     given, data = _given(asked), _data(asked, start)
     fitted = _fitted(facts, given)
     whole = "data.fit=pad" in fitted or data.fit == "pad"
@@ -133,7 +134,7 @@ def choose(
     candidate, words, recipe, steps = best
     if steps < FEWEST_STEPS:
         raise BadInput(
-            f"--for {for_time or USUAL_TIME}: time for {steps} steps ({candidate}, {machine.words}); expected at "
+            f"--for {of}: time for {steps} steps ({candidate}, {machine.words}); expected at "
             f"least {FEWEST_STEPS}, better some thousand: give it longer"
         )
     words += _length(steps, seconds)
@@ -142,7 +143,7 @@ def choose(
     if not any(key.startswith("ema.") for key in given) and (average := _average(chosen)):
         words += (average,)
         chosen = candidate.loaded([*words, *asked])
-    lines = _lines(facts, candidate, chosen, given, for_time or USUAL_TIME, machine)
+    lines = _lines(facts, candidate, chosen, given, of, machine)
     return RecipeChoice(candidate.recipe if start is None else chosen, words, lines, _second_try(chosen, given))
 
 
@@ -392,7 +393,7 @@ def choose_for(
     Raises:
         BadInput: as `choose` and `look_at`; or they are no pictures for a recipe to be chosen for.
     """
-    Duration.parse_seconds(for_time or USUAL_TIME, "--for")
+    Duration.parse_seconds(USUAL_TIME if for_time is None else for_time, "--for")
     given = list(data.items()) if isinstance(data, Mapping) else [("", data)]
     if data is None or not given:
         raise BadInput("no recipe and no pictures given: add --data PATH, or name a recipe: `frugan recipes`")

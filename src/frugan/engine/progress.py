@@ -60,12 +60,13 @@ class Duration:
         Raises:
             BadInput: it is none.
         """
+        refusal = BadInput(f"{option} {text[:40] or repr(text)}: expected a time such as 23h or 90min")
         try:
             duration = cls.parse(text)
         except ValueError as error:
-            raise BadInput(f"{option} {text}: {error}") from error
+            raise refusal from error
         if duration.unit != "seconds":
-            raise BadInput(f"{option} {text}: expected a time such as 23h or 90min")
+            raise refusal
         return duration.amount
 
     def __str__(self) -> str:
