@@ -1,7 +1,7 @@
 """Writes the tables of predictions that pages of the documentation quote: python benchmarks/predicted_pages.py [--anew]
 
-From the records of the programs below; with --anew these predict first, which takes some minutes: do so when
-predictions have changed. A test holds that the pages say what the records say, and that a row of them is of today.
+From records; with --anew their programs predict first, which takes some minutes: do so when predictions have changed. A
+test holds that the pages say what the records say, and that two of their rows are of today.
 """
 
 import subprocess
@@ -14,15 +14,6 @@ import published_costs
 from page_tables import DOCS, RESULTS, fill, read, table
 
 PAGES = tuple(DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "compile.md"))
-PROGRAMS = (
-    ("published_costs.py", *published_costs.trainings()),
-    ("two_cards.py",),
-    ("scaling.py", "--no-measuring"),
-    ("saehd_memory.py", str(RESULTS / "saehd-memory-df-ud-512.json")),
-    ("compiled_blocks.py", str(RESULTS / "compiled-blocks.json")),
-    ("savers_left_out.py", str(RESULTS / "savers-left-out.json")),
-)
-"""Each with its arguments."""
 SAVINGS = {
     "keep-products": "kept products",
     "ema-on-host": "EMA in host memory",
@@ -117,11 +108,24 @@ TABLES: Mapping[str, Callable[[], str]] = {
 }
 
 
+def predict() -> None:
+    """Make the records anew."""
+    programs = (
+        ("published_costs.py", *published_costs.trainings()),
+        ("two_cards.py",),
+        ("scaling.py", "--no-measuring"),
+        ("saehd_memory.py", str(RESULTS / "saehd-memory-df-ud-512.json")),
+        ("compiled_blocks.py", str(RESULTS / "compiled-blocks.json")),
+        ("savers_left_out.py", str(RESULTS / "savers-left-out.json")),
+    )
+    for program, *words in programs:
+        subprocess.run([sys.executable, Path(__file__).with_name(program), *words], check=True)
+
+
 def main() -> None:
     """Write the pages."""
     if "--anew" in sys.argv[1:]:
-        for program, *words in PROGRAMS:
-            subprocess.run([sys.executable, Path(__file__).with_name(program), *words], check=True)
+        predict()
     fill(PAGES, TABLES)
 
 

@@ -6,21 +6,14 @@ From what `equal_time.py` has recorded; a test holds that they are what the reco
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean, stdev
-from typing import Any
 
+from equal_time import REAL_SCORES, RECIPES, SCORES, Entry
 from page_tables import DOCS, fill, read, table
+from picture_sets.kinds import KINDS
 from stacked_digits import NAME as STACKED
 
 PAGES = (DOCS / "training-well.md", DOCS / "r3gan.md")
-FAMILIES = {
-    32: ("biggan-small-32", "stylegan2-small-64", "r3gan-small-32"),
-    64: ("biggan-small-64", "stylegan2-small-64", "r3gan-small-64"),
-}
-SCORES = ("two_sample", "recall", "trained_on_generated")
-REAL = ("two_sample_real", "recall_real", "trained_on_real")
 CHOSEN = ("creatures", "landscapes", "glyphs", "badges", "stamps", "flags", "plants", "arms")
-SET_ASIDE = ("plants", "arms", "maps")
-Entry = dict[str, Any]
 
 
 def _all() -> list[Entry]:
@@ -55,17 +48,17 @@ def three_families(side: int, minutes: float, sets: Sequence[str]) -> str:
     entries = read("equal-time-three-families.json")
     rows = []
     for of in sets:
-        by_recipe = [_some(entries, recipe, of, side, minutes) for recipe in FAMILIES[side]]
+        by_recipe = [_some(entries, recipe, of, side, minutes) for recipe in RECIPES[side]]
         first = by_recipe[0][0]
         rows.append(
             [
                 f"{of}, {_kinds_of(first)}, {len(by_recipe[0])} seed{'s' * (len(by_recipe[0]) > 1)}",
-                _cell([first], REAL),
+                _cell([first], REAL_SCORES),
                 *map(_cell, by_recipe),
             ]
         )
-    at = {recipe: f" at {side}" if not recipe.endswith(f"-{side}") else "" for recipe in FAMILIES[side]}
-    return table(["pictures", "real", *(f"`{recipe}`{at[recipe]}" for recipe in FAMILIES[side])], rows)
+    at = {recipe: f" at {side}" if not recipe.endswith(f"-{side}") else "" for recipe in RECIPES[side]}
+    return table(["pictures", "real", *(f"`{recipe}`{at[recipe]}" for recipe in RECIPES[side])], rows)
 
 
 def chosen() -> str:
@@ -74,7 +67,7 @@ def chosen() -> str:
     for of in CHOSEN:
         (entry,) = _some(entries, "biggan-small-64", of, 64)
         minutes = "about 6" if "stopped" in entry else f"{entry['minutes']:g}"
-        aside = " (set aside)" * (of in SET_ASIDE)
+        aside = " (set aside)" * KINDS[of].set_aside
         rows.append([f"{of}, {_kinds_of(entry)}{aside}", minutes, *_of_one(entry)])
     (other,) = _some(entries, "stylegan2-small-64", "creatures", 64)
     rows.append([f"creatures by `{other['recipe']}`, as long", f"{other['minutes']:g}", *_of_one(other)])
@@ -82,8 +75,7 @@ def chosen() -> str:
 
 
 def _of_one(entry: Entry) -> list[str]:
-    loss = next(value for name, value in entry.items() if name in ("loss_relativistic", "loss_nonsaturating"))
-    return [f"{entry[score]:.2f}" for score in ("two_sample_real", "two_sample", "recall")] + [f"{loss:.2f}"]
+    return [f"{entry[score]:.2f}" for score in ("two_sample_real", "two_sample", "recall", "loss_relativistic")]
 
 
 def r3gan_at_64() -> str:
