@@ -155,6 +155,9 @@ def test_what_cannot_be_averaged_is_refused() -> None:
         frugan.EmaHook(optimizer, {"G": model, "D": other})
     with pytest.raises(frugan.BadInput, match="give batch"):
         frugan.EmaHook(optimizer, model, frugan.EmaSettings(schedule="half-life", half_life_images=100))
+    grows = frugan.EmaSettings(schedule="half-life", half_life_images=0, final_half_life_images=100)
+    with pytest.raises(frugan.BadInput, match="a hook knows nothing"):
+        frugan.EmaHook(optimizer, model, grows, batch=8)
     with pytest.raises(frugan.BadInput, match="batch 0"):
         frugan.EmaHook(optimizer, model, batch=0)
     with pytest.raises(frugan.BadInput, match="no network"):

@@ -62,6 +62,11 @@ class EmaHook:
         sources = {name: _inner(network) for name, network in named.items()}
         settings = settings or EmaSettings()
         _check(optimizer, sources)
+        if settings.final_half_life_images is not None:
+            raise BadInput(
+                f"EmaHook: final_half_life_images {settings.final_half_life_images:g}: is reached at the end of a "
+                "recipe's burn-in, of which a hook knows nothing; expected none (half_life_share lets one grow too)"
+            )
         if batch is None and _counts_images(settings):
             raise BadInput(
                 "EmaHook: these settings count images: give batch, the images of one step over all processes"

@@ -48,7 +48,7 @@ SLOW = machine({32: 0.5, 64: 4.0})
 CARD = machine({32: 0.01, 64: 0.02, 128: 0.05, 256: 0.1}, is_card=True)
 
 
-CASES = ((500, "10h"), (3000, "10h"), (500, "1min"))
+CASES = ((500, "10h"), (6000, "10h"), (500, "1min"))
 """Numbers of pictures, and times: enough for 256 pixels or for 32 alone."""
 
 

@@ -49,10 +49,12 @@ def test_trouble_does_not_take_the_last_sound_one(tmp_path: Path) -> None:
     steps = steps_in(tmp_path)
     assert 300 <= steps[0] <= 450  # long before
     assert steps[-2:] == [980, 1000]
-    line = way_back(tmp_path, "frugan train runs/x --data p", {"D": 4e-4, "G": 1e-4}, "bf16")
+    rates = {"D.learning_rate": 4e-4, "D.final_learning_rate": 1e-4, "G.learning_rate": 1e-4}
+    line = way_back(tmp_path, "frugan train runs/x --data p", rates, "bf16")
     newest = max(step for step in steps if step <= 550)
     assert f"step-{newest:09d} is from before that" in line
-    assert "frugan train runs/x --data p optimizers.D.learning_rate=0.0002 optimizers.G.learning_rate=5e-05" in line
+    words = "optimizers.D.learning_rate=0.0002 optimizers.D.final_learning_rate=5e-05 optimizers.G.learning_rate=5e-05"
+    assert f"frugan train runs/x --data p {words}" in line
     assert "training.precision=fp32" in line
     assert steps_in(tmp_path) == [step for step in steps if step <= 550]  # what the same command goes on from
     assert (tmp_path / "diverged-step-000001000").is_dir()

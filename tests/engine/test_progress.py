@@ -14,6 +14,8 @@ from frugan.engine.progress import ENDLESS, Clock, Duration
         ("1 step", 1, "steps"),
         ("25M images", 25_000_000, "images"),
         ("1.5k images", 1500, "images"),
+        ("4.1M images", 4_100_000, "images"),  # 4.1 * 1e6 is not a whole number
+        ("1.001k steps", 1001, "steps"),
         ("6h", 21600, "seconds"),
         ("90min", 5400, "seconds"),
         ("30s", 30, "seconds"),
@@ -48,4 +50,12 @@ def test_images_are_due_once_for_every_multiple_reached(images: int, batch: int,
 
 def test_seconds_are_due_by_the_clock() -> None:
     clock = Clock(Duration.parse("10s"), 8)
-    assert [clock.due(1, s) for s in (1.0, 9.9, 10.1, 11.0, 20.0, 20.2)] == [False, False, True, False, False, True]
+    assert [clock.due(1, s) for s in (1.0, 9.9, 10.1, 11.0, 20.0, 20.2)] == [False, False, True, False, True, False]
+
+
+def test_seconds_are_due_as_often_in_short_sessions() -> None:
+    due = 0
+    for session in range(5):
+        clock = Clock(Duration.parse("6h"), 8, session * 4 * 3600.0)
+        due += sum(clock.due(1, (session * 4 + hour) * 3600.0) for hour in (1, 2, 3, 4))
+    assert due == 3

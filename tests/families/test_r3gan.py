@@ -11,10 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.rig import Rig, largest_difference
 from frugan.api.sample.generation import pixels
+from frugan.api.setup import training_of
 from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import GridRequest
 from frugan.contract.layers import penalised
 from frugan.contract.phase import MicroBatch, PhaseState
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
 from frugan.engine.weights import Layout, lay_out_masters, prepared
 from frugan.errors import BadInput
 from frugan.families.biggan.config import BigGANObjective
@@ -25,7 +28,7 @@ from frugan.families.r3gan.phases import phases
 from frugan.families.stylegan2.config import StyleGAN2Objective
 from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.objectives import r1_by_differences, r1_penalty, relativistic
-from frugan.recipe.loading import load_recipe
+from frugan.recipe.loading import load_recipe, parse_recipe
 from parity.float64 import InFloat64
 
 FAMILY = R3GANFamily()
@@ -284,7 +287,7 @@ def test_grids_without_classes() -> None:
         (["objective.final_gamma=-1"], "objective.final_gamma: must be greater than 0"),
         (["training.burn_in=3h"], "expected steps or images"),
         (["training.burn_in=1.5"], "a share of the duration: above 0, at most 1"),
-        (["training.burn_in=0.5", "training.duration=3h"], "final_"),
+        (["training.burn_in=0.5", "training.duration=3h"], "training.burn_in in steps or images, such as"),
         (["training.burn_in=none", "training.duration=endless"], "final_"),
         (["objective.augmentation.target=0.6"], "final_probability 0.55: goes with"),
         (["ema.schedule=constant", "ema.half_life_images=none"], "final_half_life_images goes with"),
@@ -295,6 +298,18 @@ def test_bad_recipes_say_what_is_wrong(words: list[str], said: str) -> None:
     with pytest.raises(BadInput) as refused:
         load_recipe("r3gan-cifar10-32", words)
     assert said in str(refused.value)
+
+
+def test_what_a_later_stage_drops_is_carried_until_then() -> None:
+    cpu = torch.device("cpu")
+    words = ["networks.widths=[8,8,8,8]", "networks.groups=[2,2,2,2]", "networks.channels=1"]
+    values = load_recipe("r3gan-digits-32", words).model_dump(mode="json")
+    values["objective"]["augmentation"] |= {"method": "ada", "probability": 0.2, "target": 0.6}
+    for key, later in (("method", None), ("probability", 0.3), ("target", None)):
+        stage = {"at": "6 steps", "set": {f"objective.augmentation.{key}": later}}
+        training = training_of(parse_recipe(values | {"stages": [stage]}, "a test"))
+        carried = training.state(Plan(training.batch, resolve_precision("fp32", cpu)), cpu).carried
+        assert [round(float(value[0]), 3) for value in carried.values()] == [0.2]
 
 
 def test_stages_of_wrong_length_in_python() -> None:

@@ -154,6 +154,13 @@ def test_other_networks(what: str, said: str) -> None:
     assert said in str(refused.value)
 
 
+def test_networks_that_no_recipe_can_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = network_settings(*_both(NOW)) | {"channels": 4}
+    monkeypatch.setattr("frugan.families.r3gan.snapshot.network_settings", lambda *_: found)
+    with pytest.raises(BadInput, match="channels"):
+        from_r3gan_pickle(NOW, tmp_path / "out.safetensors", say=quiet)
+
+
 def test_another_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frugan.families.r3gan.snapshot.fir_filter", lambda: torch.ones(4, 4) / 16)
     with pytest.raises(BadInput, match="another filter"):

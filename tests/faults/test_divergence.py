@@ -140,8 +140,11 @@ def test_a_bad_weight_in_a_checkpoint_that_seems_sound(
 
     monkeypatch.setattr(Step, "run", run_and_spoil)
     run = tmp_path / "run"
-    assert train(*recipe, run, options=CPU).finished
+    assert train(recipe[0], recipe[1], run, overrides=["saving.backup_every=3 steps"], options=CPU).finished
     assert [e["to"] for e in _events(run, "rollback")] == [2]
+    # backups from within the trouble were set aside as well, and sound ones of their steps took their places
+    assert [c.step for c in list_checkpoints(run / "backups")] == [3, 6, 9, 12]
+    assert {"diverged-step-000000003", "diverged-step-000000006"} <= {path.name for path in (run / "backups").iterdir()}
     assert (run / "checkpoints" / "diverged-step-000000006").is_dir()
     assert _finite(run)
 
@@ -210,6 +213,26 @@ def test_a_floor_that_is_not_left_leads_to_a_wider_precision(
     assert "G." in change["reason"]  # which layer
     assert _events(run, "rollback") == []
     assert "the run goes on in fp32 from step 6" in page_of([run])
+
+
+def test_fp16_that_never_works_is_left_before_the_first_checkpoint(
+    tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _in_fp16(monkeypatch)
+    run = tmp_path / "run"
+
+    def overflow(state: TrainingState, terms: dict[str, torch.Tensor]) -> None:
+        if state.loss_scales["G"].dynamic:
+            state.loss_scales["G"].scale.fill_(1.0)
+            bad_gradient(state, terms)
+
+    inject(overflow, lambda step, seed: True)
+    words = ["training.precision=auto", "saving.checkpoint_every=12 steps"]
+    assert train(recipe[0], recipe[1], run, overrides=words, options=CPU).finished
+    (change,) = _events(run, "precision")
+    assert (change["before"], change["now"], change["to"]) == ("fp16", "fp32", 0)
+    assert [e["step"] for e in _events(run, "step")][-12:] == list(range(1, 13))
+    assert _finite(run)
 
 
 def test_fp16_that_was_asked_for_is_not_left(

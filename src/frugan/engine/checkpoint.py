@@ -33,6 +33,7 @@ UNFINISHED = ".unfinished-"
 DAMAGED = "damaged-"
 DIVERGED = "diverged-"
 GAVE_UP = "gave-up-"
+EARLIER = "earlier-"
 
 
 @dataclass(frozen=True)

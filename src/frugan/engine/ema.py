@@ -2,6 +2,7 @@
 
 import copy
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -224,7 +225,8 @@ class EmaSettings(Settings):
         Args:
             course: as for `decay_at`.
         """
-        over = round(1 / (1 - self.decay_at(steps, batch, course)), 3)
+        forgotten = max(1 - self.decay_at(steps, batch, course), sys.float_info.epsilon)  # so long that none is
+        over = round(1 / forgotten, 3)
         return over if over > SLOW_SHARE * steps else None
 
     def setting_for(self, steps: int, batch: int) -> str:

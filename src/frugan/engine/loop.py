@@ -12,7 +12,15 @@ from typing import Any
 import torch
 
 from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.checkpoint import BestCheckpoints, checkpoint_name, keep_newest, save_checkpoint
+from frugan.engine.checkpoint import (
+    EARLIER,
+    BestCheckpoints,
+    Checkpoint,
+    checkpoint_name,
+    keep_newest,
+    save_checkpoint,
+    set_aside,
+)
 from frugan.engine.device import out_of_memory_noted, release_memory
 from frugan.engine.events import EventLog
 from frugan.engine.host_memory import freed_memory_kept
@@ -260,7 +268,7 @@ class Loop:
             if comes is Comes.SAVE:
                 self._save_and_prune()
             elif comes is Comes.BACKUP:
-                self._save(self.run.backups)
+                self._back_up()
             elif comes is Comes.DRAW:
                 self._draw(stage)
             elif comes is Comes.SCORE and stage.scoring is not None:
@@ -311,6 +319,13 @@ class Loop:
         if self._is_first:
             sound = self.steps.divergence.kept(self.run.checkpoints, self.state.step)
             keep_newest(self.run.checkpoints, self.keep, sound)
+
+    def _back_up(self) -> None:
+        """Write a backup; one of this step is of a training that this one has gone back behind."""
+        old = Checkpoint(self.run.backups / checkpoint_name(self.state.step), self.state.step)
+        if self._is_first and old.path.exists():
+            set_aside(old, EARLIER)
+        self._save(self.run.backups)
 
     def _save(self, folder: Path) -> None:
         """Write a checkpoint, from what all ranks have."""

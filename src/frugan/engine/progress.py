@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, GetCoreSchemaHandler, PlainSerializer, PlainValidator, model_validator
@@ -43,7 +44,8 @@ class Duration:
                 f"duration {text!r}: expected a number with a unit, such as '150k steps', '25M images' or '6h'"
             )
         number, prefix, unit = match.groups()
-        amount = float(number) * {"": 1, "k": 1_000, "M": 1_000_000}[prefix]
+        # not by floating point: 4.1 times a million is not a whole number there
+        amount = float(Decimal(number) * {"": 1, "k": 1_000, "M": 1_000_000}[prefix])
         if amount > MOST:
             raise ValueError(f"duration {text[:40]!r}: expected at most 1e15")
         for name, seconds in _SECONDS:
@@ -167,19 +169,21 @@ LEAST_SHARE = 50
 
 @dataclass
 class Clock:
-    """Says when something is due, in steps, images or seconds of training."""
+    """Says when something is due, in steps, images or seconds of training.
+
+    Each at multiples of its interval since the beginning of the training: it comes due in many short sessions as often
+    as in a long one.
+    """
 
     every: Duration  # the interval
     batch: int  # images per step
-    last: float = 0.0  # seconds of training at which it was last due; only intervals in seconds need it
+    last: float = 0.0  # seconds of training at which it was last asked; only intervals in seconds need it
 
     def due(self, step: int, seconds: float) -> bool:
         """Whether it is due after `step` steps and `seconds` of training; asked once a step."""
         if self.every.unit == "seconds":
-            if seconds - self.last < self.every.amount:
-                return False
-            self.last = seconds
-            return True
+            before, self.last = self.last, max(self.last, seconds)
+            return self.last // self.every.amount > before // self.every.amount
         if self.every.unit == "steps":
             return step % int(self.every.amount) == 0
         images = int(self.every.amount)

@@ -260,14 +260,14 @@ def way_back(folder: Path, command: str | None, rates: Mapping[str, float], prec
     Args:
         folder: of the checkpoints.
         command: that goes on with the run; None: there is none.
-        rates: learning rates of the optimizers whose updates were skipped.
+        rates: learning rates of the optimizers whose updates were skipped, first and final ones, by field.
         precision: by name.
     """
     anew = "" if precision == "fp32" else "; or begin a new run with training.precision=fp32"
     sound = sound_checkpoints(folder)
     if not sound:
         return f"No checkpoint is older than that: begin a new run with a smaller learning rate{anew}"
-    words = " ".join(f"optimizers.{name}.learning_rate={rate / 2:g}" for name, rate in rates.items())
+    words = " ".join(f"optimizers.{name}={rate / 2:g}" for name, rate in rates.items())
     newest = sound[-1]
     aside = set_aside_newer(folder, newest, DIVERGED)
     lines = [
@@ -394,7 +394,12 @@ class StepLog:
             self.log.write("skipped", step=readout.step, phase=name, in_a_row=in_a_row, reason=reason)
             if in_a_row >= MOST_SKIPS:
                 failing = {phase.optimizer for phase in step.phases if self.divergence.in_a_row.get(phase.name)}
-                rates = {each: step.settings[each].learning_rate for each in sorted(failing)}
+                rates = {
+                    f"{each}.{field}": rate
+                    for each in sorted(failing)
+                    for field in ("learning_rate", "final_learning_rate")
+                    if (rate := getattr(step.settings[each], field)) is not None
+                }
                 precision = pending.plan.precision.name
                 out_of_range = precision == "fp16" and float(bad.loss_scale) <= LEAST_SCALE
                 range_ = ", with the loss scale at its least: fp16 has not the range for it" if out_of_range else ""

@@ -217,7 +217,9 @@ class Training:
             )
             for name, moved in moves.items()
         }
-        carried = {name: each.initial for phase in phases for name, each in phase.carried.items()}
+        # of all stages: what a later one drops is carried until then, and what the first one says is what it begins as
+        every = [phase for each in self.stages for phase in each.phases]
+        carried = {name: each.initial for phase in reversed(every) for name, each in phase.carried.items()}
         return TrainingState(
             networks=networks,
             optimizers=optimizers,

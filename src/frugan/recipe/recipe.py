@@ -216,9 +216,9 @@ class Recipe(Settings):
         if falling is not None and self.training.course.images is None:
             clock = self.training.duration.unit == "seconds"
             why = "a value that follows the clock could not be repeated" if clock else "it is reached at the end"
+            or_else = "training.burn_in in steps or images, such as training.burn_in='5k steps'"
             raise ValueError(
-                f"{falling} needs a duration in steps or images, not {self.training.duration}: {why}; or set "
-                "training.burn_in"
+                f"{falling} needs a duration in steps or images, not {self.training.duration}: {why}; or set {or_else}"
             )
         return self
 

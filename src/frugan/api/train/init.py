@@ -298,7 +298,10 @@ def _refuse_pickle(path: Path) -> None:
     if path.suffix in PICKLES and path.is_file():
         out = path.with_suffix(".safetensors").name
         if path.suffix == ".pkl":
-            cure = f"a snapshot of StyleGAN2 becomes weights with `frugan convert {path} {out} --from stylegan-pickle`"
+            cure = (
+                f"a snapshot of StyleGAN2 becomes weights with `frugan convert {path} {out} --from stylegan-pickle`, "
+                "one of R3GAN with --from r3gan-pickle"
+            )
         else:
             cure = (
                 "the folder of a BigGAN-PyTorch checkpoint becomes weights with "

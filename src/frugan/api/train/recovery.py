@@ -72,21 +72,19 @@ def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.devi
     Raises:
         Diverged: as given: no sound checkpoint is left, or the recipe lets it go back no more.
     """
+    untouched = not any(run.folder.checkpoints.glob("*"))  # no checkpoint was written, and none was set aside
     newest = _newest_finite(run.folder.checkpoints)
+    may_widen = error.out_of_range and before.precision is None and run.recipe.training.precision == "auto"
+    if newest is None and untouched and may_widen:
+        return _widened(run, error, before, device, to=0)
     if newest is None:
         run.log.write("diverged", step=error.step, phase=error.phase, reason=error.reason, rollbacks=before.rollbacks)
         raise error
     checkpoint, saved = newest
+    set_aside_newer(run.folder.backups, checkpoint, DIVERGED)
+    if may_widen:
+        return _widened(run, error, before, device, to=checkpoint.step)
     facts = {"phase": error.phase, "reason": error.reason, "to": checkpoint.step}
-    if error.out_of_range and before.precision is None and run.recipe.training.precision == "auto":
-        wider = wider_precision(device)
-        run.log.write("precision", step=error.step, before="fp16", now=wider.name, **facts)
-        run.warn(
-            error.step,
-            f"phase {error.phase}: fp16 overflows even at its least loss scale ({error.reason}); the run goes on in "
-            f"{wider.name} from step {checkpoint.step:,}, as training.precision is auto",
-        )
-        return replace(before, precision=wider)
     done, most = max(before.rollbacks, rolled_back(saved)), run.recipe.training.rollbacks
     if done >= most:
         run.log.write("diverged", step=error.step, rollbacks=done, **facts)
@@ -98,6 +96,18 @@ def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.devi
         f"another order of data ({done + 1} of training.rollbacks={most})",
     )
     return replace(before, rollbacks=done + 1)
+
+
+def _widened(run: TrainRun, error: Diverged, before: Recovery, device: torch.device, *, to: int) -> Recovery:
+    wider = wider_precision(device)
+    facts = {"phase": error.phase, "reason": error.reason, "to": to}
+    run.log.write("precision", step=error.step, before="fp16", now=wider.name, **facts)
+    run.warn(
+        error.step,
+        f"phase {error.phase}: fp16 overflows even at its least loss scale ({error.reason}); the run goes on in "
+        f"{wider.name} from step {to:,}, as training.precision is auto",
+    )
+    return replace(before, precision=wider)
 
 
 CHOSEN, TRIED_AGAIN = "recipe chosen", "second try"
@@ -138,9 +148,10 @@ def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
         The run as it is trained from there on.
     """
     sound = [each for each in list_checkpoints(run.folder.checkpoints) if each.step <= error.at_work]
-    for checkpoint in list_checkpoints(run.folder.checkpoints):
-        if checkpoint not in sound:
-            set_aside(checkpoint, GAVE_UP)
+    for folder in (run.folder.checkpoints, run.folder.backups):
+        for checkpoint in list_checkpoints(folder):
+            if checkpoint.step > error.at_work:
+                set_aside(checkpoint, GAVE_UP)
     to = max((each.step for each in sound), default=0)
     words = ", ".join(error.words)
     run.log.write(TRIED_AGAIN, step=error.step, to=to, overrides=error.words)

@@ -38,23 +38,26 @@ class _Game:
         return self._relativistic(outputs, micro, state)
 
     def penalised_discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        pairs = self._pairs(networks, micro)
+        pairs = self._penalised_pairs(networks, micro)
         outputs = self._judge(networks, pairs, micro, state)
         return self._relativistic(outputs, micro, state) | self._penalties(networks, pairs, outputs, micro, state)
 
     def penalties(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        pairs = self._pairs(networks, micro)
+        pairs = self._penalised_pairs(networks, micro)
         outputs = self._judge(networks, pairs, micro, state)
         terms = self._penalties(networks, pairs, outputs, micro, state)
         # A penalty has no gradient for biases: 0 all the same, and not none, so that the optimizer counts alike.
         return {name: term + 0 * outputs.float().mean() for name, term in terms.items()}
 
     def _pairs(self, networks: Networks, micro: MicroBatch) -> Tensor:
-        """Real pictures and generated ones [2·n, C, R, R]; where penalties are exact, their gradient is wanted."""
+        """Real pictures and generated ones [2·n, C, R, R]."""
         with torch.no_grad():
             generated = networks["G"](micro.draws["z"], self._labels(micro))
-            pairs = torch.cat([_real_pictures(micro), generated])
-        return pairs.requires_grad_(self.objective.penalty == "exact")
+            return torch.cat([_real_pictures(micro), generated])
+
+    def _penalised_pairs(self, networks: Networks, micro: MicroBatch) -> Tensor:
+        """The same; where penalties are exact, their gradient is wanted."""
+        return self._pairs(networks, micro).requires_grad_(self.objective.penalty == "exact")
 
     def _judge(self, networks: Networks, pairs: Tensor, micro: MicroBatch, state: PhaseState) -> Tensor:
         """The discriminator's outputs [2·n, 1] on augmented pairs [2·n, C, R, R]."""

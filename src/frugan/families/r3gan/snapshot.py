@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from frugan.contract.formats import RECIPE_FILE, WEIGHTS_SUFFIX, Conversion, FileFormat, Imported, OurSide, RecipeValues
@@ -443,9 +444,13 @@ def _recipe(generator: Module, discriminator: Module | None, path: Path, ours: O
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from error
     about = {"summary": f"R3GAN at {networks['resolution']} pixels, imported", "source": f"snapshot {path.name}"}
+    try:
+        found: R3GANNetworks | None = R3GANNetworks.model_validate(networks)
+    except ValidationError:  # then no preset has them, and the recipe below says what is wrong
+        found = None
     for name in PRESETS:
         shipped = ours.shipped(name)
-        if shipped is not None and shipped.networks == R3GANNetworks.model_validate(networks):
+        if shipped is not None and shipped.networks == found:
             return ours.recipe(shipped.values | {"about": about}, str(path))
     return ours.recipe({"family": "r3gan", "about": about, "networks": networks} | _guess(networks), str(path))
 
