@@ -213,6 +213,14 @@ def test_what_a_person_says_holds_and_few_lines_tell_the_rest() -> None:
         choose(facts_of(), SLOW, None, ["networks.resolution=48"])
 
 
+def test_what_is_kept_goes_by_the_length_that_is_asked_for() -> None:
+    asked = ["networks.resolution=32", "training.duration=800 steps"]
+    for for_time in (None, "1s"):  # time for no step at all
+        chosen = choose(facts_of(), SLOW, for_time, asked)
+        recipe = load_recipe(str(chosen.recipe), [*chosen.overrides, *asked])
+        assert (str(recipe.saving.checkpoint_every), str(recipe.evaluation.every)) == ("100 steps", "200 steps")
+
+
 def test_a_long_run_keeps_a_checkpoint_each_half_hour() -> None:
     short, long = (loaded(choose(facts_of(), SLOW, for_time)) for for_time in ("2h", "400h"))
     assert str(short.saving.checkpoint_every).endswith(" steps")

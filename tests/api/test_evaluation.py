@@ -136,6 +136,21 @@ def test_requests_that_make_no_sense(scored: Path, changed: dict[str, object], m
         evaluate(scored / "run", scored / "pictures", replace(OPTIONS, **changed), say=quiet)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("metric", "count"), [("pr", 3), ("kid", 1), ("fid", 1)])
+def test_fewer_pictures_than_a_metric_needs_are_refused_before_any_is_drawn(
+    metric: str, count: int, scored: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures, labels = (made.numpy() for made in drawn(opened, DrawRequest(), count=count))
+    few = PictureSet(pictures, labels, ("a", "b"), True, picture_digest(pictures, labels))
+
+    def draws(*_: object, **__: object) -> None:
+        raise AssertionError("pictures were drawn")
+
+    monkeypatch.setattr("frugan.api.evaluate.scorer.FeatureCollector.draw", draws)
+    with pytest.raises(BadInput, match=rf"--metrics {metric}: {count} real pictures; expected at least"):
+        evaluate(scored / "run", few, replace(OPTIONS, metrics=(metric,)), say=quiet)
+
+
 def test_a_diverged_generator_has_no_score(scored: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> dict[str, torch.nn.Module]:
         for parameter in opened.networks["G"].parameters():

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
@@ -109,11 +110,17 @@ def test_drift_is_of_means_and_of_what_stays() -> None:
     steps = np.arange(100)
     steady = 2 + np.sin(steps * 2 * np.pi / WINDOWS)  # whole waves in each window
     shifted = 2 + np.cos(steps * 2 * np.pi / WINDOWS)
-    assert _drift(("D", "real"), steady, shifted).notable_from is None
     parting = np.where(steps < 60, steady, 1.5 * steady)
-    drift = _drift(("D", "real"), parting, steady)
-    assert drift.notable_from == 61
-    assert drift.first == 0
-    assert drift.last == pytest.approx(0.5)
     broken = np.where(steps == 3, np.nan, steady)
-    assert _drift(("D", "real"), broken, broken).last == 0
+
+    def drift(one: NDArray[np.float64], other: NDArray[np.float64], every: int = 1) -> Drift:
+        curves = ({1 + every * i: float(curve[i]) for i in range(len(steps))} for curve in (one, other))
+        return _drift(("D", "real"), *curves)
+
+    assert drift(steady, shifted).notable_from is None
+    parted = drift(parting, steady)
+    assert parted.notable_from == 61
+    assert parted.first == 0
+    assert parted.last == pytest.approx(0.5)
+    assert drift(parting, steady, every=4).notable_from == 241  # of a phase that runs now and then, the step
+    assert drift(broken, broken).last == 0

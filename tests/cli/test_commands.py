@@ -81,6 +81,12 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["evaluate", "/does/not/exist", "--data", "x"], "expected a run folder"),
         (["evaluate", "/does/not/exist", "--data", "x", "--truncations", "1:0:0.1"], "such as 0.1:1.0:0.1"),
         (["evaluate", "/does/not/exist", "--data", "x", "--plot", "y.png"], "give at least two"),
+        (["evaluate", "x", "--data", "x", "--truncations", "0.5,1", "--plot", "y.foo"], "expected a file that ends in"),
+        (
+            ["evaluate", "x", "--data", "x", "--metrics", "kid", "--truncations", "0.5,1", "--plot", "y.png"],
+            "draws fid and is",
+        ),
+        (["evaluate", "/does/not/exist", "--data", "x", "--out", "."], "is a folder; expected a file"),
         (["report", "/does/not/exist"], "not a run folder"),
         (["report", "/does/not/exist", "--serve", "--out", "y.html"], "--serve writes no file"),
         (

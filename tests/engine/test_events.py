@@ -7,6 +7,14 @@ import pytest
 from frugan.engine.events import EventLog, read_events
 
 
+def test_a_path_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        log.write("start", command="frugan train --data " + b"bild\xe9".decode("utf-8", "surrogateescape"))
+    (event,) = read_events(path)
+    assert event["command"] == "frugan train --data bild?"
+
+
 @pytest.mark.parametrize(
     ("left", "damaged"), [('{"event": "first"}\n', []), ('{"event": "first"}\n{"event": "ha', [2])]
 )

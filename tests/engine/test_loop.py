@@ -227,6 +227,15 @@ def test_a_stop_draws_no_slow_grids(tmp_path: Path, limit: Limit) -> None:
     assert pictured[-1] == 9
 
 
+def test_a_stop_waits_for_no_pictures_that_are_due(tmp_path: Path, limit: Limit) -> None:
+    """Grids are due after step 4, in which the stop is heard; the checkpoint that is due as well is written."""
+    limit("seconds of sheets at a stop", -1.0)
+    pictured: list[int] = []
+    _, events, finished = train(tmp_path, 9, stop_after=3, pictured=pictured)
+    assert (pictured, finished) == ([1], False)
+    assert [e["step"] for e in events if e["event"] == "checkpoint"] == [4]
+
+
 def test_a_loss_scale_goes_on_where_it_was(tmp_path: Path) -> None:
     rig, fresh = (Rig.create(MadeUpFamily(), precision=FP16) for _ in range(2))
     rig.run(1)

@@ -113,7 +113,7 @@ def choose(
     given, data = _given(asked), _data(asked, start)
     fitted = _fitted(facts, given)
     whole = "data.fit=pad" in fitted or data.fit == "pad"
-    best: tuple[_Candidate, tuple[str, ...], Recipe, int] | None = None
+    best: tuple[_Candidate, tuple[str, ...], Recipe, int, float] | None = None
     strict = "data.allow_upscale" in given and not data.allow_upscale and not whole
     if start is None:
         candidates = _on(machine, _of_side(facts, given, whole, strict), facts)
@@ -126,13 +126,16 @@ def choose(
         if step_seconds is None:
             continue
         steps = _steps(seconds, step_seconds)
-        best = candidate, words, recipe, steps
+        best = candidate, words, recipe, steps, step_seconds
         if steps * recipe.training.batch >= candidate.images:
             break
     if best is None:
         raise BadInput(f"no recipe that frugan chooses among fits {machine.words}; name one: `frugan recipes`")
-    candidate, words, recipe, steps = best
-    if steps < FEWEST_STEPS:
+    candidate, words, recipe, steps, step_seconds = best
+    asked_steps = recipe.training.duration.known_steps(recipe.training.batch) if "training.duration" in given else None
+    if asked_steps is not None:  # then that is how long, and what is kept goes by it
+        steps, seconds = asked_steps, asked_steps * step_seconds / FOR_STEPS
+    elif steps < FEWEST_STEPS:
         raise BadInput(
             f"--for {of}: time for {steps} steps ({candidate}, {machine.words}); expected at "
             f"least {FEWEST_STEPS}, better some thousand: give it longer"

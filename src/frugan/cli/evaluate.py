@@ -237,12 +237,16 @@ def evaluate(**values: Any) -> None:
     asked = EvaluateOptions(**values)
     source = asked.check()
     from frugan.api.evaluate.evaluation import is_first, truncation_curve
-    from frugan.api.evaluate.results import keep_in_run, plot_truncation_curve, save_evaluations
+    from frugan.api.evaluate.results import keep_in_run, plot_truncation_curve, refuse_plot, save_evaluations
     from frugan.api.networks import Weights
 
     several = parse_truncations(asked.truncations) if asked.truncations is not None else ()
     if asked.plot is not None and len(several) < 2:
         raise BadInput(f"--plot {asked.plot}: draws a curve over --truncations; give at least two of them")
+    if asked.plot is not None:
+        refuse_plot(asked.plot, USUAL_METRICS if asked.metric_names is None else asked.metric_names)
+    if asked.out is not None and asked.out.is_dir():
+        raise BadInput(f"--out {asked.out}: is a folder; expected a file, to which lines of JSON are added")
     chosen = ClassChoice.parse(asked.classes) if asked.classes is not None else None
     with Bar("pictures") as bar:
         if source is None:
@@ -253,17 +257,18 @@ def evaluate(**values: Any) -> None:
             evaluations = truncation_curve(weights, asked.data, several, how, say=say, progress=bar)
     if not is_first():
         return
+    # shown before anything is written, which may fail
+    if asked.as_json:
+        print_json([each.as_json() for each in evaluations] if several else evaluations[0].as_json())
+    else:
+        _print(evaluations)
     keep_in_run(evaluations, say)
     if asked.out is not None:
         save_evaluations(evaluations, asked.out)
     if asked.plot is not None:
         plot_truncation_curve(evaluations, asked.plot)
-    if asked.as_json:
-        print_json([each.as_json() for each in evaluations] if several else evaluations[0].as_json())
-        return
-    _print(evaluations)
-    if asked.plot is not None:
-        print(asked.plot)
+        if not asked.as_json:
+            print(asked.plot)
 
 
 def _print(evaluations: list["Evaluation"]) -> None:

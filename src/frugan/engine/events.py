@@ -64,7 +64,8 @@ class EventLog:
     def write(self, event: str, **values: Any) -> None:
         """Append one event, and show it to all readers as it will be read."""
         record: Event = {"event": event, **_jsonable(values)}
-        self._unwritten += json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        self._unwritten += line.encode("utf-8", "replace") + b"\n"  # a path may hold bytes that are no text
         try:
             self._write_all()
         except OSError as error:  # the rest of the line follows with the next event

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -56,6 +57,17 @@ class Comes(IntEnum):
     OVER = 8
     AGAIN = 9
     """Go back to an earlier checkpoint: training has diverged."""
+
+
+_DOING = MappingProxyType(
+    {
+        Comes.SAVE: "the checkpoint",
+        Comes.BACKUP: "the backup",
+        Comes.DRAW: "the sample grids",
+        Comes.SCORE: "the scores",
+        Comes.BEST: "the checkpoint that is kept for its score",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -212,15 +224,19 @@ class Loop:
         """What comes next: what the last step made due, then another step, until there is an end."""
         if self._ran is not None:
             self._due, self._ran = self._look_back(stage, stop, *self._ran), None
+            if self.stop_at is not None and time.perf_counter() >= self.stop_at:
+                stop.signal_name = stop.signal_name or "stop-after"
+        if self._due and stop.asked:  # who waits for an end shall not wait for pictures first
+            self._due = [comes for comes in self._due if comes in (Comes.SAVE, Comes.BACKUP)]
         if self._due:
-            return self._due.pop(0)
+            comes = self._due.pop(0)
+            stop.doing = f"{_DOING[comes]} of step {self.state.step:,}"
+            return comes
         if self._due is not None:
             self._due = None
             if stage.look_again is not None and (slower := self.steps.timer.slowed()) is not None:
                 stage.look_again(slower)
                 self.steps.timer.looked()
-            if self.stop_at is not None and time.perf_counter() >= self.stop_at:
-                stop.signal_name = stop.signal_name or "stop-after"
         if self._over() or stop.asked:
             self.steps.read()
             return Comes.OVER if self._over() else Comes.STOP

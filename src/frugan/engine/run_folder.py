@@ -9,9 +9,10 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Self
 
@@ -264,21 +265,33 @@ class RunFolder:
         return next((run for run in map(cls, path.resolve().parents[:3]) if run.exists), None)
 
     @classmethod
-    def to_train(cls, recipe: str | None, family: str, out: str | Path | None) -> Self:
+    def to_train(
+        cls, recipe: str | None, family: str, out: str | Path | None, *, shipped: Collection[str] = ()
+    ) -> Self:
         """Where to train: `out`, the run that is its own recipe, or a new one in the folder for runs.
 
         Args:
             recipe: as it was asked for; None: it was not by a name or a path.
             family: of the recipe.
+            shipped: names that stand for a recipe that ships, whatever folder has that name.
         """
         if out is not None:
             return cls(Path(out))
-        if recipe is not None and cls(Path(recipe)).exists:
+        if recipe is not None and recipe not in shipped and cls(Path(recipe)).exists:
             return cls(Path(recipe))
         path = Path(recipe or family)
         # as `frugan convert` leaves one in a folder
         own = path.resolve().parent.name if path.name == RECIPE_FILE else ""
         return cls(Folders.from_environment().runs / (own or path.stem))
+
+    def as_recipe(self, shipped: Collection[str]) -> str:
+        """What names it where a recipe is asked for: its path, or its recipe's if its name is one that ships."""
+        return str(self.recipe) if str(self.path) in shipped else str(self.path)
+
+    def unused(self) -> Self:
+        """This folder, or the first of NAME-2, NAME-3 ... in which no run was begun."""
+        others = (type(self)(self.path.with_name(f"{self.path.name}-{number}")) for number in count(2))
+        return next(each for each in chain([self], others) if not each.exists)
 
     def refuse_other_files(self) -> None:
         """Refuse a folder that holds something else than a run.

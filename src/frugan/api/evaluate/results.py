@@ -8,6 +8,7 @@ from frugan.api.evaluate.scorer import Evaluation
 from frugan.api.progress import Say
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
+from frugan.metrics.scores import NONE
 
 
 def save_evaluations(evaluations: Sequence[Evaluation], file: Path) -> None:
@@ -24,7 +25,8 @@ def keep_in_run(evaluations: Sequence[Evaluation], say: Say = print) -> None:
     Args:
         say: is told where they were kept, or why they were not.
     """
-    run = RunFolder.holding(Path(evaluations[0].provenance.weights))
+    weights = evaluations[0].provenance.weights
+    run = None if weights == NONE else RunFolder.holding(Path(weights))
     if run is None:
         return
     try:
@@ -35,19 +37,30 @@ def keep_in_run(evaluations: Sequence[Evaluation], say: Say = print) -> None:
         say(f"kept in {run.scores}: `frugan report` shows it")
 
 
-def plot_truncation_curve(evaluations: Sequence[Evaluation], path: Path) -> None:
-    """Draw inception score against Fréchet distance, or whichever of the two there is against truncation.
+def refuse_plot(path: Path, metrics: Sequence[str]) -> None:
+    """Refuse a curve that could not be drawn, before anything is measured.
 
     Raises:
-        BadInput: neither was measured, or matplotlib is missing.
+        BadInput: neither of what it shows is measured, matplotlib is missing, or it writes no such file.
     """
     try:
-        from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
+        from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415  (an extra)
     except ImportError as error:
         raise BadInput("--plot needs matplotlib: pip install 'frugan[report]'") from error
-    has = [name for name in ("fid", "is_mean") if all(name in each.scores for each in evaluations)]
-    if not has:
+    if not {"fid", "is"} & {*metrics}:
         raise BadInput("--plot draws fid and is: ask for one of them with --metrics")
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix.removeprefix(".") not in kinds or path.is_dir():
+        raise BadInput(
+            f"--plot {path}: expected a file that ends in .png, or in .{', .'.join(sorted({*kinds} - {'png'}))}"
+        )
+
+
+def plot_truncation_curve(evaluations: Sequence[Evaluation], path: Path) -> None:
+    """Draw inception score against Fréchet distance, or whichever of the two there is against truncation."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
+
+    has = [name for name in ("fid", "is_mean") if all(name in each.scores for each in evaluations)]
     labels = {"fid": "Fréchet distance (lower is better)", "is_mean": "inception score (higher is better)"}
     truncations = [each.provenance.truncation for each in evaluations]
     figure = Figure(figsize=(7, 5), layout="constrained")

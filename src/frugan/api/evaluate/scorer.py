@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from frugan.files import Folders
 from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.scores import (
+    NEIGHBOURS,
     NONE,
     SUBSET_SIZE,
     Moments,
@@ -44,6 +46,8 @@ WITHOUT_PICTURES = ("fid", "is")
 """Metrics that moments of real pictures are enough for."""
 NEED_ROWS = frozenset(("kid", "pr", "intra-fid", "cmmd"))
 """Metrics that compare features one by one, and not their moments alone."""
+LEAST_PICTURES = MappingProxyType({"fid": 2, "kid": 2, "cmmd": 2, "pr": NEIGHBOURS + 1})
+"""Of each kind: for a covariance, a mean over pairs of two, and neighbours of each."""
 NEED_COVARIANCE = frozenset(("fid", "intra-fid"))
 """Metrics that fewer pictures than features are too few for."""
 UNSEEN_BY_THE_DEMO = "unseen by the demo"
@@ -189,6 +193,7 @@ class Scorer:
             opened.enter_context(collector.helped())
             metrics = self.metrics  # what cannot be measured is refused before anything is drawn
             test = self.test if "two-sample" in metrics else None
+            self._refuse_few(metrics)
             reference = self.reference
             warnings = self._doubts(draw, reference)
             dimensions, samples = reference.rows.shape[1], self.options.samples
@@ -270,6 +275,20 @@ class Scorer:
             rounding=draw.rounding,
             judge=self.test.described if "two-sample" in self.metrics else NONE,
         )
+
+    def _refuse_few(self, metrics: Sequence[str]) -> None:
+        """Refuse what so few pictures cannot be scored by, before any is drawn.
+
+        Raises:
+            BadInput: naming the metric.
+        """
+        for metric in (each for each in metrics if each in LEAST_PICTURES):
+            by_moments = self.given is not None and (metric == "fid" or self.pictures is None)
+            real = None if by_moments or self.pictures is None else len(self.pictures)
+            for what, count in {"generated": self.options.samples, "real": real}.items():
+                if count is not None and count < LEAST_PICTURES[metric]:
+                    least = LEAST_PICTURES[metric]
+                    raise BadInput(f"--metrics {metric}: {count} {what} pictures; expected at least {least}")
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
         """What to know, before anything is drawn, of scores of this request."""

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,20 @@ from frugan.api.choice import RecipeChoice, choose_for
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
-from frugan.api.train.recovery import refuse_other_recipe
+from frugan.api.train.recovery import CHOSEN, refuse_other_recipe
 from frugan.api.train.run import TrainingOptions, TrainRun
 from frugan.contract.data import RunData
-from frugan.engine.events import EventLog
+from frugan.data.formats.source import is_hidden
+from frugan.engine.events import EventLog, read_events
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.requests import KEYS_HINT, SIGNALS, handled, listening, stop_on_signals
 from frugan.engine.run_folder import RunFolder, no_room
 from frugan.errors import BadInput
+from frugan.files import Folders
 from frugan.recipe.loading import load_recipe, parse_recipe, rule_followed, stages_overridden
 from frugan.recipe.recipe import Recipe
+from frugan.recipes import built_in
 
 
 @dataclass(frozen=True)
@@ -134,10 +138,13 @@ def recipe_for(
         raise BadInput(
             f"--for {for_time}: only where frugan chooses the recipe; give this one its length: training.duration="
         )
-    if out is not None and RunFolder(Path(out)).exists:
+    before = _begun_before(data, init) if out is None else RunFolder(Path(out))
+    if before is not None and before.exists:
+        if out is None:
+            say(f"{before.path} was begun for these pictures and goes on; --out with another folder begins a new run")
         if for_time is not None:
-            say(f"--for {for_time}: the run in {out} goes on as it was begun; to change its length: training.duration=")
-        return str(out), overrides, None
+            say(f"--for {for_time}: this run goes on as it was begun; to change its length: training.duration=")
+        return before.as_recipe(built_in()), overrides, None
     choice = choose_for(
         data,
         options.device,
@@ -153,6 +160,39 @@ def recipe_for(
     return choice.recipe, (*choice.overrides, *overrides), choice
 
 
+def chosen_for(data: Data, init: str | Path | None) -> Mapping[str, str | None]:
+    """What a recipe is chosen for, as the events of its run keep it; no data for pictures that are in no file."""
+    paths = list(data.values()) if isinstance(data, Mapping) else [data]
+    named = [each for each in paths if isinstance(each, str | Path)]
+    return {
+        "data": shlex.join(map(_whole, named)) if len(named) == len(paths) else None,
+        "init": None if init is None else _whole(init),
+    }
+
+
+def _whole(path: str | Path) -> str:
+    return str(Path(path).resolve()) if Path(path).exists() else str(path)
+
+
+def _begun_before(data: Data, init: str | Path | None) -> RunFolder | None:
+    """The run that was begun last, without a folder named for it, by a recipe chosen for the same path; None: none."""
+    asked = chosen_for(data, init)
+    runs = Folders.from_environment().runs
+    if asked["data"] is None or not runs.is_dir():
+        return None
+    for folder in sorted(map(RunFolder, runs.iterdir()), key=_begun, reverse=True):
+        if folder.exists and folder.events.is_file():
+            beginning = takewhile(lambda event: event["event"] != "step", read_events(folder.events))
+            choice = next((event for event in beginning if event["event"] == CHOSEN), {})
+            if asked.items() <= choice.items():
+                return folder
+    return None
+
+
+def _begun(folder: RunFolder) -> float:
+    return folder.events.stat().st_mtime if folder.events.is_file() else 0.0
+
+
 def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
     """Load a recipe, unless it is, and say what overriding its fields does besides."""
     if not isinstance(recipe, str):
@@ -163,16 +203,30 @@ def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -
     return loaded
 
 
-def refuse_early(loaded: Recipe, run: RunFolder) -> None:
+def refuse_early(loaded: Recipe, run: RunFolder, data: Data) -> None:
     """Refuse what can be refused before anything is read.
 
     Raises:
         BadInput: of the run's folder, its recipe, or the room for it.
     """
+    if "images" in loaded.sources:
+        _refuse_among_pictures(run.path.resolve(), data)
     run.refuse_other_files()
     refuse_other_recipe(run, loaded)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
+
+
+def _refuse_among_pictures(run: Path, data: Data) -> None:
+    for folder in data.values() if isinstance(data, Mapping) else [data]:
+        if not isinstance(folder, str | Path) or not Path(folder).is_dir():
+            continue
+        whole = Path(folder).resolve()
+        if run.is_relative_to(whole) and not any(map(is_hidden, run.relative_to(whole).parts)):
+            raise BadInput(
+                f"run folder {run}: lies inside the pictures' folder {whole}, where its sample grids would be taken "
+                "for pictures; choose an --out outside of it (a run that is there already can be moved)"
+            )
 
 
 def open_pictures(
@@ -210,7 +264,7 @@ def command_of(run: RunFolder, data: Data, options: TrainingOptions, ranks: Rank
     """What goes on with a run, typed; None where its pictures are in no file."""
     named = data if isinstance(data, Mapping) else {"": data}
     started = ["torchrun", f"--nproc-per-node={ranks.local_size}", "-m"] if ranks.size > 1 else []
-    words = [*started, "frugan", "train", str(run.path)]
+    words = [*started, "frugan", "train", run.as_recipe(built_in())]
     for name, path in named.items():
         if not isinstance(path, str | Path):
             return None

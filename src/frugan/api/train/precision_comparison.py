@@ -1,7 +1,7 @@
 """The same short training in two precisions, and how far they drift apart."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -102,7 +102,7 @@ def compare_precision(
             raise BadInput(f"{folder}: stopped before its {steps} steps; nothing to compare")
     curves = [_curves(folder) for folder in folders]
     drifts = sorted(
-        (_drift(key, curves[0][0][key], curves[1][0][key]) for key in curves[0][0] if key in curves[1][0]),
+        (_drift(key, curve, curves[1][0][key]) for key, curve in curves[0][0].items() if key in curves[1][0]),
         key=lambda drift: drift.last,
     )
     half = own if own != "fp32" else precision
@@ -153,32 +153,37 @@ def _shortened(recipe: Recipe, steps: int, words: Sequence[str]) -> Recipe:
     return Recipe.model_validate(values)
 
 
-def _curves(folder: Path) -> tuple[dict[tuple[str, str], NDArray[np.float64]], int]:
-    """(phase, what) -> value of every step; and updates skipped."""
-    curves: dict[tuple[str, str], list[float]] = {}
+_Curve = Mapping[int, float]
+"""Value at each step at which a phase ran: some run now and then."""
+
+
+def _curves(folder: Path) -> tuple[dict[tuple[str, str], _Curve], int]:
+    """(phase, what) -> its values; and updates skipped."""
+    curves: dict[tuple[str, str], dict[int, float]] = {}
     skipped = 0
     for event in read_events(RunFolder(folder).events):
         if event["event"] != "step":
             continue
         for phase, entry in event["phases"].items():
             for what, value in {**entry["terms"], "gradient norm": entry["gradient_norm"]}.items():
-                curves.setdefault((phase, what), []).append(float(value))
+                curves.setdefault((phase, what), {})[event["step"]] = float(value)
             skipped += entry["skipped"]
-    return {key: np.asarray(values) for key, values in curves.items()}, skipped
+    return dict(curves), skipped
 
 
-def _drift(key: tuple[str, str], one: NDArray[np.float64], other: NDArray[np.float64]) -> Drift:
+def _drift(key: tuple[str, str], first_curve: _Curve, other_curve: _Curve) -> Drift:
     """Compare two curves window by window; what is not finite is left out."""
-    count = min(len(one), len(other))
-    bounds = np.linspace(0, count, WINDOWS + 1).astype(int)
-    size = _mean(np.abs(other[:count]))
+    steps = [step for step in first_curve if step in other_curve]
+    one, other = (np.array([curve[step] for step in steps]) for curve in (first_curve, other_curve))
+    bounds = np.linspace(0, len(steps), WINDOWS + 1).astype(int)
+    size = _mean(np.abs(other))
     apart = []
     for first, after in pairwise(bounds):
         mine, theirs = (_mean(curve[first:after]) for curve in (one, other))
         # losses pass through zero: beside their usual size, not their own
         apart.append(abs(mine - theirs) / max(abs(theirs), 0.1 * size, 1e-12))
     notable = next((i for i in range(WINDOWS) if all(a > NOTABLE for a in apart[i:])), None)
-    step = None if notable is None else int(bounds[notable]) + 1
+    step = None if notable is None else steps[bounds[notable]]
     return Drift(*key, apart[0], apart[-1], step)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from frugan.api.networks import recipe_of
+from frugan.api.train.init import Start
 from frugan.api.train.run import TrainRun
 from frugan.data.run_data import other_pictures, read_run_data
 from frugan.engine.accelerator.choice import accelerator_of
@@ -144,10 +145,19 @@ def second_try(events: Path) -> tuple[str, ...]:
 def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
     """Go back to the last checkpoint from before a discriminator gave up, or to the start, with another recipe.
 
+    Where it began from weights that are gone, and would have to begin anew, it goes on as it was instead.
+
     Returns:
         The run as it is trained from there on.
     """
     sound = [each for each in list_checkpoints(run.folder.checkpoints) if each.step <= error.at_work]
+    if not sound and run.start is None:  # resumed since: then nobody has named the weights again
+        try:
+            run = replace(run, start=_began_from(run.folder.events))
+        except BadInput as gone:
+            run.log.write(TRIED_AGAIN, step=error.step, to=error.step, overrides=())
+            run.warn(error.step, f"no second try: it would begin anew, from weights that cannot be read ({gone})")
+            return run
     for folder in (run.folder.checkpoints, run.folder.backups):
         for checkpoint in list_checkpoints(folder):
             if checkpoint.step > error.at_work:
@@ -157,6 +167,16 @@ def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
     run.log.write(TRIED_AGAIN, step=error.step, to=to, overrides=error.words)
     run.warn(error.step, f"a second try, as frugan chose the recipe: back to step {to:,}, and on with {words}")
     return replace(run, recipe=recipe_with(run.recipe.model_dump(mode="json"), error.words, "the run's recipe"))
+
+
+def _began_from(events: Path) -> Start | None:
+    """What a run whose recipe frugan chose began from.
+
+    Raises:
+        BadInput: it is there no more.
+    """
+    choice = next((event for event in read_events(events) if event["event"] == CHOSEN), {})
+    return Start.of(choice.get("init"), choice.get("init_classes"))
 
 
 def _newest_finite(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:

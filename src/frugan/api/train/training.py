@@ -17,6 +17,7 @@ from frugan.api.train.beginning import begin
 from frugan.api.train.init import Start
 from frugan.api.train.observers import following
 from frugan.api.train.open_run import (
+    chosen_for,
     command_of,
     locked,
     open_pictures,
@@ -33,6 +34,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.step_log import Diverged
 from frugan.engine.threads import threads_put_back
 from frugan.recipe.recipe import Recipe
+from frugan.recipes import built_in
 
 
 def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -106,8 +108,10 @@ def train(
                 )
             words = recipe if isinstance(recipe, str) else None
             loaded = recipe_asked_for(recipe, overrides, say)
-            folder = RunFolder.to_train(words, loaded.family, out)
-            refuse_early(loaded, folder)
+            folder = RunFolder.to_train(words, loaded.family, out, shipped=built_in())
+            if choice is not None and out is None:
+                folder = folder.unused()
+            refuse_early(loaded, folder, data)
             start, by_name = Start.of(init, init_classes), words is not None
             sources, trained_on, known = open_pictures(
                 loaded, folder, data, map_classes, say, progress, by_name=by_name
@@ -129,7 +133,8 @@ def train(
             if choice is not None:
                 for line in choice.lines:
                     run.log.write("choice", line=line)
-                run.log.write(CHOSEN, second=choice.second)
+                of = chosen_for(data, init)
+                run.log.write(CHOSEN, second=choice.second, **of, init_classes=init_classes)
             run.log.subscribe(show)
             follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
             run.log.subscribe(opened.enter_context(follow))

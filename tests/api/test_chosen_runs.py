@@ -1,0 +1,99 @@
+"""Where a run whose recipe frugan chose lies, and what goes on with it."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.choice import RecipeChoice
+from frugan.api.train.run import TrainingOptions
+from frugan.api.train.training import train
+from frugan.engine.events import read_events
+from frugan.errors import BadInput
+from frugan.report.signs import CollapseSigns
+
+CPU = TrainingOptions(device="cpu")
+TWO, THREE = (f"training.duration={steps} steps" for steps in (2, 3))
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Train without a recipe, with one chosen that is tiny; returns the run's folder."""
+    tiny, runs = write_recipe(tmp_path, RECIPE), tmp_path / "runs"
+    chosen = RecipeChoice(tiny, (TWO, "saving.checkpoint_every=2 steps"), (), ("optimizers.G.learning_rate=5e-5",))
+    monkeypatch.setenv("FRUGAN_RUNS", str(runs))
+    monkeypatch.setattr("frugan.api.train.open_run.choose_for", lambda *_, **__: chosen)
+
+    def begun(pictures: Path, *words: str, out: str | Path | None = None, **more: Any) -> Path:
+        return train(None, pictures, out, overrides=words, options=CPU, **more).run
+
+    return begun
+
+
+def test_the_same_command_without_a_folder_goes_on(tmp_path: Path, begin: Callable[..., Path]) -> None:
+    pictures, others = (write_pictures(tmp_path / name, each=12) for name in ("pictures", "others"))
+    told: list[str] = []
+    first = begin(pictures)
+    assert begin(pictures, THREE, say=told.append) == first
+    assert f"{first} was begun for these pictures and goes on" in told[0]
+    assert [event["step"] for event in read_events(first / "events.jsonl") if event["event"] == "resume"] == [2]
+    # other pictures have a run of their own, beside it
+    second = begin(others)
+    assert second.name == f"{first.name}-2"
+    assert begin(others, THREE) == second
+    assert begin(pictures, THREE) == first
+
+
+def test_a_folder_named_like_a_recipe_is_a_run_all_the_same(
+    tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    monkeypatch.chdir(tmp_path)
+    begin(pictures, out="biggan-small-32")
+    begin(pictures, THREE, out="biggan-small-32")
+    assert [event["step"] for event in read_events(Path("biggan-small-32/events.jsonl")) if event["event"] == "resume"]
+    (start, *_) = (event for event in read_events(Path("biggan-small-32/events.jsonl")) if event["event"] == "start")
+    assert "frugan train biggan-small-32/recipe.json" in start["command"]
+    # by its name it is the recipe that ships, and a new run
+    with pytest.raises(BadInput, match="2 classes, but the recipe has 10"):
+        train("biggan-small-32", pictures, options=CPU)
+
+
+@pytest.mark.parametrize("out", ["run", "cats/run"])
+def test_a_run_among_its_pictures_is_refused(out: str, tmp_path: Path, begin: Callable[..., Path]) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    with pytest.raises(BadInput, match="lies inside the pictures' folder"):
+        begin(pictures, out=pictures / out)
+    assert not (pictures / out).exists()
+    begin(pictures, out=pictures / ".runs" / "one")  # where no picture is looked for
+
+
+class GivesUpAtOnce(CollapseSigns):
+    """Finds in the second step that the discriminator has given up, and never was at work."""
+
+    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
+        if event["event"] == "step" and event["step"] == 3:
+            self.given_up.add("D")
+            yield "D has given up"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_second_try_from_the_start_begins_from_the_same_weights(
+    there: bool, tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    weights = begin(pictures, out=tmp_path / "before")
+    run = begin(pictures, out=tmp_path / "run", init=weights)
+    if not there:
+        shutil.rmtree(weights)
+    monkeypatch.setattr("frugan.api.train.observers.CollapseSigns", GivesUpAtOnce)
+    assert begin(pictures, "training.duration=4 steps", out=run) == run
+    events = list(read_events(run / "events.jsonl"))
+    (again,) = (event for event in events if event["event"] == "second try")
+    assert (again["step"], again["to"]) == (3, 0 if there else 3)
+    begun = [event["line"] for event in events if event["event"] == "choice" and event["line"].startswith("init: net")]
+    assert len(begun) == 1 + there
+    assert any("no second try" in event.get("line", "") for event in events) is not there
