@@ -25,6 +25,7 @@ from deliberate import (
     in_modulation_kernels,
     in_page,
     in_pooling_kernels,
+    in_runs,
     in_training,
     on_a_card,
 )
@@ -35,6 +36,7 @@ TESTS_FAILED = 1
 """What pytest ends with then; everything else says nothing about the fault."""
 FAULTS = (
     *in_training.FAULTS,
+    *in_runs.FAULTS,
     *around_training.FAULTS,
     *in_commands.FAULTS,
     *in_page.FAULTS,
