@@ -327,8 +327,8 @@ def test_mixed_styles_are_moved(files: dict[str, Path], tmp_path: Path) -> None:
 def test_a_sheet_for_each_of_several_pictures(explorer: Explorer, tmp_path: Path) -> None:
     request = DrawRequest(seeds=(7, 8), classes=(2, 0), directions="sefa", rows=2, columns=3)
     found = sheets(explorer, request, ("zero", "one", "two"), tmp_path, quiet)
-    assert list(found) == ["directions-7-two", "directions-8-two", "directions-7-zero", "directions-8-zero"]
-    sheet = found["directions-8-zero"]
+    assert list(found) == [f"directions-{seed}-class{number}" for number in (2, 0) for seed in (7, 8)]
+    sheet = found["directions-8-class0"]
     assert (sheet.titles, sheet.labels, len(sheet.points)) == (("-3", "0", "+3"), ("sefa-1", "sefa-2"), 6)
 
 

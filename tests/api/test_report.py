@@ -76,6 +76,14 @@ def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     assert [picture.step for picture in shown.pictures][-1] == 50
 
 
+def test_a_run_that_goes_on_is_not_finished(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        log.write("stop", over=True, signal=None, step=100, seconds=1.0)
+        assert view(RunFolder(tmp_path), "run").tiles["state"] == "finished"
+        log.write("resume", step=100)
+        assert "state" not in view(RunFolder(tmp_path), "run").tiles
+
+
 def test_what_is_left_is_told_where_there_is_an_end(tmp_path: Path) -> None:
     for eta_seconds, told in ((90.0, "1:30"), (None, None)):
         run = tmp_path / f"{eta_seconds}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from frugan.api.setup import training_of
+from frugan.api.setup import parameter_counts, training_of
 from frugan.engine.training import networks_used
 from frugan.families.biggan.family import BigGANFamily
 from frugan.recipe.loading import load_recipe
@@ -19,6 +19,12 @@ def test_a_source_that_the_family_has_not(monkeypatch: pytest.MonkeyPatch) -> No
     )
     with pytest.raises(ValueError, match="phase D reads the source 'pixels'; its `sources` names images"):
         training_of(load_recipe("biggan-digits-32"))
+
+
+def test_a_network_that_is_kept_and_not_trained_is_counted_where_it_is_asked_for() -> None:
+    recipe = load_recipe("saehd-demo-64")
+    assert "patch_discriminator" not in parameter_counts(recipe)
+    assert parameter_counts(recipe, also=("patch_discriminator",))["patch_discriminator"] > 0
 
 
 def test_networks_that_are_not_built() -> None:

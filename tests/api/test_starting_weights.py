@@ -177,6 +177,16 @@ def test_files_that_are_no_weights(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_goes_on_where_what_it_began_from_is_gone(
+    recipe: str, pictures: Path, first: Path, tmp_path: Path
+) -> None:
+    gone, out, said = Path(shutil.copytree(first, tmp_path / "gone")), tmp_path / "second", list[str]()
+    start(recipe, pictures, out, gone)
+    shutil.rmtree(gone)
+    assert train(recipe, pictures, out, options=CPU, init=gone, say=said.append).finished
+    assert f"--init {gone} is ignored: the run exists and resumes from its own checkpoint" in said
+
+
 @pytest.mark.long
 def test_a_run_that_is_there_goes_on(recipe: str, pictures: Path, first: Path, tmp_path: Path) -> None:
     before, said = newest(first), list[str]()

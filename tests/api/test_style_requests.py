@@ -9,6 +9,7 @@ from PIL import Image
 import frugan
 from frugan.api.networks import save
 from frugan.api.sample.requests import DrawRequest, check_draw, check_request
+from frugan.api.sample.sampling import _requests
 from frugan.api.setup import build_networks
 from frugan.cli.options import parse_mixing, parse_numbers
 from frugan.contract.family import GridRequest, StyleMixing
@@ -79,10 +80,19 @@ def test_what_does_not_go_with_grids_is_refused_in_python_too() -> None:
     for request, message in (
         (DrawRequest(statistics="batch"), "--statistics batch: goes with --random"),
         (GridRequest(spherical=True), "--spherical: goes with --interpolate or --animate"),
+        (GridRequest(seeds=(1, 2), interpolate="latent", spherical=True), "between which walks are straight"),
+        (DrawRequest(latents=(Path("a"),), truncation=0.5), "--truncation: says where pictures of --seeds lie"),
     ):
         with pytest.raises(BadInput, match=message):
             check_request(request, frugan.load_recipe("biggan-digits-32"))
     check_request(DrawRequest(interpolate="latent", spherical=True), frugan.load_recipe("biggan-digits-32"))
+
+
+def test_a_grid_nearer_to_the_mean_is_so_unless_a_place_is_asked_for() -> None:
+    recipe = frugan.load_recipe(STYLED)
+    for asked, places in ((1.0, {"samples": 1.0, "truncated": 0.7}), (0.5, {"samples": 0.5})):
+        drawn = _requests(recipe, DrawRequest(psi=asked))
+        assert {name: each.psi for name, each in drawn.items() if each.interpolate is None} == places
 
 
 def test_words_of_the_commands() -> None:

@@ -22,6 +22,8 @@ from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
 from frugan.engine.weights import prepared
 from frugan.errors import BadInput
+from frugan.families.stylegan2.config import StyleGAN2Networks
+from frugan.families.stylegan2.snapshot import constructor_arguments
 from frugan.recipe.loading import load_recipe
 from parity.stylegan2.golden import load
 
@@ -76,6 +78,14 @@ def test_grids_of_a_converted_snapshot(tmp_path: Path) -> None:
     grids = [Image.open(tmp_path / f"{out}-sheets" / "samples.png") for out in ("one.safetensors", "folder")]
     assert grids[0].tobytes() == grids[1].tobytes()
     assert np.asarray(grids[0]).std() > 10
+
+
+def test_what_our_recipes_change_is_told_to_the_authors_classes() -> None:
+    networks = load_recipe("stylegan2-digits-32").networks
+    assert isinstance(networks, StyleGAN2Networks)
+    made_with = constructor_arguments(networks, group=4)
+    assert made_with["G_ema"]["mapping_kwargs"] == {"num_layers": networks.mapping_layers, "lr_multiplier": 0.3}
+    assert made_with["D"]["mapping_kwargs"] == {"num_layers": 1, "lr_multiplier": 0.3}
 
 
 def test_back_under_the_authors_names(tmp_path: Path, said: list[str]) -> None:

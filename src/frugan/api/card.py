@@ -328,7 +328,8 @@ def write_card(
 def _facts(run: RunFolder, weights: Weights) -> CardFacts:
     scores, memory_bytes, start = _logged(run)
     file = weights.path
-    counts = parameter_counts(weights.recipe)
+    # those too that training does not use at present: a checkpoint keeps them
+    counts = parameter_counts(weights.recipe, also=weights.networks)
     saved = read_json(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
         name=run.path.resolve().name,

@@ -156,7 +156,9 @@ class RunReader:
         """Pass events on, and keep the last of each kind."""
         for event in events:
             self.last[str(event.get("event"))] = event
-            self.beginnings += event.get("event") in ("start", "resume")
+            if event.get("event") in ("start", "resume"):
+                self.beginnings += 1
+                self.last.pop("stop", None)  # it goes on
             yield event
 
 

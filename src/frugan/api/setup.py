@@ -1,7 +1,7 @@
 """From a recipe to its networks and its training, and whether this machine has room for them."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,9 +83,11 @@ def training_of(recipe: Recipe) -> Training:
     return described
 
 
-def parameter_counts(recipe: Recipe) -> dict[str, int]:
-    """Parameters of each network that training uses, counted on networks without data."""
+def parameter_counts(recipe: Recipe, also: Collection[str] = ()) -> dict[str, int]:
+    """Parameters of each network that training uses, and of others of the family, counted on networks without data."""
     built = training_of(recipe).build("meta")
+    if missing := {*also} - built.keys():
+        built |= {name: each for name, each in recipe.kind.build(recipe.networks, "meta").items() if name in missing}
     return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
 
 

@@ -151,6 +151,8 @@ class SampleOptions:
             "--features": self.features if self.features != "small" else None,
             "--spherical": self.spherical or None,
             "--classes": self.classes,
+            "--psi": None if self.psi == 1 else self.psi,
+            "--truncation": None if self.truncation == 1 else self.truncation,
             "--rows-per-sheet": self.rows_per_sheet,
             **given_statistics(self.statistics),
             "--standing-batches": self.standing_batches,

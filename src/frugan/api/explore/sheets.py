@@ -107,6 +107,10 @@ def _stations(explorer: Explorer, request: DrawRequest) -> tuple[Points, tuple[s
         raise BadInput(
             "--latents: hold the classes of their pictures; --classes beside them is for --seeds: one at most"
         )
+    stems = [Path(path).stem for path in request.latents]
+    if len({*stems}) < len(stems):
+        twice = next(stem for stem in stems if stems.count(stem) > 1)
+        raise BadInput(f"--latents: two files are called {twice}, by which pictures are named; rename one")
     parts = [explorer.read(Path(path)) for path in request.latents]
     names = [
         path.stem if len(part) == 1 else f"{path.stem} {number}"
@@ -180,7 +184,9 @@ def _along(
     above: tuple[str, ...] = ()
     if len(ends) == 1:
         above = tuple(f"{amount:+.3g}" if amount else "0" for amount in _amounts(*next(iter(ends)), columns))
-    every = [f"{title}-{label}" for label in labels for title in titles] if labels else list(titles)
+    # classes by number, as what they are called may be no name of a file
+    classes = [f"-class{number}" for number in request.classes or ()] if labels else [""]
+    every = [f"{title}{of_class}" for of_class in classes for title in titles]
     found = {}
     for number, name in enumerate(every):
         here = stations[[number] * len(shifts)]

@@ -85,7 +85,7 @@ TOGETHER = (
     (
         "--project",
         (),
-        ("--seeds", "--classes", "--interpolate", "--directions", "--latents", "--spherical"),
+        ("--seeds", "--classes", "--interpolate", "--directions", "--latents", "--spherical", "--psi", "--truncation"),
         "writes the latents of given pictures; a second call moves them, with --latents",
     ),
     *((option, ("--project",), (), "goes with --project") for option in ("--space", "--steps", "--features")),
@@ -95,7 +95,12 @@ TOGETHER = (
         ("--seeds", "--directions", "--latents", "--project"),
         "not with --seeds, --directions, --latents or --project, whose pictures use the running statistics",
     ),
-    ("--spherical", ("--interpolate", "--animate"), (), "goes with --interpolate or --animate"),
+    (
+        "--spherical",
+        ("--interpolate", "--animate"),
+        ("--seeds",),
+        "goes with --interpolate or --animate, not with --seeds, between which walks are straight",
+    ),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
     (
         "--rows-per-sheet",
@@ -119,6 +124,7 @@ def given_in(request: GridRequest) -> dict[str, object]:
     """Option -> value of those in `TOGETHER` that a request has; True: no value is named."""
     values: dict[str, object] = {
         "--psi": None if request.psi == 1 else request.psi,
+        "--truncation": None if request.truncation == 1 else request.truncation,
         "--psi-layers": request.psi_layers,
         "--style-mixing": True if request.mixing is not None else None,
         "--interpolate": request.interpolate,
@@ -271,6 +277,10 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
         raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
     if isinstance(request, DrawRequest):
         check_statistics(request, recipe)
+        placed = {"--psi": request.psi != 1, "--truncation": request.truncation != 1}
+        if request.latents and not request.seeds and any(placed.values()):
+            given = " and ".join(option for option, is_given in placed.items() if is_given)
+            raise BadInput(f"{given}: says where pictures of --seeds lie; those of --latents lie where they are")
         if request.rows_per_sheet is not None and request.rows_per_sheet < 1:
             raise BadInput(f"--rows-per-sheet {request.rows_per_sheet}: expected at least 1")
     rows, columns = extent(request)

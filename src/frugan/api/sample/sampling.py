@@ -185,8 +185,10 @@ def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequ
                 classes=one.classes,
                 interpolate=one.interpolate,
                 columns=request.columns if one.interpolate is None else ends,
+                psi=one.psi if request.psi == 1 else request.psi,
             )
             for name, one in own.items()
+            if request.psi == 1 or one.psi == 1  # asked for one place, a grid of another is left out
         }
     return {"seeds" if request.seeds else "samples": request}
 

@@ -243,8 +243,6 @@ class Resumed:
             run.choose(f"set aside as {moved}; delete it when it is of no more use")
         run.log.write("resume", step=step)
         run.choose(f"resuming {run.folder.path} at step {step:,}")
-        if run.start is not None:
-            run.choose(f"--init {run.start.path} is ignored: the run exists and resumes from its own checkpoint")
         for key, change in differences(self.before.at_step(step), run.recipe.at_step(step)).items():
             run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
             run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")

@@ -28,6 +28,7 @@ from frugan.api.train.open_run import (
 )
 from frugan.api.train.recovery import CHOSEN, NOTHING_HAPPENED, GaveUp, recover, try_again
 from frugan.api.train.run import TrainingOptions, TrainingResult, TrainRun
+from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.device import release_memory
 from frugan.engine.events import Event
 from frugan.engine.run_folder import RunFolder
@@ -112,7 +113,11 @@ def train(
             if choice is not None and out is None:
                 folder = folder.unused()
             refuse_early(loaded, folder, data)
-            start, by_name = Start.of(init, init_classes), words is not None
+            start, by_name = None, words is not None
+            if not list_checkpoints(folder.checkpoints):
+                start = Start.of(init, init_classes)
+            elif init is not None:  # may be gone by now
+                say(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
             sources, trained_on, known = open_pictures(
                 loaded, folder, data, map_classes, say, progress, by_name=by_name
             )

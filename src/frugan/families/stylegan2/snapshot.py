@@ -283,14 +283,18 @@ def constructor_arguments(networks: StyleGAN2Networks, group: int | None) -> dic
     clamp = {"conv_clamp": networks.convolution_clamp}
     pictures = {"img_resolution": networks.resolution, "img_channels": networks.channels}
     classes = {"c_dim": networks.classes or 0}
+    # what a field of ours starts at is what their constructors take without being told
+    their = StyleGAN2Networks.model_construct()
+    rate = {} if networks.mapping_rate == their.mapping_rate else {"lr_multiplier": networks.mapping_rate}
     generator = {
         "z_dim": networks.latent_size,
         **classes,
         "w_dim": networks.style_size,
         **pictures,
-        "mapping_kwargs": {"num_layers": networks.mapping_layers},
+        "mapping_kwargs": {"num_layers": networks.mapping_layers, **rate},
         "synthesis_kwargs": {**width, **clamp, "architecture": networks.generator_architecture},
     }
+    layers = {} if networks.class_layers == their.class_layers else {"num_layers": networks.class_layers}
     spread = {"mbstd_group_size": group, "mbstd_num_channels": networks.minibatch_std_channels}
     discriminator = {
         **classes,
@@ -298,6 +302,7 @@ def constructor_arguments(networks: StyleGAN2Networks, group: int | None) -> dic
         "architecture": networks.discriminator_architecture,
         **width,
         **clamp,
+        **({"mapping_kwargs": layers | rate} if classes["c_dim"] and layers | rate else {}),
         "epilogue_kwargs": spread,
     }
     return {"G": generator, "D": discriminator, "G_ema": generator}
