@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from frugan.api.train.observers import VarietyWatch
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
 from frugan.data.picture_needs import open_pictures
 from frugan.data.picture_set import PictureSet
+from frugan.data.prepare import prepare
 from frugan.errors import BadInput
+from frugan.recipe.loading import load_recipe
 
 MakePicture = Callable[..., Image.Image]
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
@@ -59,6 +62,32 @@ def test_a_picture_that_vanishes_gives_way_with_its_label(
     (path / "b" / "06.png").unlink()
     with pytest.raises(BadInput, match="2 pictures of 12 cannot be read any more"):
         batches.take(0, 12)
+
+
+def test_a_damaged_picture_ends_nothing_that_looks_at_all(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path
+) -> None:
+    grey = [picture(i).convert("L").convert("RGB") for i in range(24)]
+    path = folder({f"{'ab'[i % 2]}/{i:02}.png": one for i, one in enumerate(grey)})
+    pictures = opened(path, tmp_path, [], stored="encoded")
+    (path / "a" / "04.png").write_bytes(b"damaged")
+    assert pictures.all_grey
+    assert pictures.readable(np.arange(4)).shape == (3, 3, 16, 16)  # the third is 04
+    watch = VarietyWatch(load_recipe("biggan-digits-32"), pictures)
+    assert len(watch._real.ranked) == 2
+
+
+def test_settings_that_a_prepared_set_does_not_follow_are_told(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path
+) -> None:
+    path = folder({f"{i}.png": picture(i) for i in range(4)})
+    prepare(path, tmp_path / "ready", resolution=16, fit="pad")
+    said: list[str] = []
+    opened(tmp_path / "ready", tmp_path, said, fit="pad")
+    assert not [line for line in said if "no effect" in line]
+    opened(tmp_path / "ready", tmp_path, said, resample="lanczos", stored="encoded")
+    (line,) = [line for line in said if "no effect" in line]
+    assert "fit=pad, not crop; resample=bilinear, not lanczos; stored=pixels, not encoded" in line
 
 
 def test_what_is_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:

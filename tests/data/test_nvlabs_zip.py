@@ -147,6 +147,11 @@ def test_wrong_dataset_json(pack: Pack, text: str, message: str) -> None:
         open_source(pack(dataset_json=text))
 
 
+def test_what_is_no_picture_is_counted(pack: Pack) -> None:
+    with open_source(pack(a_jfif=b"x", b_jfif=b"x", dataset_json=labels(*((name, 0) for name in NAMES)))) as source:
+        assert source.lines == ("2 files of other kinds ignored: .jfif 2",)
+
+
 def test_no_pictures(pack: Pack) -> None:
     with pytest.raises(BadInput, match="no pictures"):
         open_source(pack((), notes_txt="x"))

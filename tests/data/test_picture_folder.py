@@ -85,6 +85,13 @@ def test_links_are_followed_but_not_in_circles(folder: MakeFolder, tmp_path: Pat
     assert list(open_source(path).names) == ["a/1.png", "a/broken.png", "b/2.png", "c/3.png"]
 
 
+def test_a_link_to_itself_is_one_bad_picture(folder: MakeFolder) -> None:
+    path = folder({"a.png": SMALL})
+    (path / "b.png").symlink_to(path / "b.png")
+    with open_source(path) as source:
+        assert source.names == ["a.png", "b.png"]
+
+
 def test_loose_pictures_beside_class_folders(folder: MakeFolder) -> None:
     with pytest.raises(BadInput, match=r"both 1 loose picture \(x.png\) and class folders \(a, b\).*move"):
         open_source(folder({"x.png": SMALL, "a/1.png": SMALL, "b/2.png": SMALL}))

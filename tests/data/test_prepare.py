@@ -4,11 +4,13 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
+from frugan.data import prepare as preparing
 from frugan.data.decoding import background
 from frugan.data.picture_set import open_prepared
 from frugan.data.prepare import mend_block, prepare
@@ -216,6 +218,42 @@ def test_other_folders_and_files_are_not_overwritten(folder: MakeFolder, picture
 def test_an_empty_folder_is_taken(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert prepare(folder({"1.png": picture(1)}), tmp_path / "out", resolution=16).pictures == 1
+
+
+def test_a_link_to_an_empty_folder_is_filled_where_it_leads(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path
+) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "large")
+    report = prepare(folder({"a.png": picture()}), tmp_path / "out", resolution=8)
+    assert report.path == tmp_path / "large"
+    assert len(open_prepared(tmp_path / "out")) == 1
+
+
+def test_a_folder_that_has_to_stay_is_refused_before_any_work(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = folder({"a.png": picture()})
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(BadInput, match=r"this one has to stay; choose a folder inside it"):
+        prepare(source, Path(), resolution=8)
+
+
+def test_what_another_process_made_meanwhile_is_taken(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = folder({"a.png": picture()}), tmp_path / "out"
+    look = preparing._check_room
+
+    def looks(*given: Any) -> None:
+        monkeypatch.setattr(preparing, "_check_room", look)
+        prepare(source, out, resolution=8)
+
+    monkeypatch.setattr(preparing, "_check_room", looks)
+    assert prepare(source, out, resolution=8).lines == (
+        "this set was already prepared from the same files: kept as it is",
+    )
 
 
 def test_out_inside_the_source(folder: MakeFolder, picture: MakePicture) -> None:

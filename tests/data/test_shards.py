@@ -77,6 +77,24 @@ def test_pictures_labels_and_names(picture: MakePicture, tmp_path: Path) -> None
         assert (source.kind, len(source)) == ("WebDataset shards (1 tar file)", 1)
 
 
+@pytest.mark.parametrize("folder", ["./", "v1.0/", "a.b/c/"])
+def test_folders_with_dots_keep_their_labels(folder: str, picture: MakePicture, tmp_path: Path) -> None:
+    members: dict[str, bytes] = {}
+    for number in range(3):
+        members |= {f"{folder}{number}.png": encoded(picture(number)), f"{folder}{number}.cls": str(number).encode()}
+    with open_source(tar(tmp_path / "a.tar", members)) as source:
+        assert source.classes.labels.tolist() == [0, 1, 2]
+
+
+def test_what_is_no_picture_is_counted_and_hidden_tars_are_none(picture: MakePicture, tmp_path: Path) -> None:
+    png = encoded(picture(0))
+    tar(tmp_path / "all" / "a.tar", {"a.png": png, "IMG.0001.png": png, "IMG.0002.png": png, "b.jfif": b"x"})
+    (tmp_path / "all" / "._a.tar").write_bytes(b"what a Mac leaves")
+    with open_source(tmp_path / "all") as source:
+        assert source.names == ["a.tar:a.png"]
+        assert source.lines == ("3 files of other kinds ignored: .0001.png 1, .0002.png 1, .jfif 1",)
+
+
 @pytest.mark.parametrize(
     ("members", "message"),
     [

@@ -11,6 +11,7 @@ from frugan.api.progress import FACES, SIDE_PIXELS
 from frugan.cli.options import options
 from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
+from frugan.wording import shown
 
 if TYPE_CHECKING:
     from frugan.data.survey import Fitting
@@ -161,10 +162,10 @@ def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> Non
     for line in report.lines:
         say(line)
     classes = f"{len(report.class_names)} classes" if report.labelled else "no classes"
-    print(f"{report.pictures:,} pictures of {fitting.resolution} pixels, {classes}: {report.path}")
+    print(f"{report.pictures:,} pictures of {fitting.resolution} pixels, {classes}: {shown(str(report.path))}")
     channels = " networks.channels=1" if report.grey == report.pictures else ""
     print(
-        f"Next: frugan train RECIPE{channels} --data {report.path} --out RUN "
+        f"Next: frugan train RECIPE{channels} --data {shown(str(report.path))} --out RUN "
         f"(`frugan recipes`: those for {fitting.resolution} pixels)"
     )
 

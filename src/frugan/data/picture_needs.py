@@ -126,6 +126,8 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
     """
     if is_prepared(path) and (ready := open_prepared(path)).resolution == resolution:
         options.say(f"data: {path}: {len(ready):,} prepared pictures, mapped from disk")
+        for line in _without_effect(path, options.settings):
+            options.say(line)
         return ready
     data = options.settings
     on = background(data.background)
@@ -160,6 +162,20 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         f"data: {len(kept):,} pictures of {resolution} pixels in {out} (to keep them elsewhere, set FRUGAN_PREPARED)"
     )
     return kept
+
+
+def _without_effect(path: Path, asked: DataSettings) -> Iterator[str]:
+    """A line where a set was prepared otherwise than a recipe asks for."""
+    origin = read_set_file(path).origin
+    wanted: dict[str, tuple[str, str]] = {
+        "fit": (asked.fit, origin.fit),
+        "resample": (asked.resample, origin.resample),
+        "stored": (asked.stored, "pixels"),
+    }
+    if origin.transparent:  # else what they would be laid on makes no difference
+        wanted["background"] = (background(asked.background), origin.background)
+    if other := [f"{field}={made}, not {here}" for field, (here, made) in wanted.items() if here != made]:
+        yield f"data: prepared with {'; '.join(other)}, which holds: what the recipe says of it has no effect"
 
 
 def _kept(out: Path, key: str, mend: Callable[[int], None], say: Callable[[str], None]) -> PictureSet | None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -51,6 +52,17 @@ CHUNK = 1024  # pictures read at once for a digest
 LOOKED_AT = 64  # pictures compared at once, to find one in colour
 
 
+def _readable(pictures: NDArray[np.uint8], indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+    try:
+        return pictures[indices]
+    except BadInput:
+        found = []
+        for index in indices:
+            with suppress(BadInput):
+                found.append(pictures[index])
+        return np.stack(found) if found else pictures[:0]
+
+
 @dataclass(frozen=True, eq=False)
 class PictureSet:
     """N square pictures of side R with their classes; `set[indices]` reads some of them, in colour or grey."""
@@ -95,7 +107,14 @@ class PictureSet:
         """Return whether every picture is grey: by the count, or by reading them up to the first in colour."""
         if self.grey is not None:
             return self.grey == len(self)
-        return all(is_grey(self.pictures[start : start + LOOKED_AT]) for start in range(0, len(self), LOOKED_AT))
+        parts = (np.arange(start, min(start + LOOKED_AT, len(self))) for start in range(0, len(self), LOOKED_AT))
+        return all(is_grey(_readable(self.pictures, part)) for part in parts)
+
+    def readable(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Those of some pictures, int64 [n], that can be read: of a set that stays encoded not all need be."""
+        self.check(indices)
+        stored = _readable(self.pictures, indices)
+        return stored if self.channels == 3 else luma(stored)
 
     def in_grey(self) -> "PictureSet":
         """Return this set with pictures [..., 1, R, R], turned grey as they are read.

@@ -233,7 +233,13 @@ def prepare(
     if workers < 1:
         raise BadInput(f"workers {workers}: expected at least 1 thread")
     key = fingerprint(source, fitting)
-    if out.is_symlink() or out.exists():
+    out = out.resolve() if out.is_symlink() else out
+    if out.is_dir() and (out.resolve() == Path.cwd() or out.is_mount()):
+        raise BadInput(
+            f"OUT {shown(str(out))}: the set becomes a new folder, which takes the place of this one, and this one has "
+            "to stay; choose a folder inside it"
+        )
+    if out.exists():
         kept = _already_there(out, key)
         if kept is not None:
             return kept
@@ -247,11 +253,19 @@ def prepare(
         )
         try:
             return _write(fitted, out, key, progress)
+        except _MadeMeanwhile:
+            kept = _already_there(out, key)
+            assert kept is not None  # it holds something
+            return kept
         except OSError as error:  # reading errors are Unreadable: this is the writing side
             raise BadInput(
                 f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. Free some "
                 "room, or choose another place (OUT; FRUGAN_PREPARED for what train prepares)."
             ) from error
+
+
+class _MadeMeanwhile(Exception):
+    """Another process made the set while this one still looked at the pictures."""
 
 
 def _already_there(out: Path, key: str) -> PreparationReport | None:
@@ -276,6 +290,8 @@ def _write(
     source, fitting = fitted.source, fitted.fitting
     _check_room(out, len(source), fitting.resolution)
     with atomic_folder(out) as folder:
+        if out.is_dir() and any(out.iterdir()):
+            raise _MadeMeanwhile
         blank: list[int] = []
         with (
             PictureFile(folder / PICTURES_FILE, fitting.resolution) as file,

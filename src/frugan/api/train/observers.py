@@ -133,8 +133,8 @@ class VarietyWatch:
         order = random_order(f"variety/{self.pictures.digest}", len(self.pictures))
         labels = self.pictures.labels[order]
         chosen = {label: np.sort(order[labels == label][:most]) for label in self.classes}
-        rows = [pixel_rows(torch.from_numpy(np.array(self.pictures[at]))) for at in chosen.values()]
-        numbers = [torch.full((len(at),), label) for label, at in chosen.items()]
+        rows = [pixel_rows(torch.from_numpy(np.array(self.pictures.readable(at)))) for at in chosen.values()]
+        numbers = [torch.full((len(of),), label) for label, of in zip(chosen, rows, strict=True)]
         return within_class(torch.cat(rows), torch.cat(numbers))
 
     def due(self, step: int) -> bool:

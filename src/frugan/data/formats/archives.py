@@ -3,11 +3,12 @@
 import io
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from frugan.data.formats.source import (
     classes_from_folders,
     classes_from_json,
     closed_on_failure,
+    ignored_line,
     in_class_order,
     is_hidden,
     is_picture_name,
@@ -83,7 +85,14 @@ def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, background: Back
         return read_picture(io.BytesIO(_content(archive, members[root + names[index]], MOST_FILE_BYTES)), background)
 
     lines = (f"names are taken below the folder {shown(root)!r}, which holds the whole zip",) if root else ()
-    return Source("zip of pictures", path, names, classes, size, picture, archive.close, lines)
+    others = Counter(_suffix(name) for name in members.keys() - {*pictures, f"{root}{LISTING}"})
+    return Source(
+        "zip of pictures", path, names, classes, size, picture, archive.close, (*lines, *ignored_line(others))
+    )
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name).suffix.lower() or "no suffix"
 
 
 def _visible_files(archive: zipfile.ZipFile, where: str) -> dict[str, zipfile.ZipInfo]:

@@ -19,6 +19,7 @@ from frugan.data.formats.source import (
     Source,
     classes_from_folders,
     classes_from_json,
+    ignored_line,
     in_class_order,
     is_hidden,
     is_picture_name,
@@ -26,7 +27,7 @@ from frugan.data.formats.source import (
 from frugan.data.picture_set import open_prepared
 from frugan.data.set_file import is_prepared, refuse_half_prepared
 from frugan.errors import BadInput
-from frugan.wording import count, shown
+from frugan.wording import shown
 
 # Pictures in a folder.
 
@@ -49,12 +50,19 @@ def visible_files(folder: Path) -> Iterator[str]:
                 for entry in entries:
                     if is_hidden(entry.name):
                         continue
-                    if entry.is_dir():
+                    if _leads_to_folder(entry):
                         waiting.append(f"{below}{entry.name}/")
-                    elif entry.is_file() or entry.is_symlink():  # a broken link is reported as a bad picture
+                    elif entry.is_symlink() or entry.is_file():  # a broken link is reported as a bad picture
                         yield below + entry.name
         except OSError as error:
             raise BadInput(f"cannot list {shown(str(folder / below))}: {error.strerror}. Check the rights.") from error
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself: a bad picture, as a broken one is
+        return False
 
 
 def open_folder(path: Path, background: Background = WHITE) -> Source:
@@ -84,7 +92,6 @@ def open_folder(path: Path, background: Background = WHITE) -> Source:
         classes = classes_from_json(_start_of(listing), names, shown(str(listing)))
     else:
         classes = classes_from_folders(names, shown(str(path)), _folders_in(path))
-    lines = (f"{count(others.total(), 'file')} of other kinds ignored: {aside}",) if aside else ()
 
     def size(index: int) -> tuple[int, int]:
         return read_size(path / names[index])
@@ -92,12 +99,12 @@ def open_folder(path: Path, background: Background = WHITE) -> Source:
     def picture(index: int) -> Image.Image:
         return read_picture(path / names[index], background)
 
-    return Source("picture folder", path, names, classes, size, picture, lines=lines)
+    return Source("picture folder", path, names, classes, size, picture, lines=ignored_line(others))
 
 
 def _folders_in(path: Path) -> list[str]:
     with os.scandir(path) as entries:
-        return [entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)]
+        return [entry.name for entry in entries if _leads_to_folder(entry) and not is_hidden(entry.name)]
 
 
 def _start_of(listing: Path) -> bytes:

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tarfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,17 @@ import numpy as np
 from PIL import Image
 
 from frugan.data.decoding import WHITE, Background, read_picture, read_size
-from frugan.data.formats.source import SUFFIXES, Classes, Source, Unreadable, numbered, translated, unlabelled
+from frugan.data.formats.source import (
+    SUFFIXES,
+    Classes,
+    Source,
+    Unreadable,
+    ignored_line,
+    is_hidden,
+    numbered,
+    translated,
+    unlabelled,
+)
 from frugan.errors import BadInput
 from frugan.wording import MIB, shown
 
@@ -66,13 +76,15 @@ def open_shards(path: Path, background: Background = WHITE) -> Source:
         BadInput: not a tar, cut short, no pictures, labels of some samples only, or labels that are no class numbers.
     """
     where = shown(str(path))
-    files = sorted(file for file in path.iterdir() if file.name.endswith(".tar")) if path.is_dir() else [path]
+    inside = path.iterdir() if path.is_dir() else ()
+    files = sorted(file for file in inside if file.name.endswith(".tar") and not is_hidden(file.name)) or [path]
     kind = f"WebDataset shards ({len(files):,} tar {'file' if len(files) == 1 else 'files'})"
     names: list[str] = []
     places: list[_Place] = []
     labels: list[int | None] = []
+    others = Counter[str]()
     for number, file in enumerate(files):
-        for sample in _samples(file, shown(str(file))):
+        for sample in _samples(file, shown(str(file)), others):
             names.append(f"{file.name}:{sample.name}")
             places.append(_Place(number, sample.offset, sample.size))
             labels.append(sample.label)
@@ -90,7 +102,7 @@ def open_shards(path: Path, background: Background = WHITE) -> Source:
     def picture(index: int) -> Image.Image:
         return read_picture(content(index), background)
 
-    return Source(kind, path, names, classes, size, picture, reader.close)
+    return Source(kind, path, names, classes, size, picture, reader.close, ignored_line(others))
 
 
 @dataclass
@@ -103,20 +115,25 @@ class _Sample:
     label: int | None = None
 
 
-def _samples(file: Path, where: str) -> Iterator[_Sample]:
-    """The samples of a tar that have a picture, in order; other files of a sample are passed over."""
+def _samples(file: Path, where: str, others: Counter[str]) -> Iterator[_Sample]:
+    """The samples of a tar that have a picture, in order; other files of a sample are passed over.
+
+    Args:
+        others: is added to, by kind.
+    """
     again = "Download or make it again; unpack .tar.gz first."
     with (
         translated(BROKEN, lambda e: BadInput(f"{where} cannot be read as an uncompressed tar ({e}). {again}")),
         tarfile.open(file, "r:") as archive,  # uncompressed: a picture is read at its place
     ):
         waiting: _Sample | None = None
+        of = ""  # the key of the one that waits
         labels: dict[str, int] = {}
-        for count, member in enumerate(archive):
-            if count >= MOST_MEMBERS:
+        for listed, member in enumerate(archive):
+            if listed >= MOST_MEMBERS:
                 raise BadInput(f"{where} claims more than {MOST_MEMBERS:,} files. It is damaged: make it again.")
             key, _, kind = _split(member.name)
-            if waiting is not None and key != waiting.name.partition(".")[0]:
+            if waiting is not None and key != of:
                 yield waiting
                 waiting, labels = None, {}
             if not member.isreg():
@@ -126,7 +143,9 @@ def _samples(file: Path, where: str) -> Iterator[_Sample]:
                 if waiting is not None:
                     waiting.label = labels[key]
             elif f".{kind}" in SUFFIXES and waiting is None:
-                waiting = _Sample(f"{key}.{kind}", member.offset_data, member.size, labels.get(key))
+                waiting, of = _Sample(f"{key}.{kind}", member.offset_data, member.size, labels.get(key)), key
+            else:
+                others[f".{kind}" if kind else "no suffix"] += 1
         if not _is_ended(file, archive.offset):
             raise BadInput(f"{where} is cut short: the mark at its end is missing. Download or make it again.")
         if waiting is not None:

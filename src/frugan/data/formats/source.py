@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ from frugan.wording import MIB, count, first_names, shown
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
 NOT_DATA = frozenset({"Thumbs.db", "desktop.ini", "__MACOSX"})
 MOST_CLASSES = 1_000_000  # ImageNet-21k has 21,841: a larger number is no class
+
+
+def ignored_line(others: Counter[str]) -> tuple[str, ...]:
+    """What there is besides pictures, by kind; no line where there is nothing."""
+    aside = ", ".join(f"{shown(kind)} {number:,}" for kind, number in others.most_common(5))
+    return (f"{count(others.total(), 'file')} of other kinds ignored: {aside}",) if aside else ()
 
 
 def is_hidden(name: str) -> bool:
