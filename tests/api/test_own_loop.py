@@ -16,7 +16,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 import frugan
 from api.own_models import KINDS, ResNet, Transformer, UNet, built, cross_entropy, double, group_norm
 from frugan.api.own_loop.dataless_step import Task
-from frugan.api.own_loop.plan import recomputable
+from frugan.api.own_loop.plan import _held_bytes, recomputable
 from frugan.api.own_loop.step import ModulePlan
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput
@@ -215,6 +215,46 @@ def test_a_step_that_is_not_finite_moves_nothing(precision: Precision) -> None:
     assert fresh.state_dict() == step.state_dict()
 
 
+class AssignedMean(nn.Module):
+    """Keeps a running mean as many people write it: by putting another tensor in the buffer's place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        made: Tensor = self.layer(x - self.mean)
+        return made
+
+
+def test_a_buffer_that_is_assigned_anew_is_put_back_too() -> None:
+    model = AssignedMean()
+    step = frugan.ModuleStep(
+        model, lambda m, x: m(x).square().mean(), adamw(model.parameters()), ModulePlan(6, 6, FP32)
+    )
+    x = torch.randn(6, 8)
+    step(x)
+    before = model.mean.clone()
+    assert step(x * torch.nan).skipped
+    assert torch.equal(model.mean, before)
+    assert not step(x).skipped
+
+
+def test_what_lies_on_a_card_already_is_counted_once() -> None:
+    layer, rows = nn.Linear(4, 3), torch.zeros(10, 4)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(rows).sum().backward()
+    optimizer.step()
+    model = nn.ModuleList([layer, layer])  # the same storages again, and two views of one batch
+    task = Task(model, cross_entropy, (rows[:5], rows[5:]), optimizer, (), CPU, as_card=True)
+    counts = 2 * 4  # steps, one for each parameter
+    assert _held_bytes(task, CPU) == 3 * (12 + 3) * 4 + counts + rows.nbytes
+    assert _held_bytes(task, torch.device("meta")) == 0
+
+
 def test_half_precision_follows_full() -> None:
     """The losses of some steps, positions in fp32 that make activations so again included."""
     for name in ("transformer", "resnet"):
@@ -258,6 +298,11 @@ def test_less_memory_gets_a_plan_that_takes_less() -> None:
     smaller = most.smaller()
     assert smaller is not None
     assert room(smaller) <= 0.93 * room(most)
+    assert isinstance(smaller, frugan.ModuleReport)
+    outside = most.peak_bytes - room(most)  # what is told of it is its own, and not that of the plan before
+    assert smaller.peak_bytes == outside + room(smaller) == sum(smaller.categories.values())
+    assert smaller.extra_time > 0
+    assert "memory ran out" in smaller.decisions[-1]
     assert plan(room(smaller)) == dataclasses.replace(plan(room(smaller)), micro_batch=smaller.micro_batch)
     none = plan(0.99 * room(most.search.plan(*most.search.least())))
     assert (none.fits, none.micro_batch) == (False, 1)

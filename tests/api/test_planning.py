@@ -204,6 +204,13 @@ def test_the_largest_batch_fits_in_one_forward_and_the_next_does_not(small: str)
     assert not twice.fits
 
 
+@pytest.mark.usefixtures("by_formula")
+def test_the_largest_is_found_where_larger_ones_have_no_room_for_their_parameters() -> None:
+    words, report = frugan.largest("stylegan2-digits-32", "width", "2GiB")
+    assert report.fits
+    assert words
+
+
 def test_relatives_of_every_recipe_are_recipes() -> None:
     for name in built_in():
         recipe = load_recipe(name)
@@ -275,10 +282,15 @@ def test_training_keeps_to_a_budget_and_resumes_by_its_plan(
         options=TrainingOptions(device="cpu"),
         say=said.append,
     )
-    assert "plan: the one that this run has used; --memory or --micro-batch makes a new one" in said
+    assert "plan: the one that this run has used; another --memory or --micro-batch makes a new one" in said
     again = newest_whole(tmp_path / "run" / "checkpoints")
     assert again is not None
     assert again[1]["plan"] == newest[1]["plan"]
+    # the same command once more asks for no other plan
+    said.clear()
+    words[-1] = "training.duration=4 steps"
+    frugan.train(small, tmp_path / "pictures", tmp_path / "run", overrides=words, options=tight, say=said.append)
+    assert "plan: the one that this run has used; another --memory or --micro-batch makes a new one" in said
 
 
 @each_prediction

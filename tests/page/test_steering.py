@@ -69,6 +69,18 @@ def test_wishes_go_to_a_training_that_goes_on(page: Asking, runs: Path) -> None:
     assert "is being trained already" in error(page.post("/api/runs/run/go-on", {}))
 
 
+def test_a_training_that_is_only_starting_is_stopped_too(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
+    """The queue has begun it; it has no owner until its pictures are open."""
+    path, pictures = recipe
+    train(path, pictures, runs / "run", overrides=("training.duration=2 steps",), options=CPU)
+    begun = {"run": "run", "words": ["there"], "state": "running", "process": str(os.getpid()), "code": None}
+    (runs / "queue.json").write_text(json.dumps({"entries": [begun]}), "utf-8")
+    assert "is being trained already" in error(page.post("/api/runs/run/go-on", {}))
+    fields = {"training.duration": "9 steps"}
+    assert page.post("/api/runs/run/go-on", {"fields": fields, "data": str(pictures)}).status == 200
+    assert (runs / "run" / "requests" / "stop").exists()
+
+
 def test_a_new_run_waits_in_the_queue(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
     path, pictures = recipe
     asked = {"name": "new", "recipe": path, "data": str(pictures), "fields": "'training.duration=3 steps'", "for": ""}
@@ -79,6 +91,8 @@ def test_a_new_run_waits_in_the_queue(page: Asking, runs: Path, recipe: tuple[st
     assert page.post("/api/start", {"name": "own", "data": f"a={pictures}\n\nb={pictures}", "for": "2h"}).status == 200
     chosen = ["--data", f"a={pictures}", "--data", f"b={pictures}", "--for", "2h", "--out", str(runs / "own")]
     assert words(runs)["own"] == chosen
+    other = {**asked, "fields": "'training.duration=4 steps'"}
+    assert "new: waits in the queue already" in error(page.post("/api/start", {**other, "device": "cpu"}))
     for run in ("new", "own"):
         assert page.post("/api/queue", {"run": run, "do": "remove"}).status == 200
     assert words(runs) == {}
@@ -99,6 +113,10 @@ def test_what_cannot_be_trained_is_refused_at_once(page: Asking, runs: Path, rec
         ({"data": ""}, "where are the pictures"),
         ({"data": "/none/such"}, "there is nothing"),
         ({"device": "--out"}, "an option does not belong there"),
+        ({"device": "gpu9"}, "expected a device such as"),
+        ({"memory": "6"}, "is not a size"),
+        ({"recipe": "", "for": "soon"}, "expected a time such as"),
+        ({"fields": "'training.duration=3 steps"}, "No closing quotation"),
         ({"memory": 6}, "expected a text"),
     ]
     for change, line in wrong:

@@ -284,6 +284,10 @@ MARGIN = 0.05
 LEAST_MARGIN_BYTES = 200 * MIB
 
 
+class TooSmall(BadInput):
+    """A budget in which nothing can be trained."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """Memory of a card for one process."""
@@ -306,10 +310,10 @@ class Budget:
         """Refuse a budget in which nothing can be trained.
 
         Raises:
-            BadInput: the fp32 parameters alone do not fit.
+            TooSmall: the fp32 parameters alone do not fit.
         """
         if self.step_bytes < parameter_bytes:
-            raise BadInput(
+            raise TooSmall(
                 f"a budget of {show_size(self.total_bytes)}: the parameters alone take {show_size(parameter_bytes)}, "
                 f"CUDA and its libraries {show_size(self.context_bytes + self.workspace_bytes)}, and training several "
                 "times as much; without a budget you are shown what it takes, down to the smallest plan"

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.train.recovery import changed_fields
+from frugan.engine.progress import Duration
 from frugan.engine.requests import KEYS
 from frugan.errors import BadInput
 from frugan.page.queue import Queue
 from frugan.page.runs import Runs
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
+from frugan.wording import parse_size
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 SECTIONS = ("training", "optimizers", "ema", "objective", "saving", "evaluation", "data")
 """Of a recipe, in the order in which one looks for what to change."""
 KEPT = frozenset({"--device", "--memory"})
@@ -70,7 +73,10 @@ class Steering:
             BadInput: a field or value is none, or may not change; or it is not known where the pictures are.
         """
         folder = self.runs.folder(name)
-        running = self.runs.owners.process(folder.path) is not None
+        owned = self.runs.owners.process(folder.path) is not None
+        # one that the queue has just begun has no owner until its pictures are open
+        entry = self.queue.entry(name)
+        running = owned or (entry is not None and entry.state == "running")
         overrides = [f"{key}={value}" for key, value in changes.items()]
         if running and not overrides:
             raise BadInput(f"{name} is being trained already")
@@ -83,7 +89,8 @@ class Steering:
             raise BadInput(f"{name}: where are its pictures? Its events do not tell; give their folder")
         self.queue.add(name, [path, *overrides, *given, *before], first=True)
         if running:
-            self.ask(name, "stop")
+            folder.requests.mkdir(exist_ok=True)
+            (folder.requests / "stop").touch()
         self.queue.ensure_runner()
 
     def start(self, name: str, recipe: str, fields: str, data: str, for_time: str, options: Mapping[str, str]) -> None:
@@ -105,8 +112,17 @@ class Steering:
         out = self.runs.path.resolve() / name
         if out.exists():
             raise BadInput(f"{name}: is there already; choose another name, or let it go on")
-        overrides = shlex.split(fields)
+        try:
+            overrides = shlex.split(fields)
+        except ValueError as error:
+            raise BadInput(f"{fields[:80]!r}: {error}; expected key=value words as they would be typed") from error
         _refuse_options([*overrides, recipe, for_time, *options.values()])
+        if for_time:
+            Duration.parse_seconds(for_time, "--for")
+        if memory := options.get("memory", ""):
+            parse_size(memory)
+        if (device := options.get("device", "")) and not DEVICE.fullmatch(device):
+            raise BadInput(f"{device[:80]!r}: expected a device such as auto, cpu, cuda or cuda:1")
         if recipe and recipe not in built_in():
             recipe = str(Path(recipe).expanduser().resolve())
         if recipe:
@@ -117,7 +133,12 @@ class Steering:
         for option in ("device", "memory"):
             if value := options.get(option, ""):
                 words += [f"--{option}", value]
-        self.queue.add(name, [*words, "--out", str(out)])
+        words += ["--out", str(out)]
+        # the same click again changes nothing; another run of this name would take the first one's place
+        entry = self.queue.entry(name)
+        if entry is not None and entry.state == "waiting" and entry.words != tuple(words):
+            raise BadInput(f"{name}: waits in the queue already; choose another name, or take it out first")
+        self.queue.add(name, words)
         self.queue.ensure_runner()
 
 

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from frugan.api.own_loop.dataless_step import Taken, Task
-from frugan.api.own_loop.step import Inputs, Loss, ModulePlan, block_named, check_plain, samples_in
+from frugan.api.own_loop.step import Inputs, Loss, ModulePlan, block_named, check_plain, moved_by, samples_in
 from frugan.ema_hook import EmaHook
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.precision import DTYPES, Precision, PrecisionName, resolve_precision
@@ -21,6 +21,10 @@ from frugan.memory.prediction import why_refused
 from frugan.memory.search import LOWER
 from frugan.memory.tracker import tensors_of
 from frugan.wording import count, first_names, parse_size, show_size
+
+SLACK = "allocator slack"
+OUTSIDE = ("CUDA context", "library workspaces")
+"""Categories beside those of the step itself."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,25 @@ class ModuleReport(ModulePlan):
         """The fastest that takes at most 93 % of this one; None: there is none."""
         own = self.search.taken(self.micro_batch, self.recompute)
         chosen = self.search.within(int(LOWER * own.reserved_bytes))
-        return None if chosen is None else replace(self, micro_batch=chosen[0], recompute=chosen[1])
+        if chosen is None:
+            return None
+        why = "memory ran out: this is the fastest plan that takes less than the one before"
+        return replace(self.of(*chosen), fits=True, decisions=(*self.decisions, why))
+
+    def of(self, micro_batch: int, recompute: tuple[str, ...]) -> "ModuleReport":
+        """The same of another plan of the step."""
+        taken, search = self.search.taken(micro_batch, recompute), self.search
+        outside = {name: self.categories[name] for name in OUTSIDE if name in self.categories}
+        slack = {SLACK: taken.reserved_bytes - sum(taken.categories.values())} if outside else {}
+        plain = (search.sizes[-1], ())
+        return replace(
+            self,
+            micro_batch=micro_batch,
+            recompute=recompute,
+            peak_bytes=taken.reserved_bytes + sum(outside.values()),
+            categories={**taken.categories, **slack, **outside},
+            extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
+        )
 
     def __str__(self) -> str:
         """For people to read."""
@@ -135,7 +157,10 @@ def plan_module(
     for name in names:
         block_named(model, name)
     tried = _in_precision(Search(task, batch, together, names, planned_for), precision, device)
-    return _report(tried, _budget_bytes(memory, card, planned_for, device), normalisation_batch)
+    budget_bytes = _budget_bytes(memory, card, planned_for, device)
+    if budget_bytes is not None and memory is None and card is None:
+        budget_bytes += _held_bytes(task, device)  # it counts as part of the step, and is not free any more
+    return _report(tried, budget_bytes, normalisation_batch)
 
 
 def _as_arguments(inputs: Sequence[Any] | Mapping[str, Any] | Tensor) -> Inputs:
@@ -148,6 +173,14 @@ def _budget_bytes(memory: str | int | None, named: str | None, card: Card | None
     if memory is not None:
         return parse_size(memory) if isinstance(memory, str) else memory
     return card.memory_bytes if named is not None else free_bytes(device)[0] + card.context_bytes
+
+
+def _held_bytes(task: Task, device: torch.device) -> int:
+    """What a step's model, optimizer, averages and inputs take on a device already, each storage once."""
+    own = [*task.model.parameters(), *task.model.buffers(), *moved_by(task.optimizer).values(), *task.averages]
+    every = (*own, *tensors_of(list(task.optimizer.state.values())), *tensors_of(task.inputs))
+    storages = {each.untyped_storage() for each in every if each.device.type == device.type}
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def normalises_batches(model: nn.Module) -> bool:
@@ -281,11 +314,9 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         budget = Budget.on(search.card, budget_bytes)
         budget.check(sum(p.nbytes for p in search.task.model.parameters()))
         chosen = search.within(budget.step_bytes)
-        outside = {"CUDA context": budget.context_bytes, "library workspaces": budget.workspace_bytes}
+        outside = dict(zip(OUTSIDE, (budget.context_bytes, budget.workspace_bytes), strict=True))
     micro_batch, recompute = chosen or search.least()
-    taken = search.taken(micro_batch, recompute)
-    slack = taken.reserved_bytes - sum(taken.categories.values())
-    return ModuleReport(
+    first = ModuleReport(
         batch=search.batch,
         micro_batch=micro_batch,
         precision=search.precision,
@@ -293,12 +324,13 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         name=type(search.task.model).__name__,
         fits=chosen is not None,
         budget_bytes=budget_bytes,
-        peak_bytes=taken.reserved_bytes + sum(outside.values()),
-        categories={**taken.categories, **({"allocator slack": slack} if outside else {}), **outside},
-        extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
+        peak_bytes=0,
+        categories=outside,
+        extra_time=0.0,
         decisions=tuple(_decisions(search, micro_batch, recompute, normalisation_batch)),
         search=search,
     )
+    return first.of(micro_batch, recompute)
 
 
 def _decisions(

@@ -373,8 +373,11 @@ def without_trace(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterato
     _release(parameters)
     try:
         with ExitStack() as undo:
-            for buffer in model.buffers():
-                undo.callback(_restore, buffer, buffer.clone())
+            # by its place: a module may put another tensor there, as `self.mean = 0.9 * self.mean + ...` does
+            for module in model.modules():
+                for name, buffer in module._buffers.items():
+                    if buffer is not None:
+                        undo.callback(_restore, module, name, buffer, buffer.clone())
             yield undo
     finally:
         _release(parameters)
@@ -386,8 +389,8 @@ def _release(parameters: Iterable[nn.Parameter]) -> None:
 
 
 @torch.no_grad()
-def _restore(buffer: Tensor, before: Tensor) -> None:
-    buffer.copy_(before)
+def _restore(module: nn.Module, name: str, buffer: Tensor, before: Tensor) -> None:
+    module._buffers[name] = buffer.copy_(before)
 
 
 class _Writes(TorchDispatchMode):

@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from frugan.api.devices import choose_device
@@ -16,7 +17,7 @@ from frugan.engine.ranks.place import whole_parts
 from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.memory.calibration import calibrate, choose_card, save_calibration
-from frugan.memory.cards import GUESSED, Card, Link, Sum, is_known, parse_link, seconds_between, sums_of
+from frugan.memory.cards import GUESSED, Card, Link, Sum, TooSmall, is_known, parse_link, seconds_between, sums_of
 from frugan.memory.plan_space import SaverName, Wishes
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
@@ -331,11 +332,12 @@ def largest(
     while least < most:  # what is larger takes more
         middle = (least + most) // 2
         words, relative = sizes[middle]
-        report = _plan(relative, budget_bytes, (), once, in_one_forward=what == "batch", only_fits=True)
-        if report.fits:
-            best, least = (words, report), middle + 1
-        else:
-            most = middle
+        with suppress(TooSmall):
+            report = _plan(relative, budget_bytes, (), once, in_one_forward=what == "batch", only_fits=True)
+            if report.fits:
+                best, least = (words, report), middle + 1
+                continue
+        most = middle
     if best is None:
         size = "it" if budget_bytes is None else show_size(budget_bytes)
         raise BadInput(f"--largest {what}: none of {len(sizes)} fits {size}; allow more memory")

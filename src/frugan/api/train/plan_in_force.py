@@ -77,17 +77,23 @@ class TrainingPlanner:
         options, training = self.run.options, self.run.training
         if options.shard_optimizer and self.run.ranks.size == 1:
             self.run.choose_here("--shard-optimizer is ignored: this process trains alone")
-        if saved is not None and not options.asks_for_a_plan and self._goes_on(saved):
+        kept_bytes = None if saved is None else saved.get("memory_budget_bytes")
+        # the same budget once more, as a command that is repeated has it, asks for no other plan
+        is_repeated = options.memory is not None and parse_size(options.memory) == kept_bytes
+        asked = replace(options, memory=None) if is_repeated else options
+        if saved is not None and not asked.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
             if self._own_share.team is None:
                 check_micro_batch(plan.micro_batch, training.batch, training.group)
-            self.run.choose_here("plan: the one that this run has used; --memory or --micro-batch makes a new one")
-            self.cap(saved.get("memory_budget_bytes"))
+            self.run.choose_here(
+                "plan: the one that this run has used; another --memory or --micro-batch makes a new one"
+            )
+            self.cap(kept_bytes)
             return plan, None
         if not self._on_card and options.memory is None and not options.savers:
             return self._only_plan(), None
         self._check_micro_batch(self._own_share, training.group)
-        return self._search()
+        return self._search(kept_bytes if saved is not None and self._goes_on(saved) else None)
 
     def _check_micro_batch(self, share: Share, group: int) -> None:
         """Refuse one that would change the result.
@@ -135,11 +141,17 @@ class TrainingPlanner:
             shard_optimizer=shard and ranks > 1,
         )
 
-    def _search(self) -> tuple[Plan, PlanReport]:
+    def _search(self, kept_bytes: int | None) -> tuple[Plan, PlanReport]:
+        """Choose a plan.
+
+        Args:
+            kept_bytes: the budget that holds where none is asked for; None: what is free.
+        """
         options = self.run.options
         if options.ema_on_host and not self._averages_can_move:
             self.run.choose_here("--ema-on-host is ignored: there is no EMA to move, or no card to move it from")
-        budget_bytes = None if options.memory is None else parse_size(options.memory)
+        asked_bytes = kept_bytes if options.memory is None else parse_size(options.memory)
+        budget_bytes = asked_bytes
         if budget_bytes is None and self._on_card:
             usable, _ = free_bytes(self.device)
             budget_bytes = usable + self._card.context_bytes
@@ -161,7 +173,7 @@ class TrainingPlanner:
             f"plan: predicted peak {show_size(rung.peak_bytes)}, extra compute {rung.extra_compute:.0%}, "
             f"memory savings {', '.join(rung.savers) or 'none'}"
         )
-        self.cap(budget_bytes if options.memory is not None else None)
+        self.cap(asked_bytes)
         return report.choice.plan, report
 
     def _within_host_memory(self, planner: Planner, report: PlanReport, budget_bytes: int | None) -> PlanReport:
