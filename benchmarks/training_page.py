@@ -8,12 +8,19 @@ from functools import partial
 from statistics import fmean, stdev
 
 from equal_time import REAL_SCORES, RECIPES, SCORES, Entry
+from frugan.recipe.loading import load_recipe
 from page_tables import DOCS, fill, read, table
-from picture_sets.kinds import KINDS
+from picture_sets.kinds import KINDS, Kind
 from stacked_digits import NAME as STACKED
 
 PAGES = (DOCS / "training-well.md", DOCS / "r3gan.md")
 CHOSEN = ("creatures", "landscapes", "glyphs", "badges", "stamps", "flags", "plants", "arms")
+
+LONGER = (
+    ("biggan-small-32", "handwritten", 32, 15),
+    ("r3gan-small-64", "icons", 64, 30),
+)
+"""Recipe, set, side and minutes of single runs."""
 
 
 def _all() -> list[Entry]:
@@ -57,34 +64,71 @@ def three_families(side: int, minutes: float, sets: Sequence[str]) -> str:
                 *map(_cell, by_recipe),
             ]
         )
-    at = {recipe: f" at {side}" if not recipe.endswith(f"-{side}") else "" for recipe in RECIPES[side]}
-    return table(["pictures", "real", *(f"`{recipe}`{at[recipe]}" for recipe in RECIPES[side])], rows)
+    return table(["pictures", "real", *(f"`{recipe}`{_at(recipe, side)}" for recipe in RECIPES[side])], rows)
+
+
+def _at(recipe: str, side: int) -> str:
+    return "" if recipe.endswith(f"-{side}") else f" at {side}"
+
+
+def drawn_kinds() -> str:
+    """Each kind that a program draws: the same, and how far the choice is from whatever is best."""
+    entries, rows = read("equal-time-three-families.json"), []
+    for of, kind in KINDS.items():
+        by_recipe = [_some(entries, recipe, of, 32, 5)[:1] for recipe in RECIPES[32]]
+        choice, *others = by_recipe
+        if not choice or not any(others):
+            continue  # not run yet
+        best = min(entry["two_sample"] for each in by_recipe for entry in each)
+        name = f"{of}, {_kinds_of(choice[0])}{_set_aside(kind)}"
+        behind = f"{choice[0]['two_sample'] - best:.2f}"
+        rows.append([name, _cell(choice, REAL_SCORES), *map(_cell, by_recipe), behind])
+    return table(["pictures", "real", "BigGAN", "StyleGAN2", "R3GAN", "BigGAN behind the best"], rows)
+
+
+def _set_aside(kind: Kind) -> str:
+    return " (set aside)" * kind.set_aside
 
 
 def chosen() -> str:
-    """What frugan chooses at 64 pixels for such pictures on a CPU, and one that it does not."""
+    """What frugan chooses at 64 pixels for such pictures on a CPU, and others where they were tried."""
     entries, rows = _all(), []
     for of in CHOSEN:
-        (entry,) = _some(entries, "biggan-small-64", of, 64)
-        minutes = "about 6" if "stopped" in entry else f"{entry['minutes']:g}"
-        aside = " (set aside)" * KINDS[of].set_aside
-        rows.append([f"{of}, {_kinds_of(entry)}{aside}", minutes, *_of_one(entry)])
-    (other,) = _some(entries, "stylegan2-small-64", "creatures", 64)
-    rows.append([f"creatures by `{other['recipe']}`, as long", f"{other['minutes']:g}", *_of_one(other)])
-    return table(["pictures", "minutes", "real", "`two-sample`", "recall", "`D`"], rows)
+        by_recipe = [_some(entries, recipe, of, 64)[:1] for recipe in RECIPES[64]]
+        first = by_recipe[0][0]
+        minutes = "about 6" if "stopped" in first else f"{first['minutes']:g}"
+        name = f"{of}, {_kinds_of(first)}{_set_aside(KINDS[of])}"
+        rows.append(
+            [name, minutes, f"{first['two_sample_real']:.2f}", *(_cell(each, SCORES[:2]) for each in by_recipe)]
+        )
+    return table(["pictures", "minutes", "real", "BigGAN", "StyleGAN2", "R3GAN"], rows)
 
 
-def _of_one(entry: Entry) -> list[str]:
-    return [f"{entry[score]:.2f}" for score in ("two_sample_real", "two_sample", "recall", "loss_relativistic")]
+def minutes() -> str:
+    """That 1,000 steps take one core, start and scores included."""
+    entries, rows = [*_all(), *read("stacked-digits.json")], []
+    for side, recipe in ((side, recipe) for side, recipes in RECIPES.items() for recipe in recipes):
+        own = [entry for entry in entries if (entry["recipe"], entry["side"]) == (recipe, side)]
+        per_step = [(entry["machine"]["bf16_units"], entry["cpu_seconds"] / entry["steps"]) for entry in own]
+        cells = [_minutes(seconds for has, seconds in per_step if has is units) for units in (True, False)]
+        rows.append([f"`{recipe}`{_at(recipe, side)}", str(load_recipe(recipe).training.batch), *cells])
+    return table(["recipe", "pictures a step", "with bf16 units", "without"], rows)
 
 
-def r3gan_at_64() -> str:
-    """R3GAN on sets that the choice was tried on."""
-    entries, rows = _all(), []
-    for of in ("landscapes", "glyphs", "stamps", "flags"):
-        (entry,), (biggan,) = (_some(entries, recipe, of, 64) for recipe in ("r3gan-small-64", "biggan-small-64"))
-        rows.append([of, f"{entry['two_sample']:.2f}", f"{entry['recall']:.2f}", f"{biggan['recall']:.2f}"])
-    return table(["pictures", "`two-sample`", "recall", "recall of BigGAN"], rows)
+def _minutes(step_seconds: Iterable[float]) -> str:
+    seconds = sorted(step_seconds)
+    least, most = (f"{each * 1000 / 60:.1f}" for each in (seconds[0], seconds[-1]))
+    return least if least == most else f"{least} to {most}"
+
+
+def longer() -> str:
+    """What more time gave, where more was given."""
+    rows = []
+    for recipe, of, side, given in LONGER:
+        (entry,) = _some(_all(), recipe, of, side, given)
+        real = _cell([entry], REAL_SCORES)
+        rows.append([f"{of}, {side} pixels", f"`{recipe}`", f"{given}", f"{entry['steps']:,}", real, _cell([entry])])
+    return table(["pictures", "recipe", "minutes", "steps", "real", "generated"], rows)
 
 
 def few_pictures() -> str:
@@ -157,10 +201,12 @@ def penalties() -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "three families": partial(three_families, 32, 5, ("digits", "handwritten", "shapes", "icons", "landscapes")),
+    "three families": partial(three_families, 32, 5, ("digits", "handwritten", "shapes", "icons")),
+    "drawn kinds": drawn_kinds,
     "three families at 64": partial(three_families, 64, 15, ("icons", "shapes")),
     "chosen": chosen,
-    "r3gan at 64": r3gan_at_64,
+    "minutes": minutes,
+    "longer": longer,
     "few pictures": few_pictures,
     "kinds": kinds,
     "penalties": penalties,
