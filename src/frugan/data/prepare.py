@@ -234,7 +234,7 @@ def prepare(
         raise BadInput(f"workers {workers}: expected at least 1 thread")
     key = fingerprint(source, fitting)
     out = out.resolve() if out.is_symlink() else out
-    if out.is_dir() and (out.resolve() == Path.cwd() or out.is_mount()):
+    if out.is_dir() and (out.resolve() == Path.cwd() or os.path.ismount(out)):
         raise BadInput(
             f"OUT {shown(str(out))}: the set becomes a new folder, which takes the place of this one, and this one has "
             "to stay; choose a folder inside it"

@@ -145,6 +145,8 @@ def recipe_for(
         if for_time is not None:
             say(f"--for {for_time}: this run goes on as it was begun; to change its length: training.duration=")
         return before.as_recipe(built_in()), overrides, None
+    if out is not None:  # before steps are timed
+        _refuse_among_pictures(Path(out).resolve(), data)
     choice = choose_for(
         data,
         options.device,

@@ -81,7 +81,8 @@ class TrainingPlanner:
         # the same budget once more, as a command that is repeated has it, asks for no other plan
         is_repeated = options.memory is not None and parse_size(options.memory) == kept_bytes
         asked = replace(options, memory=None) if is_repeated else options
-        if saved is not None and not asked.asks_for_a_plan and self._goes_on(saved):
+        goes_on = saved is not None and self._goes_on(saved)
+        if saved is not None and goes_on and not asked.asks_for_a_plan:
             plan = Plan.from_json(saved["plan"], self.precision)
             if self._own_share.team is None:
                 check_micro_batch(plan.micro_batch, training.batch, training.group)
@@ -93,7 +94,7 @@ class TrainingPlanner:
         if not self._on_card and options.memory is None and not options.savers:
             return self._only_plan(), None
         self._check_micro_batch(self._own_share, training.group)
-        return self._search(kept_bytes if saved is not None and self._goes_on(saved) else None)
+        return self._search(kept_bytes if goes_on else None)
 
     def _check_micro_batch(self, share: Share, group: int) -> None:
         """Refuse one that would change the result.

@@ -76,7 +76,8 @@ def train(
         recipe: built-in name, path of a TOML file, a run (its own recipe, as it was trained with), or a loaded recipe;
             None: that of the run in `out`, and for a new run one that is chosen for the pictures.
         data: pictures: a path, paths by source name, or opened sets by source name.
-        out: run folder; default: a new one, named after the recipe, in the folder for runs.
+        out: run folder; default: one in the folder for runs, named after the recipe; where that is chosen, the one
+            that was begun for the same path, or a new one.
         for_time: how long a new run may take whose recipe is chosen, such as "2h"; None: 30 minutes.
         overrides: `key.sub=value` words.
         init: weights file, checkpoint or run whose weights a new run starts from.
