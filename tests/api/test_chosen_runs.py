@@ -1,5 +1,7 @@
 """Where a run whose recipe frugan chose lies, and what goes on with it."""
 
+import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -9,9 +11,10 @@ import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.choice import RecipeChoice
+from frugan.api.train.recovery import choice_of
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.engine.events import read_events
+from frugan.engine.events import EventLog, read_events
 from frugan.errors import BadInput
 from frugan.report.signs import CollapseSigns
 
@@ -47,6 +50,16 @@ def test_the_same_command_without_a_folder_goes_on(tmp_path: Path, begin: Callab
     assert begin(pictures, THREE) == first
 
 
+def test_a_run_was_chosen_for_what_it_was_trained_for(tmp_path: Path) -> None:
+    """One that ended before it began left its choice in the folder that the next one took."""
+    with EventLog(tmp_path / "events.jsonl") as log:
+        for event in ({"data": "a"}, {"data": "b"}):
+            log.write("recipe chosen", **event)
+        log.write("step", step=1)
+        log.write("recipe chosen", data="c")
+    assert choice_of(tmp_path / "events.jsonl")["data"] == "b"
+
+
 def test_a_folder_named_like_a_recipe_is_a_run_all_the_same(
     tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +69,10 @@ def test_a_folder_named_like_a_recipe_is_a_run_all_the_same(
     begin(pictures, THREE, out="biggan-small-32")
     assert [event["step"] for event in read_events(Path("biggan-small-32/events.jsonl")) if event["event"] == "resume"]
     (start, *_) = (event for event in read_events(Path("biggan-small-32/events.jsonl")) if event["event"] == "start")
-    assert "frugan train biggan-small-32/recipe.json" in start["command"]
+    *_, path, _, data, _, _ = shlex.split(start["command"])
+    assert (path, data) == (f".{os.sep}biggan-small-32", str(pictures))
+    assert train(path, data, overrides=("training.duration=4 steps",), options=CPU).step == 4
+    assert not (tmp_path / "runs").exists()  # it went on where it was
     # by its name it is the recipe that ships, and a new run
     with pytest.raises(BadInput, match="2 classes, but the recipe has 10"):
         train("biggan-small-32", pictures, options=CPU)

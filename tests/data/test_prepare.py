@@ -236,8 +236,11 @@ def test_a_folder_that_has_to_stay_is_refused_before_any_work(
     source = folder({"a.png": picture()})
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(BadInput, match=r"this one has to stay; choose a folder inside it"):
+    with pytest.raises(BadInput, match=r"this one has to stay; choose"):
         prepare(source, Path(), resolution=8)
+    prepare(source, tmp_path / "made", resolution=8)
+    monkeypatch.chdir(tmp_path / "made")
+    assert prepare(source, Path(), resolution=8).pictures == 1  # what is right already stays
 
 
 def test_what_another_process_made_meanwhile_is_taken(

@@ -143,15 +143,15 @@ FAULTS = (
     Fault(
         "the same command without a folder begins anew",
         "api/train/open_run.py",
-        "            if asked.items() <= choice.items():\n",
-        "            if False:\n",
+        "if folder.exists and asked.items() <= choice_of(folder.events).items():",
+        "if False:",
         "api/test_chosen_runs.py -k without_a_folder",
     ),
     Fault(
         "other pictures go on with the run of the first ones",
         "api/train/open_run.py",
-        "            if asked.items() <= choice.items():\n",
-        "            if choice:\n",
+        "if folder.exists and asked.items() <= choice_of(folder.events).items():",
+        "if folder.exists and choice_of(folder.events):",
         "api/test_chosen_runs.py -k without_a_folder",
     ),
     Fault(

@@ -111,6 +111,8 @@ def choose(
     of = USUAL_TIME if for_time is None else for_time
     seconds = Duration.parse_seconds(of, "--for")
     given, data = _given(asked), _data(asked, start)
+    if for_time is None and (asked_seconds := _asked_seconds(given.get("training.duration", ""))) is not None:
+        seconds = asked_seconds
     fitted = _fitted(facts, given)
     whole = "data.fit=pad" in fitted or data.fit == "pad"
     best: tuple[_Candidate, tuple[str, ...], Recipe, int, float] | None = None
@@ -153,6 +155,15 @@ def choose(
 def _given(asked: Sequence[str]) -> dict[str, str]:
     """What `key.sub=value` words say, by key, as it is written."""
     return dict(word.partition("=")[::2] for word in asked)
+
+
+def _asked_seconds(duration: str) -> float | None:
+    """Of a duration by the clock; None: it is another, or none."""
+    try:
+        parsed = Duration.parse(duration)
+    except ValueError:
+        return None
+    return parsed.amount if parsed.unit == "seconds" else None
 
 
 def _data(asked: Sequence[str], start: Recipe | None) -> DataSettings:

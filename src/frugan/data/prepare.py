@@ -234,15 +234,15 @@ def prepare(
         raise BadInput(f"workers {workers}: expected at least 1 thread")
     key = fingerprint(source, fitting)
     out = out.resolve() if out.is_symlink() else out
-    if out.is_dir() and (out.resolve() == Path.cwd() or os.path.ismount(out)):
-        raise BadInput(
-            f"OUT {shown(str(out))}: the set becomes a new folder, which takes the place of this one, and this one has "
-            "to stay; choose a folder inside it"
-        )
     if out.exists():
         kept = _already_there(out, key)
         if kept is not None:
             return kept
+        if out.resolve() == Path.cwd() or os.path.ismount(out):
+            raise BadInput(
+                f"OUT {shown(str(out))}: the set becomes a new folder, which takes the place of this one, and this one "
+                "has to stay; choose a folder inside it"
+            )
     if out.resolve().is_relative_to(source.resolve()):
         raise BadInput(
             f"OUT {shown(str(out))} lies inside the source {shown(str(source))}; choose a folder outside of it."

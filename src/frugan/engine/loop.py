@@ -227,7 +227,7 @@ class Loop:
             if self.stop_at is not None and time.perf_counter() >= self.stop_at:
                 stop.signal_name = stop.signal_name or "stop-after"
         if self._due and stop.asked:  # who waits for an end shall not wait for pictures first
-            self._due = [comes for comes in self._due if comes in (Comes.SAVE, Comes.BACKUP)]
+            self._due = [comes for comes in self._due if comes not in (Comes.DRAW, Comes.SCORE)]
         if self._due:
             comes = self._due.pop(0)
             stop.doing = f"{_DOING[comes]} of step {self.state.step:,}"

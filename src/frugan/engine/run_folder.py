@@ -285,8 +285,8 @@ class RunFolder:
         return cls(Folders.from_environment().runs / (own or path.stem))
 
     def as_recipe(self, shipped: Collection[str]) -> str:
-        """What names it where a recipe is asked for: its path, or its recipe's if its name is one that ships."""
-        return str(self.recipe) if str(self.path) in shipped else str(self.path)
+        """Its path where a recipe is asked for, such that a name that ships is not taken for that."""
+        return f".{os.sep}{self.path}" if str(self.path) in shipped else str(self.path)
 
     def unused(self) -> Self:
         """This folder, or the first of NAME-2, NAME-3 ... in which no run was begun."""

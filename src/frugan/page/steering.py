@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.train.recovery import changed_fields
+from frugan.engine.accelerator.choice import kinds_of_cards
 from frugan.engine.progress import Duration
 from frugan.engine.requests import KEYS
 from frugan.errors import BadInput
@@ -20,7 +21,6 @@ from frugan.recipes import built_in
 from frugan.wording import parse_size
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 SECTIONS = ("training", "optimizers", "ema", "objective", "saving", "evaluation", "data")
 """Of a recipe, in the order in which one looks for what to change."""
 KEPT = frozenset({"--device", "--memory"})
@@ -121,8 +121,9 @@ class Steering:
             Duration.parse_seconds(for_time, "--for")
         if memory := options.get("memory", ""):
             parse_size(memory)
-        if (device := options.get("device", "")) and not DEVICE.fullmatch(device):
-            raise BadInput(f"{device[:80]!r}: expected a device such as auto, cpu, cuda or cuda:1")
+        kinds = ("auto", "cpu", *kinds_of_cards())
+        if (device := options.get("device", "")) and device.partition(":")[0] not in kinds:
+            raise BadInput(f"{device[:80]!r}: expected a device such as {', '.join(kinds)}")
         if recipe and recipe not in built_in():
             recipe = str(Path(recipe).expanduser().resolve())
         if recipe:

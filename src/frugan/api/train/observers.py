@@ -128,7 +128,7 @@ class VarietyWatch:
     @cached_property
     def _real(self) -> WithinClass:
         """Distances between real pictures, of each class as many as `MOST_REAL` and `MOST_REAL_BYTES` allow."""
-        share = MOST_REAL_BYTES // (len(self.classes) * self.pictures[0].nbytes)
+        share = MOST_REAL_BYTES // (len(self.classes) * self.pictures.channels * self.pictures.resolution**2)
         most = min(MOST_REAL, max(SAMPLES, share))
         order = random_order(f"variety/{self.pictures.digest}", len(self.pictures))
         labels = self.pictures.labels[order]

@@ -4,9 +4,8 @@ import shlex
 import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ from frugan.api.choice import RecipeChoice, choose_for
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
-from frugan.api.train.recovery import CHOSEN, refuse_other_recipe
+from frugan.api.train.recovery import choice_of, refuse_other_recipe
 from frugan.api.train.run import TrainingOptions, TrainRun
 from frugan.contract.data import RunData
 from frugan.data.formats.source import is_hidden
-from frugan.engine.events import EventLog, read_events
+from frugan.data.set_file import is_prepared
+from frugan.engine.events import EventLog
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.requests import KEYS_HINT, SIGNALS, handled, listening, stop_on_signals
@@ -168,31 +168,33 @@ def chosen_for(data: Data, init: str | Path | None) -> Mapping[str, str | None]:
     named = [each for each in paths if isinstance(each, str | Path)]
     return {
         "data": shlex.join(map(_whole, named)) if len(named) == len(paths) else None,
-        "init": None if init is None else _whole(init),
+        "init": None if init is None else str(Path(init).resolve()),
     }
 
 
 def _whole(path: str | Path) -> str:
+    """Resolved, unless it is a name such as "digits"."""
     return str(Path(path).resolve()) if Path(path).exists() else str(path)
 
 
 def _begun_before(data: Data, init: str | Path | None) -> RunFolder | None:
-    """The run that was begun last, without a folder named for it, by a recipe chosen for the same path; None: none."""
+    """The run in the folder for runs that was trained last of those whose recipe was chosen for the same path."""
     asked = chosen_for(data, init)
     runs = Folders.from_environment().runs
     if asked["data"] is None or not runs.is_dir():
         return None
-    for folder in sorted(map(RunFolder, runs.iterdir()), key=_begun, reverse=True):
-        if folder.exists and folder.events.is_file():
-            beginning = takewhile(lambda event: event["event"] != "step", read_events(folder.events))
-            choice = next((event for event in beginning if event["event"] == CHOSEN), {})
-            if asked.items() <= choice.items():
+    for folder in sorted(map(RunFolder, runs.iterdir()), key=_trained_at, reverse=True):
+        with suppress(OSError):  # another user's
+            if folder.exists and asked.items() <= choice_of(folder.events).items():
                 return folder
     return None
 
 
-def _begun(folder: RunFolder) -> float:
-    return folder.events.stat().st_mtime if folder.events.is_file() else 0.0
+def _trained_at(folder: RunFolder) -> float:
+    try:
+        return folder.events.stat().st_mtime
+    except OSError:  # no run, or another user's
+        return 0.0
 
 
 def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
@@ -221,7 +223,8 @@ def refuse_early(loaded: Recipe, run: RunFolder, data: Data) -> None:
 
 def _refuse_among_pictures(run: Path, data: Data) -> None:
     for folder in data.values() if isinstance(data, Mapping) else [data]:
-        if not isinstance(folder, str | Path) or not Path(folder).is_dir():
+        # a prepared set knows its own files
+        if not isinstance(folder, str | Path) or not Path(folder).is_dir() or is_prepared(Path(folder)):
             continue
         whole = Path(folder).resolve()
         if run.is_relative_to(whole) and not any(map(is_hidden, run.relative_to(whole).parts)):

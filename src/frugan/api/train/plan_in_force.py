@@ -91,10 +91,12 @@ class TrainingPlanner:
             )
             self.cap(kept_bytes)
             return plan, None
-        if not self._on_card and options.memory is None and not options.savers:
+        if saved is None or self._elsewhere(saved):
+            kept_bytes = None  # it was for another card
+        if not self._on_card and options.memory is None and kept_bytes is None and not options.savers:
             return self._only_plan(), None
         self._check_micro_batch(self._own_share, training.group)
-        return self._search(kept_bytes if goes_on else None)
+        return self._search(kept_bytes)
 
     def _check_micro_batch(self, share: Share, group: int) -> None:
         """Refuse one that would change the result.
@@ -373,6 +375,11 @@ class TrainingPlanner:
             in_parts=share.team is not None,
         )
 
+    def _elsewhere(self, saved: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint was written on another device, or another card."""
+        other_card = self._on_card and saved.get("card") != card_identity(self.device)
+        return bool(saved.get("device", self.device.type) != self.device.type or other_card)
+
     def _goes_on(self, saved: Mapping[str, Any]) -> bool:
         """Whether the plan that a checkpoint was written by is one for this device and precision."""
         if "micro_batch" not in saved["plan"]:
@@ -386,7 +393,8 @@ class TrainingPlanner:
             was = "a card that it did not note"
             if card is not None:
                 was = f"{card['name']} with {show_size(card['memory_bytes'])}"
-            budget = "; the budget for the old card no longer applies" if saved.get("memory_budget_bytes") else ""
+            dropped = saved.get("memory_budget_bytes") and self.run.options.memory is None
+            budget = "; the budget for the old card no longer applies" if dropped else ""
             why = f", because the run was on {was} so far, and this is another one{budget}"
         elif saved["plan"]["precision"] != self.precision.name and self._on_card:
             why = f" for {self.precision.name}; it was for {saved['plan']['precision']}"

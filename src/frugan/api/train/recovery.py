@@ -19,6 +19,7 @@ from frugan.engine.checkpoint import (
     GAVE_UP,
     NETWORKS_FILE,
     OPTIMIZERS_FILE,
+    UNFINISHED,
     Checkpoint,
     list_checkpoints,
     newest_whole,
@@ -73,7 +74,8 @@ def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.devi
     Raises:
         Diverged: as given: no sound checkpoint is left, or the recipe lets it go back no more.
     """
-    untouched = not any(run.folder.checkpoints.glob("*"))  # no checkpoint was written, and none was set aside
+    # no checkpoint was written, and none was set aside
+    untouched = not any(not path.name.startswith(UNFINISHED) for path in run.folder.checkpoints.glob("*"))
     newest = _newest_finite(run.folder.checkpoints)
     may_widen = error.out_of_range and before.precision is None and run.recipe.training.precision == "auto"
     if newest is None and untouched and may_widen:
@@ -175,8 +177,19 @@ def _began_from(events: Path) -> Start | None:
     Raises:
         BadInput: it is there no more.
     """
-    choice = next((event for event in read_events(events) if event["event"] == CHOSEN), {})
+    choice = choice_of(events)
     return Start.of(choice.get("init"), choice.get("init_classes"))
+
+
+def choice_of(events: Path) -> Mapping[str, Any]:
+    """What the recipe of a run was chosen for, as its events tell: the last time before it was trained; empty: not."""
+    choice: Mapping[str, Any] = {}
+    for event in read_events(events):
+        if event["event"] == "step":
+            break
+        if event["event"] == CHOSEN:
+            choice = event
+    return choice
 
 
 def _newest_finite(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:

@@ -144,7 +144,7 @@ def _samples(file: Path, where: str, others: Counter[str]) -> Iterator[_Sample]:
                     waiting.label = labels[key]
             elif f".{kind}" in SUFFIXES and waiting is None:
                 waiting, of = _Sample(f"{key}.{kind}", member.offset_data, member.size, labels.get(key)), key
-            else:
+            elif not is_hidden(member.name.rpartition("/")[2]):
                 others[f".{kind}" if kind else "no suffix"] += 1
         if not _is_ended(file, archive.offset):
             raise BadInput(f"{where} is cut short: the mark at its end is missing. Download or make it again.")
