@@ -138,7 +138,7 @@ def test_data_folders(tmp_path: Path) -> None:
     refused(write_pictures(tmp_path / "flat", classes=()), "one class .*the recipe has 2")
     refused(write_pictures(tmp_path / "three", classes=("a", "b", "c")), r"3 classes.*networks\.classes=3")
     refused(write_pictures(tmp_path / "small", side=20), "smaller than")
-    refused({"faces": tmp_path}, "unknown name")
+    refused({"faces": tmp_path / "small"}, "unknown name")
     refused({}, "no pictures given")
     refused("/dev/null", "neither a file nor a folder")
     (write_pictures(tmp_path / "gap") / "third").mkdir()

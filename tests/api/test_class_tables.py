@@ -170,7 +170,7 @@ def test_words(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         parse_class_start("copy=nothing.txt")
     with pytest.raises(BadInput, match="goes with --init"):
-        train("biggan-small-32", tmp_path, tmp_path / "run", init_classes="mean")
+        train("biggan-small-32", tmp_path / "pictures", tmp_path / "run", init_classes="mean")
 
 
 @pytest.mark.long

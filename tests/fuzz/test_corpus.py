@@ -32,4 +32,5 @@ def test_hostile_files_do_no_harm(name: str) -> None:
     outcome = run_cases(_hostile, name, range(len(names)))
     assert outcome.cases == len(names)
     assert [f"{names[fault.case]}: {fault.what}" for fault in outcome.faults] == []
-    assert outcome.refused or name == "run", "none of them was refused"  # a report passes over what it cannot read
+    # a report passes over what it cannot read, a folder over pipes, and its other pictures are taken
+    assert outcome.refused or name in ("run", "dataset.json"), "none of them was refused"

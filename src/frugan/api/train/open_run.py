@@ -213,10 +213,10 @@ def refuse_early(loaded: Recipe, run: RunFolder, data: Data) -> None:
     Raises:
         BadInput: of the run's folder, its recipe, or the room for it.
     """
-    if "images" in loaded.sources:
-        _refuse_among_pictures(run.path.resolve(), data)
     run.refuse_other_files()
     refuse_other_recipe(run, loaded)
+    if "images" in loaded.sources:
+        _refuse_among_pictures(run.path.resolve(), data)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
 

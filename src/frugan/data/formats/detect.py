@@ -52,7 +52,7 @@ def visible_files(folder: Path) -> Iterator[str]:
                         continue
                     if _leads_to_folder(entry):
                         waiting.append(f"{below}{entry.name}/")
-                    elif entry.is_symlink() or entry.is_file():  # a broken link is reported as a bad picture
+                    elif _is_file_or_broken(entry):
                         yield below + entry.name
         except OSError as error:
             raise BadInput(f"cannot list {shown(str(folder / below))}: {error.strerror}. Check the rights.") from error
@@ -61,8 +61,16 @@ def visible_files(folder: Path) -> Iterator[str]:
 def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself: a bad picture, as a broken one is
+    except OSError:  # a link that leads to itself
         return False
+
+
+def _is_file_or_broken(entry: os.DirEntry[str]) -> bool:
+    """A broken link is reported as a bad picture; one to a pipe or a device is passed over, which would wait for it."""
+    try:
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
+    except OSError:  # a link that leads to itself
+        return True
 
 
 def open_folder(path: Path, background: Background = WHITE) -> Source:
