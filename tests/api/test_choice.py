@@ -221,6 +221,13 @@ def test_what_is_kept_goes_by_the_length_that_is_asked_for() -> None:
         assert (str(recipe.saving.checkpoint_every), str(recipe.evaluation.every)) == ("100 steps", "200 steps")
 
 
+def test_a_length_by_the_clock_is_the_time_that_there_is() -> None:
+    asked = ["training.duration=10h"]
+    chosen = choose(facts_of(), CARD, None, asked)
+    recipe = load_recipe(str(chosen.recipe), [*chosen.overrides, *asked])
+    assert (recipe.resolution, str(recipe.saving.checkpoint_every)) == (256, "30min")
+
+
 def test_a_long_run_keeps_a_checkpoint_each_half_hour() -> None:
     short, long = (loaded(choose(facts_of(), SLOW, for_time)) for for_time in ("2h", "400h"))
     assert str(short.saving.checkpoint_every).endswith(" steps")
