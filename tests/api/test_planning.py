@@ -291,6 +291,13 @@ def test_training_keeps_to_a_budget_and_resumes_by_its_plan(
     words[-1] = "training.duration=4 steps"
     frugan.train(small, tmp_path / "pictures", tmp_path / "run", overrides=words, options=tight, say=said.append)
     assert "plan: the one that this run has used; another --memory or --micro-batch makes a new one" in said
+    # another micro-batch keeps to the budget
+    words[-1] = "training.duration=5 steps"
+    other = TrainingOptions(device="cpu", micro_batch=saved.micro_batch)
+    frugan.train(small, tmp_path / "pictures", tmp_path / "run", overrides=words, options=other, say=said.append)
+    newest = newest_whole(tmp_path / "run" / "checkpoints")
+    assert newest is not None
+    assert newest[1]["memory_budget_bytes"] == budget_mib * MIB
 
 
 @each_prediction

@@ -49,6 +49,13 @@ def bad_weight(state: TrainingState, terms: dict[str, torch.Tensor]) -> None:
         next(iter(state.networks["G"].parameters())).view(-1)[0] = torch.nan
 
 
+def overflow_in_fp16(state: TrainingState, terms: dict[str, torch.Tensor]) -> None:
+    """What no loss scale helps against: the least one is in force, and the gradient is not finite all the same."""
+    if state.loss_scales["G"].dynamic:  # in fp16 alone
+        state.loss_scales["G"].scale.fill_(1.0)
+        bad_gradient(state, terms)
+
+
 @pytest.fixture
 def inject(monkeypatch: pytest.MonkeyPatch, limit: Limit) -> Callable[[Inject, Callable[[int, int], bool]], None]:
     """Put something bad into the updates of G, where `when(step, seed of the draws)` says so."""
@@ -201,12 +208,7 @@ def test_a_floor_that_is_not_left_leads_to_a_wider_precision(
     _in_fp16(monkeypatch)
     run = tmp_path / "run"
 
-    def overflow(state: TrainingState, terms: dict[str, torch.Tensor]) -> None:
-        if state.loss_scales["G"].dynamic:  # in fp16 alone
-            state.loss_scales["G"].scale.fill_(1.0)
-            bad_gradient(state, terms)
-
-    inject(overflow, lambda step, seed: step >= BAD)
+    inject(overflow_in_fp16, lambda step, seed: step >= BAD)
     assert train(recipe[0], recipe[1], run, overrides=["training.precision=auto"], options=CPU).finished
     (change,) = _events(run, "precision")
     assert (change["before"], change["now"], change["to"]) == ("fp16", "fp32", 6)
@@ -221,12 +223,7 @@ def test_fp16_that_never_works_is_left_before_the_first_checkpoint(
     _in_fp16(monkeypatch)
     run = tmp_path / "run"
 
-    def overflow(state: TrainingState, terms: dict[str, torch.Tensor]) -> None:
-        if state.loss_scales["G"].dynamic:
-            state.loss_scales["G"].scale.fill_(1.0)
-            bad_gradient(state, terms)
-
-    inject(overflow, lambda step, seed: True)
+    inject(overflow_in_fp16, lambda step, seed: True)
     words = ["training.precision=auto", "saving.checkpoint_every=12 steps"]
     assert train(recipe[0], recipe[1], run, overrides=words, options=CPU).finished
     (change,) = _events(run, "precision")

@@ -14,6 +14,7 @@ from frugan.api.own_loop.step import ModulePlan
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.precision import Precision
 from frugan.errors import TrainingFailed
+from frugan.memory.cards import free_bytes
 from frugan.memory.step_memory import STEPS
 
 Cards = Callable[..., Any]
@@ -128,3 +129,15 @@ def test_averages_away_from_the_card_are_those_beside_it(cards: Cards) -> None:
     beside, away = (hook.networks["network"].state_dict() for hook in hooks)
     assert {value.device.type for value in away.values()} == {"cpu"}
     assert all(torch.equal(value.cpu(), away[name]) for name, value in beside.items())
+
+
+def test_what_lies_on_the_card_already_is_room_for_the_step(cards: Cards) -> None:
+    cards()
+    model = built("transformer").to(CARD)
+    optimizer, batch = optimizer_of("adamw", model), KINDS["transformer"].batch(8)
+    report = frugan.plan_module(model, cross_entropy, batch, optimizer)
+    assert report.search.card is not None
+    assert report.budget_bytes is not None
+    free = free_bytes(CARD)[0] + report.search.card.context_bytes
+    held = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
+    assert report.budget_bytes - free == pytest.approx(held, rel=0.01)

@@ -179,8 +179,8 @@ def _held_bytes(task: Task, device: torch.device) -> int:
     """What a step's model, optimizer, averages and inputs take on a device already, each storage once."""
     own = [*task.model.parameters(), *task.model.buffers(), *moved_by(task.optimizer).values(), *task.averages]
     every = (*own, *tensors_of(list(task.optimizer.state.values())), *tensors_of(task.inputs))
-    storages = {each.untyped_storage() for each in every if each.device.type == device.type}
-    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+    storages = [each.untyped_storage() for each in every if each.device.type == device.type]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 def normalises_batches(model: nn.Module) -> bool:
