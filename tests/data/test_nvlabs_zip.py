@@ -78,6 +78,13 @@ def test_names_that_lead_out_of_the_zip(pack: Pack, name: str) -> None:
         open_source(pack(("cat/1.png", name)))
 
 
+def test_folders_of_old_programs_of_windows(pack: Pack) -> None:
+    with open_source(pack(("pets\\cat\\1.png", "pets\\cat\\2.png", "pets\\dog\\1.png"))) as source:
+        assert source.classes.names == ("cat", "dog")
+        assert source.classes.labels.tolist() == [0, 0, 1]
+        assert source.size(2) == (16, 16)
+
+
 def test_class_folders_without_pictures(pack: Pack) -> None:
     with pytest.raises(BadInput, match="this class folder has no pictures: fox"):
         open_source(pack(("cat/1.png", "dog/1.png"), fox__=""))

@@ -103,7 +103,8 @@ def _visible_files(archive: zipfile.ZipFile, where: str) -> dict[str, zipfile.Zi
     """
     files: dict[str, zipfile.ZipInfo] = {}
     for member in archive.infolist():
-        name, parts = member.filename, member.filename.split("/")
+        name = _name(member)
+        parts = name.split("/")
         if name.startswith("/") or ".." in parts:
             raise BadInput(f"{where} holds the name {shown(name)!r}, which leads out of the zip. Pack it again.")
         if parts[-1] and not any(map(is_hidden, parts)):  # a folder's name ends in "/"
@@ -111,9 +112,15 @@ def _visible_files(archive: zipfile.ZipFile, where: str) -> dict[str, zipfile.Zi
     return files
 
 
+def _name(member: zipfile.ZipInfo) -> str:
+    """With "/" between folders, as the format demands; old programs of Windows wrote its own sign."""
+    return member.filename.replace("\\", "/")
+
+
 def _folders(archive: zipfile.ZipFile, root: str) -> set[str]:
     """Return the folders in `root`, also those without pictures: they are classes too."""
-    below = [name.removeprefix(root) for name in archive.namelist() if name.startswith(root)]
+    names = map(_name, archive.infolist())
+    below = [name.removeprefix(root) for name in names if name.startswith(root)]
     folders = {name.partition("/")[0] for name in below if "/" in name}
     return {folder for folder in folders if not is_hidden(folder)}
 
