@@ -44,7 +44,7 @@ def machine(seconds: Mapping[int, float | None], *, is_card: bool = False) -> Ma
     return Machine(lambda recipe: seconds[recipe.resolution], is_card, "a made-up machine")
 
 
-SLOW = machine({32: 0.5, 64: 4.0})
+SLOW = machine({32: 0.5, 64: 4.0, 128: 20.0})
 CARD = machine({32: 0.01, 64: 0.02, 128: 0.05, 256: 0.1}, is_card=True)
 
 
@@ -58,8 +58,8 @@ def loaded(choice: RecipeChoice) -> Recipe:
 
 
 def test_the_largest_size_that_the_time_is_enough_for() -> None:
-    sides = {for_time: loaded(choose(facts_of(), SLOW, for_time)).resolution for for_time in ("30min", "2h")}
-    assert sides == {"30min": 32, "2h": 64}
+    sides = {for_time: loaded(choose(facts_of(), SLOW, for_time)).resolution for for_time in ("30min", "2h", "20h")}
+    assert sides == {"30min": 32, "2h": 64, "20h": 128}
     short = choose(facts_of(), SLOW, "2min")
     assert loaded(short).resolution == 32
     assert "few to learn from" in " ".join(short.lines)
@@ -88,7 +88,21 @@ def test_pictures_that_may_be_learned_by_heart_are_told() -> None:
 
 def test_a_processor_is_not_given_what_is_for_cards() -> None:
     fast = machine({each.side: 0.001 for each in CANDIDATES})
-    assert choose(facts_of(), fast, "10h").recipe == "biggan-small-64"
+    assert choose(facts_of(), fast, "10h").recipe == "biggan-small-128"
+
+
+def test_a_processor_is_not_timed_at_sizes_that_there_is_no_time_for() -> None:
+    def timed(for_time: str) -> list[int]:
+        sides: list[int] = []
+
+        def pace(recipe: Recipe) -> float | None:
+            sides.append(recipe.resolution)
+            return SLOW.pace(recipe)
+
+        choose(facts_of(), replace(SLOW, pace=pace), for_time)
+        return sides
+
+    assert [timed(for_time) for for_time in ("10min", "30min", "2h", "20h")] == [[32], [32, 64], [32, 64], [32, 64, 128]]
 
 
 def test_a_recipe_without_room_is_passed_over() -> None:
@@ -153,8 +167,8 @@ def test_what_cannot_be_seen_on_white_goes_on_black() -> None:
 def test_a_set_that_is_opened_keeps_its_size() -> None:
     opened = replace(facts_of(sides=(64, 64)), only_side=64)
     assert loaded(choose(opened, SLOW, "2min")).resolution == 64
-    with pytest.raises(BadInput, match="an opened set of 128 pixels: frugan chooses this size on cards alone"):
-        choose(replace(opened, only_side=128), SLOW, "2h")
+    with pytest.raises(BadInput, match="an opened set of 256 pixels: frugan chooses this size on cards alone"):
+        choose(replace(opened, only_side=256), SLOW, "2h")
     for other, asked, expected in ((48, (), "32, 64, 128, 256"), (64, ("networks.resolution=32",), "32")):
         with pytest.raises(BadInput, match=f"an opened set of {other} pixels; expected one of {expected} where"):
             choose(replace(opened, only_side=other), SLOW, "2h", asked)
@@ -198,9 +212,10 @@ def test_what_was_asked_for_is_not_told_as_a_choice() -> None:
 
 
 def test_a_size_for_cards_alone_is_named() -> None:
-    with pytest.raises(BadInput, match=r"networks\.resolution=128: .* cards alone; expected one of 32, 64 without"):
-        choose(facts_of(), SLOW, "30min", ["networks.resolution=128"])
-    assert loaded(choose(facts_of(), CARD, "1h", ["networks.resolution=128"])).resolution == 128
+    with pytest.raises(BadInput, match=r"networks\.resolution=256: .* cards alone; expected one of 32, 64, 128 without"):
+        choose(facts_of(), SLOW, "30min", ["networks.resolution=256"])
+    assert loaded(choose(facts_of(), CARD, "1h", ["networks.resolution=256"])).resolution == 256
+    assert choose(facts_of(), SLOW, "30min", ["networks.resolution=128"]).recipe == "biggan-small-128"
 
 
 def test_what_a_person_says_holds_and_few_lines_tell_the_rest() -> None:
@@ -255,7 +270,7 @@ def test_a_batch_of_one_group_is_not_too_much_for_two_cards(pixels: int) -> None
 
 
 def test_the_same_facts_give_the_same_choice() -> None:
-    almost = machine({32: 0.502, 64: 4.02})
+    almost = machine({32: 0.502, 64: 4.02, 128: 20.1})
     assert choose(facts_of(), SLOW, "30min") == choose(facts_of(), almost, "30min")
 
 

@@ -12,6 +12,13 @@ FAULTS = (
         "api/test_choice.py -k processor",
     ),
     Fault(
+        "a processor is timed at sizes that there is no time for",
+        "api/choice.py",
+        "best is not None and not best.has_time_for(candidate):",
+        "False:",
+        "api/test_choice.py -k timed",
+    ),
+    Fault(
         "a choice hangs on the last digit of a measurement",
         "api/choice.py",
         "return int(steps // unit * unit)",

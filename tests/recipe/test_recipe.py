@@ -69,7 +69,8 @@ PARAMETERS = {
 
 
 def test_what_ships_is_what_is_checked_here() -> None:
-    others = {"biggan-digits-32", "biggan-small-32", "biggan-small-64", "stylegan2-digits-32", "stylegan2-small-64"}
+    others = {"biggan-digits-32", *(f"biggan-small-{resolution}" for resolution in (32, 64, 128))}
+    others |= {"stylegan2-digits-32", "stylegan2-small-64"}
     others |= {"biggan-finetune-128", *(f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024))}
     others |= {"r3gan-digits-32", "r3gan-small-32", "r3gan-small-64"}
     assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES, *PRESETS}

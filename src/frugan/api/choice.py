@@ -3,7 +3,7 @@
 The same facts give the same choice. What the rules say is in docs/training-well.md, with what was measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +71,7 @@ class _Candidate:
 CANDIDATES = (
     _Candidate("stylegan2-auto", 256, 1_000_000, on_card=True),
     _Candidate("stylegan2-auto", 128, 500_000, on_card=True),
+    _Candidate("biggan-small-128", 128, 100_000),  # creatures came out well of 52,000; others are harder
     _Candidate("stylegan2-auto", 64, 500_000, on_card=True),
     _Candidate("biggan-small-64", 64, 50_000),  # README's six kinds were shown 56,000; icons were blobs after 29,000
     _Candidate("biggan-small-32", 32, 0),
@@ -115,25 +116,26 @@ def choose(
         seconds = asked_seconds
     fitted = _fitted(facts, given)
     whole = "data.fit=pad" in fitted or data.fit == "pad"
-    best: tuple[_Candidate, tuple[str, ...], Recipe, int, float] | None = None
     strict = "data.allow_upscale" in given and not data.allow_upscale and not whole
     if start is None:
         candidates = _on(machine, _of_side(facts, given, whole, strict), facts)
     else:
         candidates = [_Candidate(start, start.resolution, 0)]
-    for candidate in candidates:
+
+    def tried(candidate: _Candidate) -> _Tried | None:
         words = _networks(candidate, facts, whole=whole) + fitted + _background(facts, candidate, given)
         recipe = candidate.loaded([*words, *asked])
         step_seconds = machine.pace(recipe)
-        if step_seconds is None:
-            continue
-        steps = _steps(seconds, step_seconds)
-        best = candidate, words, recipe, steps, step_seconds
-        if steps * recipe.training.batch >= candidate.images:
-            break
-    if best is None:
-        raise BadInput(f"no recipe that frugan chooses among fits {machine.words}; name one: `frugan recipes`")
-    candidate, words, recipe, steps, step_seconds = best
+        return None if step_seconds is None else _Tried(candidate, words, recipe, step_seconds, seconds)
+
+    best = _best(candidates, tried, machine)
+    candidate, words, recipe, step_seconds, steps = (
+        best.candidate,
+        best.words,
+        best.recipe,
+        best.step_seconds,
+        best.steps,
+    )
     asked_steps = recipe.training.duration.known_steps(recipe.training.batch) if "training.duration" in given else None
     if asked_steps is not None:  # then that is how long, and what is kept goes by it
         steps, seconds = asked_steps, asked_steps * step_seconds / FOR_STEPS
@@ -150,6 +152,52 @@ def choose(
         chosen = candidate.loaded([*words, *asked])
     lines = _lines(facts, candidate, chosen, given, of, machine)
     return RecipeChoice(candidate.recipe if start is None else chosen, words, lines, _second_try(chosen, given))
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A candidate as it would be trained, and its pace."""
+
+    candidate: _Candidate
+    words: tuple[str, ...]
+    recipe: Recipe
+    step_seconds: float
+    seconds: float  # that there are
+
+    @property
+    def steps(self) -> int:
+        """That there is time for."""
+        return _steps(self.seconds, self.step_seconds)
+
+    def has_time_for(self, candidate: _Candidate) -> bool:
+        """Whether at this pace there were time for another, or for this one itself."""
+        return self.steps * self.recipe.training.batch >= candidate.images
+
+
+def _best(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried | None], machine: Machine) -> _Tried:
+    """The first that there is time for, else the last that has room.
+
+    A processor is timed, which takes longer than to predict: from the smallest on, and none that there could be no time
+    for, as no larger one is faster.
+
+    Raises:
+        BadInput: none has room.
+    """
+    best: _Tried | None = None
+    for candidate in candidates if machine.is_card else reversed(candidates):
+        if not machine.is_card and best is not None and not best.has_time_for(candidate):
+            break
+        one = tried(candidate)
+        if one is None:
+            continue
+        has_time = one.has_time_for(candidate)
+        if machine.is_card or has_time or best is None:
+            best = one
+        if has_time is machine.is_card:
+            break
+    if best is None:
+        raise BadInput(f"no recipe that frugan chooses among fits {machine.words}; name one: `frugan recipes`")
+    return best
 
 
 def _given(asked: Sequence[str]) -> dict[str, str]:
