@@ -1,6 +1,6 @@
 """Small recipes on many sets of pictures in equal time: which one does best, and which one stops learning.
 
-    python benchmarks/equal_time.py RESULT.json [--recipes NAME,...] [--sets NAME,...] [--side 32|64] [--minutes 5,15]
+    python benchmarks/equal_time.py RESULT.json [--recipes NAME,...] [--sets NAME,...] [--side 32|64|128] [--minutes 5,15]
         [--seeds 0-2] [--archives DIR]
     python benchmarks/equal_time.py RESULT.json --table
     python benchmarks/equal_time.py RESULT.json --floors [--sets NAME,...] [--side 64]
@@ -52,6 +52,7 @@ from stacked_digits import NAME as STACKED
 RECIPES = {
     32: ("biggan-small-32", "stylegan2-small-64", "r3gan-small-32"),
     64: ("biggan-small-64", "stylegan2-small-64", "r3gan-small-64"),
+    128: ("biggan-small-128", "stylegan2-small-64", "r3gan-small-64"),
 }
 """Side -> recipes; one made for another side is asked for this one."""
 BETWEEN = r",(?![^\[]*\])"

@@ -18,14 +18,18 @@ CHOSEN = ("creatures", "landscapes", "glyphs", "badges", "stamps", "flags", "pla
 
 LONGER = (
     ("biggan-small-32", "handwritten", 32, 15),
+    ("biggan-small-64", "icons", 64, 30),
     ("r3gan-small-64", "icons", 64, 30),
 )
+AT_128 = (("biggan-small-128", "creatures", 128, 20),)
 """Recipe, set, side and minutes of single runs."""
+BEFORE = {("biggan-small-64 objective.r1_gamma=16", 128): "biggan-small-128"}
+"""Recipes that had no name of their own yet when they ran."""
 
 
 def _all() -> list[Entry]:
     entries: list[Entry] = read("equal-time.json") + read("equal-time-three-families.json")
-    return entries
+    return [each | {"recipe": BEFORE.get((each["recipe"], each["side"]), each["recipe"])} for each in entries]
 
 
 def _some(entries: Sequence[Entry], recipe: str, of: str, side: int, minutes: float | None = None) -> list[Entry]:
@@ -109,6 +113,8 @@ def minutes() -> str:
     entries, rows = [*_all(), *read("stacked-digits.json")], []
     for side, recipe in ((side, recipe) for side, recipes in RECIPES.items() for recipe in recipes):
         own = [entry for entry in entries if (entry["recipe"], entry["side"]) == (recipe, side)]
+        if not own:
+            continue
         per_step = [(entry["machine"]["bf16_units"], entry["cpu_seconds"] / entry["steps"]) for entry in own]
         cells = [_minutes(seconds for has, seconds in per_step if has is units) for units in (True, False)]
         rows.append([f"`{recipe}`{_at(recipe, side)}", str(load_recipe(recipe).training.batch), *cells])
@@ -117,14 +123,16 @@ def minutes() -> str:
 
 def _minutes(step_seconds: Iterable[float]) -> str:
     seconds = sorted(step_seconds)
+    if not seconds:
+        return ""
     least, most = (f"{each * 1000 / 60:.1f}" for each in (seconds[0], seconds[-1]))
     return least if least == most else f"{least} to {most}"
 
 
-def longer() -> str:
-    """What more time gave, where more was given."""
+def singles(runs: Sequence[tuple[str, str, int, int]]) -> str:
+    """Single runs."""
     rows = []
-    for recipe, of, side, given in LONGER:
+    for recipe, of, side, given in runs:
         (entry,) = _some(_all(), recipe, of, side, given)
         real = _cell([entry], REAL_SCORES)
         rows.append([f"{of}, {side} pixels", f"`{recipe}`", f"{given}", f"{entry['steps']:,}", real, _cell([entry])])
@@ -206,7 +214,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "three families at 64": partial(three_families, 64, 15, ("icons", "shapes")),
     "chosen": chosen,
     "minutes": minutes,
-    "longer": longer,
+    "longer": partial(singles, LONGER),
+    "at 128": partial(singles, AT_128),
     "few pictures": few_pictures,
     "kinds": kinds,
     "penalties": penalties,
