@@ -14,7 +14,7 @@ FAULTS = (
     Fault(
         "a processor is timed at sizes that there is no time for",
         "api/choice.py",
-        "best is not None and not best.has_time_for(candidate):",
+        "best is not None and not best.has_time_for(last):",
         "False:",
         "api/test_choice.py -k timed",
     ),

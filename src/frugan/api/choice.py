@@ -5,6 +5,7 @@ The same facts give the same choice. What the rules say is in docs/training-well
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -177,26 +178,40 @@ class _Tried:
 def _best(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried | None], machine: Machine) -> _Tried:
     """The first that there is time for, else the last that has room.
 
-    A processor is timed, which takes longer than to predict: from the smallest on, and none that there could be no time
-    for, as no larger one is faster.
-
     Raises:
         BadInput: none has room.
     """
-    best: _Tried | None = None
-    for candidate in candidates if machine.is_card else reversed(candidates):
-        if not machine.is_card and best is not None and not best.has_time_for(candidate):
-            break
-        one = tried(candidate)
-        if one is None:
-            continue
-        has_time = one.has_time_for(candidate)
-        if machine.is_card or has_time or best is None:
-            best = one
-        if has_time is machine.is_card:
-            break
+    best = _first(candidates, tried) if machine.is_card else _timed(candidates, tried)
     if best is None:
         raise BadInput(f"no recipe that frugan chooses among fits {machine.words}; name one: `frugan recipes`")
+    return best
+
+
+def _first(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried | None]) -> _Tried | None:
+    last = None
+    for one in filter(None, map(tried, candidates)):
+        last = one
+        if one.has_time_for(one.candidate):
+            break
+    return last
+
+
+def _timed(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried | None]) -> _Tried | None:
+    """The same, but few are tried, as to time one takes seconds: the last of each side, from the smallest side on, and
+    none that there could be no time for, as no larger one is faster; then the others of the side that it comes to."""
+    best: _Tried | None = None
+    others: list[_Candidate] = []
+    for _, of_side in groupby(reversed(candidates), lambda each: each.side):
+        last, *before = of_side
+        if best is not None and not best.has_time_for(last):
+            break
+        one = tried(last)
+        if one is None or (best is not None and not one.has_time_for(last)):
+            break
+        best, others = one, before
+    for one in filter(None, map(tried, reversed(others))):
+        if one.has_time_for(one.candidate):
+            return one
     return best
 
 
