@@ -1,7 +1,7 @@
 """Small recipes on many sets of pictures in equal time: which one does best, and which one stops learning.
 
-    python benchmarks/equal_time.py RESULT.json [--recipes NAME,...] [--sets NAME,...] [--side 32|64|128] [--minutes 5,15]
-        [--seeds 0-2] [--archives DIR]
+    python benchmarks/equal_time.py RESULT.json [--recipes NAME,...] [--sets NAME,...] [--side 32|64|128]
+        [--minutes 5,15] [--seeds 0-2] [--archives DIR]
     python benchmarks/equal_time.py RESULT.json --table
     python benchmarks/equal_time.py RESULT.json --floors [--sets NAME,...] [--side 64]
     python benchmarks/equal_time.py RESULT.json --keep DIR --picture OUT.webp [--recipes NAME] [--sets NAME,...]
@@ -16,7 +16,8 @@ compare with it. "creatures/300" trains on 300 of the others alone. What a resul
 is written after each run, and with --keep a run that Ctrl-C stopped goes on where it was: let it run for as many nights
 as it takes. Seeds come last, so that an unfinished result says something of every set.
 
-The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name.
+The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name
+and, where several are named, its recipe's.
 """
 
 import argparse
@@ -96,7 +97,11 @@ def main() -> None:
     first, _, last = given.seeds.partition("-")
     seeds, sets = range(int(first), int(last or first) + 1), given.sets.split(",")
     if given.picture:
-        kept = {of: given.keep / _folder(recipes[0], of, given.side, minutes[0], seeds[0]) for of in sets}
+        several = given.recipes is not None and len(recipes) > 1
+        kept = {
+            f"{of}, {recipe}" if several else of: given.keep / _folder(recipe, of, given.side, minutes[0], seeds[0])
+            for of, recipe in product(sets, recipes if several else recipes[:1])
+        }
         picture_of(kept, given.side).save(given.picture, quality=85)
         return
     if given.floors:
@@ -182,8 +187,8 @@ def picture_of(runs: Mapping[str, Path], side: int) -> Image.Image:
     """The last grids of runs, in rows of three, each under its set's name: a corner of `SHOWN` by `SHOWN` pictures."""
     corner = SHOWN * (side + GAP) + GAP
     tall = corner + TITLE
-    rows = -(-len(runs) // ACROSS)
-    sheet = Image.new("RGB", (ACROSS * (corner + TITLE) - TITLE, rows * (tall + TITLE) - TITLE), "white")
+    across, rows = min(ACROSS, len(runs)), -(-len(runs) // ACROSS)
+    sheet = Image.new("RGB", (across * (corner + TITLE) - TITLE, rows * (tall + TITLE) - TITLE), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(16)
     for number, (name, run) in enumerate(runs.items()):
         left, top = number % ACROSS * (corner + TITLE), number // ACROSS * (tall + TITLE)

@@ -20,8 +20,9 @@ LONGER = (
     ("biggan-small-32", "handwritten", 32, 15),
     ("biggan-small-64", "icons", 64, 30),
     ("r3gan-small-64", "icons", 64, 30),
+    ("r3gan-small-64", "landscapes", 64, 30),
 )
-AT_128 = (("biggan-small-128", "creatures", 128, 20),)
+AT_128 = (("biggan-small-128", "creatures", 128, 20), ("biggan-small-128", "badges", 128, 20))
 """Recipe, set, side and minutes of single runs."""
 BEFORE = {("biggan-small-64 objective.r1_gamma=16", 128): "biggan-small-128"}
 """Recipes that had no name of their own yet when they ran."""
@@ -134,9 +135,10 @@ def singles(runs: Sequence[tuple[str, str, int, int]]) -> str:
     rows = []
     for recipe, of, side, given in runs:
         (entry,) = _some(_all(), recipe, of, side, given)
+        took = f"{entry['cpu_seconds'] / 60:.0f}"
         real = _cell([entry], REAL_SCORES)
-        rows.append([f"{of}, {side} pixels", f"`{recipe}`", f"{given}", f"{entry['steps']:,}", real, _cell([entry])])
-    return table(["pictures", "recipe", "minutes", "steps", "real", "generated"], rows)
+        rows.append([f"{of}, {side} pixels", f"`{recipe}`", took, f"{entry['steps']:,}", real, _cell([entry])])
+    return table(["pictures", "recipe", "minutes of the processor", "steps", "real", "generated"], rows)
 
 
 def few_pictures() -> str:

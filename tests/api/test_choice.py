@@ -92,17 +92,33 @@ def test_a_processor_is_not_given_what_is_for_cards() -> None:
 
 
 def test_a_processor_is_not_timed_at_sizes_that_there_is_no_time_for() -> None:
-    def timed(for_time: str) -> list[int]:
-        sides: list[int] = []
+    """Families are tried at the size that it comes to."""
+
+    def timed(for_time: str) -> list[tuple[str, int]]:
+        tried: list[tuple[str, int]] = []
 
         def pace(recipe: Recipe) -> float | None:
-            sides.append(recipe.resolution)
+            tried.append((recipe.family, recipe.resolution))
             return SLOW.pace(recipe)
 
         choose(facts_of(), replace(SLOW, pace=pace), for_time)
-        return sides
+        return tried
 
-    assert [timed(for_time) for for_time in ("10min", "30min", "2h", "20h")] == [[32], [32, 64], [32, 64], [32, 64, 128]]
+    sizes = [("biggan", 32), ("biggan", 64), ("biggan", 128)]
+    assert timed("10min") == [*sizes[:1], ("r3gan", 32)]
+    assert timed("30min") == [*sizes[:2], ("r3gan", 32)]
+    assert timed("2h") == [*sizes[:2], ("r3gan", 64)]
+    assert timed("20h") == sizes
+
+
+def test_r3gan_where_there_is_time_for_as_many_pictures_as_it_was_better_with() -> None:
+    small = facts_of(sides=(64, 64))
+    chosen = {for_time: choose(small, SLOW, for_time).recipe for for_time in ("2h", "10h", "20h")}
+    assert chosen == {"2h": "biggan-small-64", "10h": "biggan-small-64", "20h": "r3gan-small-64"}  # 16,000 steps of 16
+    asked = {steps: choose(small, SLOW, "20h", [f"training.duration={steps} steps"]) for steps in (100, 9000, 10_000)}
+    assert [each.recipe for each in asked.values()] == ["biggan-small-32", "biggan-small-64", "r3gan-small-64"]
+    classes = loaded(choose(replace(small, class_counts=(9, 8)), SLOW, "20h"))
+    assert (classes.family, classes.classes) == ("r3gan", 2)
 
 
 def test_a_recipe_without_room_is_passed_over() -> None:
@@ -212,7 +228,7 @@ def test_what_was_asked_for_is_not_told_as_a_choice() -> None:
 
 
 def test_a_size_for_cards_alone_is_named() -> None:
-    with pytest.raises(BadInput, match=r"networks\.resolution=256: .* cards alone; expected one of 32, 64, 128 without"):
+    with pytest.raises(BadInput, match=r"resolution=256: .* cards alone; expected one of 32, 64, 128 without"):
         choose(facts_of(), SLOW, "30min", ["networks.resolution=256"])
     assert loaded(choose(facts_of(), CARD, "1h", ["networks.resolution=256"])).resolution == 256
     assert choose(facts_of(), SLOW, "30min", ["networks.resolution=128"]).recipe == "biggan-small-128"
@@ -265,7 +281,7 @@ def test_weights_keep_what_they_know_and_what_their_recipe_does_is_told() -> Non
 @pytest.mark.parametrize("pixels", [40, 70])
 def test_a_batch_of_one_group_is_not_too_much_for_two_cards(pixels: int) -> None:
     two = machine_here(card="rtx-3060x2")
-    chosen = choose(facts_of(sides=(pixels, pixels)), two, "5min")
+    chosen = choose(facts_of(sides=(pixels, pixels)), two, "30s")
     assert str(chosen.recipe).startswith("biggan-small")
 
 
@@ -399,6 +415,11 @@ def test_a_second_try_slows_the_generator_unless_its_rate_was_asked_for() -> Non
         "optimizers.G.final_learning_rate=0.00014",
     )
     assert choose(facts_of(), SLOW, "30min", ["optimizers.G.learning_rate=1e-3"]).second == ()
+    r3gan = choose(facts_of(sides=(64, 64)), SLOW, "20h")  # whose one rate is for both
+    assert r3gan.second == ("optimizers.G.learning_rate=0.001", "optimizers.G.final_learning_rate=0.00015")
+    kept, slowed = (load_recipe(str(r3gan.recipe), words).optimizer_settings() for words in ((), r3gan.second))
+    assert slowed["D"] == kept["D"]
+    assert slowed["G"] == kept["G"].model_copy(update={"learning_rate": 1e-3, "final_learning_rate": 1.5e-4})
 
 
 @pytest.mark.parametrize(

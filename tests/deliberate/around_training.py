@@ -488,7 +488,7 @@ FAULTS = (
     Fault(
         "a second try changes what a person asked for",
         "api/choice.py",
-        'any(key.startswith("optimizers.") for key in given) or ',
+        ' or any(key.startswith("optimizers.") for key in given)',
         "",
         "api/test_choice.py -k second_try",
     ),

@@ -19,6 +19,27 @@ FAULTS = (
         "api/test_choice.py -k timed",
     ),
     Fault(
+        "a family is chosen before there is time for it",
+        "api/choice.py",
+        '"r3gan-small-64", 64, 150_000',
+        '"r3gan-small-64", 64, 0',
+        "api/test_choice.py -k r3gan",
+    ),
+    Fault(
+        "a length that is asked for does not count for the choice",
+        "api/choice.py",
+        "else min(self.asked_steps, self.steps)",
+        "else self.steps",
+        "api/test_choice.py -k r3gan",
+    ),
+    Fault(
+        "a second try slows no generator whose rate is both networks'",
+        "api/choice.py",
+        "recipe.optimizers.get(SLOWED, recipe.optimizers.get(DEFAULT_OPTIMIZER))",
+        "recipe.optimizers.get(SLOWED)",
+        "api/test_choice.py -k second_try_slows",
+    ),
+    Fault(
         "a choice hangs on the last digit of a measurement",
         "api/choice.py",
         "return int(steps // unit * unit)",

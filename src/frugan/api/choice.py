@@ -23,6 +23,7 @@ from frugan.data.survey import colour_name
 from frugan.engine.progress import Duration
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe, recipe_with
+from frugan.recipe.overrides import DEFAULT_OPTIMIZER
 from frugan.recipe.recipe import Recipe
 
 USUAL_TIME = "30min"
@@ -72,9 +73,11 @@ class _Candidate:
 CANDIDATES = (
     _Candidate("stylegan2-auto", 256, 1_000_000, on_card=True),
     _Candidate("stylegan2-auto", 128, 500_000, on_card=True),
-    _Candidate("biggan-small-128", 128, 100_000),  # creatures came out well of 52,000; others are harder
+    _Candidate("biggan-small-128", 128, 100_000),  # creatures and badges came out well of 52,000
     _Candidate("stylegan2-auto", 64, 500_000, on_card=True),
+    _Candidate("r3gan-small-64", 64, 150_000),  # icons and landscapes were nearer to real ones and more varied then
     _Candidate("biggan-small-64", 64, 50_000),  # README's six kinds were shown 56,000; icons were blobs after 29,000
+    _Candidate("r3gan-small-32", 32, 300_000),  # it drew more kinds of stacked digits then
     _Candidate("biggan-small-32", 32, 0),
 )
 """The best first; the last one is taken where there is time for nothing else."""
@@ -127,19 +130,15 @@ def choose(
         words = _networks(candidate, facts, whole=whole) + fitted + _background(facts, candidate, given)
         recipe = candidate.loaded([*words, *asked])
         step_seconds = machine.pace(recipe)
-        return None if step_seconds is None else _Tried(candidate, words, recipe, step_seconds, seconds)
+        if step_seconds is None:
+            return None
+        duration = recipe.training.duration.known_steps(recipe.training.batch) if "training.duration" in given else None
+        return _Tried(candidate, words, recipe, step_seconds, _steps(seconds, step_seconds), duration)
 
     best = _best(candidates, tried, machine)
-    candidate, words, recipe, step_seconds, steps = (
-        best.candidate,
-        best.words,
-        best.recipe,
-        best.step_seconds,
-        best.steps,
-    )
-    asked_steps = recipe.training.duration.known_steps(recipe.training.batch) if "training.duration" in given else None
-    if asked_steps is not None:  # then that is how long, and what is kept goes by it
-        steps, seconds = asked_steps, asked_steps * step_seconds / FOR_STEPS
+    candidate, words, recipe, steps = best.candidate, best.words, best.recipe, best.steps
+    if best.asked_steps is not None:  # then that is how long, and what is kept goes by it
+        steps, seconds = best.asked_steps, best.asked_steps * best.step_seconds / FOR_STEPS
     elif steps < FEWEST_STEPS:
         raise BadInput(
             f"--for {of}: time for {steps} steps ({candidate}, {machine.words}); expected at "
@@ -163,16 +162,13 @@ class _Tried:
     words: tuple[str, ...]
     recipe: Recipe
     step_seconds: float
-    seconds: float  # that there are
-
-    @property
-    def steps(self) -> int:
-        """That there is time for."""
-        return _steps(self.seconds, self.step_seconds)
+    steps: int  # that there is time for
+    asked_steps: int | None  # for how long it was asked; None: for no number of steps
 
     def has_time_for(self, candidate: _Candidate) -> bool:
-        """Whether at this pace there were time for another, or for this one itself."""
-        return self.steps * self.recipe.training.batch >= candidate.images
+        """Whether at this pace another, or this one itself, would show enough pictures."""
+        steps = self.steps if self.asked_steps is None else min(self.asked_steps, self.steps)
+        return steps * self.recipe.training.batch >= candidate.images
 
 
 def _best(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried | None], machine: Machine) -> _Tried:
@@ -373,9 +369,9 @@ def _average(recipe: Recipe) -> str | None:
 
 def _second_try(recipe: Recipe, given: Mapping[str, str]) -> tuple[str, ...]:
     """A slower generator, unless its rate was asked for: a discriminator that gave up was outrun by it."""
-    if any(key.startswith("optimizers.") for key in given) or SLOWED not in recipe.optimizers:
+    before = recipe.optimizers.get(SLOWED, recipe.optimizers.get(DEFAULT_OPTIMIZER))
+    if before is None or any(key.startswith("optimizers.") for key in given):
         return ()
-    before = recipe.optimizers[SLOWED]
     rates = {"learning_rate": before.learning_rate, "final_learning_rate": before.final_learning_rate}
     return tuple(f"optimizers.{SLOWED}.{key}={rate / 2:g}" for key, rate in rates.items() if rate is not None)
 
