@@ -18,9 +18,7 @@ CHOSEN = ("creatures", "landscapes", "glyphs", "badges", "stamps", "flags", "pla
 
 LONGER = (
     ("biggan-small-32", "handwritten", 32, 15),
-    ("biggan-small-64", "icons", 64, 30),
-    ("r3gan-small-64", "icons", 64, 30),
-    ("r3gan-small-64", "landscapes", 64, 30),
+    *((f"{family}-small-64", of, 64, 30) for of in ("icons", "landscapes", "flags") for family in ("biggan", "r3gan")),
 )
 AT_128 = (("biggan-small-128", "creatures", 128, 20), ("biggan-small-128", "badges", 128, 20))
 """Recipe, set, side and minutes of single runs."""

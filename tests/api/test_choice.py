@@ -92,33 +92,28 @@ def test_a_processor_is_not_given_what_is_for_cards() -> None:
 
 
 def test_a_processor_is_not_timed_at_sizes_that_there_is_no_time_for() -> None:
-    """Families are tried at the size that it comes to."""
-
-    def timed(for_time: str) -> list[tuple[str, int]]:
-        tried: list[tuple[str, int]] = []
+    def timed(for_time: str) -> list[int]:
+        sides: list[int] = []
 
         def pace(recipe: Recipe) -> float | None:
-            tried.append((recipe.family, recipe.resolution))
+            sides.append(recipe.resolution)
             return SLOW.pace(recipe)
 
         choose(facts_of(), replace(SLOW, pace=pace), for_time)
-        return tried
+        return sides
 
-    sizes = [("biggan", 32), ("biggan", 64), ("biggan", 128)]
-    assert timed("10min") == [*sizes[:1], ("r3gan", 32)]
-    assert timed("30min") == [*sizes[:2], ("r3gan", 32)]
-    assert timed("2h") == [*sizes[:2], ("r3gan", 64)]
-    assert timed("20h") == sizes
+    assert [timed(for_time) for for_time in ("10min", "30min", "2h", "20h")] == [
+        [32],
+        [32, 64],
+        [32, 64],
+        [32, 64, 128],
+    ]
 
 
-def test_r3gan_where_there_is_time_for_as_many_pictures_as_it_was_better_with() -> None:
-    small = facts_of(sides=(64, 64))
-    chosen = {for_time: choose(small, SLOW, for_time).recipe for for_time in ("2h", "10h", "20h")}
-    assert chosen == {"2h": "biggan-small-64", "10h": "biggan-small-64", "20h": "r3gan-small-64"}  # 16,000 steps of 16
-    asked = {steps: choose(small, SLOW, "20h", [f"training.duration={steps} steps"]) for steps in (100, 9000, 10_000)}
-    assert [each.recipe for each in asked.values()] == ["biggan-small-32", "biggan-small-64", "r3gan-small-64"]
-    classes = loaded(choose(replace(small, class_counts=(9, 8)), SLOW, "20h"))
-    assert (classes.family, classes.classes) == ("r3gan", 2)
+def test_a_length_that_is_asked_for_counts_where_a_size_is_chosen() -> None:
+    asked = {steps: choose(facts_of(), SLOW, "20h", [f"training.duration={steps} steps"]) for steps in (99, 2000, 9000)}
+    assert [loaded(each).resolution for each in asked.values()] == [32, 64, 128]
+    assert loaded(choose(facts_of(), SLOW, "2h", ["training.duration=9000 steps"])).resolution == 64
 
 
 def test_a_recipe_without_room_is_passed_over() -> None:
@@ -415,9 +410,9 @@ def test_a_second_try_slows_the_generator_unless_its_rate_was_asked_for() -> Non
         "optimizers.G.final_learning_rate=0.00014",
     )
     assert choose(facts_of(), SLOW, "30min", ["optimizers.G.learning_rate=1e-3"]).second == ()
-    r3gan = choose(facts_of(sides=(64, 64)), SLOW, "20h")  # whose one rate is for both
+    r3gan = choose(facts_of(), SLOW, "30min", (), load_recipe("r3gan-small-32"))  # whose one rate is for both networks
     assert r3gan.second == ("optimizers.G.learning_rate=0.001", "optimizers.G.final_learning_rate=0.00015")
-    kept, slowed = (load_recipe(str(r3gan.recipe), words).optimizer_settings() for words in ((), r3gan.second))
+    kept, slowed = (load_recipe("r3gan-small-32", words).optimizer_settings() for words in ((), r3gan.second))
     assert slowed["D"] == kept["D"]
     assert slowed["G"] == kept["G"].model_copy(update={"learning_rate": 1e-3, "final_learning_rate": 1.5e-4})
 

@@ -5,7 +5,6 @@ The same facts give the same choice. What the rules say is in docs/training-well
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -75,9 +74,7 @@ CANDIDATES = (
     _Candidate("stylegan2-auto", 128, 500_000, on_card=True),
     _Candidate("biggan-small-128", 128, 100_000),  # creatures and badges came out well of 52,000
     _Candidate("stylegan2-auto", 64, 500_000, on_card=True),
-    _Candidate("r3gan-small-64", 64, 150_000),  # icons and landscapes were nearer to real ones and more varied then
     _Candidate("biggan-small-64", 64, 50_000),  # README's six kinds were shown 56,000; icons were blobs after 29,000
-    _Candidate("r3gan-small-32", 32, 300_000),  # it drew more kinds of stacked digits then
     _Candidate("biggan-small-32", 32, 0),
 )
 """The best first; the last one is taken where there is time for nothing else."""
@@ -174,40 +171,26 @@ class _Tried:
 def _best(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried | None], machine: Machine) -> _Tried:
     """The first that there is time for, else the last that has room.
 
+    A processor is timed, which takes longer than to predict: from the smallest on, and none that there could be no time
+    for, as no larger one is faster.
+
     Raises:
         BadInput: none has room.
     """
-    best = _first(candidates, tried) if machine.is_card else _timed(candidates, tried)
+    best: _Tried | None = None
+    for candidate in candidates if machine.is_card else reversed(candidates):
+        if not machine.is_card and best is not None and not best.has_time_for(candidate):
+            break
+        one = tried(candidate)
+        if one is None:
+            continue
+        has_time = one.has_time_for(candidate)
+        if machine.is_card or has_time or best is None:
+            best = one
+        if has_time is machine.is_card:
+            break
     if best is None:
         raise BadInput(f"no recipe that frugan chooses among fits {machine.words}; name one: `frugan recipes`")
-    return best
-
-
-def _first(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried | None]) -> _Tried | None:
-    last = None
-    for one in filter(None, map(tried, candidates)):
-        last = one
-        if one.has_time_for(one.candidate):
-            break
-    return last
-
-
-def _timed(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried | None]) -> _Tried | None:
-    """The same, but few are tried, as to time one takes seconds: the last of each side, from the smallest side on, and
-    none that there could be no time for, as no larger one is faster; then the others of the side that it comes to."""
-    best: _Tried | None = None
-    others: list[_Candidate] = []
-    for _, of_side in groupby(reversed(candidates), lambda each: each.side):
-        last, *before = of_side
-        if best is not None and not best.has_time_for(last):
-            break
-        one = tried(last)
-        if one is None or (best is not None and not one.has_time_for(last)):
-            break
-        best, others = one, before
-    for one in filter(None, map(tried, reversed(others))):
-        if one.has_time_for(one.candidate):
-            return one
     return best
 
 
