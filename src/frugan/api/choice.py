@@ -187,7 +187,7 @@ def _best(candidates: Sequence[_Candidate], tried: Callable[[_Candidate], _Tried
         has_time = one.has_time_for(candidate)
         if machine.is_card or has_time or best is None:
             best = one
-        if has_time is machine.is_card:
+        if has_time is machine.is_card:  # no other can be better: a card's come best first, a processor's fastest first
             break
     if best is None:
         raise BadInput(f"no recipe that frugan chooses among fits {machine.words}; name one: `frugan recipes`")
