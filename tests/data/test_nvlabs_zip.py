@@ -72,7 +72,7 @@ def test_labels_of_pictures_that_are_not_there(pack: Pack) -> None:
         open_source(pack(dataset_json=labels(*rows, (NAMES[0], 1))))
 
 
-@pytest.mark.parametrize("name", ["../cat/1.png", "cat/../../dog/1.png", "/etc/1.png"])
+@pytest.mark.parametrize("name", ["../cat/1.png", "cat/../../dog/1.png", "/etc/1.png", "..\\cat\\1.png"])
 def test_names_that_lead_out_of_the_zip(pack: Pack, name: str) -> None:
     with pytest.raises(BadInput, match=r"holds the name '.*', which leads out of the zip"):
         open_source(pack(("cat/1.png", name)))
