@@ -1,13 +1,18 @@
 """BigGAN: what its phases do to masters besides their losses."""
 
-from typing import get_args
+from collections.abc import Iterator
+from typing import cast, get_args
 
+import pytest
 import torch
+from torch import nn
 
 from frugan.contract.family import GridRequest
 from frugan.engine.weights import prepared
 from frugan.families import family
 from frugan.families.biggan.config import BigGANObjective
+from frugan.families.biggan.networks import Generator
+from frugan.nn.spectral_norm import SpectralNorm
 from frugan.objectives import ADVERSARIAL_LOSSES, add_orthogonal_gradient
 
 
@@ -36,6 +41,37 @@ def test_the_shared_embedding_is_exempt_from_orthogonal_regularisation() -> None
 def test_orthogonal_regularisation_is_off_by_default() -> None:
     biggan = family("biggan")
     assert [phase.grad_hook for phase in biggan.phases(*biggan.tiny())] == [None, None]
+
+
+@pytest.mark.parametrize("architecture", ["biggan", "biggan-deep"])
+def test_without_spectral_norm_weights_are_taken_as_they_are(architecture: str) -> None:
+    biggan = family("biggan")
+    config, _ = biggan.tiny()
+    config = config.model_copy(update={"architecture": architecture})
+    divided = biggan.build(config)
+    plain = biggan.build(config.model_copy(update={"spectral_norm": False}))
+    z, classes = torch.randn(2, config.latent_size), torch.tensor([0, 1])
+    with prepared(divided["G"]), prepared(divided["D"]):
+        for name, network in divided.items():
+            assert not any(key.endswith(("u0", "sv0")) for key in plain[name].state_dict())
+            values = {key: value for key, value in network.state_dict().items() if key in plain[name].state_dict()}
+            plain[name].load_state_dict(values | dict(_weights(network)))
+            assert all(torch.equal(plain[name].get_parameter(key), weight) for key, weight in _weights(network))
+        expected = divided["D"](_picture(divided["G"], z, classes), classes)
+    with prepared(plain["G"]), prepared(plain["D"]):
+        torch.testing.assert_close(plain["D"](_picture(plain["G"], z, classes), classes), expected)
+
+
+def _weights(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """What its layers compute with."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, SpectralNorm):
+            yield f"{name}.weight", layer.weight.detach()
+
+
+def _picture(generator: nn.Module, z: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    generator = cast(Generator, generator)
+    return cast(torch.Tensor, generator(z, generator.embed(classes)))
 
 
 def test_truncation_shortens_latents() -> None:

@@ -172,6 +172,7 @@ def test_networks_that_are_not_built_here(change: dict[str, Any], message: str) 
     [
         (["networks.resolution=512"], "networks.resolution 512: BigGAN-PyTorch has no such discriminator"),
         (["networks.channels=1"], "networks.channels 1: BigGAN-PyTorch draws pictures in colour only"),
+        (["networks.spectral_norm=false"], "networks.spectral_norm false: BigGAN-PyTorch has no such discriminator"),
     ],
 )
 def test_networks_that_it_does_not_build(words: list[str], message: str) -> None:

@@ -4,9 +4,10 @@ from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugan.contract import cpu_ways
+from frugan.contract.layers import Penalised
 from frugan.nn.elementwise import is_wanted
 
 # Convolutions that keep what their gradient needs, differentiable as often as one asks for.
@@ -43,6 +44,15 @@ def conv2d(
     if weight.requires_grad:  # for `is_wanted`
         weight, bias = weight.view_as(weight), None if bias is None else bias.view_as(bias)
     return cast(Tensor, _Convolution.apply(x, weight, bias, stride, padding, groups))
+
+
+class Conv2d(Penalised, nn.Conv2d):
+    """torch's, of the same padding on all sides, by way of `conv2d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs, H, W] -> [N, outputs, H', W']."""
+        padding = cast(int, self.padding[0])
+        return conv2d(x, self.weight, self.bias, padding=padding, penalised=self.penalised)
 
 
 # Means of 2x2 pixels: torch's own keep their input, for the size of it.

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Penalised, Scaled, ScaledWeight, Scaling, UsesKernels
+from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesKernels
 from frugan.nn.fused_scaling import divide, dots_of, through, vectors_times
 from frugan.nn.initialise import Embedding
-from frugan.nn.linear_maps import conv2d
+from frugan.nn.linear_maps import Conv2d
 
 # Matrices of one width, one below the other, so that a kernel works on all of them at once.
 #
@@ -386,7 +386,7 @@ class SpectralNorm(Scaled, UsesKernels):
             self.observe(f"sv{i}", (right[i] @ matrix.T @ left[i].T).reshape(1))
 
 
-class SNConv2d(SpectralNorm, Penalised, nn.Conv2d):
+class SNConv2d(SpectralNorm, Conv2d):
     """Convolution with a spectrally normalised weight."""
 
     def __init__(
@@ -403,11 +403,6 @@ class SNConv2d(SpectralNorm, Penalised, nn.Conv2d):
     ) -> None:
         nn.Conv2d.__init__(self, inputs, outputs, kernel, padding=padding, bias=bias)
         self._track(outputs, iterations, singular_values, eps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[N, inputs, H, W] -> [N, outputs, H', W']."""
-        padding = cast(int, self.padding[0])
-        return conv2d(x, self.weight, self.bias, padding=padding, penalised=self.penalised)
 
 
 class SNLinear(SpectralNorm, nn.Linear):

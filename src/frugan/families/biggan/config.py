@@ -157,6 +157,12 @@ class BigGANNetworks(Settings):
         "how running statistics take a batch's variance: over n - 1 samples, or over n (the release's mybn)",
         ADDED,
     )
+    spectral_norm: bool = setting(
+        True,
+        "divide the weights of both networks by their largest singular value; false: with a strong r1_gamma, which "
+        "keeps the variety of few pictures",
+        ADDED,
+    )
     spectral_norm_eps: float = setting(1e-6, "smallest norm that a power iteration divides by", gt=0)
     power_iterations: int = setting(1, "power iterations of spectral norm per update", ge=1, le=100)
     singular_values: int = setting(1, "singular values that spectral norm tracks", ge=1, le=64)

@@ -16,10 +16,10 @@ from frugan.nn.attention import SelfAttention
 from frugan.nn.batch_norm import BatchNorm, ConditionalBatchNorm, gains_and_biases
 from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
 from frugan.nn.initialise import Embedding
-from frugan.nn.linear_maps import folds_means, mean_pool2d, plus_doubled, pooled_conv2d, upsampled_conv2d
+from frugan.nn.linear_maps import Conv2d, folds_means, mean_pool2d, plus_doubled, pooled_conv2d, upsampled_conv2d
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear
 
-# Spectrally normalised layers as one network's config wants them.
+# Layers as one network's config wants them.
 
 
 class ClassTable(Embedding):
@@ -34,7 +34,7 @@ class ClassTable(Embedding):
 
 @dataclass(frozen=True)
 class Layers:
-    """Makes the layers of a network, all with the same spectral-norm and batch-norm settings."""
+    """Makes the layers of a network, all with the same batch-norm and spectral-norm settings, or without the latter."""
 
     config: BigGANNetworks
 
@@ -48,14 +48,20 @@ class Layers:
 
     def convolution(self, inputs: int, outputs: int, kernel: int = 3, *, bias: bool = True) -> nn.Module:
         """Convolution that keeps height and width."""
+        if not self.config.spectral_norm:
+            return Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias)
         return SNConv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias, **self._norm())  # type: ignore[arg-type]
 
     def linear(self, inputs: int, outputs: int, *, bias: bool = True) -> nn.Module:
         """Linear layer."""
+        if not self.config.spectral_norm:
+            return nn.Linear(inputs, outputs, bias=bias)
         return SNLinear(inputs, outputs, bias=bias, **self._norm())  # type: ignore[arg-type]
 
     def embedding(self, classes: int, features: int) -> nn.Module:
-        """Embedding table, spectrally normalised (the discriminator's)."""
+        """Embedding table (the discriminator's)."""
+        if not self.config.spectral_norm:
+            return Embedding(classes, features)
         return SNEmbedding(classes, features, **self._norm())  # type: ignore[arg-type]
 
     def attention(self, channels: int) -> nn.Module:
@@ -132,7 +138,7 @@ class DiscriminatorBlock(UsesKernels):
             h = F.relu(self.conv1(x if self.first else F.relu(x)))
         if not self.downsample:
             return torch.add(self.conv2(h), self.conv_sc(x))
-        second = cast(SNConv2d, self.conv2)
+        second = cast(Conv2d, self.conv2)
         folded = folds_means(h, second.weight)
         h = pooled_conv2d(h, second.weight, second.bias, penalised=second.penalised) if folded else second(h)
         # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.

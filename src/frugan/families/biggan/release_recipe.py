@@ -403,6 +403,8 @@ def _check_networks(networks: Mapping[str, Any]) -> None:
             "networks.discriminator_attention at 32 pixels: BigGAN-PyTorch puts it after every block, and could not "
             "load these weights; networks.reference_attention_at_32=true trains such a discriminator"
         )
+    if not networks["spectral_norm"]:
+        raise BadInput("networks.spectral_norm false: BigGAN-PyTorch has no such discriminator")
     if networks["channels"] != 3:
         raise BadInput(f"networks.channels {networks['channels']}: BigGAN-PyTorch draws pictures in colour only")
     if networks["resolution"] > MOST_PIXELS:
