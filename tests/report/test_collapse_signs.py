@@ -64,8 +64,8 @@ def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: 
 
 
 def test_advice_names_what_the_runs_own_recipe_has() -> None:
-    def advice(name: str) -> tuple[str, ...]:
-        recipe = load_recipe(name).model_dump(mode="json")
+    def advice(name: str, *words: str) -> tuple[str, ...]:
+        recipe = load_recipe(name, words).model_dump(mode="json")
         began = {"event": "start", "step": 0, "recipe": recipe}
         guessing = [*[paired(0.693)] * SATURATION_STEPS, judged(1.0)]
         blind = [*[paired(0.01)] * SATURATION_STEPS, *[judged(1.0)] * SCORES_IN_A_ROW]
@@ -81,6 +81,8 @@ def test_advice_names_what_the_runs_own_recipe_has() -> None:
     assert stylegan2[0].endswith("such as biggan-small-64")
     assert [" (objective.gamma)," in each[1] for each in (biggan, stylegan2, r3gan)] == [False, False, True]
     assert ["objective.loss=relativistic" in each[2] for each in (biggan, stylegan2, r3gan)] == [True, True, False]
+    normed = advice("biggan-small-64", "networks.spectral_norm=true")
+    assert ["networks.spectral_norm=false" in each[2] for each in (biggan, stylegan2, normed)] == [False, False, True]
 
 
 def test_how_long_a_discriminator_was_at_work_is_known() -> None:

@@ -43,6 +43,8 @@ TOLD_APART = 0.9
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
+SEEN_NORMED = 64
+"""Pixels from which on spectral norm was seen to cost variety beside R1; at 32 it was not."""
 
 
 @dataclass
@@ -144,9 +146,14 @@ class CollapseSigns:
     def _for_variety(self) -> str:
         if "gamma" in self._objective:
             return "Try another objective.gamma, three times as much or a third"
+        networks = self._recipe.get("networks", {})
+        if networks.get("spectral_norm") and networks["resolution"] >= SEEN_NORMED:
+            recipes, normed = "biggan-small-64 has", ", and networks.spectral_norm=false"
+        else:
+            recipes, normed = "the small recipes have", ""
         return (
-            "What helped most in our runs is objective.loss=relativistic with an R1 penalty (objective.r1_gamma), as "
-            "the small recipes have them"
+            "What helped most in our runs is objective.loss=relativistic with an R1 penalty (objective.r1_gamma)"
+            f"{normed}, as {recipes} them"
         )
 
     def _away(self, phase: str) -> float:
