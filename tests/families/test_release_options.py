@@ -103,10 +103,14 @@ def test_recorded_configurations(name: str) -> None:
     assert networks == ours
 
 
-BIGGANS = [name for name in built_in() if load_recipe(name).family == "biggan" and "512" not in name]
+def its_programs(name: str) -> bool:
+    """Whether that program could train a recipe's networks."""
+    recipe = load_recipe(name)
+    networks = recipe.networks.model_dump()
+    return recipe.family == "biggan" and networks["resolution"] <= 256 and bool(networks["spectral_norm"])
 
 
-@pytest.mark.parametrize("name", BIGGANS)
+@pytest.mark.parametrize("name", [name for name in built_in() if its_programs(name)])
 def test_there_and_back(name: str) -> None:
     """Of every recipe that the program could have trained: the same networks and optimizers come back."""
     recipe = load_recipe(name)
