@@ -68,7 +68,8 @@ def three_families(side: int, minutes: float, sets: Sequence[str]) -> str:
 
 
 def _seeds(entries: Sequence[Entry]) -> str:
-    return _cell(entries) + " (one seed)" * (len(entries) == 1)
+    fewer = {1: " (one seed)", 2: " (two seeds)"}
+    return _cell(entries) + fewer.get(len(entries), "")
 
 
 def _at(recipe: str, side: int) -> str:
