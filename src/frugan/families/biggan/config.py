@@ -159,8 +159,8 @@ class BigGANNetworks(Settings):
     )
     spectral_norm: bool = setting(
         True,
-        "divide the weights of both networks by their largest singular value; false: with a strong r1_gamma, which "
-        "keeps the variety of few pictures",
+        "divide each layer's weights by their largest singular value, in both networks; false, with a strong r1_gamma, "
+        "keeps more variety of few pictures",
         ADDED,
     )
     spectral_norm_eps: float = setting(1e-6, "smallest norm that a power iteration divides by", gt=0)
