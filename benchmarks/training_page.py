@@ -119,7 +119,7 @@ def minutes() -> str:
     """That 1,000 steps take one core, start and scores included."""
     entries, rows = [*_all(), *read("stacked-digits.json")], []
     for side, recipe in ((side, recipe) for side, recipes in RECIPES.items() for recipe in recipes):
-        names = (recipe, f"{recipe} networks.spectral_norm=true")  # a tenth slower
+        names = (recipe, f"{recipe} networks.spectral_norm=true")
         own = [entry for entry in entries if entry["recipe"] in names and entry["side"] == side]
         if not own:
             continue
