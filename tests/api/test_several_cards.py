@@ -164,6 +164,9 @@ def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
         ("titan-x", None, ("titan-x", 1)),
         ("titan-xx2", 2, ("titan-x", 2)),
         ("RTX 3060", 3, ("RTX 3060", 3)),
+        ("rtx3060", None, ("rtx3060", 1)),
+        ("GTX1080Tix2", None, ("GTX1080Ti", 2)),
+        ("rtx9999", None, ("rtx9999", 1)),
     ],
 )
 def test_cards_are_read(card: str | None, gpus: int | None, cards: tuple[str | None, int]) -> None:

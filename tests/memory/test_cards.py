@@ -35,7 +35,7 @@ from frugan.wording import GIB, MIB
 from limits import Limit
 
 
-@pytest.mark.parametrize("name", ["rtx-3060", "RTX 3060", "NVIDIA GeForce RTX 3060", " rtx-3060 "])
+@pytest.mark.parametrize("name", ["rtx-3060", "RTX 3060", "NVIDIA GeForce RTX 3060", " rtx-3060 ", "rtx3060"])
 def test_a_card_is_found_by_its_makers_name(name: str) -> None:
     card = named_card(name)
     assert (card.memory_bytes, card.source, card.capability) == (12 * GIB, "guess", (8, 6))

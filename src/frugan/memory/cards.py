@@ -231,7 +231,9 @@ def is_known(name: str) -> bool:
 
 def _key(name: str) -> str:
     key = name.strip().lower().replace(" ", "-").removeprefix("nvidia-")
-    return key.removeprefix("geforce-").removeprefix("tesla-")
+    key = key.removeprefix("geforce-").removeprefix("tesla-")
+    # people also write "rtx3060ti"
+    return re.sub(r"(?<=\d)(?=(ti|super)\b)", "-", re.sub(r"^(gtx|rtx)(?=\d)", r"\1-", key))
 
 
 def named_card(name: str) -> Card:

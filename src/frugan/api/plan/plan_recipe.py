@@ -25,7 +25,8 @@ from frugan.wording import parse_size, show_size, typed_size
 
 SHARDS: SaverName = "shard-optimizer"
 """The saving that all ranks use, or none."""
-_COUNTED = re.compile(r"(.+)x(\d+)")
+_COUNTED = re.compile(r"(.+)x(\d{1,3})")
+"""A card's name and how many there are; "rtx9999" is no 9,999 cards."""
 
 
 @dataclass(frozen=True)
