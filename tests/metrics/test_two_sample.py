@@ -32,6 +32,25 @@ def test_it_tells_apart_what_differs_and_nothing_else() -> None:
     assert same.half_width >= 1.96 * 0.5 / 160**0.5
 
 
+def squares(seed: int, noise: float) -> Tensor:
+    """A small coloured square on white in each, plain or noisy: [300, 3, 32, 32], uint8."""
+    random = torch.Generator().manual_seed(seed)
+    pictures = torch.full((300, 3, 32, 32), 255, dtype=torch.uint8)
+    for picture in pictures:
+        side = int(torch.randint(4, 8, (), generator=random))
+        top, left = (int(place) for place in torch.randint(10, 15, (2,), generator=random))
+        colour = 32 + 128 * torch.rand(3, 1, 1, generator=random)
+        inside = colour + noise * torch.randn(3, side, side, generator=random)
+        picture[:, top : top + side, left : left + side] = inside.clamp(0, 255).byte()
+    return pictures
+
+
+def test_noise_in_a_small_place_is_seen() -> None:
+    plain, more, noisy = squares(0, 0), squares(1, 0), squares(2, 48)
+    assert two_sample(plain, noisy, ONE).mean > 0.85
+    assert two_sample(plain, more, ONE).mean < 0.62
+
+
 def test_pictures_that_several_networks_judge_count_once() -> None:
     one, three = (TwoSample((0.5,) * networks, 100).half_width for networks in (1, 3))
     assert one == pytest.approx(1.96 * 0.05)

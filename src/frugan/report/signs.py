@@ -38,7 +38,7 @@ EQUILIBRIUM: Mapping[str, float] = MappingProxyType(
 AT_EQUILIBRIUM = 0.03
 """How far from it the loss of a step may be, as a share of it and averaged over `SATURATION_STEPS`: 0.003 in a training
 whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in other ways."""
-TOLD_APART = 0.9
+TOLD_APART = 0.8
 """Share of pictures that a fresh network is right about, from which on there is much that one could see."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
