@@ -4,6 +4,8 @@
         [--minutes 5,15] [--seeds 0-2] [--archives DIR]
     python benchmarks/equal_time.py RESULT.json --table
     python benchmarks/equal_time.py RESULT.json --floors [--sets NAME,...] [--side 64]
+    python benchmarks/equal_time.py RESULT.json --again --keep DIR [--recipes NAME,...] [--sets NAME,...] [--side 64]
+        [--minutes 5,15] [--seeds 0-2] [--archives DIR]
     python benchmarks/equal_time.py RESULT.json --keep DIR --picture OUT.webp [--recipes NAME] [--sets NAME,...]
         [--side 64] [--minutes 15] [--seeds 0]
 
@@ -89,6 +91,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--floors", action="store_true", help="write what real pictures of the sets score instead")
+    parser.add_argument("--again", action="store_true", help="measure kept runs once more instead")
     parser.add_argument("--picture", type=Path, help="draw the grids of kept runs instead")
     given = parser.parse_args()
     entries: list[Entry] = json.loads(given.result.read_text("utf-8")) if given.result.is_file() else []
@@ -107,6 +110,13 @@ def main() -> None:
     if given.floors:
         for of in sets:
             print(json.dumps({"set": of, "side": given.side} | floors(*_pictures(of, given.side, given.archives))))
+        return
+    if given.again:
+        for seed, of, minute, recipe in product(seeds, sets, minutes, recipes):
+            weights = _last_weights(given.keep / _folder(recipe, of, given.side, minute, seed))
+            scores = measure(weights, *_pictures(of, given.side, given.archives))
+            asked = {"recipe": recipe, "set": of, "side": given.side, "minutes": minute, "seed": seed}
+            print(json.dumps(asked | {score: round(value, 4) for score, value in scores.items()}), flush=True)
         return
     if not given.table:
         paces = _paces(recipes, sets[0], given.side, entries, given.archives)
@@ -150,7 +160,7 @@ def run(
         recipe = settings(steps)
         folder = keep / _folder(name, of, side, minutes, seed) if keep else Path(temporary) / "run"
         took = _train(recipe, fit, folder)
-        weights = sorted((folder / "checkpoints").glob("step-*"))[-1] / EMA_FILE
+        weights = _last_weights(folder)
         scores = measure(weights, fit, unseen)
         if of == STACKED:
             scores |= count_kinds(drawn(weights, fit, count=COUNTED)[0])
@@ -181,6 +191,10 @@ def _pictures(of: str, side: int, archives: Path | None) -> tuple[PictureSet, Pi
 
 def _folder(recipe: str, of: str, side: int, minutes: float, seed: int) -> str:
     return f"{recipe}-{of.replace('/', '-')}-{side}-{minutes:g}-{seed}"
+
+
+def _last_weights(run: Path) -> Path:
+    return max((run / "checkpoints").glob("step-*")) / EMA_FILE
 
 
 def picture_of(runs: Mapping[str, Path], side: int) -> Image.Image:

@@ -20,7 +20,11 @@ NORMED = "biggan-small-64 networks.spectral_norm=true"
 """As the recipe was until November 27, 2026."""
 LONGER = (
     ("biggan-small-32", "handwritten", 32, 15),
-    *((recipe, of, 64, 30) for of in ("icons", "landscapes", "flags") for recipe in ("biggan-small-64", NORMED, "r3gan-small-64")),
+    *(
+        (recipe, of, 64, 30)
+        for of in ("icons", "landscapes", "flags")
+        for recipe in ("biggan-small-64", NORMED, "r3gan-small-64")
+    ),
 )
 AT_128 = (("biggan-small-128", "creatures", 128, 20), ("biggan-small-128", "badges", 128, 20))
 """Recipe, set, side and minutes of single runs."""

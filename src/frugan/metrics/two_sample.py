@@ -36,7 +36,7 @@ class Judge:
 
     def __str__(self) -> str:
         several = "1 network" if self.networks == 1 else f"{self.networks} networks"
-        return f"{several}, {self.steps} steps of {self.batch}"
+        return f"{several}, {self.steps} steps of {self.batch}, values standardised"
 
 
 @dataclass(frozen=True)
