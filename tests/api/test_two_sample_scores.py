@@ -48,7 +48,7 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
     assert abs(found.scores["two_sample_real"] - 0.5) < 0.2
     of = found.provenance
     assert (of.network, of.network_digest, of.rows, of.real, of.samples) == ("none", "none", 0, 150, 64)
-    assert of.judge == "64 pictures on either side; 2 networks, 12 steps of 16, values standardised"
+    assert of.judge == "64 pictures on either side; 2 networks, 12 steps of 16, values centred"
     assert of.measured_by == f"two-sample: {of.judge}"
     assert not [line for line in said if "features" in line or "warning" in line]
     assert evaluate(scored / "run", pictures, OPTIONS, say=quiet) == found
