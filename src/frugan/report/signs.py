@@ -39,9 +39,10 @@ AT_EQUILIBRIUM = 0.03
 """How far from it the loss of a step may be, as a share of it and averaged over `SATURATION_STEPS`: 0.003 in a training
 whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in other ways."""
 TOLD_APART = 0.8
-"""Share of pictures that a fresh network is right about, from which on there is much that one could see. A discriminator
-at its equilibrium may still teach: of drawn plants 0.90 were told apart after 600 steps and 0.61 after 1,200, its loss at
-ln 2 throughout. So it has given up where nothing gets better from one score to the next, or at once where nearly all are."""
+"""Share of pictures that a fresh network is right about, from which on there is much that one could see. A
+discriminator at its equilibrium may still teach: of drawn plants 0.90 were told apart after 600 steps and 0.61 after
+1,200, its loss at ln 2 throughout. So it has given up where nothing gets better from one score to the next, or at once
+where nearly all are."""
 NEARLY_ALL_TOLD_APART = 0.97
 BETTER = 0.03
 """By how much less a share is better: about the half width of its interval while training."""
