@@ -44,8 +44,9 @@ discriminator at its equilibrium may still teach: of drawn plants 0.90 were told
 1,200, its loss at ln 2 throughout. So it has given up where nothing gets better from one score to the next, or at once
 where nearly all are."""
 NEARLY_ALL_TOLD_APART = 0.97
-BETTER = 0.03
-"""By how much less a share is better: about the half width of its interval while training."""
+BETTER = 0.1
+"""By how much less a share is better. Of sprites whose discriminator stood at ln 2, 0.88 were told apart after 1,000 steps,
+0.81 after 2,000; with half the generator's rate 0.77, in more colours and shapes."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
