@@ -45,8 +45,8 @@ discriminator at its equilibrium may still teach: of drawn plants 0.90 were told
 where nearly all are."""
 NEARLY_ALL_TOLD_APART = 0.97
 BETTER = 0.1
-"""By how much less a share is better. Of sprites whose discriminator stood at ln 2, 0.88 were told apart after 1,000 steps,
-0.81 after 2,000; with half the generator's rate 0.77, in more colours and shapes."""
+"""By how much less a share is better. Of sprites whose discriminator stood at ln 2, 0.88 were told apart after 1,000
+steps and 0.81 after 2,000; with half the generator's rate 0.77, in more colours and shapes."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
