@@ -14,7 +14,7 @@ from picture_sets.kinds import KINDS, Kind
 from stacked_digits import NAME as STACKED
 
 PAGES = (DOCS / "training-well.md", DOCS / "r3gan.md")
-CHOSEN = ("creatures", "landscapes", "glyphs", "badges", "stamps", "flags", "plants", "arms")
+CHOSEN = ("creatures", "landscapes", "glyphs", "badges", "stamps", "flags", "plants", "arms", "maps")
 
 NORMED = "biggan-small-64 networks.spectral_norm=true"
 """As the recipe was until November 27, 2026."""

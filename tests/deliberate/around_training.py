@@ -458,13 +458,6 @@ FAULTS = (
         "report/test_collapse_signs.py -k left_in_peace",
     ),
     Fault(
-        "a discriminator that guesses has given up although pictures get better",
-        "report/signs.py",
-        "stands = share > before - BETTER or",
-        "stands = share >= TOLD_APART or",
-        "report/test_collapse_signs.py -k get_better",
-    ),
-    Fault(
         "a judge takes values as they are",
         "metrics/two_sample.py",
         "learn, unseen = learn - mean, unseen - mean",

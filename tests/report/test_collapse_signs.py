@@ -58,19 +58,9 @@ def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: 
     assert "tells real from generated 97 times in 100" in told
     assert lines(signs, judged(0.7)) == []  # nor can a fresh network
     assert signs.given_up == set()
-    assert len(lines(signs, judged(0.98))) == 1
+    assert len(lines(signs, judged(0.82))) == 1
     assert signs.given_up == {"D"}
     assert signs.at_work == {}
-
-
-def test_a_discriminator_that_guesses_while_pictures_get_better_is_left_in_peace() -> None:
-    signs, window = CollapseSigns(), [paired(0.693)] * SATURATION_STEPS
-    assert lines(signs, started("relativistic"), *window, judged(0.95), *window, judged(0.82)) == []
-    (told,) = lines(signs, *window, judged(0.8))
-    assert "tells real from generated 80 times in 100" in told
-    signs = CollapseSigns()  # what was told apart before it guessed is not compared with
-    working = [paired(0.4)] * SATURATION_STEPS
-    assert lines(signs, started("relativistic"), *working, judged(0.85), *window, judged(0.85)) == []
 
 
 def test_advice_names_what_the_runs_own_recipe_has() -> None:
@@ -106,9 +96,7 @@ def test_losses_about_the_equilibrium_and_those_of_another_game_are_left_in_peac
     swinging = [paired(0.5), paired(0.886)] * SATURATION_STEPS
     assert lines(CollapseSigns(), started("relativistic"), *swinging, judged(1.0)) == []
     assert lines(CollapseSigns(), started("hinge"), *[step(0.693, 0.693)] * SATURATION_STEPS, judged(1.0)) == []
-    assert (
-        lines(CollapseSigns(), started("relativistic"), *[paired(0.693)] * SATURATION_STEPS, *[judged(0.75)] * 2) == []
-    )
+    assert lines(CollapseSigns(), started("relativistic"), *[paired(0.693)] * SATURATION_STEPS, judged(0.75)) == []
 
 
 def test_a_generator_that_everyone_sees_through_is_told_once() -> None:
