@@ -18,6 +18,8 @@ compare with it. "creatures/300" trains on 300 of the others alone. What a resul
 is written after each run, and with --keep a run that Ctrl-C stopped goes on where it was: let it run for as many nights
 as it takes. Seeds come last, so that an unfinished result says something of every set.
 
+With --again, kept runs that came to their end are measured once more, as when a score has changed.
+
 The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name
 and, where several are named, its recipe's.
 """
@@ -116,7 +118,9 @@ def main() -> None:
             weights = _last_weights(given.keep / _folder(recipe, of, given.side, minute, seed))
             scores = measure(weights, *_pictures(of, given.side, given.archives))
             asked = {"recipe": recipe, "set": of, "side": given.side, "minutes": minute, "seed": seed}
-            print(json.dumps(asked | {score: round(value, 4) for score, value in scores.items()}), flush=True)
+            entries.append(asked | {score: round(value, 4) for score, value in scores.items()})
+            entries[-1]["machine"] = describe_machine()
+            _write(given.result, entries)
         return
     if not given.table:
         paces = _paces(recipes, sets[0], given.side, entries, given.archives)
@@ -124,10 +128,14 @@ def main() -> None:
             if any(_is_of(entry, recipe, of, given.side, minute, seed) for entry in entries):
                 continue
             entries.append(run(recipe, of, given.side, minute, seed, paces[recipe], given.archives, given.keep))
-            print(json.dumps({k: v for k, v in entries[-1].items() if k != "machine"}), flush=True)
-            given.result.write_text("[\n" + ",\n".join(json.dumps(each) for each in entries) + "\n]\n", "utf-8")
+            _write(given.result, entries)
     for line in table(entries):
         print(line)
+
+
+def _write(result: Path, entries: Sequence[Entry]) -> None:
+    print(json.dumps({k: v for k, v in entries[-1].items() if k != "machine"}), flush=True)
+    result.write_text("[\n" + ",\n".join(json.dumps(each) for each in entries) + "\n]\n", "utf-8")
 
 
 def _is_of(entry: Entry, recipe: str, of: str, side: int, minutes: float, seed: int) -> bool:
