@@ -207,11 +207,11 @@ def judged_again() -> str:
     """Runs by the judge of `two-sample` as it was, and as it is."""
     rows = []
     for entry in read("equal-time-again.json"):
-        for before in _some(_all(), entry["recipe"], entry["set"], entry["side"], entry["minutes"])[:1]:
-            if before["recall"] != entry["recall"]:
-                continue  # of another run, on another machine
-            cells = [f"{each['two_sample']:.2f} ({each['two_sample_real']:.2f})" for each in (before, entry)]
-            rows.append([f"{entry['set']}, {entry['minutes']:g} minutes", *cells])
+        for before in _all():
+            same = ("recipe", "set", "side", "minutes", "seed", "recall")
+            if all(before.get(field) == entry[field] for field in same):  # else a run of another machine
+                cells = [f"{each['two_sample']:.2f} ({each['two_sample_real']:.2f})" for each in (before, entry)]
+                rows.append([f"{entry['set']}, {entry['minutes']:g} minutes", *cells])
     return table(["`biggan-small-64` on", "as it was (real)", "as it is"], rows)
 
 
