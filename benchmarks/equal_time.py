@@ -96,6 +96,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure kept runs once more instead")
     parser.add_argument("--picture", type=Path, help="draw the grids of kept runs instead")
     given = parser.parse_args()
+    if (given.again or given.picture) and given.keep is None:
+        parser.error("--again and --picture look at kept runs: name their folder with --keep")
     entries: list[Entry] = json.loads(given.result.read_text("utf-8")) if given.result.is_file() else []
     recipes = re.split(BETWEEN, given.recipes) if given.recipes else RECIPES[given.side]
     minutes = [float(each) for each in given.minutes.split(",")]
