@@ -11,8 +11,8 @@ from PIL import Image
 from picture_sets.canvas import Drawn, Factors
 from picture_sets.emblems import arms, badge, flag
 from picture_sets.glyphs import glyph
-from picture_sets.nature import landscape, plant, texture
-from picture_sets.pixel_art import creature, tile
+from picture_sets.nature import fish, landscape, plant, snowflake, texture
+from picture_sets.pixel_art import creature, tile, vehicle
 from picture_sets.prints import chart, island_map, mosaic, stamp
 
 DUPLICATES, BROKEN = 0.02, 0.005
@@ -44,13 +44,16 @@ KINDS = {
     "flags": Kind(flag),
     "arms": Kind(arms, set_aside=True),
     "badges": Kind(badge),
-    "plants": Kind(plant, set_aside=True),
+    "plants": Kind(plant),
     "textures": Kind(texture),
     "landscapes": Kind(landscape),
     "stamps": Kind(stamp),
-    "maps": Kind(island_map, set_aside=True),
+    "maps": Kind(island_map),
     "charts": Kind(chart),
     "mosaics": Kind(mosaic),
+    "fish": Kind(fish, set_aside=True),
+    "snow": Kind(snowflake, set_aside=True),
+    "vehicles": Kind(vehicle, set_aside=True),
 }
 
 

@@ -1,6 +1,7 @@
-"""Plants by growth rules, textures by noise, landscapes."""
+"""Plants by growth rules, textures by noise, landscapes, fish, crystals of snow."""
 
 import numpy as np
+from PIL import Image
 
 from picture_sets.canvas import Canvas, Colour, Drawn, Factors, choose, gradient, hsv, noise, star
 
@@ -15,6 +16,9 @@ HABITS = {
 BUSH, FERN = {"X": "F[+X][-X]FX", "F": "FF"}, {"Y": "F[+Y]F[-Y]+Y", "F": "FF"}
 TEXTURES = ("marble", "wood", "clouds", "cells", "weave", "rust", "leopard", "dunes")
 TIMES = ("dawn", "day", "dusk", "night")
+MARKINGS = ("plain", "bands", "stripes", "spots")
+FACETS = 12
+"""Of a crystal's arm, from its middle to its tip: where branches may grow."""
 
 
 def plant(random: np.random.Generator, side: int) -> Drawn:
@@ -191,3 +195,117 @@ def _tree(canvas: Canvas, x: float, y: float, height: float, dim: float) -> None
         canvas.polygon(
             [(x, top), (x + wide, top + height * 0.4), (x - wide, top + height * 0.4)], hsv(0.36, 0.6, 0.42 * dim)
         )
+
+
+def fish(random: np.random.Generator, side: int) -> Drawn:
+    """A fish from the side, shaded, with fins and markings: transparent, without classes."""
+    length, height = float(random.uniform(0.5, 0.74)), float(random.uniform(0.16, 0.42))
+    hue, other = float(random.random()), float(random.random())
+    saturation, marking = float(random.uniform(0.35, 0.9)), choose(random, MARKINGS)
+    marks, fork, bump = int(random.integers(2, 7)), float(random.uniform(0.1, 0.6)), float(random.uniform(0.7, 1.5))
+    snout, rump = 0.5 - length / 2 - 0.06, 0.5 + length / 2 - 0.06
+    fin = hsv(other, saturation, 0.75)
+    edge = hsv(hue, 0.8, 0.25)
+    canvas = Canvas(side)
+    tail = height * float(random.uniform(0.35, 0.6))
+    canvas.polygon(
+        [
+            (rump - 0.05, 0.5),
+            (rump + 0.16, 0.5 - tail),
+            (rump + 0.16 - 0.14 * fork, 0.5),
+            (rump + 0.16, 0.5 + tail),
+        ],
+        fin,
+        edge,
+    )
+    spread, at = float(random.uniform(0.06, 0.17)), float(random.uniform(0.4, 0.55))
+    for up, share in ((-1, 1.0), (1, 0.6)):
+        root = 0.5 + up * height * 0.42
+        back = snout + length * (at + 0.3)
+        canvas.polygon([(snout + length * at, root), (back, root + up * spread * share), (back, root)], fin, edge)
+    across = np.linspace(0, 1, 40)
+    bow = np.sin(np.pi * across**bump) ** 0.8 * height / 2 * (1 - 0.25 * across)
+    upper = [(float(snout + length * a), float(0.5 - b)) for a, b in zip(across, bow, strict=True)]
+    lower = [(float(snout + length * a), float(0.5 + 0.85 * b)) for a, b in zip(across, bow, strict=True)]
+    body = Canvas(side)
+    body.polygon([*upper, *lower[::-1]], (255, 255, 255))
+    scales = Canvas(side, (0, 0, 0))
+    ramp = np.linspace(-1, 1, 48)[:, None] / max(height, 0.2) / 2
+    scales.paste(
+        np.broadcast_to(
+            gradient(
+                ramp,
+                [(-0.5, hsv(hue, saturation, 0.55)), (0, hsv(hue, saturation, 0.95)), (0.5, hsv(hue, 0.15, 1.0))],
+            ),
+            (48, 48, 3),
+        )
+    )
+    mark = hsv(other, saturation, 0.85)
+    for i in range(marks if marking != "plain" else 0):
+        place = (i + 0.6) / (marks + 0.2)
+        if marking == "bands":
+            scales.box(snout + length * place, 0, snout + length * (place + 0.5 / marks), 1, mark)
+        elif marking == "stripes":
+            level = 0.5 + (place - 0.5) * height * 0.8
+            scales.line([(0, level), (1, level)], mark, 0.4 * height / marks)
+        else:
+            for _ in range(3):
+                x, y = snout + length * random.random(), 0.5 + height * (random.random() - 0.5)
+                scales.disc(float(x), float(y), float(random.uniform(0.012, 0.03)), mark)
+    canvas.image.paste(scales.image, (0, 0), body.image.getchannel("A"))
+    canvas.pen.line([(x * canvas.scale, y * canvas.scale) for x, y in [*upper, *lower[::-1]]], edge, canvas.scale // 80)
+    eye = snout + 0.16 * length
+    canvas.disc(eye, 0.5 - 0.12 * height, 0.028, (250, 250, 240), edge)
+    canvas.disc(eye, 0.5 - 0.12 * height, 0.014, (15, 15, 20))
+    picture = canvas.done(opaque=False).rotate(float(random.normal(0, 8)), Image.Resampling.BICUBIC)
+    left = bool(random.random() < 0.5)
+    if not left:
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    factors: Factors = {
+        "hue": round(hue, 3),
+        "other": round(other, 3),
+        "marking": marking,
+        "marks": marks,
+        "length": round(length, 2),
+        "height": round(height, 2),
+        "left": int(left),
+    }
+    return Drawn(picture, factors)
+
+
+def snowflake(random: np.random.Generator, side: int) -> Drawn:
+    """A crystal of snow with six like arms, light on dark: opaque, grey, without classes."""
+    ground = int(random.integers(5, 70))
+    canvas = Canvas(side, (ground, ground, ground))
+    glow = noise(random, 32, 2, 2)
+    canvas.paste(np.repeat((ground + 30 * glow)[..., None], 3, -1))
+    turn, radius = float(random.uniform(0, np.pi / 3)), float(random.uniform(0.3, 0.45))
+    plate, branches = float(random.uniform(0, 0.5)), int(random.integers(0, 5))
+    angle, width = float(np.radians(random.choice([45.0, 60.0]))), float(random.uniform(0.012, 0.03))
+    places = np.sort(random.permutation(np.arange(2, FACETS))[:branches]) / FACETS
+    lengths = random.uniform(0.15, 0.5, branches) * (1.1 - places)
+    light = int(random.integers(170, 256))
+    ice, shade = (light, light, light), (light - 60, light - 60, light - 60)
+    arms = [turn + i * np.pi / 3 for i in range(6)]
+
+    def at(arm: float, along: float, aside: float = 0.0) -> tuple[float, float]:
+        x = along * np.cos(arm) - aside * np.sin(arm)
+        return float(0.5 + radius * x), float(0.5 + radius * (along * np.sin(arm) + aside * np.cos(arm)))
+
+    if plate > 0.1:
+        canvas.polygon([at(arm, plate) for arm in arms], shade, ice)
+    for arm in arms:
+        canvas.line([(0.5, 0.5), at(arm, 1)], ice, width)
+        for place, length in zip(places, lengths, strict=True):
+            for way in (-1, 1):
+                tip = at(arm, place + length * np.cos(angle), way * length * np.sin(angle))
+                canvas.line([at(arm, place), tip], ice, 0.8 * width)
+        canvas.disc(*at(arm, 1), 0.9 * width, ice)
+    factors: Factors = {
+        "turn": round(turn, 2),
+        "radius": round(radius, 2),
+        "plate": round(plate, 2),
+        "branches": branches,
+        "light": light,
+    }
+    return Drawn(canvas.done().convert("L"), factors)

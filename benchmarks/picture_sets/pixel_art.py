@@ -1,15 +1,17 @@
-"""Hard-edged pictures on a coarse grid: creatures as in a game, and the tiles that they walk on."""
+"""Hard-edged pictures on a coarse grid: creatures as in a game, the tiles that they walk on, and vehicles."""
 
 import numpy as np
 from PIL import Image
 
-from picture_sets.canvas import Colour, Drawn, choose, hsv
+from picture_sets.canvas import Colour, Drawn, Factors, choose, hsv
 
 GRID = 20
 """Cells of a creature's side."""
 TILE_GRID = 16
 PLANS = ("biped", "blob", "bug", "ghost", "bird")
 TILES = ("grass", "water", "stone", "brick", "wood", "sand", "lava", "snow")
+VEHICLE_GRID = 32
+VEHICLES = ("car", "van", "bus", "lorry", "tractor")
 
 
 def creature(random: np.random.Generator, side: int) -> Drawn:
@@ -160,3 +162,67 @@ def _strewn(random: np.random.Generator, cells: np.ndarray, kind: str) -> None:
         cells[row, column] = choose(random, marks[kind])
         if kind == "grass":
             cells[row - 1, column] = (40, 120, 40)
+
+
+def vehicle(random: np.random.Generator, side: int) -> Drawn:
+    """A small vehicle from the side in the middle of much nothing: transparent, five classes."""
+    kind = choose(random, VEHICLES)
+    long, high = {"car": (18, 6), "van": (18, 9), "bus": (24, 10), "lorry": (24, 10), "tractor": (15, 8)}[kind]
+    long, high = long + int(random.integers(-2, 3)), high + int(random.integers(-1, 2))
+    hue, saturation, value = float(random.random()), float(random.uniform(0.3, 0.95)), float(random.uniform(0.5, 1))
+    coat, dark, trim = (hsv(hue, saturation, value * share) for share in (1.0, 0.6, 0.8))
+    stripe, glass = hsv(hue + random.uniform(0.2, 0.8), 0.8, 0.95), hsv(0.56, random.uniform(0.2, 0.5), 0.9)
+    cells = np.zeros((VEHICLE_GRID, VEHICLE_GRID, 4), np.uint8)
+    left, ground = (VEHICLE_GRID - long) // 2, 23
+    floor, right = ground - 2, left + long
+
+    def fill(top: int, bottom: int, start: int, end: int, colour: Colour) -> None:
+        cells[top:bottom, start:end] = (*colour, 255)
+
+    if kind == "car":
+        waist = floor - high // 2
+        fill(waist, floor, left, right, coat)
+        start, end = left + 3 + int(random.integers(0, 3)), right - 4 - int(random.integers(0, 3))
+        fill(floor - high, waist, start + 1, end - 1, coat)
+        fill(floor - high + 1, waist, start + 1, (start + end) // 2, glass)
+        fill(floor - high + 1, waist, (start + end) // 2 + 1, end - 1, glass)
+    elif kind == "tractor":
+        fill(floor - high // 2, floor, left, right, coat)
+        fill(floor - high - 2, floor - high // 2, left + 1, left + 7, dark)
+        fill(floor - high - 1, floor - high // 2, left + 2, left + 6, glass)
+        fill(floor - high, floor - high // 2, right - 3, right - 2, (60, 60, 66))
+    elif kind == "lorry":
+        cab = right - 6
+        fill(floor - high, floor, left, cab - 1, stripe if random.random() < 0.5 else (225, 225, 220))
+        for column in range(left + 2, cab - 1, 4):
+            fill(floor - high + 1, floor - 1, column, column + 1, (170, 170, 170))
+        fill(floor - high + 2, floor, cab, right, coat)
+        fill(floor - high + 3, floor - high + 6, cab + 2, right, glass)
+    else:
+        fill(floor - high, floor, left, right, coat)
+        cells[floor - high, [left, right - 1]] = 0
+        row = floor - high + 2
+        for column in range(left + 1, right - 2, 4):
+            if kind == "bus" or column > right - 8:
+                fill(row, row + 3, column, column + 3, glass)
+        if random.random() < 0.6:
+            fill(floor - 3, floor - 2, left, right, stripe)
+    fill(floor - 1, floor, left, right, trim)
+    fill(floor - 2, floor - 1, right - 1, right, (255, 240, 150))
+    places = {"bus": (4, -5), "lorry": (3, 8, -4)}.get(kind, (3, -4))
+    for number, place in enumerate(places):
+        radius = 4 if kind == "tractor" and number == 0 else 2
+        _wheel(cells, ground - radius, (left if place > 0 else right) + place, radius)
+    cells[_outline(cells[..., 3] > 0)] = (*hsv(hue, 0.5, 0.16), 255)
+    flipped = bool(random.random() < 0.5)
+    picture = Image.fromarray(cells[:, ::-1].copy() if flipped else cells, "RGBA")
+    shown = picture.resize((side, side), Image.Resampling.NEAREST)
+    factors: Factors = {"class": kind, "hue": round(hue, 3), "long": long, "high": high, "flipped": int(flipped)}
+    return Drawn(shown, factors)
+
+
+def _wheel(cells: np.ndarray, row: int, column: int, radius: int) -> None:
+    rows, columns = np.mgrid[:VEHICLE_GRID, :VEHICLE_GRID]
+    away = np.hypot(rows - row, columns - column)
+    cells[away < radius + 0.4] = (40, 40, 46, 255)
+    cells[away < radius / 2] = (190, 190, 195, 255)
