@@ -48,7 +48,7 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
     assert abs(found.scores["two_sample_real"] - 0.5) < 0.2
     of = found.provenance
     assert (of.network, of.network_digest, of.rows, of.real, of.samples) == ("none", "none", 0, 150, 64)
-    assert of.judge == "64 pictures on either side; 2 networks, 12 steps of 16, values centred"
+    assert of.judge == "64 pictures on either side; 2 networks, 12 steps of 16, values centred, batch norm"
     assert of.measured_by == f"two-sample: {of.judge}"
     assert not [line for line in said if "features" in line or "warning" in line]
     assert evaluate(scored / "run", pictures, OPTIONS, say=quiet) == found
@@ -103,7 +103,7 @@ def test_the_command_says_it_in_words(tmp_path: Path, monkeypatch: pytest.Monkey
     shown = CliRunner().invoke(application(), words).stdout
     said = "a small network tells two halves of the real pictures apart 52 times in 100; 50 is guessing"
     assert f"two-sample 0.52 ± 0.10: {said}" in shown
-    assert "two-sample: 60 pictures on either side; 3 networks, 200 steps of 64" in shown
+    assert "two-sample: 60 pictures on either side; 3 networks, 400 steps of 32" in shown
 
 
 @pytest.mark.long

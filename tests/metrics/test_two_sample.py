@@ -51,6 +51,28 @@ def test_noise_in_a_small_place_is_seen() -> None:
     assert two_sample(plain, more, ONE).mean < 0.62
 
 
+def hills(seed: int, *, broken: bool) -> Tensor:
+    """Ground below a sky, with a smooth line between them or one in steps: [300, 1, 32, 32] in [-1, 1]."""
+    random = torch.Generator().manual_seed(seed)
+    across = torch.linspace(0, 2 * torch.pi, 32)
+    pictures = []
+    for _ in range(300):
+        high, fast, where, faster, there, sky, ground = torch.rand(7, generator=random)
+        line = 12 + 8 * high + 4 * torch.sin(across * (1 + fast) + 2 * torch.pi * where)
+        line += 2 * torch.sin(across * (2 + 3 * faster) + 2 * torch.pi * there)
+        if broken:  # the same heights at other places
+            line = line[torch.randperm(8, generator=random).repeat_interleave(4) * 4]
+        below = torch.sigmoid(torch.arange(32)[:, None] - line)  # [32, 32]
+        pictures.append(0.6 + sky * (1 - below) + 0.8 * (ground - 0.5) * below - 1)
+    return torch.stack(pictures)[:, None]
+
+
+def test_streaks_are_no_hills() -> None:
+    whole, more, broken = hills(0, broken=False), hills(1, broken=False), hills(2, broken=True)
+    assert two_sample(whole, broken, ONE).mean > 0.85
+    assert two_sample(whole, more, ONE).mean < 0.6
+
+
 def test_pictures_that_several_networks_judge_count_once() -> None:
     one, three = (TwoSample((0.5,) * networks, 100).half_width for networks in (1, 3))
     assert one == pytest.approx(1.96 * 0.05)
