@@ -143,8 +143,8 @@ def _accuracy(first: Tensor, second: Tensor, count: int, judge: Judge, seed: int
 def _network(channels: int, random: torch.Generator) -> nn.Sequential:
     """Three strided convolutions and a mean over places; weights by He et al. 2015.
 
-    With batch norm (Ioffe and Szegedy 2015): without it a judge learned too slowly to see in so few steps that streaks are
-    no hills (benchmarks/results/equal-time-again.json).
+    With batch norm (Ioffe and Szegedy 2015): without it a judge learned too slowly to see in so few steps that
+    streaks are no hills (benchmarks/results/equal-time-again.json).
     """
     widths = (channels, *CHANNELS)
     layers: list[nn.Module] = []
