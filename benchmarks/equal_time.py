@@ -46,6 +46,7 @@ from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
 from frugan.engine.checkpoint import EMA_FILE
 from frugan.engine.events import read_events
+from frugan.metrics.two_sample import Judge
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from machine import describe_machine
@@ -121,7 +122,7 @@ def main() -> None:
             scores = measure(weights, *_pictures(of, given.side, given.archives))
             asked = {"recipe": recipe, "set": of, "side": given.side, "minutes": minute, "seed": seed}
             entries.append(asked | {score: round(value, 4) for score, value in scores.items()})
-            entries[-1]["machine"] = describe_machine()
+            entries[-1] |= {"judge": str(Judge()), "machine": describe_machine()}
             _write(given.result, entries)
         return
     if not given.table:
@@ -183,6 +184,7 @@ def run(
         "seed": seed,
         "steps": steps,
         **{score: round(value, 4) for score, value in (scores | _losses(events)).items()},
+        "judge": str(Judge()),
         "given_up": sum("has given up" in event["line"] for event in events if event["event"] == "warning"),
         "trained_on": len(fit),
         "classes": len(fit.class_names),
