@@ -8,6 +8,7 @@ from functools import partial
 from statistics import fmean, stdev
 
 from equal_time import REAL_SCORES, RECIPES, SCORES, Entry
+from frugan.metrics.two_sample import Judge
 from frugan.recipe.loading import load_recipe
 from page_tables import DOCS, fill, read, table
 from picture_sets.kinds import KINDS, Kind
@@ -19,7 +20,9 @@ CHOSEN = ("creatures", "landscapes", "glyphs", "badges", "stamps", "flags", "pla
 NORMED = "biggan-small-64 networks.spectral_norm=true"
 """As the recipe was until November 27, 2026."""
 HALVED = "biggan-small-64 optimizers.G.learning_rate=5e-4 optimizers.G.final_learning_rate=1.4e-4"
+"""With half of the generator's rate."""
 JUDGED = ("two_sample", "two_sample_half_width", "two_sample_real", "judge")
+"""Of an entry: what depends on the judge."""
 LONGER = (
     ("biggan-small-32", "handwritten", 32, 15),
     *(
@@ -119,12 +122,12 @@ def chosen() -> str:
         judged = [_some(entries, recipe, of, 64, 10)[:1] for recipe in (RECIPES[64][0], HALVED, RECIPES[64][2])]
         first = next(entry for each in judged for entry in each)
         name = f"{of}, {_kinds_of(first)}{_set_aside(KINDS[of])}"
-        assert all("judge" in entry for each in judged for entry in each), of
+        assert all(entry["judge"] == str(Judge()) for each in judged for entry in each), of
         normed = _some(entries, NORMED, of, 64)[:1]
         cells = [*map(_cell, judged), _cell(normed, SCORES[1:2]) + _given(normed)]
         rows.append([name, _cell([first], REAL_SCORES), *cells])
-    head = ["pictures", "real", "BigGAN", "with half of G's rate", "R3GAN", "recall of BigGAN with spectral norm"]
-    return table(head, rows)
+    normed_head = "recall of BigGAN with spectral norm"
+    return table(["pictures", "real", "BigGAN", "with half the generator's rate", "R3GAN", normed_head], rows)
 
 
 def _given(entries: Sequence[Entry]) -> str:
