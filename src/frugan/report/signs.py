@@ -40,8 +40,8 @@ AT_EQUILIBRIUM = 0.03
 whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in other ways."""
 TOLD_APART = 0.8
 """Share of pictures that a fresh network is right about, from which on there is much that one could see. Where
-discriminators guessed at the end of a training, 0.87 of sprites, 1.00 of maps and 0.77 of plants were told apart; all three
-came out more varied with half the generator's rate."""
+discriminators guessed at the end of a training, 0.87 of sprites, 1.00 of maps and 0.77 of plants were told apart; all
+three came out more varied with half the generator's rate."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
