@@ -458,6 +458,13 @@ FAULTS = (
         "report/test_collapse_signs.py -k left_in_peace",
     ),
     Fault(
+        "a judge is shown pictures with what all have in common",
+        "metrics/two_sample.py",
+        "learn, unseen = learn - mean, unseen - mean",
+        "learn, unseen = learn, unseen",
+        "metrics/test_two_sample.py -k small_place",
+    ),
+    Fault(
         "a judge has no batch norm",
         "metrics/two_sample.py",
         "nn.BatchNorm2d(after, momentum=STATISTICS)",

@@ -117,7 +117,7 @@ def _accuracy(first: Tensor, second: Tensor, count: int, judge: Judge, seed: int
         pictures[torch.randperm(len(pictures), generator=random)[:count]].chunk(2) for pictures in (first, second)
     ]
     (learn, unseen) = (torch.cat(parts) for parts in zip(*halves, strict=True))  # each [count, C, S, S]
-    # Of sprites on white most values never change: a judge with neither this nor batch norm took noise for them (0.53).
+    # Where most of a picture never changes: with batch norm alone a judge saw faint noise in the rest less often.
     mean = learn.mean(0)  # [C, S, S]
     learn, unseen = learn - mean, unseen - mean
     labels = torch.arange(2).repeat_interleave(count // 2)  # [count]
