@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from api.pictures import write_pictures
 from cli.calling import Frugan
@@ -49,6 +50,14 @@ def test_plans_that_cannot_be(frugan: Frugan, words: tuple[str, ...], message: s
     ended = frugan("plan", "biggan-digits-32", *words)
     assert ended.returncode == 2
     assert message in ended.stderr.replace("\n", " ")
+
+
+def test_a_large_picture_is_looked_at_without_a_word(frugan: Frugan, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    Image.new("1", (9500, 9500)).save(next(pictures.iterdir()) / "large.png")  # Pillow would warn of an attack
+    ended = frugan("plan", "--data", str(pictures), "--for", "20min", "networks.resolution=32")
+    assert (ended.returncode, "attack" in ended.stderr) == (0, False), ended.stderr
+    assert "25 of 40 pixels" in ended.stdout
 
 
 def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path) -> None:
