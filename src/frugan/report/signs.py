@@ -41,7 +41,8 @@ whose penalty left the discriminator flat, at least 0.12 at any time in ten that
 TOLD_APART = 0.8
 """Share of pictures that a fresh network is right about, from which on there is much that one could see. Where
 discriminators guessed at the end of a training, 0.87 of sprites, 1.00 of maps and 0.77 of plants were told apart; all
-three came out more varied with half the generator's rate."""
+three came out more varied with half the generator's rate. It is no proof: drawn fish were told apart 100 times in 100
+after 600 steps, and 71 times after 1,744, while their discriminator guessed throughout."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
@@ -121,8 +122,8 @@ class CollapseSigns:
             yield (
                 f"{phase} has given up: its loss has stood at {mean:.3f} for {SATURATION_STEPS} steps, which is that "
                 f"of guessing, while a small network that was trained afresh tells real from generated "
-                f"{100 * share:.0f} times in 100. The generator learns little or nothing from it. What people "
-                f"do: begin anew with {', '.join(self._against_guessing())}"
+                f"{100 * share:.0f} times in 100. The generator may learn little from it. What people do, if the "
+                f"next score is no better: begin anew with {', '.join(self._against_guessing())}"
             )
 
     @property
