@@ -99,13 +99,13 @@ def _at(recipe: str, side: int) -> str:
 
 def at_32() -> str:
     """Each set in five minutes, by today's judge: of StyleGAN2, which ran before, what needs no judge."""
-    entries, rows = _all(), []
-    today = [entry for entry in entries if entry.get("judge") == str(Judge())]
+    before, rows = read("equal-time-three-families.json"), []
+    today = [entry for entry in _all() if entry.get("judge") == str(Judge())]
     chosen, stylegan2, r3gan = RECIPES[32]
     for of in AT_32:
         (choice,), (other,) = (_some(today, recipe, of, 32, 5)[:1] for recipe in (chosen, r3gan))
         third = _some(today, stylegan2, of, 32, 5)[:1]
-        cell = _cell(third) if third else _cell(_some(entries, stylegan2, of, 32, 5)[:1], SCORES[1:])
+        cell = _cell(third) if third else _cell(_some(before, stylegan2, of, 32, 5)[:1], SCORES[1:])
         name = f"{of}, {_kinds_of(choice)}{_set_aside(KINDS[of]) if of in KINDS else ''}"
         behind = max(choice["two_sample"] - min(each["two_sample"] for each in (choice, other, *third)), 0.0)
         rows.append([name, _cell([choice], REAL_SCORES), _cell([choice]), _cell([other]), cell, f"{behind:.2f}"])
