@@ -107,7 +107,7 @@ def at_32() -> str:
         third = _some(today, stylegan2, of, 32, 5)[:1]
         cell = _cell(third) if third else _cell(_some(before, stylegan2, of, 32, 5)[:1], SCORES[1:])
         name = f"{of}, {_kinds_of(choice)}{_set_aside(KINDS[of]) if of in KINDS else ''}"
-        behind = max(choice["two_sample"] - min(each["two_sample"] for each in (choice, other, *third)), 0.0)
+        behind = choice["two_sample"] - min(each["two_sample"] for each in (choice, other, *third))
         rows.append([name, _cell([choice], REAL_SCORES), _cell([choice]), _cell([other]), cell, f"{behind:.2f}"])
     return table(["pictures", "real", "BigGAN", "R3GAN", "StyleGAN2", "BigGAN behind the best"], rows)
 
