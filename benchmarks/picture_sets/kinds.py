@@ -10,10 +10,12 @@ from PIL import Image
 
 from picture_sets.canvas import Drawn, Factors
 from picture_sets.emblems import arms, badge, flag
+from picture_sets.everyday import garment, house
 from picture_sets.glyphs import glyph
 from picture_sets.nature import fish, landscape, plant, snowflake, texture
 from picture_sets.pixel_art import creature, tile, vehicle
 from picture_sets.prints import chart, island_map, mosaic, stamp
+from picture_sets.specimens import beetle, cells
 
 DUPLICATES, BROKEN = 0.02, 0.005
 """Share of a messy folder's files that repeat another, and that no program can open."""
@@ -51,9 +53,13 @@ KINDS = {
     "maps": Kind(island_map),
     "charts": Kind(chart),
     "mosaics": Kind(mosaic),
-    "fish": Kind(fish, set_aside=True),
-    "snow": Kind(snowflake, set_aside=True),
-    "vehicles": Kind(vehicle, set_aside=True),
+    "fish": Kind(fish),
+    "snow": Kind(snowflake),
+    "vehicles": Kind(vehicle),
+    "clothes": Kind(garment, set_aside=True),
+    "houses": Kind(house, set_aside=True),
+    "beetles": Kind(beetle, set_aside=True),
+    "cells": Kind(cells, set_aside=True),
 }
 
 
