@@ -258,7 +258,7 @@ def test_a_long_run_keeps_a_checkpoint_each_half_hour() -> None:
     short, long = (loaded(choose(facts_of(), SLOW, for_time)) for for_time in ("2h", "400h"))
     assert str(short.saving.checkpoint_every).endswith(" steps")
     assert (str(long.saving.checkpoint_every), str(long.evaluation.every)) == ("30min", "1h")
-    assert short.saving.keep_checkpoints == long.saving.keep_checkpoints == 4
+    assert short.saving.keep_checkpoints == long.saving.keep_checkpoints == 6
 
 
 def test_weights_keep_what_they_know_and_what_their_recipe_does_is_told() -> None:

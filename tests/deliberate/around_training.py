@@ -453,9 +453,23 @@ FAULTS = (
     Fault(
         "a discriminator at its equilibrium has given up, whatever the pictures",
         "report/signs.py",
-        "if self._away(phase) > AT_EQUILIBRIUM or share < TOLD_APART:",
-        "if self._away(phase) > AT_EQUILIBRIUM:",
+        "if not guesses or share < TOLD_APART:",
+        "if not guesses:",
         "report/test_collapse_signs.py -k left_in_peace",
+    ),
+    Fault(
+        "a discriminator that guesses while pictures get better has given up",
+        "report/signs.py",
+        "before is not None and share > before - BETTER and",
+        "before is not None and",
+        "report/test_collapse_signs.py -k better",
+    ),
+    Fault(
+        "a discriminator that was at work at the score before has given up",
+        "report/signs.py",
+        "before = self.guessed.pop(phase, None)",
+        "before = self.guessed.get(phase)",
+        "report/test_collapse_signs.py -k better",
     ),
     Fault(
         "a judge is shown pictures with what all have in common",

@@ -53,9 +53,10 @@ def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: 
     signs = CollapseSigns()
     window = [guessing] * SATURATION_STEPS
     assert lines(signs, started(loss), *window[1:], judged(1.0)) == []  # too few steps to say
+    assert lines(signs, *window, judged(0.99)) == []  # the pictures may be about to get better
     (told,) = lines(signs, *window, judged(0.97), *window, judged(0.99))
-    assert told.startswith("D has given up: its loss has stood at ")
-    assert "tells real from generated 97 times in 100" in told
+    assert told.startswith("D has given up: at this score and the one before, its loss stood at that of guessing (")
+    assert "told real from generated 99 and now 97 times in 100" in told
     assert lines(signs, judged(0.7)) == []  # nor can a fresh network
     assert signs.given_up == set()
     assert len(lines(signs, judged(0.82))) == 1
@@ -63,11 +64,20 @@ def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: 
     assert signs.at_work == {}
 
 
+def test_a_discriminator_that_guesses_while_pictures_get_better_is_left_in_peace() -> None:
+    signs, guessing, working = CollapseSigns(), [paired(0.693)] * SATURATION_STEPS, [paired(0.3)] * SATURATION_STEPS
+    told = lines(signs, started("relativistic"), *guessing, judged(1.0), *guessing, judged(0.93), judged(0.87))
+    assert told == []
+    told = lines(signs, *working, judged(0.9), *guessing, judged(0.9))  # it was at work at the score before
+    assert told == []
+    assert len(lines(signs, judged(0.86))) == 1
+
+
 def test_advice_names_what_the_runs_own_recipe_has() -> None:
     def advice(name: str, *words: str) -> tuple[str, ...]:
         recipe = load_recipe(name, words).model_dump(mode="json")
         began = {"event": "start", "step": 0, "recipe": recipe}
-        guessing = [*[paired(0.693)] * SATURATION_STEPS, judged(1.0)]
+        guessing = [*[paired(0.693)] * SATURATION_STEPS, judged(1.0), judged(1.0)]
         blind = [*[paired(0.01)] * SATURATION_STEPS, *[judged(1.0)] * SCORES_IN_A_ROW]
         alike = {"event": "variety", "step": 1, "mean": {"one": 0.1}, "nearest": {"one": 0.1}}
         return tuple(lines(CollapseSigns(), began, *events)[0] for events in (guessing, blind, [alike]))

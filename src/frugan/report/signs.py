@@ -39,10 +39,11 @@ AT_EQUILIBRIUM = 0.03
 """How far from it the loss of a step may be, as a share of it and averaged over `SATURATION_STEPS`: 0.003 in a training
 whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in other ways."""
 TOLD_APART = 0.8
-"""Share of pictures that a fresh network is right about, from which on there is much that one could see. Where
-discriminators guessed at the end of a training, 0.87 of sprites, 1.00 of maps and 0.77 of plants were told apart; all
-three came out more varied with half the generator's rate. It is no proof: drawn fish were told apart 100 times in 100
-after 600 steps and 75 times after 1,200, while their discriminator guessed all the time between."""
+"""Share of pictures that a fresh network is right about, from which on there is much that one could see."""
+BETTER = 0.05
+"""By which a score is better than the one before, for sure; a single one is known to about that. A discriminator that
+guesses is no proof: drawn fish were told apart 100 times in 100 after 600 steps and 75 times after 1,200, while theirs
+guessed all the time between."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
@@ -58,12 +59,14 @@ class CollapseSigns:
         given_up: phases whose discriminator was told to have given up.
         at_work: phase -> a step at which it was at work for sure, the last that is known: where the last
             `SATURATION_STEPS` losses that were not all those of guessing began. It may have given up since.
+        guessed: phase -> its last score, of those whose discriminator guessed then.
     """
 
     _losses: dict[str, deque[float]] = field(default_factory=dict)
     _saturated: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     at_work: dict[str, int] = field(default_factory=dict)
+    guessed: dict[str, float] = field(default_factory=dict)
     _recipe: Mapping[str, Any] = field(default_factory=dict)  # of the training, as the event of its start has it
     _judged: deque[float] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))  # two-sample scores
     _values: dict[str, deque[float]] = field(default_factory=dict)
@@ -113,17 +116,21 @@ class CollapseSigns:
             )
 
     def _discriminator_gave_up(self, phase: str, losses: Collection[float], share: float) -> Iterator[str]:
-        """It finds all pictures alike, and a fresh network is right about a share of them."""
-        mean = fmean(losses)
-        if self._away(phase) > AT_EQUILIBRIUM or share < TOLD_APART:
+        """It finds all pictures alike, a fresh network is right about a share of them, and they get no better."""
+        before = self.guessed.pop(phase, None)
+        guesses = self._away(phase) <= AT_EQUILIBRIUM
+        if guesses:
+            self.guessed[phase] = share
+        if not guesses or share < TOLD_APART:
             self.given_up.discard(phase)
-        elif phase not in self.given_up:
+        elif before is not None and share > before - BETTER and phase not in self.given_up:
             self.given_up.add(phase)
             yield (
-                f"{phase} has given up: its loss has stood at {mean:.3f} for {SATURATION_STEPS} steps, which is that "
-                f"of guessing, while a small network that was trained afresh tells real from generated "
-                f"{100 * share:.0f} times in 100. The generator may learn little from it. What people do, if the "
-                f"next score is no better: begin anew with {', '.join(self._against_guessing())}"
+                f"{phase} has given up: at this score and the one before, its loss stood at that of guessing "
+                f"({fmean(losses):.3f}, averaged over {SATURATION_STEPS} steps), while a small network that was "
+                f"trained afresh told real from generated {100 * before:.0f} and now {100 * share:.0f} times in 100: "
+                "the generator learns little from it. What people do: begin anew with "
+                f"{', '.join(self._against_guessing())}"
             )
 
     @property

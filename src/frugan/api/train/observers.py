@@ -193,6 +193,7 @@ def watch(run: TrainRun, device: torch.device) -> LossHistory:
         for event in read_events(run.folder.events):
             list(earlier.look(event))  # its lines were told then
         collapse.at_work.update(earlier.at_work)
+        collapse.guessed.update(earlier.guessed)
     spilling = False
 
     def look(event: Event) -> None:
