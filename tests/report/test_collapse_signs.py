@@ -104,9 +104,10 @@ def test_how_long_a_discriminator_was_at_work_is_known() -> None:
 
 def test_losses_about_the_equilibrium_and_those_of_another_game_are_left_in_peace() -> None:
     swinging = [paired(0.5), paired(0.886)] * SATURATION_STEPS
-    assert lines(CollapseSigns(), started("relativistic"), *swinging, judged(1.0)) == []
-    assert lines(CollapseSigns(), started("hinge"), *[step(0.693, 0.693)] * SATURATION_STEPS, judged(1.0)) == []
-    assert lines(CollapseSigns(), started("relativistic"), *[paired(0.693)] * SATURATION_STEPS, judged(0.75)) == []
+    easily, hardly = [judged(1.0)] * 2, [judged(0.75)] * 2
+    assert lines(CollapseSigns(), started("relativistic"), *swinging, *easily) == []
+    assert lines(CollapseSigns(), started("hinge"), *[step(0.693, 0.693)] * SATURATION_STEPS, *easily) == []
+    assert lines(CollapseSigns(), started("relativistic"), *[paired(0.693)] * SATURATION_STEPS, *hardly) == []
 
 
 def test_a_generator_that_everyone_sees_through_is_told_once() -> None:
