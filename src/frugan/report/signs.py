@@ -47,8 +47,6 @@ guessed all the time between."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
-SEEN_NORMED = 64
-"""Pixels from which on spectral norm was seen to cost variety beside R1; at 32 it was not."""
 
 
 @dataclass
@@ -156,14 +154,10 @@ class CollapseSigns:
     def _for_variety(self) -> str:
         if "gamma" in self._objective:
             return "Try another objective.gamma, three times as much or a third"
-        networks = self._recipe.get("networks", {})
-        if networks.get("spectral_norm") and networks["resolution"] >= SEEN_NORMED:
-            recipes, normed = "biggan-small-64 has", ", and networks.spectral_norm=false"
-        else:
-            recipes, normed = "the small recipes have", ""
+        normed = ", and networks.spectral_norm=false" * bool(self._recipe.get("networks", {}).get("spectral_norm"))
         return (
             "What helped most in our runs is objective.loss=relativistic with an R1 penalty (objective.r1_gamma)"
-            f"{normed}, as {recipes} them"
+            f"{normed}, as biggan-small-64 has them"
         )
 
     def _away(self, phase: str) -> float:
