@@ -18,18 +18,18 @@ PAGES = (DOCS / "training-well.md", DOCS / "r3gan.md")
 AT_32 = ("digits", "handwritten", "shapes", "icons", *KINDS)
 CHOSEN = tuple(of for of in KINDS if of not in ("tiles", "textures", "charts", "mosaics"))
 
-NORMED = "biggan-small-64 networks.spectral_norm=true"
-"""As the recipe was until November 27, 2026."""
+NORMED = {side: f"biggan-small-{side} networks.spectral_norm=true" for side in (32, 64)}
+"""As the recipes were until November 28 and 27, 2026."""
 HALVED = "biggan-small-64 optimizers.G.learning_rate=5e-4 optimizers.G.final_learning_rate=1.4e-4"
 """With half of the generator's rate."""
 JUDGED = ("two_sample", "two_sample_half_width", "two_sample_real", "judge")
 """Of an entry: what depends on the judge."""
 LONGER = (
-    ("biggan-small-32", "handwritten", 32, 15),
+    *((recipe, "handwritten", 32, 15) for recipe in ("biggan-small-32", NORMED[32])),
     *(
         (recipe, of, 64, 30)
         for of in ("icons", "landscapes", "flags")
-        for recipe in ("biggan-small-64", NORMED, "r3gan-small-64")
+        for recipe in ("biggan-small-64", NORMED[64], "r3gan-small-64")
     ),
 )
 AT_128 = (("biggan-small-128", "creatures", 128, 20), ("biggan-small-128", "badges", 128, 20))
@@ -79,7 +79,7 @@ def _kinds_of(entry: Entry) -> str:
 def three_families(side: int, minutes: float, sets: Sequence[str]) -> str:
     """Sets by families: two-sample; recall; trained on generated, where there are classes."""
     entries = read("equal-time-three-families.json")
-    recipes = [*RECIPES[side], *[NORMED] * (side == 64)]
+    recipes = [*RECIPES[side][side == 32 :], NORMED[side]]
     rows = []
     for of in sets:
         by_recipe = [_some(entries, recipe, of, side, minutes) for recipe in recipes]
@@ -104,12 +104,14 @@ def at_32() -> str:
     chosen, stylegan2, r3gan = RECIPES[32]
     for of in AT_32:
         (choice,), (other,) = (_some(today, recipe, of, 32, 5)[:1] for recipe in (chosen, r3gan))
-        third = _some(today, stylegan2, of, 32, 5)[:1]
+        third, normed = (_some(today, recipe, of, 32, 5)[:1] for recipe in (stylegan2, NORMED[32]))
         cell = _cell(third) if third else _cell(_some(before, stylegan2, of, 32, 5)[:1], SCORES[1:])
         name = f"{of}, {_kinds_of(choice)}{_set_aside(KINDS[of]) if of in KINDS else ''}"
         behind = choice["two_sample"] - min(each["two_sample"] for each in (choice, other, *third))
-        rows.append([name, _cell([choice], REAL_SCORES), _cell([choice]), _cell([other]), cell, f"{behind:.2f}"])
-    return table(["pictures", "real", "BigGAN", "R3GAN", "StyleGAN2", "BigGAN behind the best"], rows)
+        cells = [_cell([choice]), _cell([other]), cell, f"{behind:.2f}", _cell(normed)]
+        rows.append([name, _cell([choice], REAL_SCORES), *cells])
+    normed_head = "BigGAN with spectral norm"
+    return table(["pictures", "real", "BigGAN", "R3GAN", "StyleGAN2", "BigGAN behind the best", normed_head], rows)
 
 
 def _set_aside(kind: Kind) -> str:
@@ -124,7 +126,7 @@ def chosen() -> str:
         first = next(entry for each in judged for entry in each)
         name = f"{of}, {_kinds_of(first)}{_set_aside(KINDS[of])}"
         assert all(entry["judge"] == str(Judge()) for each in judged for entry in each), of
-        normed = _some(entries, NORMED, of, 64)[:1]
+        normed = _some(entries, NORMED[64], of, 64)[:1]
         cells = [*map(_cell, judged), _cell(normed, SCORES[1:2]) + _given(normed)]
         rows.append([name, _cell([first], REAL_SCORES), *cells])
     normed_head = "recall of BigGAN with spectral norm"
@@ -203,9 +205,9 @@ def kinds() -> str:
     rows = [[*counted, *(f"{score:.2f}" for score in scores)]]
     names = {
         "r3gan-small-32": "`r3gan-small-32`",
-        "biggan-small-32": "`biggan-small-32`",
+        NORMED[32]: f"`{NORMED[32]}`",
         "stylegan2-small-64": "`stylegan2-small-64` at 32 pixels",
-        "biggan-small-32 objective.loss=hinge": "`biggan-small-32 objective.loss=hinge`",
+        f"{NORMED[32]} objective.loss=hinge": "the same with `objective.loss=hinge`",
         "r3gan-small-32 (24,930 steps)": "`r3gan-small-32`, longer",
         "r3gan-small-32 (as of 79dd6916)": "`r3gan-small-32` as it was before November 26, 2026",
     }
