@@ -20,8 +20,8 @@ as it takes. Seeds come last, so that an unfinished result says something of eve
 
 With --again, kept runs that came to their end are measured once more, as when a score has changed.
 
-The picture shows the upper left corner of the last grid of each run that was kept, side by side, with its set's name
-and, where several are named, its recipe's.
+The picture shows the upper left corner of the last grid of each run that was kept, with its set's name; where several
+recipes are named, these side by side, by what they change.
 """
 
 import argparse
@@ -49,6 +49,7 @@ from frugan.engine.events import read_events
 from frugan.metrics.two_sample import Judge
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.report.grids import grid_width
 from machine import describe_machine
 from picture_sets import CHOSEN_ON, load_set, part_of
 from quality import drawn, score_classes, score_pictures
@@ -69,8 +70,8 @@ TRIES = 5
 LAST_STEPS = 100
 """Over which a loss is averaged."""
 SHOWN, ACROSS = 5, 3
-GAP, TITLE = 2, 22
-"""Pixels between the pictures of a grid, and for what stands over it."""
+TITLE = 22
+"""Pixels for what stands over a grid."""
 SCORES = ("two_sample", "recall", "trained_on_generated")
 REAL_SCORES = ("two_sample_real", "recall_real", "trained_on_real")
 """Of a table, of generated pictures and of real ones."""
@@ -107,10 +108,11 @@ def main() -> None:
     if given.picture:
         several = given.recipes is not None and len(recipes) > 1
         kept = {
-            f"{of}, {recipe}" if several else of: given.keep / _folder(recipe, of, given.side, minutes[0], seeds[0])
+            f"{of}, {recipe.partition(' ')[2] or recipe}" if several else of: given.keep
+            / _folder(recipe, of, given.side, minutes[0], seeds[0])
             for of, recipe in product(sets, recipes if several else recipes[:1])
         }
-        picture_of(kept, given.side).save(given.picture, quality=85)
+        picture_of(kept, given.side, len(recipes) if several else ACROSS).save(given.picture, quality=85)
         return
     if given.floors:
         for of in sets:
@@ -209,19 +211,19 @@ def _last_weights(run: Path) -> Path:
     return max((run / "checkpoints").glob("step-*")) / EMA_FILE
 
 
-def picture_of(runs: Mapping[str, Path], side: int) -> Image.Image:
-    """The last grids of runs, in rows of three, each under its set's name: a corner of `SHOWN` by `SHOWN` pictures."""
-    corner = SHOWN * (side + GAP) + GAP
+def picture_of(runs: Mapping[str, Path], side: int, across: int) -> Image.Image:
+    """The last grids of runs, so many in a row, each under its name: a corner of `SHOWN` by `SHOWN` pictures."""
+    corner = grid_width(SHOWN, side)
     tall = corner + TITLE
-    across, rows = min(ACROSS, len(runs)), -(-len(runs) // ACROSS)
+    across, rows = min(across, len(runs)), -(-len(runs) // across)
     sheet = Image.new("RGB", (across * (corner + TITLE) - TITLE, rows * (tall + TITLE) - TITLE), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(16)
     for number, (name, run) in enumerate(runs.items()):
-        left, top = number % ACROSS * (corner + TITLE), number // ACROSS * (tall + TITLE)
+        left, top = number % across * (corner + TITLE), number // across * (tall + TITLE)
         draw.text((left, top), name, "black", font)
         with Image.open(max((run / "samples").glob("step-*-samples.png"))) as grid:
             # to the left of a grid stand the names of its rows, if they have any
-            names = grid.width - (GridRequest().columns * (side + GAP) + GAP)
+            names = grid.width - grid_width(GridRequest().columns, side)
             sheet.paste(grid.crop((names, 0, names + corner, corner)), (left, top + TITLE))
     return sheet
 
