@@ -69,7 +69,7 @@ TRIED_STEPS = (8, 40)
 TRIES = 5
 LAST_STEPS = 100
 """Over which a loss is averaged."""
-SHOWN, ACROSS = 5, 3
+SHOWN = 5
 TITLE = 22
 """Pixels for what stands over a grid."""
 SCORES = ("two_sample", "recall", "trained_on_generated")
@@ -112,7 +112,8 @@ def main() -> None:
             / _folder(recipe, of, given.side, minutes[0], seeds[0])
             for of, recipe in product(sets, recipes if several else recipes[:1])
         }
-        picture_of(kept, given.side, len(recipes) if several else ACROSS).save(given.picture, quality=85)
+        across = len(recipes) if several else min(range(3, 1, -1), key=lambda columns: -len(kept) % columns)
+        picture_of(kept, given.side, across).save(given.picture, quality=85)
         return
     if given.floors:
         for of in sets:

@@ -41,9 +41,9 @@ whose penalty left the discriminator flat, at least 0.12 at any time in ten that
 TOLD_APART = 0.8
 """Share of pictures that a fresh network is right about, from which on there is much that one could see."""
 BETTER = 0.1
-"""By which a score is better than the one before, for sure: each is known to 0.05 or so. A discriminator that guesses is
-no proof: drawn fish were told apart 100 times in 100 after 600 steps and 75 times after 1,200, while theirs guessed all
-the time between. Where pictures stayed bad: maps 100 and 100, sprites of a game 98 and 89."""
+"""By which a score is better than the one before, for sure: each is known to 0.05 or so. That a discriminator guesses
+is no proof: drawn fish were told apart 100 times in 100 after 600 steps and 75 times after 1,200, while theirs guessed
+all the time between. Where pictures stayed bad: maps 100 and 100, sprites of a game 98 and 89."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
