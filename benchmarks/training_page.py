@@ -26,7 +26,7 @@ HALVED = "biggan-small-64 optimizers.G.learning_rate=5e-4 optimizers.G.final_lea
 JUDGED = ("two_sample", "two_sample_half_width", "two_sample_real", "judge")
 """Of an entry: what depends on the judge."""
 LONGER = (
-    (NORMED[32], "handwritten", 32, 15),
+    *((recipe, "handwritten", 32, 15) for recipe in ("biggan-small-32", NORMED[32])),
     *(
         (recipe, of, 64, 30)
         for of in ("icons", "landscapes", "flags")
