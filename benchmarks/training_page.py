@@ -16,7 +16,7 @@ from stacked_digits import NAME as STACKED
 
 PAGES = (DOCS / "training-well.md", DOCS / "r3gan.md")
 AT_32 = ("digits", "handwritten", "shapes", "icons", *KINDS)
-NOT_AT_64 = ("tiles", "textures", "charts", "mosaics", "clothes", "houses", "beetles", "cells")
+NOT_AT_64 = ("tiles", "textures", "charts", "mosaics", "beetles", "cells")
 CHOSEN = tuple(of for of in KINDS if of not in NOT_AT_64)
 
 NORMED = {side: f"biggan-small-{side} networks.spectral_norm=true" for side in (32, 64)}
