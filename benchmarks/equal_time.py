@@ -112,7 +112,7 @@ def main() -> None:
             / _folder(recipe, of, given.side, minutes[0], seeds[0])
             for of, recipe in product(sets, recipes if several else recipes[:1])
         }
-        across = len(recipes) if several else min(range(3, 1, -1), key=lambda columns: -len(kept) % columns)
+        across = len(recipes) if several else 2 if len(kept) % 3 else 3
         picture_of(kept, given.side, across).save(given.picture, quality=85)
         return
     if given.floors:

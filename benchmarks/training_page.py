@@ -80,7 +80,8 @@ def _kinds_of(entry: Entry) -> str:
 def three_families(side: int, minutes: float, sets: Sequence[str]) -> str:
     """Sets by families: two-sample; recall; trained on generated, where there are classes."""
     entries = read("equal-time-three-families.json")
-    recipes = [*RECIPES[side][side == 32 :], NORMED[side]]
+    named = [*RECIPES[side], NORMED[side]]
+    recipes = [recipe for recipe in named if any(_some(entries, recipe, of, side, minutes) for of in sets)]
     rows = []
     for of in sets:
         by_recipe = [_some(entries, recipe, of, side, minutes) for recipe in recipes]

@@ -44,7 +44,7 @@ KINDS = {
     "tiles": Kind(tile),
     "glyphs": Kind(glyph),
     "flags": Kind(flag),
-    "arms": Kind(arms, set_aside=True),
+    "arms": Kind(arms),
     "badges": Kind(badge),
     "plants": Kind(plant),
     "textures": Kind(texture),

@@ -388,14 +388,28 @@ class WorksTwoSteps(CollapseSigns):
             yield "D has given up"
 
 
+class GuessesTwice(CollapseSigns):
+    """Finds that the discriminator guessed at step 2 and, where that is known, that it has then given up."""
+
+    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
+        if event["event"] == "step":
+            self.at_work["D"] = min(event["step"], 2)
+            if event["step"] == 2:
+                self.guessed["D"] = 1.0
+            elif self.guessed and not self.given_up:
+                self.given_up.add("D")
+                yield "D has given up"
+
+
+@pytest.mark.parametrize("signs", [WorksTwoSteps, GuessesTwice])
 def test_a_run_that_goes_on_knows_how_far_back_a_second_try_has_to_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    signs: type[CollapseSigns], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pictures = write_pictures(tmp_path / "pictures", each=12)
     second = ("optimizers.G.learning_rate=5e-5",)
     chosen = RecipeChoice(write_recipe(tmp_path, RECIPE), ("saving.checkpoint_every=1 steps",), (), second)
     monkeypatch.setattr("frugan.api.train.open_run.choose_for", lambda *_, **__: chosen)
-    monkeypatch.setattr("frugan.api.train.observers.CollapseSigns", WorksTwoSteps)
+    monkeypatch.setattr("frugan.api.train.observers.CollapseSigns", signs)
     run = tmp_path / "run"
     for steps in (2, 4):
         words = [f"training.duration={steps} steps"]

@@ -472,6 +472,13 @@ FAULTS = (
         "report/test_collapse_signs.py -k better",
     ),
     Fault(
+        "a run that goes on forgets that its discriminator guessed at its last score",
+        "api/train/observers.py",
+        "collapse.guessed.update(earlier.guessed)",
+        "pass",
+        "api/test_choice.py -k how_far_back",
+    ),
+    Fault(
         "a judge is shown pictures with what all have in common",
         "metrics/two_sample.py",
         "learn, unseen = learn - mean, unseen - mean",
