@@ -258,7 +258,6 @@ def test_a_long_run_keeps_a_checkpoint_each_half_hour() -> None:
     short, long = (loaded(choose(facts_of(), SLOW, for_time)) for for_time in ("2h", "400h"))
     assert str(short.saving.checkpoint_every).endswith(" steps")
     assert (str(long.saving.checkpoint_every), str(long.evaluation.every)) == ("30min", "1h")
-    assert short.saving.keep_checkpoints == long.saving.keep_checkpoints == 6
 
 
 def test_weights_keep_what_they_know_and_what_their_recipe_does_is_told() -> None:
@@ -395,7 +394,7 @@ class GuessesTwice(CollapseSigns):
         if event["event"] == "step":
             self.at_work["D"] = min(event["step"], 2)
             if event["step"] == 2:
-                self.guessed["D"] = 1.0
+                self.guessed["D"] = (2, 1.0)
             elif self.guessed and not self.given_up:
                 self.given_up.add("D")
                 yield "D has given up"
@@ -416,6 +415,75 @@ def test_a_run_that_goes_on_knows_how_far_back_a_second_try_has_to_go(
         assert train(None, pictures, run, overrides=words, options=TrainingOptions(device="cpu")).step == steps
     (again,) = (event for event in read_events(run / "events.jsonl") if event["event"] == "second try")
     assert (again["step"], again["to"]) == (3, 2)
+
+
+class WorksOneStep(CollapseSigns):
+    """Finds that the discriminator was at work in the first step, and at step 6 that it has given up."""
+
+    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
+        if event["event"] == "step":
+            self.at_work["D"] = 1
+            if event["step"] == 6 and not self.given_up:
+                self.given_up.add("D")
+                yield "D has given up"
+
+
+def run_that_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signs: type[CollapseSigns]
+) -> Callable[..., Any]:
+    """Trains so many steps of a run with a checkpoint after each; more keywords go to `train`."""
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    second = ("optimizers.G.learning_rate=5e-5",)
+    chosen = RecipeChoice(write_recipe(tmp_path, RECIPE), ("saving.checkpoint_every=1 steps",), (), second)
+    monkeypatch.setattr("frugan.api.train.open_run.choose_for", lambda *_, **__: chosen)
+    monkeypatch.setattr("frugan.api.train.observers.CollapseSigns", signs)
+
+    def trained(steps: int, *words: str) -> list[dict[str, Any]]:
+        words = (f"training.duration={steps} steps", *words)
+        train(None, pictures, tmp_path / "run", overrides=words, options=TrainingOptions(device="cpu"))
+        return list(read_events(tmp_path / "run" / "events.jsonl"))
+
+    return trained
+
+
+def test_the_checkpoint_that_a_second_try_goes_back_to_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = run_that_gives_up(tmp_path, monkeypatch, WorksOneStep)
+    trained(5)
+    steps = [int(path.name.removeprefix("step-")) for path in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert 1 in steps
+    assert 3 not in steps  # beside that the newest are kept
+    (again,) = (event for event in trained(7) if event["event"] == "second try")
+    assert (again["step"], again["to"]) == (6, 1)
+
+
+def test_rates_that_somebody_changed_have_no_second_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = run_that_gives_up(tmp_path, monkeypatch, WorksOneStep)
+    trained(5)
+    events = trained(7, "optimizers.G.learning_rate=1e-5")
+    assert [event for event in events if event["event"] == "second try"] == []
+    assert any(event.get("line") == "D has given up" for event in events)
+
+
+def test_a_second_try_outlives_the_process_that_began_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = run_that_gives_up(tmp_path, monkeypatch, WorksOneStep)
+    trained(5)
+    begun: list[None] = []
+
+    def once(run: TrainRun, recovery: Recovery) -> Loop:
+        begun.append(None)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return begin(run, recovery)
+
+    monkeypatch.setattr("frugan.api.train.training.begin", once)
+    with pytest.raises(KeyboardInterrupt):
+        trained(7)
+    run = tmp_path / "run"
+    events = list(read_events(run / "events.jsonl"))
+    assert [event["event"] for event in events if event["event"] == "second try"] == ["second try"]
+    train(str(run), tmp_path / "pictures", options=TrainingOptions(device="cpu"))
+    (changed,) = (e for e in read_events(run / "events.jsonl") if e["event"] == "changed" and "rate" in e["field"])
+    assert (changed["step"], changed["now"]) == (1, "5e-05")
 
 
 def test_a_second_try_slows_the_generator_unless_its_rate_was_asked_for() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.choice import RecipeChoice
+from frugan.api.train.open_run import open_pictures
 from frugan.api.train.recovery import choice_of
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
@@ -85,6 +86,48 @@ def test_a_run_among_its_pictures_is_refused(out: str, tmp_path: Path, begin: Ca
         begin(pictures, out=pictures / out)
     assert not (pictures / out).exists()
     begin(pictures, out=pictures / ".runs" / "one")  # where no picture is looked for
+
+
+def test_a_run_begun_meanwhile_is_not_gone_on_with(
+    tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures, others = (write_pictures(tmp_path / name, each=12) for name in ("pictures", "others"))
+    began: list[Path] = []
+
+    def slowly(*args: Any, **more: Any) -> Any:
+        if not began:
+            began.append(others)
+            began.append(begin(others))
+        return open_pictures(*args, **more)
+
+    monkeypatch.setattr("frugan.api.train.training.open_pictures", slowly)
+    with pytest.raises(BadInput, match="another run was begun there while this one was made ready"):
+        begin(pictures)
+    _, theirs = began
+    assert [event["step"] for event in read_events(theirs / "events.jsonl") if event["event"] == "resume"] == []
+    assert begin(pictures) == theirs.with_name(f"{theirs.name}-2")
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_same_weights(
+    there: bool, named: bool, tmp_path: Path, begin: Callable[..., Path]
+) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    weights, run = begin(pictures, out=tmp_path / "before"), tmp_path / "run"
+    if named:
+        train(write_recipe(tmp_path, RECIPE), pictures, run, overrides=(TWO,), init=weights, options=CPU)
+    else:
+        begin(pictures, out=run, init=weights)
+    shutil.rmtree(run / "checkpoints")
+    if not there:
+        shutil.rmtree(weights)
+        with pytest.raises(BadInput, match="was begun from other weights, and has no checkpoint of its own"):
+            train(str(run), pictures, options=CPU)
+        return
+    train(str(run), pictures, options=CPU)
+    lines = [event["line"] for event in read_events(run / "events.jsonl") if event["event"] == "choice"]
+    assert len([line for line in lines if line.startswith("init: net")]) == 2
 
 
 class GivesUpAtOnce(CollapseSigns):

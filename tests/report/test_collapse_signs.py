@@ -102,6 +102,28 @@ def test_how_long_a_discriminator_was_at_work_is_known() -> None:
     assert 100 < signs.at_work["D"] <= 250  # never a step at which it had given up
 
 
+def test_what_came_after_the_step_that_a_run_goes_on_from_is_forgotten() -> None:
+    signs, working, guessing = CollapseSigns(), paired(0.4), paired(0.693)
+    numbered = [{**e, "step": i} for i, e in enumerate([*[working] * 300, *[guessing] * 300], start=1)]
+    score = [{**judged(1.0), "step": 600}]
+    lines(signs, started("relativistic"), *numbered, *score)
+    assert signs.guessed == {"D": (600, 1.0)}
+    resumed = {"event": "resume", "step": 500}
+    assert lines(signs, resumed, *numbered[500:], *score) == []  # the same score is not two
+    assert len(lines(signs, {**judged(1.0), "step": 600})) == 1
+    lines(signs, {"event": "resume", "step": 150})
+    assert (signs.given_up, signs.guessed, signs.at_work["D"]) == (set(), {}, 150)
+    # a training that is stopped again and again is judged by all of it
+    signs = CollapseSigns()
+    told = lines(signs, started("relativistic"))
+    for first in range(0, 600, 100):
+        told += lines(
+            signs, {"event": "resume", "step": first}, *[{**guessing, "step": first + i} for i in range(1, 101)]
+        )
+        told += lines(signs, {**judged(1.0), "step": first + 100})
+    assert len(told) == 1
+
+
 def test_losses_about_the_equilibrium_and_those_of_another_game_are_left_in_peace() -> None:
     swinging = [paired(0.5), paired(0.886)] * SATURATION_STEPS
     easily, hardly = [judged(1.0)] * 2, [judged(0.75)] * 2

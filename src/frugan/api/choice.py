@@ -315,17 +315,13 @@ def _steps(seconds: float, step_seconds: float) -> int:
 
 
 def _length(steps: int, seconds: float) -> tuple[str, ...]:
-    """How long, and how often something is kept: in parts of a short run, by the clock in a long one.
-
-    Enough checkpoints are kept that one from before the last score but two is there, for a second try.
-    """
+    """How long, and how often something is kept: in parts of a short run, by the clock in a long one."""
     long = seconds > LONG_SECONDS
     saved = "30min" if long else f"{max(1, steps // 8)} steps"
     scored = f"{SCORED_HOURS}h" if long else f"{max(1, steps // SCORES)} steps"
     return (
         f"training.duration={steps} steps",
         f"saving.checkpoint_every={saved}",
-        "saving.keep_checkpoints=6",
         f"saving.snapshot_every={saved}",
         f"evaluation.every={scored}",
     )

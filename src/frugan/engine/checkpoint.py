@@ -148,6 +148,15 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
+def last_until(folder: Path, step: int | None) -> Checkpoint | None:
+    """The newest checkpoint that is of no later step; None: there is none, or no step is given."""
+    return max(
+        (each for each in list_checkpoints(folder) if step is not None and each.step <= step),
+        key=lambda each: each.step,
+        default=None,
+    )
+
+
 def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:
     """Delete all but the newest `count` checkpoints and those of the steps in `also`, and what was left unfinished."""
     for old in list_checkpoints(folder)[:-count]:

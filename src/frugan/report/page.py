@@ -173,7 +173,7 @@ class Charts:
             try:
                 if kind == "start" and "parameters" in event:
                     self.gradients.sizes = dict(event["parameters"])
-                if kind == "resume":
+                if kind in ("start", "resume"):
                     self._cut(int(event["step"]))
                 if kind == "step":
                     self._step(event)

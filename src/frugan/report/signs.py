@@ -41,9 +41,10 @@ whose penalty left the discriminator flat, at least 0.12 at any time in ten that
 TOLD_APART = 0.8
 """Share of pictures that a fresh network is right about, from which on there is much that one could see."""
 BETTER = 0.1
-"""By which a score is better than the one before, for sure: each is known to 0.05 or so. That a discriminator guesses
-is no proof: drawn fish were told apart 100 times in 100 after 600 steps and 75 times after 1,200, while theirs guessed
-all the time between. Where pictures stayed bad: maps 100 and 100, sprites of a game 98 and 89."""
+"""By which a score is better than the one before, for sure: counted on 500 samples each is known to 0.05 or so (beside
+what one network sees and another does not, where differences are faint). That a discriminator guesses is no proof:
+drawn fish were told apart 100 times in 100 after 600 steps and 75 times after 1,200, while theirs guessed all the time
+between. Where pictures stayed bad: maps 100 and 100, sprites of a game 98 and 89."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
 """Before a generator is said to have given up: at first every one is told apart."""
@@ -51,22 +52,23 @@ SCORES_IN_A_ROW = 3
 
 @dataclass
 class CollapseSigns:
-    """Watches the events of one training.
+    """Watches the events of one training; one that goes back to an earlier step is judged by what led up to that.
 
     Attributes:
         given_up: phases whose discriminator was told to have given up.
         at_work: phase -> a step at which it was at work for sure, the last that is known: where the last
             `SATURATION_STEPS` losses that were not all those of guessing began. It may have given up since.
-        guessed: phase -> its last score, of those whose discriminator guessed then.
+        guessed: phase -> step and value of the last score, of those whose discriminator guessed then.
     """
 
-    _losses: dict[str, deque[float]] = field(default_factory=dict)
+    _losses: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)  # step, loss
     _saturated: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     at_work: dict[str, int] = field(default_factory=dict)
-    guessed: dict[str, float] = field(default_factory=dict)
+    guessed: dict[str, tuple[int, float]] = field(default_factory=dict)
     _recipe: Mapping[str, Any] = field(default_factory=dict)  # of the training, as the event of its start has it
-    _judged: deque[float] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))  # two-sample scores
+    # step, two-sample score
+    _judged: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))
     _values: dict[str, deque[float]] = field(default_factory=dict)
     _alike: "_Alike | None" = None
 
@@ -74,23 +76,35 @@ class CollapseSigns:
         """Lines to warn with at an event of a step, of scores or of variety."""
         if event.get("event") == "start":
             self._recipe = event.get("recipe", self._recipe)
+        if event.get("event") in ("start", "resume"):
+            self._go_back_to(int(event["step"]))
         if event.get("event") == "metrics" and isinstance(share := event["scores"].get("two_sample"), float):
-            self._judged.append(share)
-            for phase, losses in self._losses.items():
-                if len(losses) == SATURATION_STEPS:
-                    yield from self._discriminator_gave_up(phase, losses, share)
+            self._judged.append((int(event["step"]), share))
+            for phase, known in self._losses.items():
+                if len(known) == SATURATION_STEPS:
+                    losses = [loss for _, loss in known]
+                    yield from self._discriminator_gave_up(phase, losses, int(event["step"]), share)
                     yield from self._generator_gave_up(phase, fmean(losses))
         if event.get("event") == "variety" and event["mean"]:
             yield from self._variety(event["mean"], event["nearest"])
         if event.get("event") != "step":
             return
         for phase, entry in event["phases"].items():
-            yield from self._saturation(phase, entry["terms"])
+            yield from self._saturation(phase, int(event["step"]), entry["terms"])
             if self._away(phase) > AT_EQUILIBRIUM:
                 self.at_work[phase] = max(0, int(event["step"]) - SATURATION_STEPS)
         yield from self._jumps(event.get("singular_values", {}))
 
-    def _saturation(self, phase: str, terms: Mapping[str, Any]) -> Iterator[str]:
+    def _go_back_to(self, step: int) -> None:
+        """Forget what came later: it is trained anew."""
+        for losses in self._losses.values():
+            _cut(losses, step)
+        _cut(self._judged, step)
+        self.guessed = {phase: score for phase, score in self.guessed.items() if score[0] <= step}
+        self.given_up &= self.guessed.keys()
+        self.at_work = {phase: min(at_work, step) for phase, at_work in self.at_work.items()}
+
+    def _saturation(self, phase: str, step: int, terms: Mapping[str, Any]) -> Iterator[str]:
         paired = "relativistic" in terms
         if not paired and not {"real", "fake"} <= terms.keys():
             return
@@ -98,8 +112,8 @@ class CollapseSigns:
         if not all(isinstance(side, float) for side in sides):
             return  # not finite: told as a skipped update
         losses = self._losses.setdefault(phase, deque(maxlen=SATURATION_STEPS))
-        losses.append(sum(sides))
-        mean = sum(losses) / len(losses)
+        losses.append((step, sum(sides)))
+        mean = sum(loss for _, loss in losses) / len(losses)
         if mean > RECOVERED_LOSS:
             self._saturated.discard(phase)
         if paired:
@@ -113,21 +127,21 @@ class CollapseSigns:
                 "lower its learning rate, train it fewer times per step, or add pictures"
             )
 
-    def _discriminator_gave_up(self, phase: str, losses: Collection[float], share: float) -> Iterator[str]:
+    def _discriminator_gave_up(self, phase: str, losses: Collection[float], step: int, share: float) -> Iterator[str]:
         """It finds all pictures alike, a fresh network is right about a share of them, and they get no better."""
         before = self.guessed.pop(phase, None)
         guesses = self._away(phase) <= AT_EQUILIBRIUM
         if guesses:
-            self.guessed[phase] = share
+            self.guessed[phase] = (step, share)
         if not guesses or share < TOLD_APART:
             self.given_up.discard(phase)
-        elif before is not None and share > before - BETTER and phase not in self.given_up:
+        elif before is not None and share > before[1] - BETTER and phase not in self.given_up:
             self.given_up.add(phase)
             yield (
                 f"{phase} has given up: at this score and the one before, its loss stood at that of guessing "
                 f"({fmean(losses):.3f}, averaged over {SATURATION_STEPS} steps), while a small network that was "
-                f"trained afresh told real from generated {100 * before:.0f} and now {100 * share:.0f} times in 100: "
-                "the generator learns little from it. What people do: begin anew with "
+                f"trained afresh told real from generated {100 * before[1]:.0f} and now {100 * share:.0f} times in "
+                "100: the generator learns little from it. What people do: begin anew with "
                 f"{', '.join(self._against_guessing())}"
             )
 
@@ -168,17 +182,18 @@ class CollapseSigns:
             return math.inf
         if len(losses) < SATURATION_STEPS:
             return 0.0
-        return fmean(abs(loss - level) for loss in losses) / level
+        return fmean(abs(loss - level) for _, loss in losses) / level
 
     def _generator_gave_up(self, phase: str, mean: float) -> Iterator[str]:
         """Whoever looks tells its pictures from real ones, and goes on doing so."""
-        if len(self._judged) < SCORES_IN_A_ROW or min(self._judged) < ALL_TOLD_APART:
+        least = min((share for _, share in self._judged), default=0.0)
+        if len(self._judged) < SCORES_IN_A_ROW or least < ALL_TOLD_APART:
             return
         if mean < SATURATED_LOSS and phase not in self._saturated:
             self._saturated.add(phase)
             yield (
                 f"the generator has given up: in the last {SCORES_IN_A_ROW} scores a small network that was trained "
-                f"afresh told real from generated at least {100 * min(self._judged):.0f} times in 100, and {phase} "
+                f"afresh told real from generated at least {100 * least:.0f} times in 100, and {phase} "
                 f"does so without effort: its loss is {mean:.3f}, averaged over {SATURATION_STEPS} steps. What people "
                 "do: look at the samples, then begin anew with a lower learning rate of the discriminator, a stronger "
                 f"penalty on its gradient{self._penalty}, or a higher learning rate of the generator"
@@ -233,6 +248,12 @@ class CollapseSigns:
             f"{self._for_variety}; others add more pictures or augmentation, use a larger batch, or go back to an "
             "earlier checkpoint; see docs/training-well.md"
         )
+
+
+def _cut(known: deque[tuple[int, float]], step: int) -> None:
+    """Forget what is of later steps."""
+    while known and known[-1][0] > step:
+        known.pop()
 
 
 @dataclass(frozen=True)

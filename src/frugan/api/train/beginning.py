@@ -22,6 +22,7 @@ from frugan.api.train.recovery import (
     ROLLBACKS,
     Recovery,
     Resumed,
+    init_of,
     precision_beside,
     precision_of,
     rolled_back,
@@ -80,7 +81,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     state, plan = start.state, start.plan
     shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
 
-    losses = watch(run, state.device)
+    watched = watch(run, state.device)
     card = watched_card(run, state.device)
     look_for_second_cards(run, state.device, card)
     if run.is_first:
@@ -93,7 +94,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
         plan=plan,
         stages=stages_of(
             run,
-            losses,
+            watched.losses,
             opening.look,
             seed_after(training.seed, start.decision.rollbacks),
             start.planner.hold_to_budget,
@@ -121,6 +122,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
         seconds=float(start.saved.get("seconds", 0.0)),
         images=int(start.saved.get("images", state.step * training.batch)),
         ranks=ranks,
+        goes_back_to=watched.goes_back_to,
         stop_at=run.stop_at,
     )
 
@@ -249,4 +251,5 @@ def _write_down(run: TrainRun, state: TrainingState) -> None:
             for key, each in network.named_parameters()
             if each.requires_grad
         },
+        **init_of(run.start),
     )

@@ -69,6 +69,10 @@ class ClassStart:
     how: How
     map: Path | None = None  # of copy: the file with a line `CLASS = CLASS OF THE WEIGHTS` for each class
 
+    def __str__(self) -> str:
+        """As it is typed, from wherever."""
+        return self.how if self.map is None else f"{self.how}={self.map.resolve()}"
+
 
 def parse_class_start(word: str) -> ClassStart:
     """Read `mean`, `fresh` or `copy=FILE`.

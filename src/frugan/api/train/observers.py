@@ -173,37 +173,44 @@ def _variety_watch(run: TrainRun) -> VarietyWatch | None:
     return VarietyWatch(run.recipe, pictures)
 
 
-def watch(run: TrainRun, device: torch.device) -> LossHistory:
+@dataclass(frozen=True)
+class Watched:
+    """What is known of a training by its events."""
+
+    losses: LossHistory  # those so far, which grow
+    goes_back_to: Callable[[], int | None]  # the step that a second try would go back to; None: none is open
+
+
+def watch(run: TrainRun, device: torch.device) -> Watched:
     """Have a run's events read from here on: its losses are kept, and what looks wrong is told.
 
     That is a collapse, by losses, gradients or variety; parameters that get no gradient, and fp16 that turns gradients
     into zeros; and, once, at a checkpoint, a driver that moves a full card's memory to the host (Windows).
-
-    Returns:
-        The losses, with those so far, which grow.
 
     Raises:
         GaveUp: by whoever writes the event that shows it, where the run may try again.
     """
     losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
     collapse, gradients = CollapseSigns(), GradientSigns()
-    again = second_try(run.folder.events) if run.is_first and run.ranks.size == 1 else ()
-    if again:  # a run that goes on knows how long its discriminators were at work, or it would go back to the start
-        earlier = CollapseSigns()
-        for event in read_events(run.folder.events):
-            list(earlier.look(event))  # its lines were told then
-        collapse.at_work.update(earlier.at_work)
-        collapse.guessed.update(earlier.guessed)
+    again: tuple[str, ...] = ()
+    if run.is_first:
+        again = second_try(run.folder.events, run.recipe) if run.ranks.size == 1 else ()
+        for event in read_events(run.folder.events):  # of a run that goes on, however often it was stopped
+            with suppress(LookupError, TypeError, ValueError, AttributeError):  # an event of another version
+                list(collapse.look(event))  # its lines were told then
     spilling = False
+
+    def at_work() -> int:
+        return max(collapse.at_work.values(), default=0)
 
     def look(event: Event) -> None:
         nonlocal spilling, again
         losses.add(event)
         for line in (*collapse.look(event), *gradients.look(event)):
             run.warn(int(event["step"]), line)
-        if again and collapse.given_up:
+        if again and collapse.given_up and event["event"] in ("step", "metrics"):
             words, again = again, ()
-            raise GaveUp(int(event["step"]), max(collapse.at_work.values(), default=0), words)
+            raise GaveUp(int(event["step"]), at_work(), words)
         if event["event"] == "checkpoint" and not spilling and is_spilling(device):
             spilling = True
             run.choose(
@@ -212,7 +219,7 @@ def watch(run: TrainRun, device: torch.device) -> LossHistory:
             )
 
     run.log.subscribe(look)
-    return losses
+    return Watched(losses, lambda: at_work() if again else None)
 
 
 def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:

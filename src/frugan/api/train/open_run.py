@@ -13,11 +13,13 @@ from frugan.api.choice import RecipeChoice, choose_for
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
-from frugan.api.train.recovery import choice_of, refuse_other_recipe
+from frugan.api.train.init import Start
+from frugan.api.train.recovery import began_from, choice_of, refuse_other_recipe
 from frugan.api.train.run import TrainingOptions, TrainRun
 from frugan.contract.data import RunData
 from frugan.data.formats.source import is_hidden
 from frugan.data.set_file import is_prepared
+from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.events import EventLog
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Ranks
@@ -43,17 +45,22 @@ class RunFacts:
 
 
 @contextmanager
-def locked(run: TrainRun, known: Mapping[str, RunData]) -> Iterator[TrainRun]:
+def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iterator[TrainRun]:
     """The run as the first rank has it: locked, with its events and what may be asked for while it goes on.
 
     Args:
         known: what it was trained on last; empty: it is new.
+        is_new: nobody had begun a run there when it was opened.
+
+    Raises:
+        BadInput: somebody is training there, or has begun a run there meanwhile.
     """
     folder, options, say = run.folder, run.options, run.say
-    is_new, goes_on = not folder.path.exists(), run.recipe.saving.when_full == "go-on"
+    no_folder, goes_on = not folder.path.exists(), run.recipe.saving.when_full == "go-on"
     try:
         with (
             folder.locked(say),
+            _as_new_as(folder, is_new=is_new),
             stop_on_signals(say) as stop,
             listening(folder.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
             EventLog(folder.events, no_room if goes_on else lambda _: False) as log,
@@ -70,9 +77,19 @@ def locked(run: TrainRun, known: Mapping[str, RunData]) -> Iterator[TrainRun]:
             raise
         raise OSError(error.errno, error.strerror, str(folder.path)) from error  # a write does not say to where
     except BadInput:
-        if is_new and not folder.exists:
+        if no_folder and not folder.exists:
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
+
+
+@contextmanager
+def _as_new_as(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
+    """Nothing of another run is gone on with by accident: pictures take minutes to open, and somebody may be faster."""
+    if is_new and folder.exists:
+        raise BadInput(
+            f"{folder.path}: another run was begun there while this one was made ready; name another folder with --out"
+        )
+    yield
 
 
 _TURNS = (True, False)
@@ -195,6 +212,20 @@ def _trained_at(folder: RunFolder) -> float:
         return folder.events.stat().st_mtime
     except OSError:  # no run, or another user's
         return 0.0
+
+
+def start_of(run: RunFolder, init: str | Path | None, init_classes: str | None, say: Say) -> Start | None:
+    """What a run starts from that has no checkpoint: what is named, or what it was begun from before it was stopped.
+
+    Raises:
+        BadInput: it cannot be read.
+    """
+    if list_checkpoints(run.checkpoints):
+        if init is not None:  # may be gone by now
+            say(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
+        return None
+    start = Start.of(init, init_classes)
+    return began_from(run) if start is None and run.exists else start
 
 
 def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:

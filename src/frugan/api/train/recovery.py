@@ -1,6 +1,7 @@
 """What a run goes on from: its newest checkpoint, or, once it has diverged, its last sound one by itself."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -133,15 +134,19 @@ class GaveUp(TrainingFailed):
         self.words = tuple(words)
 
 
-def second_try(events: Path) -> tuple[str, ...]:
-    """Overrides that a run may try again with; empty: it may not, or has."""
+def second_try(events: Path, recipe: Recipe) -> tuple[str, ...]:
+    """Overrides that a run may try again with; empty: it may not, or has, or somebody has changed its optimizers."""
     words: tuple[str, ...] = ()
+    chosen: Any = None  # its optimizers as they were chosen
     for event in read_events(events):
-        if event["event"] == CHOSEN:
-            words = tuple(event["second"])
-        elif event["event"] == TRIED_AGAIN:
-            words = ()
-    return words
+        with suppress(LookupError, TypeError):  # an event of another version
+            if event["event"] == CHOSEN:
+                words, chosen = tuple(event["second"]), None
+            elif event["event"] == "start" and chosen is None:
+                chosen = event["recipe"]["optimizers"]
+            elif event["event"] == TRIED_AGAIN:
+                words = ()
+    return words if chosen in (None, recipe.model_dump(mode="json")["optimizers"]) else ()
 
 
 def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
@@ -155,7 +160,7 @@ def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
     sound = [each for each in list_checkpoints(run.folder.checkpoints) if each.step <= error.at_work]
     if not sound and run.start is None:  # resumed since: then nobody has named the weights again
         try:
-            run = replace(run, start=_began_from(run.folder.events))
+            run = replace(run, start=began_from(run.folder))
         except BadInput as gone:
             run.log.write(TRIED_AGAIN, step=error.step, to=error.step, overrides=())
             run.warn(error.step, f"no second try: it would begin anew, from weights that cannot be read ({gone})")
@@ -166,28 +171,44 @@ def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
                 set_aside(checkpoint, GAVE_UP)
     to = max((each.step for each in sound), default=0)
     words = ", ".join(error.words)
+    run = replace(run, recipe=recipe_with(run.recipe.model_dump(mode="json"), error.words, "the run's recipe"))
+    run.folder.write_recipe(run.recipe.model_dump(mode="json"))  # before the event, behind which nobody tries again
     run.log.write(TRIED_AGAIN, step=error.step, to=to, overrides=error.words)
     run.warn(error.step, f"a second try, as frugan chose the recipe: back to step {to:,}, and on with {words}")
-    return replace(run, recipe=recipe_with(run.recipe.model_dump(mode="json"), error.words, "the run's recipe"))
+    return run
 
 
-def _began_from(events: Path) -> Start | None:
-    """What a run whose recipe frugan chose began from.
+def init_of(start: Start | None) -> dict[str, str]:
+    """What an event says of what a run begins from."""
+    if start is None:
+        return {}
+    classes = {} if start.classes is None else {"init_classes": str(start.classes)}
+    return {"init": str(start.path.resolve()), **classes}
+
+
+def began_from(run: RunFolder) -> Start | None:
+    """What a run began from, as its events tell; None: from random weights.
 
     Raises:
         BadInput: it is there no more.
     """
-    choice = choice_of(events)
-    return Start.of(choice.get("init"), choice.get("init_classes"))
+    init = classes = None
+    for event in read_events(run.events) if run.events.is_file() else ():
+        if event.get("event") in (CHOSEN, "start") and event.get("init") is not None:
+            init, classes = event["init"], event.get("init_classes")
+    try:
+        return Start.of(init, classes)
+    except BadInput as error:
+        raise BadInput(f"{run.path} was begun from other weights, and has no checkpoint of its own: {error}") from error
 
 
 def choice_of(events: Path) -> Mapping[str, Any]:
     """What the recipe of a run was chosen for, as its events tell: the last time before it was trained; empty: not."""
     choice: Mapping[str, Any] = {}
     for event in read_events(events):
-        if event["event"] == "step":
+        if event.get("event") == "step":
             break
-        if event["event"] == CHOSEN:
+        if event.get("event") == CHOSEN:
             choice = event
     return choice
 

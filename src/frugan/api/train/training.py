@@ -14,7 +14,6 @@ from frugan.api.data import Data
 from frugan.api.devices import joined_ranks
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin
-from frugan.api.train.init import Start
 from frugan.api.train.observers import following
 from frugan.api.train.open_run import (
     chosen_for,
@@ -24,11 +23,11 @@ from frugan.api.train.open_run import (
     recipe_asked_for,
     recipe_for,
     refuse_early,
+    start_of,
     taken_part_in,
 )
-from frugan.api.train.recovery import CHOSEN, NOTHING_HAPPENED, GaveUp, recover, try_again
+from frugan.api.train.recovery import CHOSEN, NOTHING_HAPPENED, GaveUp, init_of, recover, try_again
 from frugan.api.train.run import TrainingOptions, TrainingResult, TrainRun
-from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.device import release_memory
 from frugan.engine.events import Event
 from frugan.engine.run_folder import RunFolder
@@ -114,11 +113,8 @@ def train(
             if choice is not None and out is None:
                 folder = folder.unused()
             refuse_early(loaded, folder, data)
-            start, by_name = None, words is not None
-            if not list_checkpoints(folder.checkpoints):
-                start = Start.of(init, init_classes)
-            elif init is not None:  # may be gone by now
-                say(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
+            by_name, is_new = words is not None, not folder.exists
+            start = start_of(folder, init, init_classes, say)
             sources, trained_on, known = open_pictures(
                 loaded, folder, data, map_classes, say, progress, by_name=by_name
             )
@@ -135,12 +131,11 @@ def train(
                 ranks=ranks,
                 stop_at=None if (after := options.stop_after_seconds) is None else began + after,
             )
-            run = opened.enter_context(locked(run, known))
+            run = opened.enter_context(locked(run, known, is_new=is_new))
             if choice is not None:
                 for line in choice.lines:
                     run.log.write("choice", line=line)
-                of = chosen_for(data, init)
-                run.log.write(CHOSEN, second=choice.second, **of, init_classes=init_classes)
+                run.log.write(CHOSEN, second=choice.second, **{**chosen_for(data, init), **init_of(start)})
             run.log.subscribe(show)
             follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
             run.log.subscribe(opened.enter_context(follow))
