@@ -133,13 +133,14 @@ def score_name(name: str, network: object) -> str:
 def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
     """What scores of two-sample say; None: it was not measured."""
     share, half_width, real = (scores.get(name) for name in ("two_sample", "two_sample_half_width", "two_sample_real"))
-    if not isinstance(share, float) or not isinstance(half_width, float):
+    if not isinstance(share, float):
         return None
+    interval = f" ± {half_width:.2f}" if isinstance(half_width, float) else ""
     beside, what = ("", "two halves of the real pictures apart")
     if isinstance(real, float):
         beside, what = f" (real against real {real:.2f})", "generated from real"
     return (
-        f"two-sample {share:.2f} ± {half_width:.2f}{beside}: a small network tells {what} {100 * share:.0f} times in "
+        f"two-sample {share:.2f}{interval}{beside}: a small network tells {what} {100 * share:.0f} times in "
         "100; 50 is guessing"
     )
 

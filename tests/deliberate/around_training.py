@@ -451,6 +451,20 @@ FAULTS = (
         "engine/test_best_checkpoints.py -k best_are_kept",
     ),
     Fault(
+        "scores by another judge compete for the best checkpoint",
+        "engine/checkpoint.py",
+        'or values.get("by") != comparable(by)',
+        "",
+        "engine/test_best_checkpoints.py -k compare",
+    ),
+    Fault(
+        "one network's score has an interval, as if others would see the same",
+        "api/evaluate/judged.py",
+        "if len(judged.accuracies) > 1 else {}",
+        "",
+        "api/test_training_scores.py -k notice",
+    ),
+    Fault(
         "a discriminator at its equilibrium has given up, whatever the pictures",
         "report/signs.py",
         "if not guesses or share < TOLD_APART:",

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from frugan.engine.checkpoint import BestCheckpoints, Checkpoint, list_checkpoints
 
 
-def offer(best: BestCheckpoints, step: int, value: float) -> bool:
+def offer(best: BestCheckpoints, step: int, value: float, **by: str) -> bool:
     def save(folder: Path) -> Checkpoint:
         path = folder / f"step-{step:09d}"
         path.mkdir(parents=True)
         return Checkpoint(path, step)
 
-    return best.offer(step, value, save)
+    return best.offer(step, value, {"weights": f"at step {step}", **by}, save)
 
 
 def steps(best: BestCheckpoints) -> list[int]:
@@ -55,6 +55,16 @@ def test_another_score_starts_to_compare_anew(tmp_path: Path) -> None:
     best = BestCheckpoints(tmp_path, "is_mean", 1)
     assert offer(best, 2, 3.0)
     assert steps(best) == [2]
+
+
+def test_scores_by_another_judge_or_of_other_pictures_do_not_compare(tmp_path: Path) -> None:
+    best = BestCheckpoints(tmp_path, "two_sample", 2)
+    kept = [offer(best, step, value, judge="strict") for step, value in enumerate([0.9, 0.8], 1)]
+    assert not best.wants(3, 0.95, {"judge": "strict"})
+    assert [*kept, offer(best, 3, 0.95, judge="stricter")] == [True] * 3
+    assert steps(best) == [3]
+    assert offer(best, 4, 0.96, judge="stricter")
+    assert steps(best) == [3, 4]
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"score": "fid"}', '{"score": "fid", "steps": []}'])

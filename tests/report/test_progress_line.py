@@ -181,9 +181,11 @@ def test_scores_of_pictures_are_told_in_words_beside_those_of_a_network() -> Non
     scores = {"fid": 3.0, "two_sample": 0.712, "two_sample_half_width": 0.02, "two_sample_real": 0.49}
     with LiveLine(console=Console(file=out, width=200)) as line:
         line.show({"event": "metrics", "step": 5, "scores": scores, "provenance": {"network": "digits"}})
-        line.show({"event": "metrics", "step": 6, "scores": {"two_sample": 0.7}, "provenance": {"network": "none"}})
+        by_one = {"two_sample": 0.7, "two_sample_real": 0.5}
+        line.show({"event": "metrics", "step": 6, "scores": by_one, "provenance": {"network": "none"}})
     words = "two-sample 0.71 ± 0.02 (real against real 0.49): a small network tells generated from real 71 times in 100"
     assert out.getvalue().splitlines() == [
         f"step 5: fid 3.000 (digits); {words}; 50 is guessing",
-        "step 6: two_sample 0.700",
+        "step 6: two-sample 0.70 (real against real 0.50): a small network tells generated from real 70 times in 100; "
+        "50 is guessing",
     ]

@@ -411,6 +411,16 @@ GUESSED = 0.5
 """A two-sample score of who can only guess: what is below it was luck, and no better."""
 
 
+OF_ONE_SCORE = frozenset({"step", "weights", "data", "precision"})
+"""What is said of how a score was measured and differs between scores that compare: a run may be moved, and go on in
+another precision; the pictures are known by their digest."""
+
+
+def comparable(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Of how a score was measured, what has to be alike for scores to compare."""
+    return {name: value for name, value in measured.items() if name not in OF_ONE_SCORE}
+
+
 @dataclass(frozen=True)
 class BestCheckpoints:
     """The best checkpoints of a run."""
@@ -419,23 +429,25 @@ class BestCheckpoints:
     score: str  # by which; a run that goes on by another one starts to compare anew
     count: int  # so many are kept
 
-    def wants(self, step: int, value: float) -> bool:
-        """Whether a state would be among the best."""
-        return step in self._with(step, value)
+    def wants(self, step: int, value: float, by: Mapping[str, Any]) -> bool:
+        """Whether a state would be among the best; arguments as those of `offer`."""
+        return step in self._with(step, value, by)
 
-    def offer(self, step: int, value: float, save: Callable[[Path], object]) -> bool:
+    def offer(self, step: int, value: float, by: Mapping[str, Any], save: Callable[[Path], object]) -> bool:
         """Save the present state if it is among the best, and delete what no longer is.
 
         Args:
+            by: how the score was measured, as JSON: those measured otherwise do not compare, and it is begun anew.
             save: writes a checkpoint into a folder.
         """
-        kept = self._with(step, value)
+        kept = self._with(step, value, by)
         if step not in kept:
             return False
         # what is there of this step is of another past, which the run has gone back behind
         shutil.rmtree(self.folder / checkpoint_name(step), ignore_errors=True)
         save(self.folder)
-        write_json(self.folder / SCORES, {"score": self.score, "steps": {str(k): v for k, v in kept.items()}})
+        steps = {str(k): v for k, v in kept.items()}
+        write_json(self.folder / SCORES, {"score": self.score, "by": comparable(by), "steps": steps})
         for old in list_checkpoints(self.folder):
             if old.step not in kept:
                 shutil.rmtree(old.path)
@@ -454,9 +466,9 @@ class BestCheckpoints:
             shutil.rmtree(left, ignore_errors=True)
         return later
 
-    def _with(self, step: int, value: float) -> dict[int, float]:
+    def _with(self, step: int, value: float, by: Mapping[str, Any]) -> dict[int, float]:
         """Steps and values of the best, should this one be offered."""
-        known = self._known()
+        known = self._known(by)
         if not math.isfinite(value) or not self.count:
             return {}
         # of equal ones the later: it has learned longer
@@ -468,10 +480,10 @@ class BestCheckpoints:
             return max(value, GUESSED)
         return value if self.score in LOWER_IS_BETTER else -value
 
-    def _known(self) -> dict[int, float]:
-        """Steps and values of what is there."""
+    def _known(self, by: Mapping[str, Any]) -> dict[int, float]:
+        """Steps and values of what is there, if they were measured in the same way."""
         values = read_json(self.folder / SCORES)
-        if values.get("score") != self.score:
+        if values.get("score") != self.score or values.get("by") != comparable(by):
             return {}
         there = {checkpoint.step for checkpoint in list_checkpoints(self.folder)}
         try:

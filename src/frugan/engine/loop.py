@@ -152,7 +152,7 @@ class Loop:
     _clock: tuple[float, float] = (0.0, 0.0)  # when this loop began, and seconds of training by then
     _ran: tuple[float, bool, list[PhaseResult]] | None = None  # the last step, until it was looked back on
     _due: list[Comes] | None = None  # what is still to be done after it; None: it is done with
-    _scored: float = math.nan
+    _scored: tuple[float, Mapping[str, Any]] = (math.nan, MappingProxyType({}))  # the last score, and how measured
 
     def train(self, stop: StopRequest) -> bool:
         """Run the loop; every rank runs it, and at each turn all do what the first one has found to come next.
@@ -392,12 +392,12 @@ class Loop:
         scores, provenance = scored
         took = round(time.perf_counter() - began, 3)
         self.log.write("metrics", step=self.state.step, scores=scores, provenance=provenance, took_seconds=took)
-        self._scored = scores.get(scoring.best.score, math.nan)
-        if self._due is not None and scoring.best.wants(self.state.step, self._scored):
+        self._scored = scores.get(scoring.best.score, math.nan), provenance
+        if self._due is not None and scoring.best.wants(self.state.step, *self._scored):
             self._due.append(Comes.BEST)
 
     def _keep_for_score(self, best: BestCheckpoints) -> None:
         if not self._is_first:
             self._save(best.folder)
-        elif best.offer(self.state.step, self._scored, self._save):
-            self.log.write("best", step=self.state.step, score=best.score, value=self._scored)
+        elif best.offer(self.state.step, *self._scored, self._save):
+            self.log.write("best", step=self.state.step, score=best.score, value=self._scored[0])

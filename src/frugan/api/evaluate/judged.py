@@ -65,15 +65,11 @@ class TwoSampleTest:
             generated: uint8 [count, C, S, S].
         """
         judged = two_sample(self._seen(self._halves[0]), generated, self.judge)
-        return {
-            "two_sample": judged.mean,
-            "two_sample_half_width": judged.half_width,
-            "two_sample_real": self.real.mean,
-        }
+        return {**_known_to(judged), "two_sample_real": self.real.mean}
 
     def of_real(self) -> dict[str, float]:
         """Scores by name, of the second half of the real pictures in place of generated ones."""
-        return {"two_sample": self.real.mean, "two_sample_half_width": self.real.half_width}
+        return _known_to(self.real)
 
     def with_classes(self, draw: DrawRequest, classes: int) -> tuple[int, ...] | None:
         """Classes to draw from, each as often as the real pictures have it: uneven classes would give samples away.
@@ -96,3 +92,9 @@ class TwoSampleTest:
     def _seen(self, at: NDArray[np.int64]) -> Tensor:
         parts = (at[first : first + FEATURES_AT_ONCE] for first in range(0, len(at), FEATURES_AT_ONCE))
         return torch.cat([seen_by_judge(torch.from_numpy(np.array(self.pictures[part]))) for part in parts])
+
+
+def _known_to(judged: TwoSample) -> dict[str, float]:
+    """The score, and half of its interval where networks could disagree: what one of them sees another may not."""
+    width = {"two_sample_half_width": judged.half_width} if len(judged.accuracies) > 1 else {}
+    return {"two_sample": judged.mean, **width}
