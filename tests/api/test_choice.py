@@ -254,6 +254,30 @@ def test_a_length_by_the_clock_is_the_time_that_there_is() -> None:
     assert (recipe.resolution, str(recipe.saving.checkpoint_every)) == (256, "30min")
 
 
+def test_a_time_that_a_recipe_cannot_have_is_named_with_the_option_that_takes_it() -> None:
+    with pytest.raises(
+        BadInput, match=r"training\.duration=2h: where frugan chooses the recipe, a time is given as --for"
+    ):
+        choose(facts_of(), SLOW, None, ["training.duration=2h"])
+    with pytest.raises(BadInput, match="unknown"):
+        choose(facts_of(), SLOW, None, ["training.duration=200 steps", "networks.nothing=2"])
+
+
+def test_weights_are_grown_to_the_resolution_that_is_asked_for() -> None:
+    start = load_recipe("biggan-small-32", ["networks.classes=1"])
+    chosen = choose(facts_of(sides=(48, 48)), SLOW, "30min", ["networks.resolution=64"], start)
+    assert isinstance(chosen.recipe, Recipe)
+    assert (chosen.recipe.resolution, chosen.recipe.data.allow_upscale) == (64, True)
+    assert "at 64 pixels" in chosen.lines[1]
+
+
+def test_classes_that_weights_do_not_know_are_told_of() -> None:
+    start = load_recipe("biggan-small-32", ["networks.classes=1"])
+    lines = choose(facts_of(classes=(500, 500)), SLOW, "30min", (), start).lines
+    assert any(line.startswith("classes: 2, and the weights know 1: training is to be told") for line in lines)
+    assert not any(line.startswith("classes:") for line in choose(facts_of(), SLOW, "30min", (), start).lines)
+
+
 def test_a_long_run_keeps_a_checkpoint_each_half_hour() -> None:
     short, long = (loaded(choose(facts_of(), SLOW, for_time)) for for_time in ("2h", "400h"))
     assert str(short.saving.checkpoint_every).endswith(" steps")

@@ -11,12 +11,16 @@ import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.choice import RecipeChoice
+from frugan.api.networks import Weights
+from frugan.api.progress import quiet
 from frugan.api.train.open_run import open_pictures
 from frugan.api.train.recovery import choice_of
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
+from frugan.engine.checkpoint import GAVE_UP, list_checkpoints, set_aside
 from frugan.engine.events import EventLog, read_events
 from frugan.errors import BadInput
+from frugan.recipe.loading import load_recipe
 from frugan.report.signs import CollapseSigns
 
 CPU = TrainingOptions(device="cpu")
@@ -128,6 +132,37 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_same
     train(str(run), pictures, options=CPU)
     lines = [event["line"] for event in read_events(run / "events.jsonl") if event["event"] == "choice"]
     assert len([line for line in lines if line.startswith("init: net")]) == 2
+
+
+def test_what_cannot_be_a_run_is_refused_before_anything_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    (tmp_path / "other").mkdir()
+    for name in ("file", "other/file"):
+        (tmp_path / name).write_text("mine", "utf-8")
+    monkeypatch.setattr("frugan.api.train.open_run.choose_for", lambda *_, **__: pytest.fail("looked"))
+    for out, said in {"file": "a file, and no folder", "file/run": "a file", "other": "holds something else"}.items():
+        with pytest.raises(BadInput, match=said):
+            train(None, pictures, tmp_path / out, options=CPU)
+
+
+def test_classes_that_weights_do_not_know_are_refused_before_pictures_are_prepared(
+    tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    weights, three = begin(pictures, out=tmp_path / "before"), load_recipe(write_recipe(tmp_path, RECIPE))
+    three = load_recipe(write_recipe(tmp_path, RECIPE), [f"networks.classes={three.classes + 1}"])
+    monkeypatch.setattr("frugan.api.train.open_run.choose_for", lambda *_, **__: RecipeChoice(three, (), ()))
+    monkeypatch.setattr("frugan.api.train.training.open_pictures", lambda *_, **__: pytest.fail("prepared"))
+    with pytest.raises(BadInput, match="these weights know 2 classes, and this run has 3; say what"):
+        train(None, pictures, tmp_path / "run", init=weights, options=CPU)
+
+
+def test_a_checkpoint_that_was_set_aside_knows_its_step(tmp_path: Path, begin: Callable[..., Path]) -> None:
+    run = begin(write_pictures(tmp_path / "pictures", each=12))
+    aside = set_aside(list_checkpoints(run / "checkpoints")[-1], GAVE_UP)
+    assert Weights.open(aside, quiet).step == 2
 
 
 class GivesUpAtOnce(CollapseSigns):

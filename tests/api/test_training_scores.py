@@ -157,7 +157,19 @@ def test_one_rank_without_the_weights_is_enough(tmp_path: Path) -> None:
     """All ranks draw their part of the pictures, and come to the same decision: else they would wait for each other."""
     run = SimpleNamespace(ranks=RanksThatLack())
     settings = EvaluationSettings(network="digits")
-    assert training_scores.lacking(cast(Any, run), settings) == "rank 1 on b: they are not there"
+    assert training_scores.possible(cast(Any, run), settings) == (None, "rank 1 on b: they are not there")
+
+
+def test_what_is_too_little_for_one_score_is_enough_for_another(tmp_path: Path, said: list[str]) -> None:
+    judged = EVALUATED.replace('["fid", "is"]', '["pr", "two-sample"]') + 'best_by = "two_sample"\n'
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    train(write_recipe(tmp_path, RECIPE + judged), pictures, tmp_path / "run", options=CPU, say=said.append)
+    events = list(read_events(tmp_path / "run" / "events.jsonl"))
+    scored = [e["scores"] for e in events if e["event"] == "metrics"]
+    assert scored
+    assert all("recall" in scores and "two_sample" not in scores for scores in scored)
+    (line,) = (e["line"] for e in events if e["event"] == "warning" and "two-sample" in e["line"])
+    assert line.startswith("not all scores while training: two-sample: 24 real pictures")
 
 
 @pytest.mark.long

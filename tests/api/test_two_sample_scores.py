@@ -18,7 +18,7 @@ from frugan.api.evaluate.real import evaluate_real
 from frugan.api.evaluate.scorer import EvaluationOptions
 from frugan.api.progress import quiet
 from frugan.api.sample.requests import DrawRequest
-from frugan.api.train.scores import lacking
+from frugan.api.train.scores import possible
 from frugan.api.train.training import train
 from frugan.cli.application import application
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
@@ -91,9 +91,11 @@ def test_too_few_pictures_are_refused_or_leave_a_training_without_scores(scored:
         evaluate(scored / "run", None, replace(OPTIONS, reference=Path("x.npz")), say=quiet)
     run = SimpleNamespace(ranks=SimpleNamespace(size=1), sources={"images": noise(119)})
     settings = EvaluationSettings(metrics=("two-sample",), samples=64)
-    assert words in str(lacking(cast(Any, run), settings))
+    taken, lacking = possible(cast(Any, run), settings)
+    assert taken is None
+    assert words in str(lacking)
     run.sources = {"images": noise(120)}
-    assert lacking(cast(Any, run), settings) is None  # whatever weights are missing
+    assert possible(cast(Any, run), settings) == (settings, None)  # whatever weights are missing
 
 
 def test_the_command_says_it_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

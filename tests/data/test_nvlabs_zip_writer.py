@@ -80,7 +80,8 @@ def test_nothing_is_overwritten_and_nothing_is_left_behind(
     (tmp_path / "there.zip").write_bytes(b"mine")
     with pytest.raises(BadInput, match="exists; it is not overwritten"):
         pack_pictures(path, tmp_path / "there.zip", NvlabsZip(), Fitting(16))
-    (path / "1.png").write_bytes((path / "1.png").read_bytes()[:200])
+    for name in ("1.png", "2.png"):
+        (path / name).write_bytes((path / name).read_bytes()[:200])
     with pytest.raises(BadInput, match="cannot be read, more than 1%"):
         pack_pictures(path, tmp_path / "new.zip", NvlabsZip(), Fitting(16))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["source", "there.zip"]

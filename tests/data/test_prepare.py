@@ -167,8 +167,20 @@ def test_few_bad_pictures_are_left_out_and_named(folder: MakeFolder, picture: Ma
 
 
 def test_many_bad_pictures_are_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
-    source = folder({f"{i}.png": picture(i) for i in range(20)} | {"x.png": b"no"})
-    with pytest.raises(BadInput, match=r"at least 1 picture of 21 in .* cannot be read, more than 1%: x.png \(not a"):
+    source = folder({f"{i}.png": picture(i) for i in range(20)} | {"x.png": b"no", "y.png": b"no"})
+    with pytest.raises(BadInput, match=r"at least 2 pictures of 22 in .* cannot be read, more than 1%: x.png \(not a"):
+        prepare(source, tmp_path / "out", resolution=16)
+    (source / "y.png").unlink()
+    assert prepare(source, tmp_path / "out", resolution=16).pictures == 20  # one may be bad in however few
+
+
+@pytest.mark.parametrize("cut", [0, 300])
+def test_a_class_of_which_nothing_can_be_read_is_refused(
+    cut: int, folder: MakeFolder, picture: MakePicture, encoded: Callable[..., bytes], tmp_path: Path
+) -> None:
+    good = {f"{name}/{i}.png": picture(i) for name in "ab" for i in range(5)}
+    source = folder(good | {"c/x.png": encoded(picture(1))[:cut] or b"no"})
+    with pytest.raises(BadInput, match=r"class 'c' in .*: none of its pictures can be read: .*x.png"):
         prepare(source, tmp_path / "out", resolution=16)
 
 
@@ -176,7 +188,7 @@ def test_pictures_cut_short_are_refused_while_decoding(
     folder: MakeFolder, picture: MakePicture, encoded: Callable[..., bytes], tmp_path: Path
 ) -> None:
     source = folder({f"{i}.png": encoded(picture(i))[:300] for i in range(20)})
-    with pytest.raises(BadInput, match=r"1 picture of 20 .*0.png"):
+    with pytest.raises(BadInput, match=r"2 pictures of 20 .*0.png"):
         prepare(source, tmp_path / "out", resolution=16)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 

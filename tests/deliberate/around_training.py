@@ -451,6 +451,41 @@ FAULTS = (
         "engine/test_best_checkpoints.py -k best_are_kept",
     ),
     Fault(
+        "too few pictures for one score leave a training without any",
+        "api/train/scores.py",
+        'tuple(each for each in settings.metrics if each != "two-sample")',
+        "()",
+        "api/test_training_scores.py -k another",
+    ),
+    Fault(
+        "weights are grown to a resolution, and pictures stay as small as theirs were",
+        "api/choice.py",
+        "candidates = [_Candidate(start, side, 0)]",
+        "candidates = [_Candidate(start, start.resolution, 0)]",
+        "api/test_choice.py -k grown",
+    ),
+    Fault(
+        "pictures are prepared for weights that cannot be started from",
+        "api/train/open_run.py",
+        "raise unknown_classes(",
+        "say(str(unknown_classes)) or str(",
+        "api/test_chosen_runs.py -k do_not_know",
+    ),
+    Fault(
+        "a class of which nothing can be read is trained",
+        "data/survey.py",
+        "(lost == there)",
+        "(lost > there)",
+        "data/test_prepare.py -k class_of_which",
+    ),
+    Fault(
+        "a checkpoint that was set aside is of step 0",
+        "api/networks.py",
+        'read_json(self.path.parent / STATE_FILE).get("step")',
+        "None",
+        "api/test_chosen_runs.py -k set_aside",
+    ),
+    Fault(
         "scores by another judge compete for the best checkpoint",
         "engine/checkpoint.py",
         'or values.get("by") != comparable(by)',
@@ -474,7 +509,7 @@ FAULTS = (
     Fault(
         "a discriminator that guesses while pictures get better has given up",
         "report/signs.py",
-        "before is not None and share > before - BETTER and",
+        "before is not None and share > before[1] - BETTER and",
         "before is not None and",
         "report/test_collapse_signs.py -k better",
     ),
@@ -509,8 +544,8 @@ FAULTS = (
     Fault(
         "a discriminator whose losses swing about the equilibrium has given up",
         "report/signs.py",
-        "return fmean(abs(loss - level) for loss in losses) / level",
-        "return abs(fmean(losses) - level) / level",
+        "return fmean(abs(loss - level) for _, loss in losses) / level",
+        "return abs(fmean(loss for _, loss in losses) - level) / level",
         "report/test_collapse_signs.py -k equilibrium",
     ),
     Fault(

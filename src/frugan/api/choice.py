@@ -113,7 +113,9 @@ def choose(
     of = USUAL_TIME if for_time is None else for_time
     seconds = Duration.parse_seconds(of, "--for")
     given, data = _given(asked), _data(asked, start)
-    if for_time is None and (asked_seconds := _asked_seconds(given.get("training.duration", ""))) is not None:
+    asked_length = given.get("training.duration", "")
+    asked_seconds = _asked_seconds(asked_length)
+    if for_time is None and asked_seconds is not None:
         seconds = asked_seconds
     fitted = _fitted(facts, given)
     whole = "data.fit=pad" in fitted or data.fit == "pad"
@@ -121,11 +123,21 @@ def choose(
     if start is None:
         candidates = _on(machine, _of_side(facts, given, whole, strict), facts)
     else:
-        candidates = [_Candidate(start, start.resolution, 0)]
+        asked_side = given.get("networks.resolution", "")
+        side = int(asked_side) if asked_side.isascii() and asked_side.isdigit() else start.resolution
+        candidates = [_Candidate(start, side, 0)]
 
     def tried(candidate: _Candidate) -> _Tried | None:
         words = _networks(candidate, facts, whole=whole) + fitted + _background(facts, candidate, given)
-        recipe = candidate.loaded([*words, *asked])
+        try:
+            recipe = candidate.loaded([*words, *asked])
+        except BadInput as error:
+            if asked_seconds is None:
+                raise
+            raise BadInput(
+                f"training.duration={asked_length}: where frugan chooses the recipe, a time is given as --for "
+                f"{asked_length}, of which it makes a number of steps ({error})"
+            ) from error
         step_seconds = machine.pace(recipe)
         if step_seconds is None:
             return None
@@ -293,7 +305,7 @@ def _networks(candidate: _Candidate, facts: PictureFacts, *, whole: bool) -> tup
     """Fields that follow from the pictures, at the size of a candidate; `whole`: they are padded and not cropped."""
     shipped = candidate.loaded()
     words = []
-    if shipped.resolution != candidate.side:
+    if shipped.resolution != candidate.side and isinstance(candidate.recipe, str):
         words.append(f"networks.resolution={candidate.side}")
     before = next(iter(shipped.sources.values())).classes
     classes = len(facts.class_counts) or (None if before is None else 1)
@@ -400,7 +412,13 @@ def _lines(
             f"few pictures: from {facts.pictures:,} at {side} pixels people start with weights for other pictures; if "
             "you have some, name them with --init (docs/fine-tuning.md)"
         )
-    if facts.class_counts and not isinstance(candidate.recipe, str) and recipe.classes == 1:
+    known = None if isinstance(candidate.recipe, str) else candidate.recipe
+    if known is not None and known.kind.class_tables and recipe.classes != known.classes:
+        lines.append(
+            f"classes: {recipe.classes:,}, and the weights know {known.classes:,}: training is to be told "
+            "with --init-classes what those become"
+        )
+    elif facts.class_counts and known is not None and recipe.classes == 1:
         lines.append("classes: none, as the weights know none; the folders are not told apart")
     if not recipe.data.flip:
         lines.append("flips: none, as writing would be mirrored too; if yours may be mirrored: data.flip=true")

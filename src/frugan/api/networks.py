@@ -13,12 +13,21 @@ from torch import Tensor, nn
 
 from frugan.api.progress import Say
 from frugan.api.setup import build_networks
-from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, load_networks, newest_whole, refuse_others, step_in_name
+from frugan.engine.checkpoint import (
+    EMA_FILE,
+    NETWORKS_FILE,
+    STATE_FILE,
+    load_networks,
+    newest_whole,
+    refuse_others,
+    step_in_name,
+)
 from frugan.engine.fp32_blocks import keep_in_fp32
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_metadata, read_names, read_tensors, write_tensors
 from frugan.engine.weights import make_callable, set_normalisation_batch
 from frugan.errors import BadInput
+from frugan.files import read_json
 from frugan.recipe.loading import load_recipe, parse_recipe
 from frugan.recipe.recipe import Recipe
 
@@ -123,8 +132,10 @@ class Weights:
 
     @property
     def step(self) -> int:
-        """Steps that they have been trained for, by their checkpoint's name or by the file; 0: neither says."""
+        """Steps that they have been trained for, by their checkpoint or by the file; 0: neither says."""
         if (step := step_in_name(self.path.parent)) is not None:
+            return step
+        if isinstance(step := read_json(self.path.parent / STATE_FILE).get("step"), int):  # of one that was set aside
             return step
         told = self.metadata.get("step", "")
         return int(told) if told.isascii() and told.isdigit() and len(told) <= MOST_DIGITS else 0

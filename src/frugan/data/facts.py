@@ -13,7 +13,7 @@ from frugan.data.decoding import BLACK, TRANSPARENT, WHITE, Background, is_grey
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.source import Source, Unreadable
 from frugan.data.picture_set import PictureSet
-from frugan.data.survey import Fitting, Progress, in_order, survey
+from frugan.data.survey import Fitting, Progress, Survey, in_order, refuse_bad, survey
 from frugan.errors import BadInput
 from frugan.wording import count, shown
 
@@ -63,19 +63,26 @@ class PictureFacts:
         sides: NDArray[np.int64] = self.sizes.max(axis=1) if whole else self.sizes.min(axis=1)
         return sides
 
+    @property
+    def _colours(self) -> str:
+        looked_at = len(self.looked_at)
+        if not self.grey:
+            return "in colour"
+        return "all grey" if looked_at == self.pictures else f"grey (the {looked_at:,} looked at)"
+
     def __str__(self) -> str:
         """A line for people."""
         few, many = np.percentile(self.sides(whole=False), [5, 95]).astype(int)
-        counts = self.class_counts
+        counts, looked_at = self.class_counts, len(self.looked_at)
         parts = [
             f"{self.pictures:,} of {_from_to(f'{few}', f'{many}')} pixels",
             f"{len(counts)} classes of {_from_to(f'{min(counts):,}', f'{max(counts):,}')}" if counts else "no classes",
-            "all grey" if self.grey else "in colour",
+            self._colours,
         ]
         if self.transparent:
-            parts.append(f"{self.transparent / len(self.looked_at):.0%} transparent in places")
+            parts.append(f"{self.transparent / looked_at:.0%} transparent in places")
         if self.duplicates:
-            parts.append(f"{count(self.duplicates, 'duplicate')} among {len(self.looked_at):,} looked at")
+            parts.append(f"{count(self.duplicates, 'duplicate')} among {looked_at:,} looked at")
         return ", ".join(parts)
 
 
@@ -100,11 +107,11 @@ def look_at(
         return _of_set(data)
     path, laid_on = Path(data), background or WHITE
     with open_source(path, laid_on) as source:
-        sizes = survey(source, _looking(laid_on), workers=WORKERS, progress=progress).sizes  # [N, 2]
-        facts = _of_source(source, sizes, laid_on)
+        surveyed = survey(source, _looking(laid_on), workers=WORKERS, progress=progress)
+        facts = _of_source(source, surveyed, laid_on)
     if background is None and facts.vanished > len(facts.looked_at) / 2:
         with open_source(path, BLACK) as source:
-            on_black = _of_source(source, sizes, BLACK)
+            on_black = _of_source(source, surveyed, BLACK)
         return min(facts, on_black, key=lambda each: each.vanished)  # thin dark lines are seen on neither
     return facts
 
@@ -113,21 +120,23 @@ def _looking(on: Background) -> Fitting:
     return Fitting(LOOKED_AT_PIXELS, allow_upscale=True, background=on, fit="pad")
 
 
-def _of_source(source: Source, sizes: NDArray[np.int64], on: Background) -> PictureFacts:
-    fitting = _looking(on)
+def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts:
+    fitting, sizes = _looking(on), surveyed.sizes  # [N, 2]
     readable = np.flatnonzero(sizes.min(axis=1) > 0)
     _refuse_few(shown(str(source.path)), len(readable))
-    some = _some(readable)
+    some, bad = _some(readable), dict[int, str]()
 
     def look(at: int) -> tuple[NDArray[np.uint8], bool] | None:
         try:
             picture = source.picture(int(some[at]))
-        except Unreadable:
-            return None  # counted, and told of, when the set is prepared
+        except Unreadable as error:
+            bad[int(some[at])] = str(error)
+            return None  # told of when the set is prepared
         return fitting(picture), bool(picture.info.get(TRANSPARENT))
 
     with closing(in_order(look, len(some), WORKERS)) as results:
         seen = [each for each in results if each is not None]
+    refuse_bad(source, {**surveyed.bad, **bad})
     _refuse_few(shown(str(source.path)), len(seen))
     classes = source.classes
     counts = np.bincount(classes.labels[readable], minlength=len(classes.names))

@@ -197,9 +197,22 @@ def refuse_bad(source: Source, bad: Mapping[int, str]) -> None:
     """Refuse a source of which too much cannot be read.
 
     Raises:
-        BadInput: more than `MOST_BAD` of the pictures are in `bad` (index to reason).
+        BadInput: more than one and more than `MOST_BAD` of the pictures are in `bad` (index to reason), or all of a
+            class, which a network would then be asked for and never shown.
     """
-    if len(bad) > MOST_BAD * len(source):
+    classes = source.classes
+    if bad and classes.labelled:
+        there, lost = (
+            np.bincount(labels, minlength=len(classes.names))
+            for labels in (classes.labels, classes.labels[sorted(bad)])
+        )
+        if (gone := np.flatnonzero((there > 0) & (lost == there))).size:
+            of_it = {index: reason for index, reason in bad.items() if classes.labels[index] == gone[0]}
+            raise BadInput(
+                f"class {classes.names[gone[0]]!r} in {shown(str(source.path))}: none of its pictures can be read: "
+                f"{bad_names(source, of_it)}. Replace them, or remove the class."
+            )
+    if len(bad) > max(1, MOST_BAD * len(source)):
         raise BadInput(
             f"at least {count(len(bad), 'picture')} of {len(source):,} in {shown(str(source.path))} cannot be read, "
             f"more than {MOST_BAD:.0%}: {bad_names(source, bad)}. Replace or remove them."

@@ -294,11 +294,16 @@ class RunFolder:
         return next(each for each in chain([self], others) if not each.exists)
 
     def refuse_other_files(self) -> None:
-        """Refuse a folder that holds something else than a run.
+        """Refuse a folder that holds something else than a run, or in which nothing can be written.
 
         Raises:
-            BadInput: it does.
+            BadInput: it is one.
         """
+        there = next(each for each in (self.path, *self.path.absolute().parents) if each.exists())
+        if not there.is_dir():
+            raise BadInput(f"{there}: a file, and no folder; choose another --out")
+        if not os.access(there, os.W_OK):
+            raise BadInput(f"{self.path}: {there} cannot be written to; choose another --out, or get the right to")
         if self.path.is_dir() and not self.exists and {p.name for p in self.path.iterdir()} - self.first_files:
             raise BadInput(f"{self.path}: holds something else than a run; choose an empty or new folder for --out")
 

@@ -17,7 +17,7 @@ from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
-from frugan.wording import MIB, first_names
+from frugan.wording import MIB, count, first_names
 
 AVERAGED = "_ema"
 """Ends a network's name in files of other programs that hold its average beside it."""
@@ -197,6 +197,14 @@ def numbered_as_here(weights: StartingWeights, recipe: Recipe) -> StartingWeight
     return replace(weights, tensors={here: weights.tensors[key] for key, here in named.items() if here is not None})
 
 
+def unknown_classes(where: str, theirs: int, ours: int) -> BadInput:
+    """That weights know another number of classes, and nobody said what to do."""
+    return BadInput(
+        f"{where}: these weights know {count(theirs, 'class')}, and this run has {ours:,}; say what their tables start "
+        f"from: {CHOICES}"
+    )
+
+
 def with_classes(
     networks: Mapping[str, nn.Module],
     weights: StartingWeights,
@@ -218,11 +226,7 @@ def with_classes(
     sizes = _table_sizes(weights, own, dimensions)
     if classes is None:
         if sizes is not None and sizes[0] != sizes[1]:
-            theirs, ours = sizes
-            raise BadInput(
-                f"--init {weights.path}: these weights know {theirs:,} classes, and this run has {ours:,}; say what "
-                f"their tables start from: {CHOICES}"
-            )
+            raise unknown_classes(f"--init {weights.path}", *sizes)
         return weights
     if sizes is None:
         raise BadInput(

@@ -13,7 +13,7 @@ from frugan.api.choice import RecipeChoice, choose_for
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
-from frugan.api.train.init import Start
+from frugan.api.train.init import Start, unknown_classes
 from frugan.api.train.recovery import began_from, choice_of, refuse_other_recipe
 from frugan.api.train.run import TrainingOptions, TrainRun
 from frugan.contract.data import RunData
@@ -140,6 +140,7 @@ def recipe_for(
     for_time: str | None,
     options: TrainingOptions,
     init: str | Path | None,
+    init_classes: str | None,
     say: Say,
     progress: Progress | None,
 ) -> tuple[str | Recipe, Sequence[str], RecipeChoice | None]:
@@ -163,6 +164,7 @@ def recipe_for(
             say(f"--for {for_time}: this run goes on as it was begun; to change its length: training.duration=")
         return before.as_recipe(built_in()), overrides, None
     if out is not None:  # before steps are timed
+        RunFolder(Path(out)).refuse_other_files()
         _refuse_among_pictures(Path(out).resolve(), data)
     choice = choose_for(
         data,
@@ -176,6 +178,11 @@ def recipe_for(
     )
     for line in choice.lines:
         say(line)
+    start = Start.of(init, init_classes)
+    if start is not None and start.classes is None and isinstance(choice.recipe, Recipe):
+        known = start.weights.recipe
+        if known.kind.class_tables and known.classes != choice.recipe.classes:  # before pictures are prepared
+            raise unknown_classes(f"--init {init}", known.classes, choice.recipe.classes)
     return choice.recipe, (*choice.overrides, *overrides), choice
 
 

@@ -189,16 +189,24 @@ class TrainingScores:
             FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).help()
 
 
-def lacking(run: TrainRun, settings: EvaluationSettings) -> str | None:
-    """What to say where the weights of a feature network are missing, on any rank, or pictures to judge by are too few.
+def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSettings | None, str | None]:
+    """The scores that can be taken, and what to say of the others; None: none can, and all can.
 
-    Recipes ask for scores by themselves, so that a training goes on without them. All ranks look, and all are told.
+    Recipes ask for scores by themselves, so that a training goes on without them.
     """
+    few = None
     if "two-sample" in settings.metrics:
         (pictures,) = run.sources.values()
         assert isinstance(pictures, PictureSet)
-        if (few := TwoSampleTest.lacking(len(pictures), settings.samples)) is not None:
-            return few
+        few = TwoSampleTest.lacking(len(pictures), settings.samples)
+    others = settings.metrics if few is None else tuple(each for each in settings.metrics if each != "two-sample")
+    settings = settings.model_copy(update={"metrics": others})
+    lacks = few if not others else _missing(run, settings)
+    return (settings, few) if lacks is None else (None, lacks)
+
+
+def _missing(run: TrainRun, settings: EvaluationSettings) -> str | None:
+    """Where the weights of a feature network are missing, on any rank; all ranks look, and all are told."""
     missing = missing_weights(settings.network) if {*settings.metrics} - WITHOUT_FEATURES else None
     if run.ranks.size == 1:
         return missing

@@ -108,11 +108,15 @@ def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | N
     if settings.every is None:
         return None
     # Feature networks and what reads them are loaded only for a training that is scored.
-    from frugan.api.train.scores import TrainingScores, lacking  # noqa: PLC0415
+    from frugan.api.train.scores import TrainingScores, possible  # noqa: PLC0415
 
-    if (missing := lacking(run, settings)) is not None:
-        run.warn(state.step, f"no scores while training: {missing}; evaluation.every=none leaves out this line")
+    taken, lacking = possible(run, settings)
+    if taken is None:
+        run.warn(state.step, f"no scores while training: {lacking}; evaluation.every=none leaves out this line")
         return None
+    if lacking is not None:
+        run.warn(state.step, f"not all scores while training: {lacking}")
+    recipe = recipe.model_copy(update={"evaluation": taken})
     scores = TrainingScores(run, recipe, state.device)
     best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
     if run.is_first:

@@ -105,7 +105,7 @@ def train(
             choice: RecipeChoice | None = None
             if recipe is None or for_time is not None:
                 recipe, overrides, choice = recipe_for(
-                    recipe, data, out, overrides, for_time, options, init, say, progress
+                    recipe, data, out, overrides, for_time, options, init, init_classes, say, progress
                 )
             words = recipe if isinstance(recipe, str) else None
             loaded = recipe_asked_for(recipe, overrides, say)
