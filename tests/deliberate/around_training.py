@@ -593,8 +593,8 @@ FAULTS = (
     Fault(
         "a second try is lost with the process that began it",
         "api/train/recovery.py",
-        'run.folder.write_recipe(run.recipe.model_dump(mode="json"))  # before the event',
-        "",
+        'run.folder.write_recipe(run.recipe.model_dump(mode="json"))',
+        "pass",
         "api/test_choice.py -k outlives",
     ),
     Fault(
