@@ -144,7 +144,8 @@ def test_data_folders(tmp_path: Path) -> None:
     (write_pictures(tmp_path / "gap") / "third").mkdir()
     refused(tmp_path / "gap", "this class folder has no pictures: third")
     pictures = write_pictures(tmp_path / "bad")
-    (pictures / "hell" / "broken.png").write_bytes(b"not a picture")
+    for name in ("broken", "cut"):
+        (pictures / "hell" / f"{name}.png").write_bytes(b"not a picture")
     refused(pictures, "broken.png")
 
 
