@@ -136,7 +136,7 @@ def choose(
                 raise
             raise BadInput(
                 f"training.duration={asked_length}: where frugan chooses the recipe, a time is given as --for "
-                f"{asked_length}, of which it makes a number of steps ({error})"
+                f"{asked_length}, of which it makes a number of steps"
             ) from error
         step_seconds = machine.pace(recipe)
         if step_seconds is None:
