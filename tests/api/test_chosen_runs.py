@@ -14,11 +14,12 @@ from frugan.api.choice import RecipeChoice
 from frugan.api.networks import Weights
 from frugan.api.progress import quiet
 from frugan.api.train.open_run import open_pictures
-from frugan.api.train.recovery import choice_of
+from frugan.api.train.recovery import began_from, choice_of
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import GAVE_UP, list_checkpoints, set_aside
 from frugan.engine.events import EventLog, read_events
+from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 from frugan.report.signs import CollapseSigns
@@ -163,6 +164,31 @@ def test_a_checkpoint_that_was_set_aside_knows_its_step(tmp_path: Path, begin: C
     run = begin(write_pictures(tmp_path / "pictures", each=12))
     aside = set_aside(list_checkpoints(run / "checkpoints")[-1], GAVE_UP)
     assert Weights.open(aside, quiet).step == 2
+
+
+def test_what_was_refused_before_it_began_leaves_nothing_to_the_next_run(
+    tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    weights, run = begin(pictures, out=tmp_path / "before"), tmp_path / "run"
+    run.mkdir()
+
+    def refused(*_: Any) -> Any:
+        raise BadInput("hardly a layer agrees")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("frugan.api.train.training.begin", refused)
+        with pytest.raises(BadInput, match="hardly a layer agrees"):
+            begin(pictures, out=run, init=weights)
+    assert begin(pictures, out=run) == run
+    assert began_from(RunFolder(run)) is None
+    assert len([event for event in read_events(run / "events.jsonl") if event["event"] == "recipe chosen"]) == 1
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugan.engine.run_folder.os.access", lambda path, _: path != tmp_path)
+    with pytest.raises(BadInput, match="cannot be written to; choose another --out"):
+        RunFolder(tmp_path / "new" / "run").refuse_other_files()
 
 
 class GivesUpAtOnce(CollapseSigns):

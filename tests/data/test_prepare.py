@@ -172,6 +172,10 @@ def test_many_bad_pictures_are_refused(folder: MakeFolder, picture: MakePicture,
         prepare(source, tmp_path / "out", resolution=16)
     (source / "y.png").unlink()
     assert prepare(source, tmp_path / "out", resolution=16).pictures == 20  # one may be bad in however few
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "x.png").write_bytes(b"no")
+    with pytest.raises(BadInput, match="at least 1 picture of 1 in"):
+        prepare(tmp_path / "alone", tmp_path / "none", resolution=16)
 
 
 @pytest.mark.parametrize("cut", [0, 300])

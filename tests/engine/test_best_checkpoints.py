@@ -1,5 +1,6 @@
 """The best checkpoints are the best of all, in whatever order they come."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,20 @@ def test_scores_by_another_judge_or_of_other_pictures_do_not_compare(tmp_path: P
     assert not best.wants(3, 0.95, {"judge": "strict"})
     assert [*kept, offer(best, 3, 0.95, judge="stricter")] == [True] * 3
     assert steps(best) == [3]
+    aside = sorted(path.name for path in tmp_path.iterdir() if path.is_dir() and path.name != "step-000000003")
+    assert aside == ["earlier-step-000000001", "earlier-step-000000002"]  # nothing that was the best is deleted
     assert offer(best, 4, 0.96, judge="stricter")
     assert steps(best) == [3, 4]
+
+
+def test_what_a_score_does_not_depend_on_may_change(tmp_path: Path) -> None:
+    best = BestCheckpoints(tmp_path, "fid", 1)
+    assert offer(best, 1, 5.0, network_digest="a", judge="none")
+    assert not offer(best, 2, 80.0, network_digest="a", judge="strict")
+    assert offer(best, 3, 80.0, network_digest="b", judge="strict")
+    older = {"score": "fid", "steps": {"3": 80.0}}  # an older version kept no more
+    (tmp_path / "scores.json").write_text(json.dumps(older), "utf-8")
+    assert not offer(best, 4, 90.0, network_digest="c")
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"score": "fid"}', '{"score": "fid", "steps": []}'])

@@ -124,6 +124,22 @@ def test_what_came_after_the_step_that_a_run_goes_on_from_is_forgotten() -> None
     assert len(told) == 1
 
 
+def test_what_happens_again_after_going_back_is_told_again() -> None:
+    signs = CollapseSigns()
+    blind = [{**step(0.01), "step": i} for i in range(1, 2 * SATURATION_STEPS)]
+    alike = {"event": "variety", "step": 200, "mean": {"one": 0.1}, "nearest": {"one": 0.1}}
+    assert len(lines(signs, started("hinge"), *blind, alike)) == 2
+    resumed = {"event": "resume", "step": blind[-1]["step"]}
+    assert lines(signs, resumed, {**step(0.01), "step": 2 * SATURATION_STEPS}, alike) == []  # nothing was lost
+    assert len(lines(signs, {"event": "start", "step": 0}, *blind, alike)) == 2
+
+
+def test_one_huge_loss_is_forgotten_like_others() -> None:
+    signs, guessing = CollapseSigns(), [paired(0.693)] * SATURATION_STEPS
+    lines(signs, started("relativistic"), *guessing, paired(1e30), *guessing, *guessing)
+    assert len(lines(signs, judged(1.0), judged(1.0))) == 1
+
+
 def test_losses_about_the_equilibrium_and_those_of_another_game_are_left_in_peace() -> None:
     swinging = [paired(0.5), paired(0.886)] * SATURATION_STEPS
     easily, hardly = [judged(1.0)] * 2, [judged(0.75)] * 2

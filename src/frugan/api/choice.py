@@ -134,6 +134,7 @@ def choose(
         except BadInput as error:
             if asked_seconds is None:
                 raise
+            candidate.loaded([*words, *(word for word in asked if not word.startswith("training.duration="))])
             raise BadInput(
                 f"training.duration={asked_length}: where frugan chooses the recipe, a time is given as --for "
                 f"{asked_length}, of which it makes a number of steps"
@@ -301,13 +302,18 @@ def _on(machine: Machine, candidates: Sequence[_Candidate], facts: PictureFacts)
     return left
 
 
+def known_classes(recipe: Recipe) -> int | None:
+    """Classes that networks of pictures are told apart by, be it a single one; None: they know of none."""
+    return next(iter(recipe.sources.values())).classes
+
+
 def _networks(candidate: _Candidate, facts: PictureFacts, *, whole: bool) -> tuple[str, ...]:
     """Fields that follow from the pictures, at the size of a candidate; `whole`: they are padded and not cropped."""
     shipped = candidate.loaded()
     words = []
     if shipped.resolution != candidate.side and isinstance(candidate.recipe, str):
         words.append(f"networks.resolution={candidate.side}")
-    before = next(iter(shipped.sources.values())).classes
+    before = known_classes(shipped)
     classes = len(facts.class_counts) or (None if before is None else 1)
     # weights that know no classes keep all that they know; a network for classes would begin anew in places
     if classes != before and not (before is None and isinstance(candidate.recipe, Recipe)):
@@ -413,10 +419,10 @@ def _lines(
             "you have some, name them with --init (docs/fine-tuning.md)"
         )
     known = None if isinstance(candidate.recipe, str) else candidate.recipe
-    if known is not None and known.kind.class_tables and recipe.classes != known.classes:
+    theirs = None if known is None else known_classes(known)
+    if theirs not in (None, ours := known_classes(recipe)) and ours is not None:
         lines.append(
-            f"classes: {recipe.classes:,}, and the weights know {known.classes:,}: training is to be told "
-            "with --init-classes what those become"
+            f"classes: {ours:,}, and the weights know {theirs:,}: what these become is said with --init-classes"
         )
     elif facts.class_counts and known is not None and recipe.classes == 1:
         lines.append("classes: none, as the weights know none; the folders are not told apart")

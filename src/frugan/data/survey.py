@@ -212,7 +212,7 @@ def refuse_bad(source: Source, bad: Mapping[int, str]) -> None:
                 f"class {classes.names[gone[0]]!r} in {shown(str(source.path))}: none of its pictures can be read: "
                 f"{bad_names(source, of_it)}. Replace them, or remove the class."
             )
-    if len(bad) > max(1, MOST_BAD * len(source)):
+    if len(bad) > max(1, MOST_BAD * len(source)) or len(bad) == len(source):
         raise BadInput(
             f"at least {count(len(bad), 'picture')} of {len(source):,} in {shown(str(source.path))} cannot be read, "
             f"more than {MOST_BAD:.0%}: {bad_names(source, bad)}. Replace or remove them."

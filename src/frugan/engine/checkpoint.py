@@ -411,14 +411,17 @@ GUESSED = 0.5
 """A two-sample score of who can only guess: what is below it was luck, and no better."""
 
 
-OF_ONE_SCORE = frozenset({"step", "weights", "data", "precision"})
-"""What is said of how a score was measured and differs between scores that compare: a run may be moved, and go on in
-another precision; the pictures are known by their digest."""
+MEASURED_ALIKE = ("data_digest", "split", "samples", "truncation", "psi", "ema")
+"""Of how scores were measured, what has to be alike for any of them to compare."""
+FEATURES_ALIKE = ("network_digest", "resizer", "rows", "reference_digest")
+"""The same of those that a network of features takes, and of `two_sample`."""
+JUDGED_ALIKE = ("judge",)
 
 
-def comparable(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Of how a score was measured, what has to be alike for scores to compare."""
-    return {name: value for name, value in measured.items() if name not in OF_ONE_SCORE}
+def comparable(score: str, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Of how a score was measured, what it depends on."""
+    names = (*MEASURED_ALIKE, *(JUDGED_ALIKE if score == "two_sample" else FEATURES_ALIKE))
+    return {name: measured[name] for name in names if name in measured}
 
 
 @dataclass(frozen=True)
@@ -437,20 +440,22 @@ class BestCheckpoints:
         """Save the present state if it is among the best, and delete what no longer is.
 
         Args:
-            by: how the score was measured, as JSON: those measured otherwise do not compare, and it is begun anew.
+            by: how the score was measured, as JSON: those measured otherwise do not compare, and are set aside.
             save: writes a checkpoint into a folder.
         """
-        kept = self._with(step, value, by)
+        kept, known = self._with(step, value, by), self._known(by)
         if step not in kept:
             return False
         # what is there of this step is of another past, which the run has gone back behind
         shutil.rmtree(self.folder / checkpoint_name(step), ignore_errors=True)
         save(self.folder)
         steps = {str(k): v for k, v in kept.items()}
-        write_json(self.folder / SCORES, {"score": self.score, "by": comparable(by), "steps": steps})
+        write_json(self.folder / SCORES, {"score": self.score, "by": comparable(self.score, by), "steps": steps})
         for old in list_checkpoints(self.folder):
-            if old.step not in kept:
+            if old.step in known and old.step not in kept:
                 shutil.rmtree(old.path)
+            elif old.step not in kept:
+                set_aside(old, EARLIER)
         return True
 
     def forget_after(self, step: int) -> list[Path]:
@@ -483,7 +488,8 @@ class BestCheckpoints:
     def _known(self, by: Mapping[str, Any]) -> dict[int, float]:
         """Steps and values of what is there, if they were measured in the same way."""
         values = read_json(self.folder / SCORES)
-        if values.get("score") != self.score or values.get("by") != comparable(by):
+        now = comparable(self.score, by)
+        if values.get("score") != self.score or values.get("by", now) != now:  # an older version did not keep it
             return {}
         there = {checkpoint.step for checkpoint in list_checkpoints(self.folder)}
         try:

@@ -299,7 +299,9 @@ class RunFolder:
         Raises:
             BadInput: it is one.
         """
-        there = next(each for each in (self.path, *self.path.absolute().parents) if each.exists())
+        there = next((each for each in (self.path, *self.path.absolute().parents) if each.exists()), None)
+        if there is None:
+            raise BadInput(f"{self.path}: there is no such drive; choose another --out")
         if not there.is_dir():
             raise BadInput(f"{there}: a file, and no folder; choose another --out")
         if not os.access(there, os.W_OK):

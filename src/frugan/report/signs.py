@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from types import MappingProxyType
@@ -38,6 +38,8 @@ EQUILIBRIUM: Mapping[str, float] = MappingProxyType(
 AT_EQUILIBRIUM = 0.03
 """How far from it the loss of a step may be, as a share of it and averaged over `SATURATION_STEPS`: 0.003 in a training
 whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in other ways."""
+NOWHERE = 1e6
+"""How far a loss is whose equilibrium is not known."""
 TOLD_APART = 0.8
 """Share of pictures that a fresh network is right about, from which on there is much that one could see."""
 BETTER = 0.1
@@ -61,7 +63,8 @@ class CollapseSigns:
         guessed: phase -> step and value of the last score, of those whose discriminator guessed then.
     """
 
-    _losses: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)  # step, loss
+    _losses: dict[str, "_Losses"] = field(default_factory=dict)
+    _newest: int = 0  # step that was seen
     _saturated: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     at_work: dict[str, int] = field(default_factory=dict)
@@ -80,15 +83,15 @@ class CollapseSigns:
             self._go_back_to(int(event["step"]))
         if event.get("event") == "metrics" and isinstance(share := event["scores"].get("two_sample"), float):
             self._judged.append((int(event["step"]), share))
-            for phase, known in self._losses.items():
-                if len(known) == SATURATION_STEPS:
-                    losses = [loss for _, loss in known]
-                    yield from self._discriminator_gave_up(phase, losses, int(event["step"]), share)
-                    yield from self._generator_gave_up(phase, fmean(losses))
+            for phase, losses in self._losses.items():
+                if losses.enough:
+                    yield from self._discriminator_gave_up(phase, losses.mean, int(event["step"]), share)
+                    yield from self._generator_gave_up(phase, losses.mean)
         if event.get("event") == "variety" and event["mean"]:
             yield from self._variety(event["mean"], event["nearest"])
         if event.get("event") != "step":
             return
+        self._newest = int(event["step"])
         for phase, entry in event["phases"].items():
             yield from self._saturation(phase, int(event["step"]), entry["terms"])
             if self._away(phase) > AT_EQUILIBRIUM:
@@ -97,9 +100,13 @@ class CollapseSigns:
 
     def _go_back_to(self, step: int) -> None:
         """Forget what came later: it is trained anew."""
-        for losses in self._losses.values():
-            _cut(losses, step)
-        _cut(self._judged, step)
+        if step < self._newest:
+            for losses in self._losses.values():
+                losses.cut(step)
+            self._saturated, self._alike, self._values = set(), None, {}
+        self._newest = step
+        while self._judged and self._judged[-1][0] > step:
+            self._judged.pop()
         self.guessed = {phase: score for phase, score in self.guessed.items() if score[0] <= step}
         self.given_up &= self.guessed.keys()
         self.at_work = {phase: min(at_work, step) for phase, at_work in self.at_work.items()}
@@ -111,14 +118,14 @@ class CollapseSigns:
         sides = [terms["relativistic"]] if paired else [terms["real"], terms["fake"]]
         if not all(isinstance(side, float) for side in sides):
             return  # not finite: told as a skipped update
-        losses = self._losses.setdefault(phase, deque(maxlen=SATURATION_STEPS))
-        losses.append((step, sum(sides)))
-        mean = sum(loss for _, loss in losses) / len(losses)
+        losses = self._losses.setdefault(phase, _Losses())
+        losses.add(step, sum(sides), EQUILIBRIUM.get(str(self._objective.get("loss", "relativistic"))))
+        mean = losses.mean
         if mean > RECOVERED_LOSS:
             self._saturated.discard(phase)
         if paired:
             return  # near 0 for a while at the start of trainings that go well: scores decide
-        if len(losses) == SATURATION_STEPS and mean < SATURATED_LOSS and phase not in self._saturated:
+        if losses.enough and mean < SATURATED_LOSS and phase not in self._saturated:
             self._saturated.add(phase)
             yield (
                 f"{phase}: its losses on real and fake add up to {mean:.3f}, averaged over {SATURATION_STEPS} steps: "
@@ -127,7 +134,7 @@ class CollapseSigns:
                 "lower its learning rate, train it fewer times per step, or add pictures"
             )
 
-    def _discriminator_gave_up(self, phase: str, losses: Collection[float], step: int, share: float) -> Iterator[str]:
+    def _discriminator_gave_up(self, phase: str, mean: float, step: int, share: float) -> Iterator[str]:
         """It finds all pictures alike, a fresh network is right about a share of them, and they get no better."""
         before = self.guessed.pop(phase, None)
         guesses = self._away(phase) <= AT_EQUILIBRIUM
@@ -139,7 +146,7 @@ class CollapseSigns:
             self.given_up.add(phase)
             yield (
                 f"{phase} has given up: at this score and the one before, its loss stood at that of guessing "
-                f"({fmean(losses):.3f}, averaged over {SATURATION_STEPS} steps), while a small network that was "
+                f"({mean:.3f}, averaged over {SATURATION_STEPS} steps), while a small network that was "
                 f"trained afresh told real from generated {100 * before[1]:.0f} and now {100 * share:.0f} times in "
                 "100: the generator learns little from it. What people do: begin anew with "
                 f"{', '.join(self._against_guessing())}"
@@ -176,13 +183,8 @@ class CollapseSigns:
 
     def _away(self, phase: str) -> float:
         """How far the losses of a phase are from that of guessing, as a share of it; 0: too few are known."""
-        losses = self._losses.get(phase, ())
-        level = EQUILIBRIUM.get(str(self._objective.get("loss", "relativistic")))
-        if level is None:
-            return math.inf
-        if len(losses) < SATURATION_STEPS:
-            return 0.0
-        return fmean(abs(loss - level) for _, loss in losses) / level
+        losses = self._losses.get(phase)
+        return losses.away if losses is not None and losses.enough else 0.0
 
     def _generator_gave_up(self, phase: str, mean: float) -> Iterator[str]:
         """Whoever looks tells its pictures from real ones, and goes on doing so."""
@@ -250,10 +252,50 @@ class CollapseSigns:
         )
 
 
-def _cut(known: deque[tuple[int, float]], step: int) -> None:
-    """Forget what is of later steps."""
-    while known and known[-1][0] > step:
-        known.pop()
+@dataclass
+class _Losses:
+    """A phase's last losses, with sums that go along: there are millions of steps."""
+
+    _known: deque[tuple[int, float, float]] = field(default_factory=deque)  # step, loss, distance from guessing
+    _sum: float = 0.0
+    _sum_away: float = 0.0
+    _added: int = 0
+
+    def add(self, step: int, loss: float, level: float | None) -> None:
+        """Take one in; `level`: of guessing, None: nobody knows."""
+        if len(self._known) == SATURATION_STEPS:
+            _, oldest, away = self._known.popleft()
+            self._sum, self._sum_away = self._sum - oldest, self._sum_away - away
+        away = NOWHERE if level is None else abs(loss - level) / level
+        self._known.append((step, loss, away))
+        self._sum, self._sum_away = self._sum + loss, self._sum_away + away
+        self._added += 1
+        if self._added % SATURATION_STEPS == 0:  # one huge loss would leave its rounding behind for good
+            self._add_up()
+
+    def cut(self, step: int) -> None:
+        """Forget what is of later steps."""
+        while self._known and self._known[-1][0] > step:
+            self._known.pop()
+        self._add_up()
+
+    def _add_up(self) -> None:
+        self._sum, self._sum_away = (math.fsum(each[at] for each in self._known) for at in (1, 2))
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are so many that they say something."""
+        return len(self._known) == SATURATION_STEPS
+
+    @property
+    def mean(self) -> float:
+        """Of the losses."""
+        return self._sum / max(1, len(self._known))
+
+    @property
+    def away(self) -> float:
+        """How far they are from that of guessing, as a share of it."""
+        return self._sum_away / max(1, len(self._known))
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,7 @@ def watch(run: TrainRun, device: torch.device) -> Watched:
         for event in read_events(run.folder.events):  # of a run that goes on, however often it was stopped
             with suppress(LookupError, TypeError, ValueError, AttributeError):  # an event of another version
                 list(collapse.look(event))  # its lines were told then
+    told = set(collapse.given_up)  # or of what nobody tried again for then
     spilling = False
 
     def at_work() -> int:
@@ -208,7 +209,8 @@ def watch(run: TrainRun, device: torch.device) -> Watched:
         losses.add(event)
         for line in (*collapse.look(event), *gradients.look(event)):
             run.warn(int(event["step"]), line)
-        if again and collapse.given_up and event["event"] in ("step", "metrics"):
+        told.intersection_update(collapse.given_up)
+        if again and collapse.given_up - told:
             words, again = again, ()
             raise GaveUp(int(event["step"]), at_work(), words)
         if event["event"] == "checkpoint" and not spilling and is_spilling(device):

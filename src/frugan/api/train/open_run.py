@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from frugan.api.choice import RecipeChoice, choose_for
+from frugan.api.choice import RecipeChoice, choose_for, known_classes
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.setup import refuse_full_disk, refuse_too_large
@@ -84,8 +84,13 @@ def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iter
 
 @contextmanager
 def _as_new_as(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Nothing of another run is gone on with by accident: pictures take minutes to open, and somebody may be faster."""
-    if is_new and folder.exists:
+    """Nothing of another run is gone on with by accident: pictures take minutes to open, and somebody may be faster.
+
+    Nor by events that somebody left behind whose run was refused before it began.
+    """
+    if not folder.exists:
+        folder.events.unlink(missing_ok=True)
+    elif is_new:
         raise BadInput(
             f"{folder.path}: another run was begun there while this one was made ready; name another folder with --out"
         )
@@ -180,9 +185,9 @@ def recipe_for(
         say(line)
     start = Start.of(init, init_classes)
     if start is not None and start.classes is None and isinstance(choice.recipe, Recipe):
-        known = start.weights.recipe
-        if known.kind.class_tables and known.classes != choice.recipe.classes:  # before pictures are prepared
-            raise unknown_classes(f"--init {init}", known.classes, choice.recipe.classes)
+        theirs, ours = known_classes(start.weights.recipe), known_classes(choice.recipe)
+        if theirs is not None and ours is not None and theirs != ours:  # before pictures are prepared
+            raise unknown_classes(f"--init {init}", theirs, ours)
     return choice.recipe, (*choice.overrides, *overrides), choice
 
 
@@ -232,7 +237,15 @@ def start_of(run: RunFolder, init: str | Path | None, init_classes: str | None, 
             say(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
         return None
     start = Start.of(init, init_classes)
-    return began_from(run) if start is None and run.exists else start
+    if start is not None or not run.exists:
+        return start
+    try:
+        return began_from(run)
+    except BadInput as error:
+        raise BadInput(
+            f"{run.path} was begun from other weights, and has no checkpoint of its own yet: {error}; name them with "
+            "--init where they are now, or begin anew with another --out"
+        ) from error
 
 
 def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:

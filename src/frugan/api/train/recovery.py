@@ -135,18 +135,25 @@ class GaveUp(TrainingFailed):
 
 
 def second_try(events: Path, recipe: Recipe) -> tuple[str, ...]:
-    """Overrides that a run may try again with; empty: it may not, or has, or somebody has changed its optimizers."""
+    """Overrides that a run may try again with; empty: it may not, or has, or somebody has changed how it learns."""
     words: tuple[str, ...] = ()
-    chosen: Any = None  # its optimizers as they were chosen
+    chosen: Recipe | None = None  # its recipe as it was chosen
     for event in read_events(events):
-        with suppress(LookupError, TypeError):  # an event of another version
+        with suppress(LookupError, TypeError, BadInput):  # an event of another version
             if event["event"] == CHOSEN:
                 words, chosen = tuple(event["second"]), None
-            elif event["event"] == "start" and chosen is None:
-                chosen = event["recipe"]["optimizers"]
-            elif event["event"] == TRIED_AGAIN:
-                words = ()
-    return words if chosen in (None, recipe.model_dump(mode="json")["optimizers"]) else ()
+            elif event["event"] == TRIED_AGAIN or (event["event"] == "step" and not words):
+                return ()
+            elif event["event"] == "start":
+                now = parse_recipe(event["recipe"], "the run's recipe")
+                chosen = chosen or now
+                if _learns_otherwise(chosen, now):
+                    return ()
+    return () if chosen is not None and _learns_otherwise(chosen, recipe) else words
+
+
+def _learns_otherwise(before: Recipe, now: Recipe) -> bool:
+    return any(key.startswith(("optimizers.", "objective.")) for key in differences(before, now))
 
 
 def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
@@ -194,12 +201,9 @@ def began_from(run: RunFolder) -> Start | None:
     """
     init = classes = None
     for event in read_events(run.events) if run.events.is_file() else ():
-        if event.get("event") in (CHOSEN, "start") and event.get("init") is not None:
-            init, classes = event["init"], event.get("init_classes")
-    try:
-        return Start.of(init, classes)
-    except BadInput as error:
-        raise BadInput(f"{run.path} was begun from other weights, and has no checkpoint of its own: {error}") from error
+        if event.get("event") == CHOSEN or (event.get("event") == "start" and "init" in event):
+            init, classes = event.get("init"), event.get("init_classes")
+    return Start.of(init, classes)
 
 
 def choice_of(events: Path) -> Mapping[str, Any]:

@@ -115,7 +115,8 @@ def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | N
         run.warn(state.step, f"no scores while training: {lacking}; evaluation.every=none leaves out this line")
         return None
     if lacking is not None:
-        run.warn(state.step, f"not all scores while training: {lacking}")
+        by_it = "; no checkpoint is kept in best/, which goes by it (evaluation.best_by)"
+        run.warn(state.step, f"not all scores while training: {lacking}{by_it * (settings.best_by == 'two_sample')}")
     recipe = recipe.model_copy(update={"evaluation": taken})
     scores = TrainingScores(run, recipe, state.device)
     best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
