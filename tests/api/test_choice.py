@@ -16,12 +16,12 @@ from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.choice import CANDIDATES, RecipeChoice, choose, choose_for
 from frugan.api.pace import Machine, machine_here
 from frugan.api.train.beginning import begin
-from frugan.api.train.recovery import Recovery
+from frugan.api.train.recovery import Recovery, second_try
 from frugan.api.train.run import TrainingOptions, TrainRun
 from frugan.api.train.training import train
 from frugan.data.decoding import BLACK
 from frugan.data.facts import LOOKED_AT_PIXELS, PictureFacts
-from frugan.engine.events import read_events
+from frugan.engine.events import EventLog, read_events
 from frugan.engine.loop import Loop
 from frugan.errors import BadInput
 from frugan.memory.cards import unnamed_card
@@ -488,6 +488,16 @@ def test_rates_that_somebody_changed_have_no_second_try(tmp_path: Path, monkeypa
     events = trained(9, "optimizers.G.learning_rate=1e-4")  # nor when they are put back: it was told of, and went on
     assert [event for event in events if event["event"] == "second try"] == []
     assert any(event.get("line") == "D has given up" for event in events)
+
+
+def test_a_second_try_that_could_not_be_is_not_tried_again(tmp_path: Path) -> None:
+    recipe, events = load_recipe("biggan-small-32"), tmp_path / "events.jsonl"
+    with EventLog(events) as log:
+        log.write("recipe chosen", second=["optimizers.G.learning_rate=5e-4"])
+        log.write("start", step=0, recipe=recipe.model_dump(mode="json"))
+        assert second_try(events, recipe) == ("optimizers.G.learning_rate=5e-4",)
+        log.write("second try", step=3, to=3, overrides=())
+    assert second_try(events, recipe) == ()
 
 
 def test_a_second_try_outlives_the_process_that_began_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -567,7 +567,7 @@ FAULTS = (
         "api/train/recovery.py",
         'elif event["event"] == TRIED_AGAIN or',
         "elif",
-        "api/test_choice.py -k tries_once_more",
+        "api/test_choice.py -k not_tried_again",
     ),
     Fault(
         "a run that goes back is judged by what it has gone back behind",
