@@ -490,13 +490,22 @@ def test_rates_that_somebody_changed_have_no_second_try(tmp_path: Path, monkeypa
     assert any(event.get("line") == "D has given up" for event in events)
 
 
-def test_a_second_try_that_could_not_be_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_second_try_that_could_not_be_or_is_not_wanted_is_not_tried_again(tmp_path: Path) -> None:
     recipe, events = load_recipe("biggan-small-32"), tmp_path / "events.jsonl"
     with EventLog(events) as log:
         log.write("recipe chosen", second=["optimizers.G.learning_rate=5e-4"])
         log.write("start", step=0, recipe=recipe.model_dump(mode="json"))
         assert second_try(events, recipe) == ("optimizers.G.learning_rate=5e-4",)
         log.write("second try", step=3, to=3, overrides=())
+    assert second_try(events, recipe) == ()
+    events.unlink()
+    other = load_recipe("biggan-small-32", ["objective.r1_gamma=2"])
+    with EventLog(events) as log:
+        log.write("recipe chosen", second=["optimizers.G.learning_rate=5e-4"])
+        log.write("start", step=0, recipe=recipe.model_dump(mode="json"))
+        assert second_try(events, other) == ()
+        for each in (other, recipe):  # changed, and put back
+            log.write("start", step=5, recipe=each.model_dump(mode="json"))
     assert second_try(events, recipe) == ()
 
 
