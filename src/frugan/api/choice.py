@@ -72,7 +72,7 @@ class _Candidate:
 CANDIDATES = (
     _Candidate("stylegan2-auto", 256, 1_000_000, on_card=True),
     _Candidate("stylegan2-auto", 128, 500_000, on_card=True),
-    _Candidate("biggan-small-128", 128, 100_000),  # creatures and badges came out well of 52,000
+    _Candidate("biggan-small-128", 128, 100_000),  # creatures, badges and houses came out well of 52,000
     _Candidate("stylegan2-auto", 64, 500_000, on_card=True),
     _Candidate("biggan-small-64", 64, 50_000),  # README's six kinds were shown 56,000; icons were blobs after 29,000
     _Candidate("biggan-small-32", 32, 0),
