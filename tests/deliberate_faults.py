@@ -26,6 +26,7 @@ from deliberate import (
     in_page,
     in_pooling_kernels,
     in_runs,
+    in_second_tries,
     in_training,
     on_a_card,
 )
@@ -37,6 +38,7 @@ TESTS_FAILED = 1
 FAULTS = (
     *in_training.FAULTS,
     *in_runs.FAULTS,
+    *in_second_tries.FAULTS,
     *around_training.FAULTS,
     *in_commands.FAULTS,
     *in_page.FAULTS,

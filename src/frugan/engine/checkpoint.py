@@ -411,11 +411,10 @@ GUESSED = 0.5
 """A two-sample score of who can only guess: what is below it was luck, and no better."""
 
 
-MEASURED_ALIKE = ("data_digest", "split", "samples", "truncation", "psi", "ema")
+MEASURED_ALIKE = ("data_digest", "split", "samples", "classes", "truncation", "psi", "psi_layers", "noise", "ema")
 """Of how scores were measured, what has to be alike for any of them to compare."""
-FEATURES_ALIKE = ("network_digest", "resizer", "rows", "reference_digest")
-"""The same of those that a network of features takes, and of `two_sample`."""
-JUDGED_ALIKE = ("judge",)
+FEATURES_ALIKE, JUDGED_ALIKE = ("network_digest", "resizer", "rows", "reference_digest"), ("judge",)
+"""The same of those that a network of features takes; and of `two_sample`."""
 
 
 def comparable(score: str, measured: Mapping[str, Any]) -> dict[str, Any]:

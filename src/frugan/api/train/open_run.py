@@ -145,7 +145,6 @@ def recipe_for(
     for_time: str | None,
     options: TrainingOptions,
     init: str | Path | None,
-    init_classes: str | None,
     say: Say,
     progress: Progress | None,
 ) -> tuple[str | Recipe, Sequence[str], RecipeChoice | None]:
@@ -183,11 +182,6 @@ def recipe_for(
     )
     for line in choice.lines:
         say(line)
-    start = Start.of(init, init_classes)
-    if start is not None and start.classes is None and isinstance(choice.recipe, Recipe):
-        theirs, ours = known_classes(start.weights.recipe), known_classes(choice.recipe)
-        if theirs is not None and ours is not None and theirs != ours:  # before pictures are prepared
-            raise unknown_classes(f"--init {init}", theirs, ours)
     return choice.recipe, (*choice.overrides, *overrides), choice
 
 
@@ -226,17 +220,27 @@ def _trained_at(folder: RunFolder) -> float:
         return 0.0
 
 
-def start_of(run: RunFolder, init: str | Path | None, init_classes: str | None, say: Say) -> Start | None:
+def start_of(
+    run: RunFolder, choice: RecipeChoice | None, init: str | Path | None, init_classes: str | None, say: Say
+) -> Start | None:
     """What a run starts from that has no checkpoint: what is named, or what it was begun from before it was stopped.
 
+    Args:
+        choice: of its recipe; None: that was named.
+
     Raises:
-        BadInput: it cannot be read.
+        BadInput: it cannot be read, or knows other classes than the recipe that was chosen for it and nobody said what
+            to do, which is better said before pictures are prepared.
     """
     if list_checkpoints(run.checkpoints):
         if init is not None:  # may be gone by now
             say(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
         return None
     start = Start.of(init, init_classes)
+    if start is not None and start.classes is None and choice is not None and isinstance(choice.recipe, Recipe):
+        theirs, ours = known_classes(start.weights.recipe), known_classes(choice.recipe)
+        if theirs is not None and ours is not None and theirs != ours:
+            raise unknown_classes(f"--init {init}", theirs, ours)
     if start is not None or not run.exists:
         return start
     try:

@@ -105,7 +105,7 @@ def train(
             choice: RecipeChoice | None = None
             if recipe is None or for_time is not None:
                 recipe, overrides, choice = recipe_for(
-                    recipe, data, out, overrides, for_time, options, init, init_classes, say, progress
+                    recipe, data, out, overrides, for_time, options, init, say, progress
                 )
             words = recipe if isinstance(recipe, str) else None
             loaded = recipe_asked_for(recipe, overrides, say)
@@ -114,7 +114,7 @@ def train(
                 folder = folder.unused()
             refuse_early(loaded, folder, data)
             by_name, is_new = words is not None, not folder.exists
-            start = start_of(folder, init, init_classes, say)
+            start = start_of(folder, choice, init, init_classes, say)
             sources, trained_on, known = open_pictures(
                 loaded, folder, data, map_classes, say, progress, by_name=by_name
             )
