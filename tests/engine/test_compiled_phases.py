@@ -48,6 +48,11 @@ ONE_BY_ONE = "aot_eager"
 """The same once torch.compile has taken out what writes in place: all of it but the making of kernels."""
 ROUNDING = 1e-6
 """Of gradients, whose parts are added up within a micro-batch first; the smallest fault tried makes 1e-3."""
+TURNED = {"stylegan2": ROUNDING}
+"""Families whose graphs lay a gradient out in another order, in which some processors add up otherwise.
+
+The gradient of `F.hardtanh` lies as what comes in does, and as what it clamped when a graph is traced (torch 2.13).
+"""
 
 
 class Penalised(BigGANFamily):
@@ -129,9 +134,9 @@ def assert_equal_steps(written: Rig, compiled: Rig, steps: int, tolerance: float
 
 @every_family
 def test_every_phase_is_one_graph_and_equals_the_written_step(family: Family) -> None:
-    """R1 and path lengths included; bit for bit, and without a break: one graph each, of nothing but operations."""
+    """R1 and path lengths included; bit for bit (but see TURNED), one graph each, of nothing but operations."""
     written, compiled, backward, said = pair(family)
-    assert_equal_steps(written, compiled, 2)
+    assert_equal_steps(written, compiled, 2, tolerance=TURNED.get(family.name, 0.0))
     assert warnings(said) == []
     for phase in compiled.phases:
         (graph,) = backward.graphs(phase.name)
@@ -145,7 +150,7 @@ def test_every_phase_is_one_graph_and_equals_the_written_step(family: Family) ->
 )
 def test_aot_compiled_equals_the_written_step(family: Family) -> None:
     written, compiled, _, said = pair(family, ONE_BY_ONE)
-    assert_equal_steps(written, compiled, 2)
+    assert_equal_steps(written, compiled, 2, tolerance=TURNED.get(family.name, 0.0))
     assert warnings(said) == []
 
 
