@@ -101,21 +101,24 @@ def _at(recipe: str, side: int) -> str:
 
 
 def at_32() -> str:
-    """Each set in five minutes, by today's judge: of StyleGAN2, which ran before, what needs no judge."""
+    """Each set in five minutes, by today's judge: of StyleGAN2, which ran before, what needs no judge.
+
+    Of what frugan chooses every seed, of the others one.
+    """
     before, rows = read("equal-time-three-families.json"), []
     today = [entry for entry in _all() if entry.get("judge") == str(Judge())]
     chosen, stylegan2, r3gan = RECIPES[32]
     for of in AT_32:
-        (choice,), (other,) = (_some(today, recipe, of, 32, 5)[:1] for recipe in (chosen, r3gan))
-        third, normed = (_some(today, recipe, of, 32, 5)[:1] for recipe in (stylegan2, NORMED[32]))
+        own = _some(today, chosen, of, 32, 5)
+        other, third, normed = (_some(today, recipe, of, 32, 5)[:1] for recipe in (r3gan, stylegan2, NORMED[32]))
         cell = _cell(third) if third else _cell(_some(before, stylegan2, of, 32, 5)[:1], SCORES[1:])
-        name = f"{of}, {_kinds_of(choice)}{_set_aside(KINDS[of]) if of in KINDS else ''}"
-        rows.append([name, _cell([choice], REAL_SCORES), _cell([choice]), _cell([other]), cell, _cell(normed)])
+        name = f"{of}, {_kinds_of(own[0])}{_held_out(KINDS[of]) if of in KINDS else ''}"
+        rows.append([name, _cell(own[:1], REAL_SCORES), _cell(own), _cell(other), cell, _cell(normed)])
     return table(["pictures", "real", "BigGAN", "R3GAN", "StyleGAN2", "BigGAN with spectral norm"], rows)
 
 
-def _set_aside(kind: Kind) -> str:
-    return " (set aside)" * kind.set_aside
+def _held_out(kind: Kind) -> str:
+    return " (held out)" * kind.held_out
 
 
 def chosen() -> str:
@@ -124,7 +127,7 @@ def chosen() -> str:
     for of in CHOSEN:
         judged = [_some(entries, recipe, of, 64, 10)[:1] for recipe in (RECIPES[64][0], HALVED, RECIPES[64][2])]
         first = next(entry for each in judged for entry in each)
-        name = f"{of}, {_kinds_of(first)}{_set_aside(KINDS[of])}"
+        name = f"{of}, {_kinds_of(first)}{_held_out(KINDS[of])}"
         assert all(entry["judge"] == str(Judge()) for each in judged for entry in each), of
         normed = _some(entries, NORMED[64], of, 64)[:1]
         cells = [*map(_cell, judged), _cell(normed, SCORES[1:2]) + _given(normed)]

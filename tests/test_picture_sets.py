@@ -45,7 +45,7 @@ def test_no_kind_is_left_out() -> None:
     from picture_sets.kinds import KINDS  # noqa: PLC0415  (a program's part)
 
     assert sorted(KINDS) == _names()
-    assert {name for name, kind in KINDS.items() if kind.set_aside} == {"clothes", "houses", "beetles", "cells"}
+    assert {name for name, kind in KINDS.items() if kind.held_out} == {"clothes", "houses", "beetles", "cells"}
 
 
 @pytest.mark.parametrize("name", _names())

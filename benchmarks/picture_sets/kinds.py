@@ -27,11 +27,11 @@ class Kind:
 
     Attributes:
         draw: random numbers and the height in pixels -> a picture with its factors.
-        set_aside: no setting may be chosen by looking at this kind; it is scored once, at the end.
+        held_out: no setting may be chosen by looking at this kind; it is scored once, at the end.
     """
 
     draw: Callable[[np.random.Generator, int], Drawn]
-    set_aside: bool = False
+    held_out: bool = False
 
     def drawn(self, seed: int, count: int, side: int) -> Iterator[Drawn]:
         """Pictures of a seed; each is the same, however many others are drawn."""
@@ -56,10 +56,10 @@ KINDS = {
     "fish": Kind(fish),
     "snow": Kind(snowflake),
     "vehicles": Kind(vehicle),
-    "clothes": Kind(garment, set_aside=True),
-    "houses": Kind(house, set_aside=True),
-    "beetles": Kind(beetle, set_aside=True),
-    "cells": Kind(cells, set_aside=True),
+    "clothes": Kind(garment, held_out=True),
+    "houses": Kind(house, held_out=True),
+    "beetles": Kind(beetle, held_out=True),
+    "cells": Kind(cells, held_out=True),
 }
 
 

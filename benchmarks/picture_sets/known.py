@@ -20,7 +20,7 @@ from frugan.data.digits import digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
 from picture_sets.kinds import KINDS, Kind
 
-CHOSEN_ON = ("digits", "shapes", *(name for name, kind in KINDS.items() if not kind.set_aside))
+CHOSEN_ON = ("digits", "shapes", *(name for name, kind in KINDS.items() if not kind.held_out))
 """Sets that settings may be chosen on, of those for which nothing is fetched."""
 SHAPES = ("disc", "square", "triangle", "cross", "ring")
 SHAPES_PER_CLASS = 400
