@@ -125,6 +125,8 @@ def test_run_resumes_bit_for_bit(made: Made, begun: Path, said: list[str]) -> No
     _assert_same(made.whole, begun)
     assert train(made.recipe, made.pictures, begun, options=CPU, say=said.append).finished
     assert any("is finished: step 4 of 4. To train longer" in line and "=8 steps" in line for line in said)
+    with pytest.raises(BadInput, match=r"at step 4 already.*from the beginning: 'training\.duration=7 steps' trains 3"):
+        train(made.recipe, made.pictures, begun, overrides=["training.duration=3 steps"], options=CPU)
     changed = [e for e in read_events(begun / "events.jsonl") if e["event"] == "changed"]
     assert [(e["step"], e["field"], e["before"], e["now"]) for e in changed] == [
         (2, "training.duration", "2 steps", "4 steps")

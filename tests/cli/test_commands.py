@@ -237,6 +237,12 @@ def test_a_curve_over_truncations(
     assert len((out / "scores.jsonl").read_text("utf-8").splitlines()) == 2
 
 
+def test_info_of_what_frugan_chooses(frugan: Frugan) -> None:
+    """Whose discriminator has no buffers."""
+    printed = json.loads(frugan("info", "biggan-small-32", "--device", "cpu", "--json", "--no-latency").stdout)
+    assert printed["networks"]["D"]["macs"] > 0
+
+
 @pytest.mark.long
 def test_info(run_folder: Path, frugan: Frugan) -> None:
     """Of a smaller family in every run of the tests, in `families/test_outside.py`: counting takes seconds."""

@@ -161,4 +161,11 @@ FAULTS = (
         "        pass\n",
         "api/test_chosen_runs.py -k among_its_pictures",
     ),
+    Fault(
+        "a total of steps that a run is beyond is taken",
+        "api/train/recovery.py",
+        "if steps is not None and steps < step:",
+        "if False:",
+        "api/test_training.py -k resumes_bit_for_bit",
+    ),
 )

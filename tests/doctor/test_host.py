@@ -63,6 +63,14 @@ def test_a_folder_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    for there in (tmp_path / "notes.txt", tmp_path / "notes.txt" / "runs"):
+        finding = run_folder_finding(there, MIB)
+        assert finding.state == "impossible"
+        assert "notes.txt is a file" in finding.line
+
+
 @pytest.mark.parametrize(
     ("error", "cure"), [(errno.EACCES, "choose another folder"), (errno.ENOSPC, "free some room, or choose")]
 )

@@ -43,6 +43,14 @@ def test_the_collapse_that_was_measured_and_not_said() -> None:
     )
 
 
+def test_pictures_that_are_told_apart_are_not_called_good() -> None:
+    scores = {"precision": 0.9, "recall": 0.0}
+    assert "pictures are good" in (low_recall(scores | {"two_sample": 0.6}, provenance()) or "")
+    line = low_recall(scores | {"two_sample": 0.98}, provenance()) or ""
+    assert "good" not in line
+    assert "98 times in 100" in line
+
+
 @pytest.mark.parametrize(
     ("precision", "recall"),
     [(0.9, 0.9), (0.9, 0.5), (0.1, 0.9), (0.15, 0.0), (0.0, 0.0), ("nan", 0.1), (0.9, "nan"), (None, None)],

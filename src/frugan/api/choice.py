@@ -247,8 +247,8 @@ def _check_side(asked: str | None) -> None:
     """Refuse a resolution that no recipe has."""
     if asked is not None and asked not in map(str, SIDES):
         raise BadInput(
-            f"networks.resolution={asked}: expected {', '.join(map(str, SIDES))} where frugan chooses the recipe; for "
-            "another name one: `frugan recipes`"
+            f"networks.resolution={asked}: expected {', '.join(map(str, SIDES))} where frugan chooses the recipe; "
+            "other sizes need a recipe that you name (`frugan recipes`)"
         )
 
 
@@ -405,8 +405,8 @@ def _lines(
         )
         if images < candidate.images or (candidate is CANDIDATES[-1] and images < ENOUGH_IMAGES):
             lines.append(
-                f"warning: {images:,} pictures are few to learn from at {side} pixels: expect outlines; give it longer "
-                f"({'--for' if chosen else 'training.duration'}), or a card"
+                f"warning: {images:,} pictures shown are few to learn from at {side} pixels: expect outlines; give it "
+                f"longer ({'--for' if chosen else 'training.duration'}), or a card"
             )
         elif times > MANY_TIMES and not _augments(recipe):
             lines.append(

@@ -122,6 +122,7 @@ def _print_digits(result: "DemoResult") -> None:
     print(
         "\nNext:\n"
         f"  frugan sample {run} --out samples --interpolate class   more samples from this run\n"
+        f"  frugan report {run}                one page with its losses, grids and plan\n"
         "  frugan train --data PICTURES --out runs/mine --for 2h   on your own pictures, frugan chooses how\n"
         "  frugan demo stylegan2              the same digits with StyleGAN2\n"
         "  frugan demo faces                  the face model, on two imaginary people\n"

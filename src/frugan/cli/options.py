@@ -195,7 +195,7 @@ RecipeOrNone = Annotated[
 ]
 ForTime = Annotated[
     str | None,
-    typer.Option("--for", metavar="TIME", help="without RECIPE: how long training may take; default: 30min"),
+    typer.Option("--for", metavar="TIME", help="without RECIPE: about how long training shall take; default: 30min"),
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]

@@ -37,6 +37,8 @@ def page(
         optional_module(module, f"the page needs {module}", "page")
     from frugan.page.server import served
 
+    if not folder.exists():
+        say(f"{folder}: was not there, and is made for the runs that you begin on the page")
     with served(folder, port) as (address, thread):
         print(address, flush=True)
         say("Ctrl-C ends the page; trainings go on")

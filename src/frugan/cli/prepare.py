@@ -1,5 +1,6 @@
 """`frugan prepare`."""
 
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,7 @@ def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> Non
     print(f"{report.pictures:,} pictures of {fitting.resolution} pixels, {classes}: {shown(str(report.path))}")
     channels = " networks.channels=1" if report.grey == report.pictures else ""
     print(
-        f"Next: frugan train RECIPE{channels} --data {shown(str(report.path))} --out RUN "
+        f"Next: frugan train RECIPE{channels} --data {shlex.quote(shown(str(report.path)))} --out RUN "
         f"(`frugan recipes`: those for {fitting.resolution} pixels)"
     )
 
@@ -215,7 +216,7 @@ def _write_reference(asked: PrepareOptions) -> None:
         )
     print(f"Mean and covariance of the features of {count:,} pictures: {out}")
     with_it = "" if network == "inception" else f" --network {network}"
-    print(f"Next: frugan evaluate RUN --reference {out}{with_it} --metrics fid")
+    print(f"Next: frugan evaluate RUN --reference {shlex.quote(str(out))}{with_it} --metrics fid")
 
 
 def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", workers: int) -> None:
@@ -232,7 +233,10 @@ def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", work
     for line in lines:
         say(line)
     print(f"{count:,} pictures of {fitting.resolution} pixels: {out}")
-    print(f"Next: frugan train RECIPE --data {out} --out RUN (`frugan recipes`: those for {fitting.resolution} pixels)")
+    print(
+        f"Next: frugan train RECIPE --data {shlex.quote(str(out))} --out RUN "
+        f"(`frugan recipes`: those for {fitting.resolution} pixels)"
+    )
 
 
 def _write_drawn(asked: PrepareOptions) -> None:
@@ -254,7 +258,7 @@ def _write_drawn(asked: PrepareOptions) -> None:
         )
     write_drawn_faces(out, faces)
     print(f"{faces:,} faces of each of two people: {out}")
-    print(f"Next: frugan train saehd-demo-64 --data {out} --out RUN")
+    print(f"Next: frugan train saehd-demo-64 --data {shlex.quote(str(out))} --out RUN")
 
 
 def _pack_faces(asked: PrepareOptions, source: Path) -> None:
@@ -271,4 +275,4 @@ def _pack_faces(asked: PrepareOptions, source: Path) -> None:
     with Bar("packing") as move:
         count = pack(source, asked.out, say, move)
     print(f"{count:,} faces: {asked.out}")
-    print(f"Next: frugan train saehd-df-ud-256 --data src={asked.out} --data dst=... --out RUN")
+    print(f"Next: frugan train saehd-df-ud-256 --data {shlex.quote(f'src={asked.out}')} --data dst=... --out RUN")

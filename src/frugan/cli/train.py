@@ -1,5 +1,6 @@
 """`frugan train`."""
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -239,8 +240,9 @@ def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: 
         return
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
-    given = "".join(f" --data {word}" for word in data or []) if load_recipe(str(result.run)).shows_given else ""
-    print(f"Sample grids: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out samples")
+    run, shows_given = shlex.quote(str(result.run)), load_recipe(str(result.run)).shows_given
+    given = "".join(f" --data {shlex.quote(word)}" for word in data or []) if shows_given else ""
+    print(f"Sample grids: {result.run / 'samples'}. Next: frugan sample {run}{given} --out samples")
 
 
 def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> None:
@@ -266,4 +268,4 @@ def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> No
             soft_wrap=True,
         )
     console.print(comparison.advice or f"nothing drifts: {one} trains like {other}", markup=False, soft_wrap=True)
-    console.print(f"Next: frugan report {comparison.runs[0]} {comparison.runs[1]}", markup=False, soft_wrap=True)
+    console.print(f"Next: frugan report {shlex.join(map(str, comparison.runs))}", markup=False, soft_wrap=True)

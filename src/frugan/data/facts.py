@@ -167,7 +167,7 @@ def _refuse_few(where: str, pictures: int) -> None:
     if pictures < FEWEST:
         raise BadInput(
             f"{where}: {count(pictures, 'picture')} that can be read; expected at least {FEWEST}, better some "
-            "hundreds: of fewer a network learns nothing but those"
+            "hundreds: so few a network learns by heart"
         )
 
 

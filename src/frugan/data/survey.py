@@ -302,7 +302,10 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
             f"data.background={another}; --background of prepare)"
         )
     elif surveyed.oblong:
-        lines.append(f"{count(surveyed.oblong, 'picture')} of {len(source):,} cropped to the square in the middle")
+        lines.append(
+            f"{count(surveyed.oblong, 'picture')} of {len(source):,} cropped to the square in the middle (or padded: "
+            "data.fit=pad; --fit pad of prepare)"
+        )
     if resized:
         lines.append(
             f"{count(resized, 'picture')} resized to {side} x {side} ({fitting.resample}; or resample={other})"

@@ -119,8 +119,10 @@ def run_folder_finding(folder: Path, probe_bytes: int = PROBE_BYTES) -> Finding:
         folder: of runs; need not be there.
         probe_bytes: written, and taken away again.
     """
-    there = next((each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir()), Path.cwd())
+    there = next((each for each in (folder.absolute(), *folder.absolute().parents) if each.exists()), Path.cwd())
     elsewhere = "choose another folder: --out, or FRUGAN_RUNS in the environment"
+    if not there.is_dir():
+        return Finding("run folder", "impossible", f"{folder} cannot be written: {there} is a file", elsewhere)
     free = shutil.disk_usage(there).free
     try:
         seconds = _time_writing(there, probe_bytes)

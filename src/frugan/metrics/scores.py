@@ -465,6 +465,9 @@ FAR_BELOW = 0.5
 their sizes: the share was at least 0.75 in 300 draws of 100 to 900 pictures, of digits and icons."""
 LEAST_GAP = 0.2
 """And by at least so much, or both are too small to say anything but that the pictures are poor."""
+TOLD_APART = 0.8
+"""Of two-sample: from here on pictures are not called good, whatever their precision. Few of them resemble each other
+more than real ones do, and early in a training all are smears."""
 LEAST_PICTURES = 100
 """On both sides; with fewer, either may be off by a tenth by chance."""
 
@@ -484,9 +487,16 @@ def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | Non
         return None
     if recall >= FAR_BELOW * precision or precision - recall < LEAST_GAP:
         return None
+    if (told_apart := scores.get("two_sample", 0.0)) < TOLD_APART:
+        what = "the pictures are good but show little of the variety of the real ones"
+    else:
+        what = (
+            "the pictures show little of the variety of the real ones, and a small network tells them from those "
+            f"{100 * told_apart:.0f} times in 100, as early in a training"
+        )
     line = (
-        f"recall {recall:.2f} is far below precision {precision:.2f}: the pictures are good but show little of the "
-        "variety of the real ones. Look at many samples at once; docs/training-well.md says what helps"
+        f"recall {recall:.2f} is far below precision {precision:.2f}: {what}. Look at many samples at once; "
+        "docs/training-well.md says what helps"
     )
     if provenance.truncation < 1:
         line += f". Truncation {provenance.truncation:g} narrows variety by itself: score truncation 1 as well"

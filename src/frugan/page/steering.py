@@ -101,7 +101,7 @@ class Steering:
             recipe: built-in name or the path of a TOML file; empty: frugan chooses.
             fields: `key=value` words, as they would be typed.
             data: where its pictures are, a line for each source.
-            for_time: without a recipe: how long training may take; empty: as usual.
+            for_time: without a recipe: about how long training shall take; empty: as usual.
             options: "device" and "memory".
 
         Raises:

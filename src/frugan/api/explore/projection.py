@@ -192,7 +192,7 @@ def project(
 
             found = search(explorer, target, space=space, steps=steps, features=features, progress=all_steps)
             lines.append(
-                f"{file}: distance {found.after:.3g} ({found.features}; {found.before:.3g} from the mean) in "
+                f"{file}: distance {found.after:.3g} (features: {found.features}; {found.before:.3g} from the mean) in "
                 f"{found.space} after {found.steps} steps"
             )
             paths.append(folder / f"{file.stem}.safetensors")

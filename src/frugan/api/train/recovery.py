@@ -269,6 +269,8 @@ class Resumed:
         # The checkpoint's recipe counts, not recipe.json: that is changed already if a run died before it saved.
         before = recipe_of(checkpoint.path / NETWORKS_FILE)
         changed = changed_fields(before, run.recipe, run.folder.path)
+        if "training.duration" in changed:
+            _refuse_shorter(run, checkpoint.step)
         _refuse_swapped(run, {name: known.digest for name, known in read_run_data(saved).items()})
         return cls(checkpoint, saved, damage, before, {name for change in changed.values() for name in change.restarts})
 
@@ -304,7 +306,18 @@ def _tell_finished(run: TrainRun, step: int) -> None:
     if steps is not None and step >= steps:
         run.choose(
             f"{run.folder.path} is finished: step {step:,} of {steps:,}. To train longer, give a longer duration: "
-            f"'training.duration={2 * steps} steps'"
+            f"'training.duration={step + steps} steps'"
+        )
+
+
+def _refuse_shorter(run: TrainRun, step: int) -> None:
+    """Steps count from the run's beginning: to say how many more is easily meant."""
+    steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
+    if steps is not None and steps < step:
+        raise BadInput(
+            f"training.duration={run.recipe.training.duration}: {run.folder.path} is at step {step:,} already; "
+            f"expected more, as steps count from the beginning: 'training.duration={step + steps} steps' trains "
+            f"{steps:,} more"
         )
 
 

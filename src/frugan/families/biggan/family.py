@@ -75,13 +75,13 @@ class BigGANFamily(Family):
 
         def generate(network: nn.Module, samples: int) -> Tensor:
             generator = cast(Generator, network)
-            device = next(network.buffers()).device
+            device = next(network.parameters()).device
             classes = torch.zeros(samples, dtype=torch.int64, device=device)
             z = torch.zeros(samples, generator.latent_size, device=device)
             return cast(Tensor, generator(z, generator.embed(classes)))
 
         def discriminate(network: nn.Module, samples: int) -> Tensor:
-            device = next(network.buffers()).device
+            device = next(network.parameters()).device
             classes = torch.zeros(samples, dtype=torch.int64, device=device)
             return cast(Tensor, network(torch.zeros(samples, channels, side, side, device=device), classes))
 

@@ -5,6 +5,7 @@ options); earlier and best ones beside them with a suffix: `G_copy0.pth`, `G_bes
 """
 
 import re
+import shlex
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -302,7 +303,11 @@ class BigGANPyTorch(FileFormat):
             recipe,
             networks,
             facts,
-            [headline, f"Next: frugan train {asked.out / RECIPE_FILE} --data PICTURES --out {asked.out}"],
+            [
+                headline,
+                f"Next: frugan train {shlex.quote(str(asked.out / RECIPE_FILE))} --data PICTURES "
+                f"--out {shlex.quote(str(asked.out))}",
+            ],
             averages=_translated(checkpoint, average, recipe, ours),
             optimizers=_optimizer(checkpoint, "G", asked.say) | _optimizer(checkpoint, "D", asked.say),
             step=iteration,

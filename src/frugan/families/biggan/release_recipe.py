@@ -537,10 +537,10 @@ def next_lines(path: Path, recipe: RecipeValues, ours: OurSide, *, discriminator
     Args:
         discriminator: whether there is one to start from; what does not know anything is not frozen.
     """
-    lines = [f"Next: frugan sample {path} --out samples"]
-    started = f"--init {path} --init-classes mean --data PICTURES --out RUN"
+    lines = [f"Next: frugan sample {shlex.quote(str(path))} --out samples"]
+    started = f"--init {shlex.quote(str(path))} --init-classes mean --data PICTURES --out RUN"
     if path.suffix != WEIGHTS_SUFFIX:
-        return [*lines, f"Or: frugan train {path / RECIPE_FILE} networks.classes=N {started}"]
+        return [*lines, f"Or: frugan train {shlex.quote(str(path / RECIPE_FILE))} networks.classes=N {started}"]
     differing = _differing_networks(recipe, ours, discriminator=discriminator)
     words = [f"networks.{name}={value}" for name, value in differing]
     return [*lines, f"Or: frugan train {shlex.join([FINE_TUNING, 'networks.classes=N', *words])} {started}"]

@@ -7,6 +7,7 @@ its tensors, and the records within it. Nothing is called that the file names.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -405,7 +406,7 @@ class R3GANPickle(FileFormat):
         facts = {"path": str(asked.out), "resolution": recipe.networks.resolution, "networks": list(there)}
         if asked.out.suffix == WEIGHTS_SUFFIX:
             shown = trained if asked.raw else averaged
-            lines = [headline, f"Next: frugan sample {asked.out} --out samples"]
+            lines = [headline, f"Next: frugan sample {shlex.quote(str(asked.out))} --out samples"]
             return Imported(recipe, shown | other, facts, lines, parts=tuple(there))
         batch = int(recipe.values["training"]["batch"])
         step = (snapshot.images or 0) // batch
@@ -423,7 +424,8 @@ class R3GANPickle(FileFormat):
             facts,
             [
                 f"{headline}, after {step:,} steps of {batch}",
-                f"Next: frugan train {asked.out / RECIPE_FILE} --data PICTURES --out {asked.out}",
+                f"Next: frugan train {shlex.quote(str(asked.out / RECIPE_FILE))} --data PICTURES "
+                f"--out {shlex.quote(str(asked.out))}",
             ],
             averages=averaged,
             optimizers=optimizers,

@@ -1,5 +1,6 @@
 """DeepFaceLab's models and runs: networks, optimizer state, options, iteration and loss history, in both directions."""
 
+import shlex
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
@@ -76,7 +77,7 @@ class Leras(FileFormat):
         facts = {"run": str(asked.out), "recipe": str(recipe_file), "name": model.name, "iteration": model.iteration}
         lines = [
             f"{asked.out}: model {model.name!r} at iteration {model.iteration:,}",
-            f"Next: frugan train {recipe_file} --data WORKSPACE --out {asked.out}",
+            f"Next: frugan train {shlex.quote(str(recipe_file))} --data WORKSPACE --out {shlex.quote(str(asked.out))}",
         ]
         event = {
             "format": FORMAT,

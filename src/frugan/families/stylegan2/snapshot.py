@@ -5,6 +5,7 @@ becomes a record: the class's name, its settings, its tensors, and the records w
 """
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -341,7 +342,7 @@ class StyleGANPickle(FileFormat):
         facts = {"path": str(asked.out), "resolution": resolution, "networks": list(modules)}
         lines = [
             f"{asked.out}: StyleGAN2 at {resolution} pixels",
-            f"Next: frugan sample {asked.out} --out samples",
+            f"Next: frugan sample {shlex.quote(str(asked.out))} --out samples",
             _training(asked.out, recipe, ours),
         ]
         return Imported(recipe, networks, facts, lines, averages, parts=tuple(modules))
@@ -443,12 +444,13 @@ def _tensors(recipe: RecipeValues, name: str, module: Module, source: Path, ours
 
 def _training(out: Path, recipe: RecipeValues, ours: OurSide) -> str:
     """How to fine-tune it: by the recipe beside it, or by a shipped one of the same networks."""
+    quoted = shlex.quote(str(out))
     if out.suffix != WEIGHTS_SUFFIX:
-        return f"Or: frugan train {out / RECIPE_FILE} --init {out} --data PICTURES --out RUN"
+        return f"Or: frugan train {shlex.quote(str(out / RECIPE_FILE))} --init {quoted} --data PICTURES --out RUN"
     theirs = recipe.networks.model_dump()
     name = f"stylegan2-finetune-{theirs['resolution']}"
     if (shipped := ours.shipped(name)) is not None:
         own = shipped.networks.model_dump()
         if all(own[key] == value for key, value in theirs.items() if key != "frozen_discriminator_layers"):
-            return f"Or: frugan train {name} --init {out} --data PICTURES --out RUN"
+            return f"Or: frugan train {name} --init {quoted} --data PICTURES --out RUN"
     return "To fine-tune it, convert it to a folder (a name without .safetensors): its recipe.toml has these networks"
