@@ -103,17 +103,18 @@ def _at(recipe: str, side: int) -> str:
 def at_32() -> str:
     """Each set in five minutes, by today's judge: of StyleGAN2, which ran before, what needs no judge.
 
-    Of what frugan chooses every seed, of the others one.
+    Of what frugan chooses and of R3GAN every seed, of the others one.
     """
     before, rows = read("equal-time-three-families.json"), []
     today = [entry for entry in _all() if entry.get("judge") == str(Judge())]
     chosen, stylegan2, r3gan = RECIPES[32]
     for of in AT_32:
-        own = _some(today, chosen, of, 32, 5)
-        other, third, normed = (_some(today, recipe, of, 32, 5)[:1] for recipe in (r3gan, stylegan2, NORMED[32]))
+        own, other = (_some(today, recipe, of, 32, 5) for recipe in (chosen, r3gan))
+        third, normed = (_some(today, recipe, of, 32, 5)[:1] for recipe in (stylegan2, NORMED[32]))
         cell = _cell(third) if third else _cell(_some(before, stylegan2, of, 32, 5)[:1], SCORES[1:])
         name = f"{of}, {_kinds_of(own[0])}{_held_out(KINDS[of]) if of in KINDS else ''}"
-        rows.append([name, _cell(own[:1], REAL_SCORES), _cell(own), _cell(other), cell, _cell(normed)])
+        others = _cell(other) + " (two seeds)" * (len(other) == 2)
+        rows.append([name, _cell(own[:1], REAL_SCORES), _cell(own), others, cell, _cell(normed)])
     return table(["pictures", "real", "BigGAN", "R3GAN", "StyleGAN2", "BigGAN with spectral norm"], rows)
 
 
