@@ -43,7 +43,6 @@ def _torchrun(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
 
 
-@pytest.mark.long
 def test_scores_of_two_ranks_are_those_of_one(folder: Path) -> None:
     """A curve with every metric."""
     before = {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("*")}

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,16 @@ def test_shipped_predictions_hold(name: str) -> None:
     planner.search.run(planner.search.least().plan)
     planner.store.close()
     _assert_shipped(name, planner.store.known)
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_what_ships_is_of_the_recipe_as_it_is(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan is answered without a run of its own."""
+    monkeypatch.setenv("FRUGAN_BASE", str(tmp_path))
+    with planner_of(name, (), PlanOptions()) as planner:
+        space = planner.search.space
+        planner.store(space.plan(space.micro_batches()[0], "all"), planner.training.stages[0], rough=True)
+        assert planner.store.ran == 0, f"of another recipe: run benchmarks/what_fits.py {name}"
 
 
 @pytest.mark.parametrize("name", OF_EACH_KIND)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from frugan.api.progress import STANDING_BATCHES
 from frugan.contract.family import GridRequest, Noise
@@ -30,7 +29,7 @@ class DrawRequest(GridRequest):
     directions: str | Path | None = None
     # direction -> standard deviations; two: a row that goes from one to the other. None at all: a row for each of the
     # first `rows` directions, from -3 to 3
-    moves: Mapping[str, float | tuple[float, float]] = field(default_factory=lambda: MappingProxyType({}))
+    moves: Mapping[str, float | tuple[float, float]] = field(default_factory=dict)
     latents: Sequence[Path] = ()  # files of projections, in place of seeds
 
     @property
