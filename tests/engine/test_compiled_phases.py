@@ -34,7 +34,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.progress import Course
 from frugan.engine.state import TrainingState
 from frugan.engine.update import Probe
-from frugan.engine.weights import is_working
+from frugan.engine.weights import Layout, is_working
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
@@ -158,6 +158,19 @@ def test_aot_compiled_equals_the_written_step(family: Family) -> None:
 @pytest.mark.parametrize("family", [FAMILIES["saehd"], FAMILIES["stylegan2"]])
 def test_aot_compiled_equals_the_written_step_of_large_families(family: Family) -> None:
     test_aot_compiled_equals_the_written_step(family)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", [AS_TRACED, ONE_BY_ONE])
+@pytest.mark.parametrize("name", TURNED)
+def test_where_all_lies_in_one_order_even_those_are_equal(
+    name: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit."""
+    monkeypatch.setattr(Plan, "layout", lambda plan, _: Layout(plan.precision.dtype))
+    written, compiled, _, said = pair(FAMILIES[name], backend)
+    assert_equal_steps(written, compiled, 2)
+    assert warnings(said) == []
 
 
 @pytest.mark.long

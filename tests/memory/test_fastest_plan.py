@@ -21,8 +21,8 @@ BUDGETS = 12
 NEAR = 1.04
 """Of plans that are left out unrun because they take more than a budget at least, those are run for which that is
 closest."""
-TIME = 0.025
-"""Share by which an estimated time is off from that of the plan's own run: 0.0202 at most, of R3GANs."""
+TIME = 0.02
+"""Share by which an estimated time is off from that of the plan's own run."""
 SMALL = ("biggan-digits-32", "saehd-demo-64", "stylegan2-digits-32")
 
 
@@ -52,10 +52,10 @@ def _said(asked: Search, rival: Plan, budget: int, taken: Choice | None) -> str:
 
 
 def _assert_estimates(asked: Search, like: Plan) -> None:
-    """A run takes as long as was said before, and no less, but for what the allocator's blocks hide (R3GANs 1.5 MB)."""
+    """A run takes no less than was said of it before, and as long."""
     estimates, stage = asked.estimates, asked.estimates.heaviest_stage
     ran = asked.predict(like, stage, rough=False)
-    assert estimates.least_bytes(like) <= ran.live_bytes + 2 * MIB
+    assert estimates.least_bytes(like) <= ran.live_bytes
     assert estimates.of(like).seconds == pytest.approx(estimates.seconds(ran.work, like), rel=TIME)
 
 
