@@ -1,4 +1,4 @@
-"""A running average of networks, from which samples are drawn, and how it moves: one operation for many tensors."""
+"""A running average of networks, from which samples are drawn, and how it moves."""
 
 import copy
 import math
@@ -19,119 +19,27 @@ from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.host_memory import copied_beside, host_likes
 from frugan.engine.progress import Duration, Interval
 
-NEXT_TO_ONE = 1 - 2.0**-53
-"""The largest number below 1: all its powers are 1, but for the infinite one, which is 0."""
+LARGE_ELEMENTS = 1 << 17
+"""From here on an average moves by an operation of its own; smaller ones move together, as one copy of all."""
 
 
-def ema_lerp(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, found_inf: Tensor) -> None:
-    """Move averages towards values by a weight from 0 to 1, at 1 to exactly these: all in one operation.
-
-    No torch operation on lists takes its weight from the device. Its fused SGD takes a verdict, though: with a weight
-    decay of 1, and the new values as gradients to climb, a step of rate w gives average - w·(average - value).
+def ema_lerp(averages: Sequence[Tensor], values: Sequence[Tensor], weight: Tensor) -> None:
+    """Move averages towards values: averages += weight * (values - averages), and at weight 1 to exactly the values.
 
     Args:
-        averages, values: floating point.
-        found_inf: scalar beside the averages; where 1, they stay, where 0, they move.
+        averages, values: floating point; the values must be finite, for at weight 0 they are multiplied all the same.
+        weight: scalar beside the averages, from 0 to 1.
     """
     alike: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = {}
     for average, value in zip(averages, values, strict=True):
-        if average.stride() == value.stride() and average.dtype == value.dtype:
-            pairs = alike.setdefault((average.dtype, average.device), ([], []))
-            pairs[0].append(average)
-            pairs[1].append(value)
+        if average.numel() >= LARGE_ELEMENTS:
+            average.lerp_(value.to(average.dtype), weight.to(average.dtype))
         else:
-            average.lerp_(value.to(average.dtype), ((1 - found_inf) * weight).to(average.dtype))
-    for old, new in alike.values():
-        if weight < 1:
-            _step(old, new, [], found_inf, rate=weight, decay=1.0, climb=True)
-        else:
-            _step(old, old, [], found_inf, rate=-1.0, climb=True)  # 0, and then what is new: neither rounds
-            _step(old, new, [], found_inf, rate=1.0, climb=True)
-
-
-def ema_lerp_and_subtract(averages: list[Tensor], values: list[Tensor], weight: float, found_inf: Tensor) -> None:
-    """Move averages towards values by a weight, and leave in the values how far these are from the new averages.
-
-    Momentum is such an average, and a step of rate 1 subtracts it. `found_inf` as for `ema_lerp`.
-    """
-    if weight == 1:  # no momentum, for which torch takes no averages
-        ema_lerp(averages, values, 1.0, found_inf)
-        _step(values, values, [], found_inf, rate=1.0)
-        return
-    _step(values, values, averages, found_inf, rate=1.0, momentum=1 - weight)
-
-
-def descend_by_roots(
-    weights: list[Tensor],
-    steps: list[Tensor],
-    squares: list[Tensor],
-    values: list[Tensor],
-    decay: float,
-    eps: float,
-    rate: Tensor,
-    found_inf: Tensor,
-) -> None:
-    """squares <- decay·squares + (1 - decay)·values², then weights -= rate·steps/(√squares + eps), in one pass.
-
-    That is Adam without its corrections for the first steps, which are gone after infinitely many, and with first
-    moments that are given: they would follow the values by 1e-16 of these, which no sum in fp32 shows.
-
-    Args:
-        steps: may be the values themselves.
-        rate: fp32 scalar beside the weights.
-        found_inf: as for `ema_lerp`.
-    """
-    after_many = torch.full((), math.inf, device=rate.device)
-    torch._fused_adam_(
-        weights,
-        values,
-        steps,
-        squares,
-        [],
-        [after_many] * len(weights),
-        lr=rate,
-        beta1=NEXT_TO_ONE,
-        beta2=decay,
-        weight_decay=0.0,
-        eps=eps,
-        amsgrad=False,
-        maximize=False,
-        grad_scale=None,
-        found_inf=found_inf,
-    )
-
-
-def _step(
-    weights: list[Tensor],
-    changes: list[Tensor],
-    averages: list[Tensor],
-    found_inf: Tensor,
-    *,
-    rate: float,
-    decay: float = 0.0,
-    momentum: float = 0.0,
-    climb: bool = False,
-) -> None:
-    """averages <- momentum·averages + (1 - momentum)·changes; weights -= rate·averages.
-
-    Args:
-        averages: empty: the changes themselves count, and weights -= rate·(changes + decay·weights).
-        climb: weights += rate·(changes - decay·weights) instead.
-    """
-    torch._fused_sgd_(
-        weights,
-        changes,
-        averages,
-        weight_decay=decay,
-        momentum=momentum,
-        lr=rate,
-        dampening=momentum,
-        nesterov=False,
-        maximize=climb,
-        is_first_step=False,
-        grad_scale=None,
-        found_inf=found_inf,
-    )
+            small = alike.setdefault((average.dtype, average.device), ([], []))
+            small[0].append(average)
+            small[1].append(value.to(average.dtype))
+    for (dtype, _), (old, new) in alike.items():
+        copy_where(None, old, flat(old).lerp_(flat(new), weight.to(dtype)))
 
 
 def copy_accepted(targets: Sequence[Tensor], values: Sequence[Tensor], accepted: Tensor) -> None:
@@ -350,12 +258,12 @@ class Ema:
 
     def _follow(self, name: str, decay: float, accepted: Tensor, values: Mapping[str, Tensor]) -> None:
         """Move one network's average towards values, where they were accepted."""
-        found_inf = (~accepted).float()
         averages = self._averages[name].state_dict()
         copied = [key for key in values if key in self._copied[name]]
         followed = [key for key in values if key not in self._copied[name]]
         copy_accepted([averages[key] for key in copied], [values[key] for key in copied], accepted)
-        ema_lerp([averages[key] for key in followed], [values[key] for key in followed], 1 - decay, found_inf)
+        weight = torch.where(accepted, torch.full((), 1 - decay, dtype=torch.float64, device=accepted.device), 0.0)
+        ema_lerp([averages[key] for key in followed], [values[key] for key in followed], weight)
 
 
 def _copied(network: nn.Module) -> nn.Module:

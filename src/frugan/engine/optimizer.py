@@ -9,9 +9,9 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.layers import copy_where, flat
 from frugan.engine.accelerator.base import Event, Stream
 from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.ema import descend_by_roots, ema_lerp_and_subtract
 from frugan.engine.host_memory import beside, copied_beside, host_likes, zeros_for
 from frugan.engine.optimizer_shards import OptimizerShards, Slice, in_memory_order
 from frugan.engine.streams import generator_on
@@ -23,7 +23,7 @@ Of = TypeVar("Of")
 class Optimizer(torch.optim.Optimizer):
     """Takes the verdict on the gradients on the device, so that a skipped update needs no look from the host.
 
-    It makes no temporaries as large as the parameters: Adam is torch's fused one, the others go in pieces.
+    It makes no temporaries as large as the parameters: Adam and SGD are torch's fused ones, the others go in pieces.
     """
 
     slots: tuple[str, ...]  # names of the statistics kept for each parameter, in its shape and layout
@@ -207,22 +207,10 @@ def _statistics(optimizer: Optimizer, *, on_host: bool) -> dict[nn.Parameter, di
     return statistics
 
 
-class Adam(Optimizer, torch.optim.Adam):
-    """Adam with fp32 statistics.
-
-    Args:
-        parameters: fp32 masters.
-        lr, betas, eps: as torch defines them.
-    """
+class FusedOptimizer(Optimizer):
+    """What torch's own fused optimizers have in common: they take the verdict, and make no temporaries."""
 
     elementwise = True
-    slots = ("exp_avg", "exp_avg_sq")
-    steps = ("step",)
-
-    def __init__(
-        self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
-    ) -> None:
-        torch.optim.Adam.__init__(self, parameters, lr=lr, betas=betas, eps=eps, fused=True)
 
     @torch.no_grad()
     def update(
@@ -234,7 +222,7 @@ class Adam(Optimizer, torch.optim.Adam):
             ValueError: a cosine or a share was given.
         """
         if period is not None or share is not None:
-            raise ValueError(f"Adam has no learning-rate dropout (period {period}, share {share})")
+            raise ValueError(f"{type(self).__name__} has no learning-rate dropout (period {period}, share {share})")
         for group in self.param_groups:
             group["lr"] = learning_rate
         self.found_inf = (~accepted).float()
@@ -270,25 +258,85 @@ class Adam(Optimizer, torch.optim.Adam):
             parameter.grad = gradient
 
 
+class Adam(FusedOptimizer, torch.optim.Adam):
+    """Adam with fp32 statistics.
+
+    Args:
+        parameters: fp32 masters.
+        lr, betas, eps: as torch defines them.
+    """
+
+    slots = ("exp_avg", "exp_avg_sq")
+    steps = ("step",)
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        torch.optim.Adam.__init__(self, parameters, lr=lr, betas=betas, eps=eps, fused=True)
+
+
+class SGD(FusedOptimizer, torch.optim.SGD):
+    """Gradient descent with momentum, as torch defines it.
+
+    A momentum that begins at zero is after the first step the gradient, as torch's is.
+
+    Args:
+        parameters: fp32 masters.
+        lr: learning rate.
+        momentum: share of the last step's direction that is kept; 0: none, and no state.
+        weight_decay: share of each weight that is added to its gradient.
+        nesterov: look one step ahead along the momentum.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float, weight_decay: float, nesterov: bool
+    ) -> None:
+        torch.optim.SGD.__init__(
+            self, parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, fused=True
+        )
+        self.slots = ("momentum_buffer",) if momentum else ()
+
+
 PIECE, PIECE_ON_CARD = 1 << 20, 1 << 23
 """Elements updated at once: temporaries stay small however large a layer is. On a CPU they fit its cache; on a card
 each of a dozen kernels has enough to do."""
+SMALL_PIECE = 1 << 17
+"""Fewer elements are copied together with others, moved as one, and copied back: a card takes as long to start a kernel
+as to move so many."""
+TOGETHER = 1 << 20
+"""Elements that are copied together, at most: they are memory besides the masters."""
+
+
+@dataclass(frozen=True)
+class _Update:
+    """What an update has for all parameters alike; scalars on their device, in their dtype."""
+
+    rejected: Tensor  # bool
+    squares_kept: Tensor  # share of the running squares that stays: all of it where the update is rejected
+    step: Tensor  # that directions are multiplied by: minus the learning rate, and 0 where it is rejected
 
 
 class PiecewiseOptimizer(Optimizer):
-    """What SGD, RMSprop and AdaBelief have in common: walking the parameters in pieces, the verdict, the rate, the
-    dropout, which moves a random share of the weights at each update while the statistics see every gradient.
+    """What RMSprop and AdaBelief have in common: walking the parameters in pieces, the verdict, the rate, the dropout,
+    which moves a random share of the weights at each update while the statistics see every gradient.
+
+    They are written in torch's plain operations, for which processors and cards promise the same: there is no fused
+    one for these rules.
 
     Args:
         parameters: fp32 masters, contiguous or channels-last.
         lr: learning rate.
+        squares_decay: of the running squares; the last slot.
+        eps: added to their roots.
     """
 
+    elementwise = True
     updates: Tensor  # accepted updates so far; int64 scalar on the device
     piece: int
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, squares_decay: float, eps: float) -> None:
         super().__init__(parameters, {"lr": lr})
+        self.squares_decay, self.eps = squares_decay, eps
         self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
         self.works_as_on(card=accelerator_of(parameters[0].device).is_card)
 
@@ -311,34 +359,39 @@ class PiecewiseOptimizer(Optimizer):
         rate = torch.full((), learning_rate, dtype=torch.float64, device=accepted.device)
         if period is not None:
             rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
-        rate, found_inf = rate.float(), (~accepted).float()
+        kept = torch.full((), self.squares_decay, dtype=torch.float64, device=accepted.device)
+        dtype = next(self.moved()).dtype
+        update = _Update(
+            ~accepted, torch.where(accepted, kept, 1.0).to(dtype), torch.where(accepted, -rate, 0.0).to(dtype)
+        )
         random = None if share is None else generator_on(accepted.device, seed)
         groups = ((group, [each for slot in group[1][2:] for each in slot]) for group in self._groups())
-        for (pieces, (weights, gradients, *_)), flat in self.passing(groups) if self.on_host else groups:
-            statistics = [flat[i : i + len(weights)] for i in range(0, len(flat), len(weights))]
-            stays: list[tuple[Tensor, Tensor, Tensor]] = []
+        for (pieces, (weights, gradients, *_)), there in self.passing(groups) if self.on_host else groups:
+            statistics = [there[i : i + len(weights)] for i in range(0, len(there), len(weights))]
+            moving = None
             if random is not None and share is not None:
-                stays = _drawn_to_stay(weights, pieces, share, random, rate.device)
-            self._move(weights, gradients, statistics, rate, found_inf)
-            for each, keep, before in stays:
-                torch.where(keep, each, before, out=each)
+                moving = _drawn_to_move(weights, pieces, share, random, accepted.device)
+            self._move_together(weights, gradients, statistics, update, moving)
             del statistics  # they are given back before others come
 
     def _groups(self) -> Iterator[tuple[list["_Piece"], list[list[Tensor]]]]:
-        """Flat pieces of parameters, gradients and statistics: of one large parameter, or of many small ones.
+        """Flat pieces of parameters, gradients and statistics: a large one, or many small ones.
 
         They are grouped by their whole sizes: every rank has the same groups, whatever it moves of them.
         """
-        pieces, group, room = list[_Piece](), list[tuple[Tensor, ...]](), self.piece
+        pieces, group, room = list[_Piece](), list[tuple[Tensor, ...]](), TOGETHER
         for parameter, (first, whole) in zip(self.moved(), self._places(), strict=True):
             if parameter.grad is None:
                 continue
             state = self.state_of(parameter)
             tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
             for piece, here in _pieces(tensors, self.piece, first, whole):
+                if piece.elements >= SMALL_PIECE:
+                    yield [piece], [[each] for each in here]
+                    continue
                 if piece.elements > room:
                     yield pieces, [list(each) for each in zip(*group, strict=True)]
-                    pieces, group, room = [], [], self.piece
+                    pieces, group, room = [], [], TOGETHER
                 pieces.append(piece)
                 group.append(here)
                 room -= piece.elements
@@ -360,64 +413,53 @@ class PiecewiseOptimizer(Optimizer):
                 state[slot] = zeros_for(parameter, on_host=self.on_host)
         return dict(state)
 
-    def _move(
+    def _move_together(
         self,
         weights: list[Tensor],
         gradients: list[Tensor],
         statistics: Sequence[list[Tensor]],
-        rate: Tensor,
-        found_inf: Tensor,
+        update: _Update,
+        moving: Tensor | None,
     ) -> None:
-        """Move statistics and weights but where held back. Gradients may be overwritten.
+        """Move a group of pieces: a single one where it lies, several as one copy."""
+        if len(weights) == 1:
+            self._move(weights[0], gradients[0], [slot[0] for slot in statistics], update, moving)
+            return
+        moved, copies = flat(weights), [flat(slot) for slot in statistics]
+        self._move(moved, flat(gradients), copies, update, moving)
+        for targets, values in zip((weights, *statistics), (moved, *copies), strict=True):
+            copy_where(None, targets, values)
 
-        A gradient that is not finite is held back: it must not reach the statistics, not even multiplied by nothing.
+    def _move(
+        self, weights: Tensor, gradients: Tensor, statistics: Sequence[Tensor], update: _Update, moving: Tensor | None
+    ) -> None:
+        """Move a piece of statistics and weights; the gradients' memory is used for what is found on the way.
+
+        A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
+
+        Args:
+            weights, gradients: [numbers].
+            statistics: of each slot [numbers].
+            moving: which weights move, bool [numbers]; None: all.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define _move")
+        *_, squares = statistics
+        numerators, changes = self._observe(gradients, statistics, update)
+        squares.mul_(update.squares_kept).addcmul_(changes, changes, value=1 - self.squares_decay)
+        # RMSprop's numerators are its changes, which are overwritten only where the roots have memory of their own
+        roots = torch.sqrt(squares, out=None if numerators is changes else changes).add_(self.eps)
+        direction = torch.div(numerators, roots, out=gradients)
+        if moving is not None:
+            direction.mul_(moving)
+        weights.addcmul_(direction, update.step)
 
+    def _observe(self, gradients: Tensor, statistics: Sequence[Tensor], update: _Update) -> tuple[Tensor, Tensor]:
+        """Take gradients into the statistics but for the squares.
 
-class SGD(PiecewiseOptimizer):
-    """Gradient descent with momentum, as torch defines it.
-
-    A momentum that begins at zero is after the first step the gradient, as torch's is.
-
-    Args:
-        parameters, lr: as for `PiecewiseOptimizer`.
-        momentum: share of the last step's direction that is kept; 0: none, and no state.
-        weight_decay: share of each weight that is added to its gradient.
-        nesterov: look one step ahead along the momentum.
-    """
-
-    elementwise = True
-
-    def __init__(
-        self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float, weight_decay: float, nesterov: bool
-    ) -> None:
-        super().__init__(parameters, lr=lr)
-        self.slots = ("momentum_buffer",) if momentum else ()
-        self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
-
-    def _move(
-        self,
-        weights: list[Tensor],
-        gradients: list[Tensor],
-        statistics: Sequence[list[Tensor]],
-        rate: Tensor,
-        found_inf: Tensor,
-    ) -> None:
-        torch._fused_sgd_(
-            weights,
-            gradients,
-            statistics[0] if statistics else [],
-            weight_decay=self.weight_decay,
-            momentum=self.momentum,
-            lr=rate,
-            dampening=0.0,
-            nesterov=self.nesterov,
-            maximize=False,
-            is_first_step=False,
-            grad_scale=None,
-            found_inf=found_inf,
-        )
+        Returns:
+            What a weight moves by before it is divided by roots, and what the running squares are of, made in the
+            gradients' memory and 0 where the update is rejected.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define _observe")
 
 
 class RMSprop(PiecewiseOptimizer):
@@ -426,23 +468,14 @@ class RMSprop(PiecewiseOptimizer):
     Differences from the published one: eps stands outside the root only.
     """
 
-    elementwise = True
     slots = ("acc",)
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, decay: float, eps: float) -> None:
-        super().__init__(parameters, lr=lr)
-        self.decay, self.eps = decay, eps
+        super().__init__(parameters, lr=lr, squares_decay=decay, eps=eps)
 
-    def _move(
-        self,
-        weights: list[Tensor],
-        gradients: list[Tensor],
-        statistics: Sequence[list[Tensor]],
-        rate: Tensor,
-        found_inf: Tensor,
-    ) -> None:
-        (acc,) = statistics
-        descend_by_roots(weights, gradients, acc, gradients, self.decay, self.eps, rate, found_inf)
+    def _observe(self, gradients: Tensor, statistics: Sequence[Tensor], update: _Update) -> tuple[Tensor, Tensor]:
+        gradients.masked_fill_(update.rejected, 0.0)
+        return gradients, gradients
 
 
 class AdaBelief(PiecewiseOptimizer):
@@ -452,26 +485,19 @@ class AdaBelief(PiecewiseOptimizer):
     Differences from the published one: eps stands outside the root only, and nothing is corrected for the first steps.
     """
 
-    elementwise = True
     slots = ("ms", "vs")
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
     ) -> None:
-        super().__init__(parameters, lr=lr)
-        self.betas, self.eps = betas, eps
+        super().__init__(parameters, lr=lr, squares_decay=betas[1], eps=eps)
+        self.mean_decay = betas[0]
 
-    def _move(
-        self,
-        weights: list[Tensor],
-        gradients: list[Tensor],
-        statistics: Sequence[list[Tensor]],
-        rate: Tensor,
-        found_inf: Tensor,
-    ) -> None:
-        ms, vs = statistics
-        ema_lerp_and_subtract(ms, gradients, 1 - self.betas[0], found_inf)
-        descend_by_roots(weights, ms, vs, gradients, self.betas[1], self.eps, rate, found_inf)
+    def _observe(self, gradients: Tensor, statistics: Sequence[Tensor], update: _Update) -> tuple[Tensor, Tensor]:
+        mean, _ = statistics
+        torch.where(update.rejected, mean, gradients, out=gradients)  # the mean as it is moves it nowhere
+        mean.lerp_(gradients, 1 - self.mean_decay)
+        return mean, gradients.sub_(mean)
 
 
 @dataclass(frozen=True)
@@ -499,19 +525,19 @@ def _pieces(
         yield _Piece(last - first, here - first), tuple(tensor[max(a, 0) : max(b, 0)] for tensor in flat)
 
 
-def _drawn_to_stay(
+def _drawn_to_move(
     weights: Sequence[Tensor], pieces: Sequence[_Piece], share: float, random: torch.Generator, device: torch.device
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Each piece of the weights that is here, which of its elements move (the rest stays), and what they were.
+) -> Tensor:
+    """Draw which of the weights that are here move, one piece after the other, bool [numbers].
 
     Drawn for whole pieces, whoever moves which part.
     """
     mask = keep_mask(sum(piece.elements for piece in pieces), share, random, device)
     masks = mask.split([piece.elements for piece in pieces])
-    return [
-        (each, keep[piece.first : piece.first + each.numel()], each.clone())
-        for each, piece, keep in zip(weights, pieces, masks, strict=True)
+    here = [
+        keep[piece.first : piece.first + each.numel()] for each, piece, keep in zip(weights, pieces, masks, strict=True)
     ]
+    return here[0] if len(here) == 1 else torch.cat(here)
 
 
 def keep_mask(count: int, share: float, random: torch.Generator, device: torch.device) -> Tensor:
