@@ -38,11 +38,14 @@ PLACES: Mapping[str, Place] = MappingProxyType(
         "losses": Place(r"objectives\.py|families/\w+/phases\.py|nn/fused_ssim\.py"),
         "augmentation": Place(r"augment/"),
         "spectral norm": Place(r"nn/(spectral_norm|fused_scaling)\.py|contract/layers\.py:Scaling"),
-        # Adam reads four numbers and writes three; the average would be one read and one written more, the scale none
+        # Adam reads four numbers and writes three; the average would be one read and one written more, the scale none.
+        # AdaBelief is nine operations, of which a kernel would leave one that reads four and writes three
         "update": Place(
             r"engine/(optimizer|ema|gradients)\.py|contract/layers\.py:(copy_where|flat|Observer)",
-            r"_f\w+|cat|where|lerp|split|mul|div|full|stack|add|copy_|all|isfinite|\w*norm|reciprocal",
-            {"_foreach_mul_": (0.0, 0.0), "_fused_sgd_": (2 / 3, 0.0)},
+            r"_f\w+|cat|where|lerp_?|split|mul_?|div|full|stack|add_?|copy_|all|isfinite|\w*norm|reciprocal|sub_|sqrt|"
+            r"addcmul_|masked_fill_|bitwise_not",
+            {"_foreach_mul_": (0.0, 0.0), "lerp_": (2 / 3, 0.0)}
+            | dict.fromkeys(("where", "sub_", "mul_", "sqrt", "add_", "div"), (0.0, 0.0)),
         ),
         "sums of gradients": Place(r"engine/gradients\.py"),
         "working weights": Place(r"engine/weights\.py|contract/layers\.py|families/stylegan2/networks\.py:Largest"),

@@ -88,7 +88,7 @@ def test_what_a_function_asks_for_is_its_own_and_so_is_the_backward() -> None:
     functions = counts.by(1)
     assert sum(functions.values(), step_counts.Counts()) == counts.total
     asked = {function for (_, function, operation) in counts.by_operation if operation == "_fused_adam_"}
-    assert asked == {"engine/optimizer.py:Adam.update"}
+    assert asked == {"engine/optimizer.py:FusedOptimizer.update"}
     forward, backward = (
         {function for (_, function, name) in counts.by_operation if name == operation}
         for operation in ("native_batch_norm", "native_batch_norm_backward")

@@ -42,7 +42,7 @@ def _everything(optimizer: Optimizer, parameters: list[nn.Parameter]) -> list[Te
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 3.0])
-@pytest.mark.parametrize("small_piece", [1, 1 << 17], ids=["where they lie", "copied together"])
+@pytest.mark.parametrize("small_piece", [1, 1 << 19], ids=["where they lie", "copied together"])
 @pytest.mark.parametrize("kind", ["sgd", "rmsprop", "adabelief"])
 def test_a_refused_update_leaves_no_trace(
     kind: str, small_piece: int, wrong: float, monkeypatch: pytest.MonkeyPatch
@@ -65,7 +65,7 @@ def test_a_refused_update_leaves_no_trace(
 
 @pytest.mark.parametrize("kind", ["rmsprop", "adabelief"])
 def test_pieces_and_layout_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def trained(*, channels_last: bool, piece: int, small_piece: int = 1 << 17) -> list[Tensor]:
+    def trained(*, channels_last: bool, piece: int, small_piece: int = 1 << 19) -> list[Tensor]:
         monkeypatch.setattr(optimizer_rules, "SMALL_PIECE", small_piece)
         parameters = _parameters()
         if channels_last:

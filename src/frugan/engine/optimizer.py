@@ -300,10 +300,10 @@ class SGD(FusedOptimizer, torch.optim.SGD):
 PIECE, PIECE_ON_CARD = 1 << 20, 1 << 23
 """Elements updated at once: temporaries stay small however large a layer is. On a CPU they fit its cache; on a card
 each of a dozen kernels has enough to do."""
-SMALL_PIECE = 1 << 17
+SMALL_PIECE = 1 << 19
 """Fewer elements are copied together with others, moved as one, and copied back: a card takes as long to start a kernel
 as to move so many."""
-TOGETHER = 1 << 20
+TOGETHER = 1 << 21
 """Elements that are copied together, at most: they are memory besides the masters."""
 
 
