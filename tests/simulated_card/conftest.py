@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,14 @@ def simulated() -> Any:
         device = importlib.import_module("simcard.device")
     torch.Generator = torchs  # type: ignore[misc]  # whose place the first import takes for good
     return device
+
+
+@pytest.fixture
+def a_cards_bits(simulated: Any) -> Iterator[None]:
+    """Whatever a processor computes has the bits that the simulated card would give it: what still differs is a fault
+    of where and when things are done. (How far a processor's own numbers are away: `test_arithmetic.py`.)"""
+    with simulated.ComputesAsACard():
+        yield
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from frugan.memory.cards import Card
 from frugan.wording import MIB
 from limits import Limit
 
+pytestmark = pytest.mark.usefixtures("a_cards_bits")
 Cards = Callable[..., Any]
 SHARED = tomllib.loads((Path(__file__).parents[2] / "tools" / "recorded_commands.toml").read_text("utf-8"))["shared"]
 """Recipes made tiny, by family."""

@@ -116,6 +116,7 @@ def test_a_step_that_runs_out_of_memory_anywhere_ends_as_one_that_does_not(kind:
     assert repeated > 3 * midst
 
 
+@pytest.mark.usefixtures("a_cards_bits")
 def test_averages_away_from_the_card_are_those_beside_it(cards: Cards) -> None:
     cards()
     model = group_norm(built("unet", width=4)).to(CARD)

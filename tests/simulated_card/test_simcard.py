@@ -208,6 +208,7 @@ def _trained(device: torch.device) -> list[Tensor]:
     return [each.detach().cpu() for each in model.parameters()]
 
 
+@pytest.mark.usefixtures("a_cards_bits")
 def test_a_training_with_a_second_derivative_is_a_processors(card: Accelerator) -> None:
     for own, processors in zip(_trained(card.device), _trained(torch.device("cpu")), strict=True):
         assert torch.equal(own, processors)

@@ -1,15 +1,12 @@
 """Steps on a simulated card: the same bits whenever its copies are done, and the processor's, whatever a plan saves."""
 
-import importlib
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, assert_same
@@ -26,6 +23,7 @@ from frugan.nn.own_operations import NAMES
 from limits import Limit
 from memory.tasks import plan_of, task
 
+pytestmark = pytest.mark.usefixtures("a_cards_bits")
 Cards = Callable[..., Any]
 CARD, CPU = torch.device("privateuseone", 0), torch.device("cpu")  # torch's name of the first until it is registered
 FAMILIES = [MadeUpFamily(), *families().values()]
@@ -175,15 +173,6 @@ def test_a_steps_numbers_are_read_when_they_are_there(cards: Cards) -> None:
     assert seen[0] == seen[1]
 
 
-class _ConvolvesAsTheCard(TorchDispatchMode):
-    """A processor's own convolutions of halves add up in another order than the simulated card's, which are fp32 and
-    rounded: a number here and there ends on the other side of a rounding, with kernels of ours and without."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        device = importlib.import_module("simcard.device")
-        return device.convolved(func, args) if func in device.CONVOLUTIONS else func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize(
     ("name", "precision"),
     [("stylegan2", BF16), ("saehd", FP32), ("biggan", BF16), pytest.param("r3gan", BF16, marks=pytest.mark.long)],
@@ -194,14 +183,12 @@ def test_operations_of_our_own_give_a_processors_bits(
     """Each is one operation to the card; what it computes stands beside its kernel, in torch."""
     monkeypatch.setattr(cpu_ways, "taken_for", lambda x: False)
     cards()
-    convolves_as_the_card = _ConvolvesAsTheCard()
     of = replace(task(families()[name]), kernels=frozenset(NAMES))
     stage, plan, ends = of.stages[0], plan_of(of, of.group, precision), []
     for device in (CPU, CARD):
         built = {network: module.to(device) for network, module in of.make().items()}
         state = of.state(plan, device, networks=built, stage=stage)
-        with convolves_as_the_card if device is CPU else nullcontext():
-            of.step(MadePictures(stage.sources), Streams(0), stage=stage).run(state, plan)
+        of.step(MadePictures(stage.sources), Streams(0), stage=stage).run(state, plan)
         accelerator_of(device).synchronize()
         ends.append({f"{n}.{k}": v.cpu() for n, m in state.networks.items() for k, v in m.state_dict().items()})
     assert_same(*ends)

@@ -17,10 +17,13 @@ from torch.utils.backend_registration import (
     _setup_privateuseone_for_python_backend,
 )
 
+from simcard.arithmetic import ComputesAsACard, computed
 from simcard.backward import Guard, watch_backward
 from simcard.generator import CPU, KIND, Generator, with_generator
 from simcard.memory import CardMemory, refused_numbers
 from simcard.time import STAGED_BYTES, Clock, Place, poison
+
+__all__ = ["CARDS", "CardTensor", "Cards", "ComputesAsACard", "Generator"]
 
 aten = torch.ops.aten
 EMPTY = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"}
@@ -45,9 +48,6 @@ INDEXED = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_p
 DRAWS_IN_PLACE = {"aten::native_batch_norm": (3, 4), "aten::_native_batch_norm_legit": (3, 4)}
 """Operations that write to some of their arguments and return new memory too: what they wrote is taken back when there
 is none."""
-
-CONVOLUTIONS = {aten.convolution.default, aten.convolution_backward.default}
-HALF = (torch.float16, torch.bfloat16)
 
 
 class Cards:
@@ -225,7 +225,7 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
     with_generator(op, torch.device(KIND, index), CARDS.generators[index], raw_args, raw_kwargs)
     given = {id(x.raw): x for x in ours}
     with _undone_without_memory(name, raw_args, raw_kwargs):
-        made = convolved(op, raw_args) if op in CONVOLUTIONS else op(*raw_args, **raw_kwargs)
+        made = op(*raw_args, **raw_kwargs) if op.is_view else computed(op, raw_args, raw_kwargs)
         for x in leaves_of(made):
             if isinstance(x, Tensor) and id(x) not in given and not _shares(x, ours):
                 CARDS.take(x, index)
@@ -238,15 +238,6 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
         return given[id(x)] if id(x) in given else CardTensor(x, index)
 
     return changed(wrapped, made)
-
-
-def convolved(op: Any, args: Sequence[Any]) -> Any:
-    """A convolution, or its gradients. In half precision: computed in fp32 and rounded, in a twentieth of the time."""
-    dtype = args[0].dtype
-    if dtype not in HALF:
-        return op(*args)
-    made = op(*(x.float() if isinstance(x, Tensor) else x for x in args))
-    return changed(lambda x: x.to(dtype) if isinstance(x, Tensor) else x, made)
 
 
 def _shares(x: Tensor, ours: list[CardTensor]) -> bool:
