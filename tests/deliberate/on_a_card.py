@@ -171,6 +171,22 @@ FAULTS = (
         "            self._coming = _Coming(names, decay, self._sent(names, moved))\n            self._finish()\n",
         WAITS,
     ),
+    # what a card computes
+    Fault(
+        "an update takes torch's fused Adam for infinitely many steps, with a beta next to 1",
+        "engine/optimizer.py",
+        "        *_, squares = statistics\n",
+        "        *_, squares = statistics\n"
+        "        if len(statistics) == 1:\n"
+        "            after_many = torch.full((), math.inf, device=weights.device)\n"
+        "            torch._fused_adam_(\n"
+        "                [weights], [gradients], [gradients], [squares], [], [after_many], lr=-update.step,\n"
+        "                beta1=1 - 2.0**-53, beta2=self.squares_decay, weight_decay=0.0, eps=self.eps, amsgrad=False,\n"
+        "                maximize=False, grad_scale=None, found_inf=update.rejected.float(),\n"
+        "            )\n"
+        "            return\n",
+        "simulated_card/test_arithmetic.py -k 'made-up-rmsprop'",
+    ),
     # where things lie
     Fault(
         "statistics come over to the first card",

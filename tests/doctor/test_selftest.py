@@ -26,6 +26,7 @@ from frugan.doctor.checks import (
     memory_saving,
     out_of_memory_is_survived,
     same_as_the_processor,
+    trains_as_the_processor,
     waits_on_a_card,
 )
 from frugan.doctor.finding import Finding, judged, left_out
@@ -82,6 +83,7 @@ def test_everything_holds_on_a_processor_and_what_it_cannot_show_is_named() -> N
         "memory saving shard-optimizer",
         "memory saving optimizer-on-host",
         "same step as the processor's",
+        "trains as the processor",
         "fp16 against fp32",
         "the host waits for nothing",
         "memory as predicted",
@@ -108,6 +110,7 @@ def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch
     outcomes = self_test({"made-up": MadeUpFamily()}, CPU, card, RTX_3060)
     verdicts = {each.name: each.state for each in outcomes}
     assert verdicts["same step as the processor's"] == "passed"
+    assert verdicts["trains as the processor in fp32"] == "passed"
     assert verdicts["the host waits for nothing"] == "passed"
     assert verdicts["out of memory, by a cap"] == "passed"
     assert {"memory as predicted", "time as predicted"} <= verdicts.keys()
@@ -282,6 +285,25 @@ def test_a_card_that_computes_otherwise_is_reported(tiny: Training, monkeypatch:
     assert same_as_the_processor(tiny, CPU).state == "passed"
     monkeypatch.setattr(checks, "begin", _broken(first, 1.001))
     assert same_as_the_processor(tiny, CPU).state == "failed"
+
+
+@pytest.mark.parametrize("factor", [1.01, float("nan")])
+def test_a_card_that_trains_otherwise_is_reported(
+    factor: float, tiny: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own first steps alone are off, beside those in float64 that hold."""
+    monkeypatch.setattr(checks, "half_precisions", lambda _: ())
+    (outcome,) = trains_as_the_processor(tiny, CPU, "adam")
+    assert (outcome.state, outcome.values["apart"]) == ("passed", 0)
+    calls = []
+
+    def second(_: Way) -> bool:
+        calls.append(1)
+        return len(calls) == 2
+
+    monkeypatch.setattr(checks, "begin", _broken(second, factor))
+    (outcome,) = trains_as_the_processor(tiny, CPU, "adam")
+    assert outcome.state == "failed"
 
 
 def _broken(where: Callable[[Way], bool], factor: float) -> Callable[..., Trial]:

@@ -9,7 +9,9 @@ import torch
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, largest_difference
 from frugan.contract.family import Family
-from frugan.doctor.trial import HostDraws
+from frugan.doctor.checks import trains_as_the_processor
+from frugan.doctor.trial import OPTIMIZERS as SETTINGS
+from frugan.doctor.trial import HostDraws, other_losses, tiny_subject
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.engine.step_log import Readout
@@ -60,6 +62,19 @@ def test_card_and_host_agree(family: Family) -> None:
     on_host = {name: value.cpu() for name, value in card.tensors().items()}
     difference, where = largest_difference(host.tensors(), on_host)
     assert difference < 1e-4, where
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.kind)
+def test_every_optimizer_trains_as_on_the_host(family: Family, settings: OptimizerSettings) -> None:
+    """In each precision that this card trains in, with every kernel of our own."""
+    outcomes = trains_as_the_processor(tiny_subject(family, settings), CUDA, settings.kind)
+    assert [each.line for each in outcomes if each.state != "passed"] == []
+
+
+def test_every_loss_trains_as_on_the_host(family: Family) -> None:
+    for loss, objective in other_losses(family).items():
+        outcomes = trains_as_the_processor(tiny_subject(family, objective=objective), CUDA, loss)
+        assert [each.line for each in outcomes if each.state != "passed"] == []
 
 
 @pytest.mark.parametrize("precision", [BF16, FP16], ids=lambda p: p.name)

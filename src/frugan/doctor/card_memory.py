@@ -11,7 +11,8 @@ import torch
 from frugan.api.plan.planner import Planner
 from frugan.api.plan.report import PlanReport
 from frugan.doctor.cards import CardTools
-from frugan.doctor.checks import EXACT_ON_CARDS, largest_difference
+from frugan.doctor.checks import EXACT_ON_CARDS
+from frugan.doctor.comparison import largest_difference
 from frugan.doctor.finding import Finding, judged, left_out, out_of_time
 from frugan.doctor.real_size import Sized, begin_as_predicted
 from frugan.doctor.trial import Way, begin, run_steps

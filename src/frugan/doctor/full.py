@@ -21,13 +21,13 @@ from frugan.doctor.card_memory import (
     same_weights_after_running_out,
 )
 from frugan.doctor.cards import CardTools, Driver, ask_driver, tools_of
-from frugan.doctor.checks import SAME_STEP, family_checks
+from frugan.doctor.checks import SAME_STEP, SAME_STEPS, family_checks
 from frugan.doctor.finding import Check, Finding, judged, out_of_time
 from frugan.doctor.full_checks import COMPILES, compiled_step, launches_and_waits
 from frugan.doctor.machine import examine
 from frugan.doctor.real_size import COUNTED, REAL_SIZE_RECIPES, Sized, real_size_on_a_card
 from frugan.doctor.selftest import FORMAT, SelfTest, Tell, made, record
-from frugan.doctor.trial import FP32, half_precisions, tiny_subject
+from frugan.doctor.trial import FP32, half_precisions
 from frugan.doctor.whole_runs import features, scores, two_ranks
 from frugan.engine.accelerator.base import Accelerator
 from frugan.engine.device import disable_reduced_precision
@@ -49,7 +49,7 @@ QUICK_MATRIX = {"side": 256, "most": 4096}
 LONG_ENOUGH_SECONDS = 2e-3
 TRIES = 2
 """Times that a piece may end the process before it is left alone."""
-NUMBERS = (SAME_STEP, "fp32 against float64", "fp16 against fp32", "bf16 against fp32")
+NUMBERS = (SAME_STEPS, SAME_STEP, "fp32 against float64", "fp16 against fp32", "bf16 against fp32")
 
 Try = Callable[[float], Finding | list[Finding]]
 """Is given the seconds that are left."""
@@ -302,9 +302,9 @@ def pieces(card: CardTools, figures: Card) -> Iterator[Piece]:
     """
     numbers, others = list[Piece](), list[Piece]()
     for name, family in families().items():
-        for number, (label, check) in enumerate(family_checks(tiny_subject(family), card.device, card)):
+        for number, (label, check) in enumerate(family_checks(family, card.device, card)):
             piece = Piece(f"{name}: {label or number}", label, name, _whenever(check))
-            (numbers if label in NUMBERS else others).append(piece)
+            (numbers if label.startswith(NUMBERS) else others).append(piece)
     yield from numbers
     yield from (_recipe(sized, card, figures) for sized in REAL_SIZE_RECIPES)
     for sized in COUNTED:

@@ -17,7 +17,6 @@ from frugan.doctor.checks import family_checks
 from frugan.doctor.finding import Check, Finding, judged
 from frugan.doctor.machine import examine
 from frugan.doctor.real_size import real_size_checks
-from frugan.doctor.trial import tiny_subject
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.device import disable_reduced_precision, release_memory
 from frugan.engine.threads import machine_name
@@ -112,7 +111,7 @@ def self_test(
     disable_reduced_precision()
     outcomes: list[Finding] = []
     for name, family in families.items():
-        for label, check in family_checks(tiny_subject(family), device, card):
+        for label, check in family_checks(family, device, card):
             outcomes += made(label, name, check, device, tell)
     for name in families:
         for label, recipe, check in real_size_checks(name, card, figures):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,13 @@ from frugan.contract.phase import Networks, Phase
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.ema import EmaSettings
 from frugan.engine.host_memory import Away, HostCopies
-from frugan.engine.optimizers import AdamSettings
+from frugan.engine.optimizers import (
+    AdaBeliefSettings,
+    AdamSettings,
+    OptimizerSettings,
+    RMSpropSettings,
+    SGDSettings,
+)
 from frugan.engine.plan import Plan
 from frugan.engine.precision import DTYPES, Precision
 from frugan.engine.state import TrainingState
@@ -93,10 +99,34 @@ def half_precisions(device: torch.device) -> tuple[Precision, ...]:
     return tuple(Precision(name, DTYPES[name], "tried") for name in names)  # type: ignore[arg-type]
 
 
-def tiny_subject(family: Family) -> Training:
-    """A family as its contract tests have it, every term on."""
-    settings = AdamSettings(learning_rate=RATE, eps=LARGE_EPS)
-    return Training.of_family(family, settings=settings, ema=EmaSettings(decay=0.9), weights_seed=WEIGHTS_SEED)
+OPTIMIZERS: tuple[OptimizerSettings, ...] = (
+    AdamSettings(learning_rate=RATE, eps=LARGE_EPS),
+    SGDSettings(learning_rate=RATE / 10, weight_decay=1e-2, nesterov=True),
+    RMSpropSettings(learning_rate=RATE, eps=LARGE_EPS, period=7),
+    AdaBeliefSettings(learning_rate=RATE, eps=LARGE_EPS),
+)
+"""Each with all that it has, but for learning-rate dropout: a card draws other weights to stay than a processor."""
+
+
+def tiny_subject(family: Family, settings: OptimizerSettings = OPTIMIZERS[0], objective: object = None) -> Training:
+    """A family as its contract tests have it.
+
+    Args:
+        objective: None: every term on.
+    """
+    return Training.of_family(
+        family, objective=objective, settings=settings, ema=EmaSettings(decay=0.9), weights_seed=WEIGHTS_SEED
+    )
+
+
+def other_losses(family: Family) -> Mapping[str, object]:
+    """Objectives by the losses that a family knows besides the one that its contract tests have."""
+    _, objective = family.tiny()
+    field = type(objective).model_fields.get("loss")
+    losses = get_args(field.annotation) if field is not None else ()
+    return {
+        loss: objective.model_copy(update={"loss": loss}) for loss in losses if loss != getattr(objective, "loss", None)
+    }
 
 
 @dataclass(frozen=True)
