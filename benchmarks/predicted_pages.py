@@ -1,7 +1,8 @@
 """Writes the tables of predictions that pages of the documentation quote: python benchmarks/predicted_pages.py [--anew]
 
-From records; with --anew their programs predict first, which takes some minutes: do so when predictions have changed. A
-test holds that the pages say what the records say, and that two of their rows are of today.
+From records; with --anew their programs predict first, which takes some minutes: do so when predictions have changed
+(what_fits.py, for every recipe on every card, is run by itself). A test holds that the pages say what the records say,
+and that two of their rows are of today.
 """
 
 import subprocess
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import published_costs
+import what_fits
+from frugan.memory.cards import PUBLISHED
+from frugan.wording import GIB
 from page_tables import DOCS, RESULTS, fill, read, table
 
-PAGES = tuple(DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "compile.md"))
+PAGES = tuple(DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "compile.md", "your-card.md"))
 SAVINGS = {
     "keep-products": "kept products",
     "ema-on-host": "EMA in host memory",
@@ -98,7 +102,33 @@ def compiled_blocks() -> str:
     return table(["recipe", "phase", "as written", "by blocks", "whole", "blocks, different ones"], rows)
 
 
+def every_recipe() -> str:
+    """On every card with half-precision units."""
+    return what_fits.table_of(read("what-fits.json")["recipes"])
+
+
+def every_recipe_in_fp32() -> str:
+    """On every card without."""
+    return what_fits.table_of(read("what-fits-fp32.json")["recipes"])
+
+
+def cards() -> str:
+    """By memory, and what drivers leave of it."""
+    rows = []
+    for gib in sorted({card.gib for card in PUBLISHED.values()}):
+        known = [
+            f"`{name}` {card.left_bytes / GIB:.2f}{'' if card.left_mib is not None else '*'}"
+            for name, card in PUBLISHED.items()
+            if card.gib == gib
+        ]
+        rows.append([f"{gib} GB", ", ".join(known)])
+    return table(["card has", "its driver leaves, in GiB"], rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
+    "cards": cards,
+    "every recipe": every_recipe,
+    "every recipe in fp32": every_recipe_in_fp32,
     "published": published,
     "beside fp32": beside_fp32,
     "two cards": two_cards,

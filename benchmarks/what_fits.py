@@ -1,9 +1,11 @@
-"""What fits which card: every recipe that ships in every budget, by the planner; needs no card.
+"""What fits which card: every recipe that ships in what drivers leave of cards, by the planner; needs no card.
 
     python benchmarks/what_fits.py [--fp32] [OUT.json] [RECIPE ...]
+    python benchmarks/predicted_pages.py
 
-Prints the table of docs/memory.md and writes it as JSON; with --fp32 the second one, for cards without half-precision
-units (GTX 10xx and 16xx), which train in fp32. The predictions that it makes on the way are kept in
+The first prints the table of docs/memory.md and writes it as JSON; with --fp32 the other one, for cards without
+half-precision units (GTX 10xx and 16xx), which train in fp32. The second writes the page, from
+benchmarks/results/what-fits.json and what-fits-fp32.json. The predictions that are made on the way are kept in
 `src/frugan/predictions`, so that `frugan plan` answers at once; run it again when a change moves what a step
 takes (and raise VERSION in memory/prediction.py).
 """
@@ -12,16 +14,18 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from frugan.api.plan.plan_recipe import PlanOptions, planner_of
 from frugan.api.plan.planner import Planner
+from frugan.memory.cards import DESKTOP_BYTES, TooSmall, left_bytes
 from frugan.memory.prediction import prediction_version
 from frugan.recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, built_in, smallest_cards
 from frugan.wording import GIB
 from machine import describe_machine
+from page_tables import table
 
 SHIPPED = Path(__file__).parents[1] / "src" / "frugan" / "predictions"
 COMMON_CARDS_GIB = (4, 6, 8, 11, 12, 16, 24)
@@ -41,31 +45,49 @@ SHORT = {
 
 
 def answers(planner: Planner, cards_gib: Sequence[int], *, ladder: bool) -> dict[str, Any]:
-    """A recipe in every budget, and its ladder, so that its predictions are kept."""
+    """A recipe on every card, alone and beside a desktop, and its ladder, so that its predictions are kept."""
     fits: dict[str, Any] = {}
     for gib in cards_gib:
-        report = planner.report(gib * GIB, nearest_seconds=math.inf if ladder else 0)
-        fits[str(gib)] = {
-            "fits": report.fits,
-            "peak_bytes": report.peak_bytes,
-            "micro_batch": report.micro_batch,
-            "savers": report.savers,
-            "extra_compute": report.extra_compute,
-            "extra_time": report.rung.extra_time,
-            "nearest_change": report.nearest_change,
-        }
+        budget_bytes = left_bytes(gib * GIB)
+        beside = answer(planner, budget_bytes - DESKTOP_BYTES, 0)
+        fits[str(gib)] = answer(planner, budget_bytes, math.inf if ladder else 0) | {"beside_desktop": beside}
     if ladder:
         planner.report(None)
     return fits
 
 
-def cell(answer: dict[str, Any]) -> str:
+def answer(planner: Planner, budget_bytes: int, nearest_seconds: float) -> dict[str, Any]:
+    """A recipe in a budget."""
+    try:
+        report = planner.report(budget_bytes, nearest_seconds=nearest_seconds)
+    except TooSmall:
+        return {"budget_bytes": budget_bytes, "fits": False}
+    return {
+        "budget_bytes": budget_bytes,
+        "fits": report.fits,
+        "peak_bytes": report.peak_bytes,
+        "micro_batch": report.micro_batch,
+        "savers": report.savers,
+        "extra_compute": report.extra_compute,
+        "extra_time": report.rung.extra_time,
+        "nearest_change": report.nearest_change,
+    }
+
+
+def cell(found: Mapping[str, Any]) -> str:
     """One field of the table: micro-batch, savings, extra time where it matters."""
-    if not answer["fits"]:
+    if not found["fits"]:
         return "no"
-    savers = "".join(SHORT[saver] for saver in answer["savers"] if saver in SHORT)
-    extra = f" +{answer['extra_time']:.0%}" if answer["extra_time"] >= 0.005 else ""
-    return f"{answer['micro_batch']}{' ' + savers if savers else ''}{extra}"
+    savers = "".join(SHORT[saver] for saver in found["savers"] if saver in SHORT)
+    extra = f" +{found['extra_time']:.0%}" if found["extra_time"] >= 0.005 else ""
+    return f"{found['micro_batch']}{' ' + savers if savers else ''}{extra}"
+
+
+def table_of(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """A Markdown table: every recipe on every card."""
+    cards_gib = list(next(iter(rows.values())))
+    lines = [[f"`{name}`", *(cell(fits[gib]) for gib in cards_gib)] for name, fits in rows.items()]
+    return table(["recipe", *(f"{gib} GB" for gib in cards_gib)], lines)
 
 
 def main() -> None:
@@ -92,10 +114,7 @@ def main() -> None:
         if out is not None:
             result = {"version": prediction_version(), "machine": describe_machine(), "recipes": rows}
             out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    print("| recipe | " + " | ".join(f"{gib} GiB" for gib in cards_gib) + " |")
-    print("|---" * (len(cards_gib) + 1) + "|")
-    for name, fits in rows.items():
-        print(f"| `{name}` | " + " | ".join(cell(fits[str(gib)]) for gib in cards_gib) + " |")
+    print(table_of(rows))
 
 
 if __name__ == "__main__":

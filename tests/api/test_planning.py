@@ -1,8 +1,10 @@
 """`plan`: what it answers, what it refuses, and that training runs by it."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from api.planners import training_planner
 from frugan.api.plan.plan_recipe import PlanOptions, planner_of
 from frugan.api.plan.planner import Planner
 from frugan.api.plan.predictions import shipped_predictions
+from frugan.api.plan.report import PlanReport
+from frugan.api.plan.rung import BesideDesktop
 from frugan.api.setup import parameter_counts, training_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
@@ -21,13 +25,13 @@ from frugan.engine.checkpoint import newest_whole
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
-from frugan.memory.cards import named_card, unnamed_card
+from frugan.memory.cards import PUBLISHED, named_card, unnamed_card
 from frugan.memory.plan_space import Wishes
 from frugan.memory.prediction import PredictionStore
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import PARAMETERS, built_in, shipped_recipes, smallest_cards
-from frugan.wording import GIB, MIB
+from frugan.wording import GIB, MIB, show_size
 from memory.formula import PredictionsBy, predicted_by_formula
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -165,8 +169,70 @@ def test_what_is_said_of_a_plan_is_what_was_found(small: str) -> None:
 def test_more_than_the_card_has_is_said_and_used(small: str) -> None:
     report = frugan.plan(small, "24GiB", options=frugan.PlanOptions(card="rtx-2060"))
     assert report.fits
-    assert any("24.00 GiB as asked, although rtx-2060 has 6.00 GiB" in line for line in report.decisions)
+    assert any("24.00 GiB as asked, although rtx-2060 has 5.60 GiB for programs" in line for line in report.decisions)
     assert report.precision == "fp16"
+
+
+def said_of_memory(report: PlanReport) -> dict[str, str]:
+    """What its lines about memory and the desktop say."""
+    lines = (line.partition(": ") for line in report.decisions)
+    return {topic: said for topic, _, said in lines if topic in {"memory", "desktop"}}
+
+
+@pytest.mark.usefixtures("by_formula")
+@pytest.mark.parametrize(("card", "known"), [("rtx-2060", "as people have shown it"), ("rtx-2060-super", "predicted")])
+def test_all_of_a_named_card_is_what_its_driver_leaves(card: str, known: str, small: str) -> None:
+    published = PUBLISHED[card]
+    report = frugan.plan(small, options=frugan.PlanOptions(card=card.replace("rtx-", "")))
+    assert report.budget_bytes == published.left_bytes < published.gib * GIB
+    said = said_of_memory(report)
+    assert said["memory"] == (
+        f"{show_size(published.left_bytes)}, what the driver leaves of {card}'s {published.gib} GB under Linux "
+        f"({known}); override with --memory"
+    )
+    assert report.beside_desktop == BesideDesktop(published.left_bytes - GIB, report.rung)
+    assert said["desktop"].endswith(f"{show_size(published.left_bytes - GIB)}: this plan fits there too")
+
+
+@pytest.mark.usefixtures("by_formula")
+@pytest.mark.parametrize("left_mib", [960, 300])
+def test_a_plan_that_does_not_fit_beside_a_desktop_says_which_does(
+    left_mib: int, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frugan.api.plan.planner.DESKTOP_BYTES", PUBLISHED["rtx-2060"].left_bytes - left_mib * MIB)
+    report = frugan.plan(small, options=frugan.PlanOptions(card="rtx-2060"))
+    said, beside = said_of_memory(report)["desktop"], report.as_json()["beside_desktop"]
+    assert beside["budget_bytes"] == left_mib * MIB
+    if left_mib == 300:
+        assert beside["plan"] is None
+        assert said.endswith("300 MiB: no plan fits there")
+        return
+    memory = re.findall(r"\(--memory ([\w.]+)\)", said)
+    there = frugan.plan(small, memory[0], options=frugan.PlanOptions(card="rtx-2060"))
+    assert there.fits
+    assert there.beside_desktop is None
+    assert beside["plan"] == asdict(there.rung) != asdict(report.rung)
+    assert there.savers
+    assert all(saver in said for saver in there.savers if saver != "micro-batch")
+
+
+@pytest.mark.usefixtures("by_formula")
+@pytest.mark.parametrize(
+    ("memory", "card"), [("5GiB", "rtx-2060"), (None, "t4"), (None, "rtx-2060x2"), ("5GiB", None), (None, None)]
+)
+def test_no_desktop_is_spoken_of_where_none_is_or_memory_was_given(
+    memory: str | None, card: str | None, small: str
+) -> None:
+    report = frugan.plan(small, memory, options=frugan.PlanOptions(card=card))
+    assert report.beside_desktop is None
+    assert report.as_json()["beside_desktop"] is None
+    assert "desktop" not in said_of_memory(report)
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_the_largest_that_fits_a_card_knows_of_the_desktop(small: str) -> None:
+    _, report = frugan.largest(small, "batch", None, options=frugan.PlanOptions(card="rtx-2060"))
+    assert report.beside_desktop is not None
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def plan(
     card: Annotated[
         str | None,
         typer.Option(
-            help="plan for this card, such as rtx-3060, or for several: gtx-1080x8; without --memory: with all of its "
-            "memory"
+            help="plan for this card, such as rtx-3060, or for several: gtx-1080x8; without --memory: with all that "
+            "its driver leaves"
         ),
     ] = None,
     micro_batch: Annotated[int | None, typer.Option(help="samples per forward pass; default: chosen for you")] = None,
@@ -66,7 +66,7 @@ def plan(
     Memory savings: keep-products, recompute, offload, dense-slices, ema-on-host, optimizer-on-host; with --gpus also
     shard-optimizer. None of them changes the result.
 
-    Example: frugan plan saehd-df-ud-512 --memory 6GiB
+    Example: frugan plan saehd-df-ud-512 --card rtx-2060
 
     What frugan would choose for pictures: frugan plan --data pictures/ --for 2h --card rtx-3060
     """

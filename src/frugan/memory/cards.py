@@ -3,8 +3,12 @@
 import math
 import platform
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib import resources
+from itertools import product
 from types import MappingProxyType
 from typing import Literal
 
@@ -149,16 +153,38 @@ class Card:
         return max(computing, work.beside_bytes / self.host_bytes_per_s) + work.host_bytes / self.host_bytes_per_s
 
 
+KEPT_BYTES, LEFT_SHARE, LEFT_SHARE_BEFORE_TURING = 460 * MIB, 0.964, 0.975
+"""What drivers keep for themselves under Linux. From Turing on, today's keep 370 MiB of a card with 4 GB and 670 of one
+with 32; before Turing it is 1 to 2 %. Nobody has shown less than `left_bytes`, but for cards with error correction in
+ordinary memory (T4, L4, A10), of which the table knows what is left."""
+
+
+def left_bytes(memory_bytes: int, capability: tuple[int, int] = (7, 5)) -> int:
+    """Predicted: what a driver leaves of a card's memory under Linux."""
+    if capability < (7, 5):
+        return int(LEFT_SHARE_BEFORE_TURING * memory_bytes)
+    return min(memory_bytes - KEPT_BYTES, int(LEFT_SHARE * memory_bytes))
+
+
 @dataclass(frozen=True)
 class Published:
-    """A card's published figures."""
+    """A card's published figures: a row of cards.toml, which says what they are."""
 
-    gib: int  # of memory
-    # fp32, half: TFLOPS, without sparsity; half with sums in fp32
+    gib: int
     fp32: float
     half: float
-    gb_per_s: float  # of its memory
-    capability: tuple[int, int]  # compute capability
+    gb_per_s: float
+    capability: tuple[int, int]
+    left_mib: int | None = None  # None: nobody has shown it
+    like: str | None = None  # None: the speeds are the card's own
+    draws: bool = True  # whether a desktop may be drawn by it
+
+    @property
+    def left_bytes(self) -> int:
+        """What the driver leaves of its memory under Linux: seen, or else predicted."""
+        if self.left_mib is not None:
+            return self.left_mib * MIB
+        return left_bytes(self.gib * GIB, self.capability)
 
     def card(self, name: str) -> Card:
         """What is guessed from them."""
@@ -167,58 +193,24 @@ class Published:
         half = max(full, reached.half * self.half * 1e12 / 2)  # without units, products of halves are made in fp32
         return Card(
             name=name,
-            memory_bytes=self.gib * GIB,
+            memory_bytes=self.left_bytes,
             macs_per_s={"fp32": full, "fp16": half, "bf16": half if card_has_bf16_units(self.capability) else full},
             bytes_per_s=REACHED_TRAFFIC * self.gb_per_s * 1e9,
             seconds_per_operation=reached.seconds_per_operation,
             capability=self.capability,
+            figures_of=self.like,
         )
 
 
-PUBLISHED: Mapping[str, Published] = MappingProxyType(
-    {
-        "gtx-1060": Published(6, 4.4, 4.4, 192, (6, 1)),
-        "gtx-1070": Published(8, 6.5, 6.5, 256, (6, 1)),
-        "gtx-1080": Published(8, 8.9, 8.9, 320, (6, 1)),
-        "gtx-1080-ti": Published(11, 11.3, 11.3, 484, (6, 1)),
-        "gtx-titan-x": Published(12, 6.6, 6.6, 336, (5, 2)),
-        "titan-x": Published(12, 11.0, 11.0, 480, (6, 1)),  # of 2016, Pascal
-        "gtx-1660": Published(6, 5.0, 10.0, 192, (7, 5)),
-        "gtx-1660-super": Published(6, 5.0, 10.0, 336, (7, 5)),
-        "gtx-1660-ti": Published(6, 5.4, 10.9, 288, (7, 5)),
-        "rtx-2060": Published(6, 6.5, 25.8, 336, (7, 5)),
-        "rtx-2070": Published(8, 7.5, 29.9, 448, (7, 5)),
-        "rtx-2080-ti": Published(11, 13.4, 53.8, 616, (7, 5)),
-        "rtx-3050": Published(8, 9.1, 18.2, 224, (8, 6)),
-        "rtx-3060": Published(12, 12.7, 25.5, 360, (8, 6)),
-        "rtx-3060-ti": Published(8, 16.2, 32.4, 448, (8, 6)),
-        "rtx-3070": Published(8, 20.3, 40.6, 448, (8, 6)),
-        "rtx-3080": Published(10, 29.8, 59.5, 760, (8, 6)),
-        "rtx-3090": Published(24, 35.6, 71.0, 936, (8, 6)),
-        "rtx-4060": Published(8, 15.1, 30.2, 272, (8, 9)),
-        "rtx-4060-ti": Published(8, 22.1, 44.1, 288, (8, 9)),
-        "rtx-4070": Published(12, 29.1, 58.3, 504, (8, 9)),
-        "rtx-4080": Published(16, 48.7, 97.5, 717, (8, 9)),
-        "rtx-4090": Published(24, 82.6, 165.2, 1008, (8, 9)),
-        "rtx-5050": Published(8, 13.2, 26.3, 320, (12, 0)),
-        "rtx-5060": Published(8, 19.2, 38.4, 448, (12, 0)),
-        "rtx-5060-ti": Published(8, 23.7, 47.4, 448, (12, 0)),
-        "rtx-5060-ti-16": Published(16, 23.7, 47.4, 448, (12, 0)),
-        "rtx-5070": Published(12, 30.9, 61.7, 672, (12, 0)),
-        "rtx-5070-ti": Published(16, 43.9, 87.9, 896, (12, 0)),
-        "rtx-5080": Published(16, 56.3, 112.6, 960, (12, 0)),
-        "rtx-5090": Published(32, 104.8, 209.5, 1792, (12, 0)),
-        "k80": Published(12, 4.4, 4.4, 240, (3, 7)),  # one of the two processors on its board
-        "p100": Published(16, 9.3, 9.3, 732, (6, 0)),
-        "t4": Published(16, 8.1, 65.0, 320, (7, 5)),
-        "v100": Published(16, 15.7, 125.0, 900, (7, 0)),
-        "v100-32": Published(32, 15.7, 125.0, 900, (7, 0)),
-        "a100": Published(40, 19.5, 312.0, 1555, (8, 0)),
-        "h100": Published(80, 66.9, 989.0, 3350, (9, 0)),
-        "h200": Published(141, 66.9, 989.0, 4800, (9, 0)),
-    }
-)
-"""Peaks as their maker published them (data sheets and architecture white papers)."""
+def _published() -> Iterator[tuple[str, Published]]:
+    kinds = tomllib.loads((resources.files("frugan.memory") / "cards.toml").read_text("utf-8"))
+    rows = {name: row | {"draws": kind != "server"} for kind, named in kinds.items() for name, row in named.items()}
+    for name, row in rows.items():
+        figures = {**rows[row["like"]], "left_mib": None, **row} if "like" in row else row
+        yield name, Published(**{**figures, "capability": tuple(figures["capability"])})
+
+
+PUBLISHED: Mapping[str, Published] = MappingProxyType(dict(_published()))
 
 UNNAMED = "rtx-2060"
 """Stands for a card that is not named: the commonest of those with 6 GB and half-precision units."""
@@ -226,27 +218,53 @@ UNNAMED = "rtx-2060"
 
 def is_known(name: str) -> bool:
     """Whether there is a card of this name."""
-    return _key(name) in PUBLISHED
+    return _find(name) is not None
 
 
-def _key(name: str) -> str:
-    key = name.strip().lower().replace(" ", "-").removeprefix("nvidia-")
-    key = key.removeprefix("geforce-").removeprefix("tesla-")
-    # people also write "rtx3060ti"
-    return re.sub(r"(?<=\d)(?=(ti|super)\b)", "-", re.sub(r"^(gtx|rtx)(?=\d)", r"\1-", key))
+_UNTOLD = frozenset({"nvidia", "geforce", "tesla", "gpu", "generation", "with", "design", "workstation", "edition"})
+"""Words of a name that tell no card from another."""
+_MADE = re.compile(r"sxm\d?|pcie|hbm\d?e?|pascal|blackwell|nvl")
+"""Words that mostly do not."""
+_SERIES = frozenset({"gtx", "rtx", "quadro"})
+
+
+def _words(name: str) -> list[str]:
+    """A name as the table writes it: "NVIDIA GeForce RTX 4060Ti 16GB" is rtx, 4060, ti, 16."""
+    text = re.sub(r"[\s_/()-]+", "-", name.lower())
+    text = re.sub(r"(?<=gtx|rtx)(?=a?\d)|(?<=titan)(?=[xvr])|(?<=\d)(?=ti|super|laptop)|(?<=ti)(?=super)", "-", text)
+    text = re.sub(r"-(\d+)-?gi?b?\b", r"-\1", text)
+    text = re.sub(r"\b(mobile|notebook|max-q)\b", "laptop", text)
+    return [word for word in text.split("-") if word and word not in _UNTOLD]
+
+
+def _find(name: str) -> str | None:
+    """The key of a card, however people write it: with its maker's words or without, with its memory or without."""
+    whole = _words(name)
+    bare = [word for word in whole if not _MADE.fullmatch(word)]
+    for words, series in product((whole, bare), (None, "gtx", "rtx", "quadro-rtx", "")):
+        core = words if series is None else [series, *(word for word in words if word not in _SERIES)]
+        key = "-".join(filter(None, core))
+        if key in PUBLISHED:
+            return key
+        key, _, gib = key.rpartition("-")
+        if key in PUBLISHED and gib == str(PUBLISHED[key].gib):
+            return key
+    return None
 
 
 def named_card(name: str) -> Card:
-    """A card by its maker's name: "rtx-3060", "RTX 3060".
+    """A card by its maker's name: "rtx-3060", "RTX 3060", "3060"; with the memory that its driver leaves.
 
     Raises:
         BadInput: not among those that are known.
     """
-    key = _key(name)
-    if key not in PUBLISHED:
+    key = _find(name)
+    if key is None:
+        near = get_close_matches("-".join(_words(name)), PUBLISHED, n=5, cutoff=0.5)
+        nearest = f"the nearest are {', '.join(near)}" if near else "docs/your-card.md names those that are"
         raise BadInput(
-            f"card {name!r} is not known; known are {', '.join(PUBLISHED)}. For another one, give its memory instead, "
-            "such as 6GiB; on a machine with the card, `frugan plan --calibrate` measures it"
+            f"card {name!r} is not known; {nearest}. For another one, give its memory instead, such as --memory 6GiB; "
+            "on a machine with the card, `frugan plan --calibrate` measures it"
         )
     return PUBLISHED[key].card(key)
 
@@ -255,9 +273,9 @@ def card_here(name: str, memory_bytes: int, capability: tuple[int, int]) -> Card
     """The card of this machine, by what its driver says of it.
 
     Its speeds are those of the published card that its name begins with ("NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX
-    3060 Laptop GPU"), else those of `UNNAMED`.
+    3080 Laptop GPU"), of the size that is nearest, else those of `UNNAMED`.
     """
-    key = _key(name)
+    key = "-".join(_words(name))
     begins = [known for known in PUBLISHED if key == known or key.startswith(f"{known}-")]
     if begins:
         longest = max(begins, key=len)
@@ -266,7 +284,7 @@ def card_here(name: str, memory_bytes: int, capability: tuple[int, int]) -> Card
         card = PUBLISHED[like].card(name)
     else:
         like, card = UNNAMED, unnamed_card()
-    figures_of = None if key in begins else like
+    figures_of = card.figures_of or (like if _find(name) is None else None)
     return replace(card, name=name, memory_bytes=memory_bytes, capability=capability, figures_of=figures_of)
 
 
@@ -280,6 +298,10 @@ def unnamed_card() -> Card:
         bytes_per_s=like.bytes_per_s,
     )
 
+
+DESKTOP_BYTES = GIB
+"""Guess for what a desktop takes on the card that draws it, a browser included: from 0.8 to 1.1 GiB where people have
+written it down (benchmarks/published/card-memory.json)."""
 
 MARGIN = 0.05
 """Share of what is free that is left alone: a desktop's windows come and go."""

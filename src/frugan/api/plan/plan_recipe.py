@@ -343,7 +343,7 @@ def largest(
         size = "it" if budget_bytes is None else show_size(budget_bytes)
         raise BadInput(f"--largest {what}: none of {len(sizes)} fits {size}; allow more memory")
     words, report = best
-    if cards > 1:  # what was left out while it was looked for
+    if cards > 1 or options.card is not None:  # what was left out while it was looked for
         relative = next(other for fields, other in sizes if fields == words)
         report = _plan(relative, budget_bytes, (), once, in_one_forward=what == "batch")
     report = _asked(report, recipe, memory, (*overrides, *words), options)

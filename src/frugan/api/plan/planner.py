@@ -8,7 +8,8 @@ from typing import Self
 
 from frugan.api.plan.predictions import predictions_of
 from frugan.api.plan.relatives import smaller_recipes
-from frugan.api.plan.report import Found, PlanReport, Rung, decisions, refusal
+from frugan.api.plan.report import Found, PlanReport, decisions, refusal
+from frugan.api.plan.rung import BesideDesktop, Rung
 from frugan.api.progress import Say, quiet
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
@@ -16,7 +17,7 @@ from frugan.engine.precision import Precision
 from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.families import family_code
-from frugan.memory.cards import Budget, Card, bytes_between
+from frugan.memory.cards import DESKTOP_BYTES, PUBLISHED, Budget, Card, bytes_between
 from frugan.memory.plan_space import PlanSpace, Wishes, savers_of
 from frugan.memory.prediction import Prediction, PredictionStore, Target
 from frugan.memory.search import Choice, Search
@@ -96,7 +97,8 @@ class Planner:
         """Plan for a budget, or the whole ladder without one.
 
         Args:
-            nearest_seconds: for which the change of the recipe that would fit is looked for, where no plan does.
+            nearest_seconds: for which the change of the recipe that would fit is looked for, where no plan does; 0:
+                nothing is asked but the plan.
             say: is given a line before that.
 
         Raises:
@@ -142,6 +144,8 @@ class Planner:
             duration_seconds=recipe.training.duration.seconds(recipe.training.batch, choice.whole_seconds),
             compiled=self._compiled(choice.plan),
         )
+        if fitting is not None and budget is not None and nearest_seconds and self._is_whole(budget_bytes):
+            report = replace(report, beside_desktop=self._beside_desktop(budget))
         fastest = fitting is not None and fitting.seconds <= search.estimates.fastest_first[0].seconds
         found = Found(fastest=fastest, has_blocks=search.space.has_blocks)
         lines = decisions(report, self.training, self.precision, self.wishes, self._between_bytes, found)
@@ -150,6 +154,20 @@ class Planner:
             return report
         say(f"{refusal(report)}; looking for the smallest change that would fit, for {nearest_seconds:g} s")
         return replace(report, nearest_change=self._nearest_change(budget, nearest_seconds))
+
+    def _is_whole(self, budget_bytes: int | None) -> bool:
+        """Whether a budget is all that is left of a named card which may also draw a desktop."""
+        published = PUBLISHED.get(self.card.name)
+        return published is not None and published.draws and budget_bytes == self.card.memory_bytes
+
+    def _beside_desktop(self, budget: Budget) -> BesideDesktop:
+        left_bytes = budget.total_bytes - DESKTOP_BYTES
+        step_bytes = budget.step_bytes - DESKTOP_BYTES
+        choice = self.search.within(step_bytes)
+        if choice is not None:
+            choice = self.search.as_cuda_graphs(choice, step_bytes)
+        seconds = self.search.estimates.fastest_seconds
+        return BesideDesktop(left_bytes, None if choice is None else self._rung(choice, seconds))
 
     def _compiled(self, plan: Plan) -> tuple[Prediction, Prediction] | None:
         """A plan as steps are written, and compiled, in the stage that takes most; None: nothing is compiled."""

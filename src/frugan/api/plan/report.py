@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frugan.api.plan.relatives import Largest
+from frugan.api.plan.rung import BesideDesktop, Rung, about_memory
 from frugan.engine.compiled_phases import refused
 from frugan.engine.precision import Precision
 from frugan.engine.training import Training
@@ -31,20 +32,6 @@ SIZES = "the sizes that this kind of model comes in"
 def forwards(count: int) -> str:
     """How many, for people."""
     return "1 forward" if count == 1 else f"{count} forwards"
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One plan and what it costs."""
-
-    micro_batch: int  # samples in one forward
-    accumulation: int  # forwards for one update
-    savers: tuple[SaverName, ...]  # savings that it uses
-    peak_bytes: int  # on the card in all: what the allocator reserves, CUDA's context and its libraries' workspaces
-    host_bytes: int  # most that it keeps in the host's memory: averages, optimizer state, what blocks are given
-    extra_compute: float  # multiply-accumulates beyond those without recompute, as a share
-    extra_time: float  # predicted time beyond the fastest plan's, as a share
-    step_seconds: float  # predicted, in the stage that takes most memory; what it may be is `Card.times` of that
 
 
 @dataclass(frozen=True)
@@ -203,6 +190,8 @@ class PlanReport:
     decisions: tuple[str, ...]  # a line for each choice: why, and how to override it
     shows_given: bool = False  # whether samples are made of given data, such as faces, and not drawn from random inputs
     ladder: tuple[Rung, ...] = ()  # plans from the fastest to the smallest, where no budget was given
+    # the same where a named card also draws a desktop; None: it was not planned for the whole of one, or draws none
+    beside_desktop: BesideDesktop | None = None
     nearest_change: tuple[str, ...] | None = None  # recipe fields with which it would fit, where it does not
     # predicted for the recipe's whole training, or its own where it is given as a time; None: the card's speed is not
     # known, or there is no end
@@ -270,6 +259,7 @@ class PlanReport:
             "card": {"name": self.card.name, "source": self.card.source, "memory_bytes": self.card.memory_bytes},
             "decisions": list(self.decisions),
             "ladder": [asdict(rung) for rung in self.ladder],
+            "beside_desktop": None if self.beside_desktop is None else self.beside_desktop.as_json(),
             "smallest_bytes": None if self.fits else self.peak_bytes,
             "nearest_change": None if self.nearest_change is None else list(self.nearest_change),
             "duration_seconds": self.duration_seconds,
@@ -492,7 +482,7 @@ def decisions(
         found: why the plan was chosen.
     """
     rung = report.rung
-    yield from _about_budget(report.card, report.budget_bytes)
+    yield from about_memory(report.card, report.budget_bytes, report.rung, report.beside_desktop)
     other = "fp16" if precision.name == "fp32" else "fp32"
     yield f"precision: {precision.name} ({precision.reason}); override with training.precision={other}"
     floor = f"never less than a normalisation group, {training.group}" if training.group > 1 else "any size will do"
@@ -515,13 +505,6 @@ def decisions(
             "(docs/cluster.md)"
         )
     yield from _about_card(report.card)
-
-
-def _about_budget(card: Card, budget_bytes: int | None) -> Iterator[str]:
-    if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
-        yield f"memory: {show_size(budget_bytes)} as asked, although {card.name} has {show_size(card.memory_bytes)}"
-    if budget_bytes == card.memory_bytes is not None:
-        yield f"memory: all of {card.name}; if it also drives your desktop, give less with --memory"
 
 
 def _about_savings(wishes: Wishes, rung: Rung, found: Found, *, fits: bool) -> Iterator[str]:

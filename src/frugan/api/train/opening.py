@@ -21,7 +21,7 @@ from frugan.memory.prediction import Prediction, least_work, predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in, smallest_cards
-from frugan.wording import GIB, between, duration
+from frugan.wording import between, duration
 
 
 def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: int, most_seconds: float) -> str:
@@ -84,7 +84,7 @@ def _card(
     for card in _cards():
         precision = card.precision(recipe.training.precision)
         least_gib = fp32_gib if precision.name == "fp32" else half_gib
-        if (card.memory_bytes or 0) >= least_gib * GIB:
+        if PUBLISHED[card.name].gib >= least_gib:
             candidates.append((card.seconds(predicted.work, precision) * steps, card))
     in_time = [(seconds, card) for seconds, card in candidates if seconds <= most_seconds]
     seconds, card = in_time[0] if in_time else min(candidates, key=lambda one: one[0])
@@ -92,9 +92,9 @@ def _card(
 
 
 def _cards() -> Iterator[Card]:
-    """Known cards that a build of torch still serves, smallest first."""
+    """Known cards with speeds of their own that a build of torch still serves, smallest first."""
     for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
-        if serving_build(PUBLISHED[key].capability) is not None:
+        if PUBLISHED[key].like is None and serving_build(PUBLISHED[key].capability) is not None:
             yield named_card(key)
 
 
