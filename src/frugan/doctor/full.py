@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.calibration import choose_card, load_calibration, measure_latency, seconds_per_operation
 from frugan.memory.cards import Card
 from frugan.memory.prediction import prediction_version
+from frugan.version import __version__
 
 MINUTES = 8.0
 """That it takes at most, but for the piece that is under way."""
@@ -76,7 +76,7 @@ def origin_of(card: Accelerator, driver: Driver) -> dict[str, str | int | None]:
         "card memory": card.total_bytes,
         "driver": driver.version,
         "torch": str(torch.__version__),
-        "frugan": version("frugan"),
+        "frugan": __version__,
         "predictions": prediction_version(),
     }
 

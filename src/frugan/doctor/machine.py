@@ -35,6 +35,7 @@ from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.threads import asked_for, available_cores, machine_name
 from frugan.files import Folders
 from frugan.memory.cards import spills
+from frugan.version import __version__
 from frugan.wording import GIB, MIB, count, show_size
 
 CHANGES_TRAINING = ("CUDA_LAUNCH_BLOCKING",)
@@ -210,8 +211,8 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
 
 def torch_finding() -> Finding:
     """Versions."""
-    own = _version("frugan") or "not installed as a package"
-    line = f"frugan {own}, torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    own = f"frugan {__version__}" + ("" if _version("frugan") else " (run from its tree, not installed)")
+    line = f"{own}, torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
     match = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
     old = match is not None and (int(match[1]), int(match[2])) < LEAST_TORCH
     least = ".".join(map(str, LEAST_TORCH))
@@ -221,7 +222,7 @@ def torch_finding() -> Finding:
         line,
         f"frugan needs torch {least} or newer: pip install --upgrade torch" if old else None,
         {
-            "frugan": own,
+            "frugan": __version__,
             "torch": str(torch.__version__),
             "cuda": torch.version.cuda,
             "hip": torch.version.hip,

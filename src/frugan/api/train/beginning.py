@@ -4,7 +4,6 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -36,6 +35,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ShareChoice, check_ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step_log import DivergenceWatch, StepLog
+from frugan.version import __version__
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def _write_down(run: TrainRun, state: TrainingState) -> None:
     run.log.write(
         "start",
         step=state.step,
-        frugan=version("frugan"),
+        frugan=__version__,
         torch=str(torch.__version__),
         machine=platform.platform(),
         device=str(state.device),
