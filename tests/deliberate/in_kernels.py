@@ -462,4 +462,11 @@ FAULTS = (
         "",
         CHOSEN,
     ),
+    Fault(
+        "kernels start on the current card, whichever holds their tensors",
+        "nn/own_operations.py",
+        "        with torch.accelerator.device_index(device.index):\n",
+        "        with torch.accelerator.device_index(0 if device else 0):\n",
+        "nn/test_own_operations.py",
+    ),
 )
