@@ -14,7 +14,7 @@ from api.pictures import write_pictures, write_recipe
 from benchmark_programs import FOLDER
 from faults.small_runs import MINIGAN, OUTSIDE
 from frugan.api import kernels
-from frugan.api.kernels import kernels_for, told, verdicts
+from frugan.api.kernels import kernels_beside, kernels_for, told, verdicts
 from frugan.api.setup import training_of
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
@@ -103,6 +103,26 @@ def test_only_those_that_a_training_has_a_use_for_are_tried(
     assert set(verdicts(CPU, tries=False)) == {*tried}
     assert chosen("training.kernels=auto", said) == frozenset(STYLES)
     assert tried[6:] == ["styled_leaky_relu", "modulation", "styles"]
+
+
+def test_another_rank_uses_what_the_first_has_chosen(
+    card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is faster there: by timings of their own, ranks and restarts would not round alike."""
+    card(times_as_fast=0.5)
+    recipe, first = load_recipe(STYLEGAN2, []), frozenset({"leaky_relu", "fir"})
+    assert kernels_beside(first, recipe, CPU, said.append) == first
+    assert kernels_beside(frozenset(), recipe, CPU, said.append) == frozenset()
+    assert not said
+    monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "fir": (_wrong("fails"), kernels.SMALL)})
+    monkeypatch.setattr(kernels, "_key", lambda _: "another card")
+    assert kernels_beside(first, recipe, CPU, said.append) == {"leaky_relu"}
+    assert "fir by torch, as frugan's own fails: RuntimeError" in said.pop()
+    monkeypatch.setattr(kernels, "missing_triton", lambda _: "no Triton")
+    assert kernels_beside(first, recipe, CPU, said.append) == frozenset()
+    assert said.pop() == "kernels: torch's own operations in place of the first rank's fir, leaky_relu; no Triton"
+    with pytest.raises(BadInput, match="no Triton"):
+        kernels_beside(first, load_recipe(STYLEGAN2, ["training.kernels=triton"]), CPU, said.append)
 
 
 def test_families_without_layers_for_them_are_left_alone(card: Callable[..., None], said: list[str]) -> None:

@@ -469,4 +469,11 @@ FAULTS = (
         "        with torch.accelerator.device_index(0 if device else 0):\n",
         "nn/test_own_operations.py",
     ),
+    Fault(
+        "every rank times kernels for itself",
+        "api/train/beginning.py",
+        "kernels_beside(decision.kernels, run.recipe, device, run.choose_here)",
+        "kernels_for(run.recipe, run.training, device, run.choose_here)",
+        "distributed/test_ranks.py -k first_has_chosen",
+    ),
 )

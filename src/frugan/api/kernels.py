@@ -91,8 +91,7 @@ def kernels_for(recipe: Recipe, training: Training, device: torch.device, say: S
         return frozenset()
     missing = what_is_missing(device)
     if asked == "triton":
-        if missing is not None:
-            raise BadInput(f"training.kernels = triton: {missing}; or leave it to training.kernels=auto")
+        _refuse(missing)
         return frozenset(NAMES)
     if accelerator_of(device).kind != "cuda" or not (wanted := _can_use(training)):
         return frozenset()
@@ -103,6 +102,37 @@ def kernels_for(recipe: Recipe, training: Training, device: torch.device, say: S
     used = [name for name in wanted if found[name].left_out is None]
     say(f"kernels: {'; '.join(told(name, found[name]) for name in wanted)}; off with training.kernels=torch")
     return frozenset(used)
+
+
+def kernels_beside(first: frozenset[str], recipe: Recipe, device: torch.device, say: Say) -> frozenset[str]:
+    """Names of those that another rank than the first uses: what the first one has chosen, and what can be had here.
+
+    Ranks that timed kernels each for itself would not round alike.
+
+    Args:
+        first: the first rank's.
+        say: is given a line where some of them cannot be had.
+
+    Raises:
+        BadInput: they are asked for, and cannot be had here.
+    """
+    asked, missing = recipe.training.kernels, what_is_missing(device) if first else None
+    if asked == "triton":
+        _refuse(missing)
+        return first
+    if missing is not None:
+        say(f"kernels: torch's own operations in place of the first rank's {', '.join(sorted(first))}; {missing}")
+        return frozenset()
+    found = verdicts(device, [name for name in NAMES if name in first])
+    wrong = {name: verdict for name, verdict in found.items() if verdict.times_as_fast is None}
+    if wrong:
+        say(f"kernels beside the first rank's: {'; '.join(told(*each) for each in wrong.items())}")
+    return first - wrong.keys()
+
+
+def _refuse(missing: str | None) -> None:
+    if missing is not None:
+        raise BadInput(f"training.kernels = triton: {missing}; or leave it to training.kernels=auto")
 
 
 def _can_use(training: Training) -> list[str]:
