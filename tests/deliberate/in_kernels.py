@@ -476,4 +476,11 @@ FAULTS = (
         "kernels_for(run.recipe, run.training, device, run.choose_here)",
         "distributed/test_ranks.py -k first_has_chosen",
     ),
+    Fault(
+        "the host's time is taken for a kernel's",
+        "api/kernels.py",
+        "budget_seconds=MOST_SECONDS, queued=QUEUED)",
+        "budget_seconds=MOST_SECONDS)",
+        CHOSEN,
+    ),
 )
