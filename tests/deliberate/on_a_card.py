@@ -306,4 +306,18 @@ FAULTS = (
         "ask, message, has_room = None, str(error), True",
         "engine/test_compiled_phases.py -k by_a_plan_for_it",
     ),
+    Fault(
+        "a calibration takes what a small card has not",
+        "memory/calibration.py",
+        "        while 2 * copied_bytes > room_bytes:\n            copied_bytes //= 2\n",
+        "",
+        "memory/test_machine.py -k half_of_what_is_free",
+    ),
+    Fault(
+        "products of constants are timed",
+        "memory/calibration.py",
+        "torch.randn(side, side, dtype=dtype, device=device, generator=numbers)",
+        "torch.full((side, side), 0.5, dtype=dtype, device=device)",
+        "memory/test_machine.py -k random_numbers",
+    ),
 )
