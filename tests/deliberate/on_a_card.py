@@ -320,4 +320,11 @@ FAULTS = (
         "torch.full((side, side), 0.5, dtype=dtype, device=device)",
         "memory/test_machine.py -k random_numbers",
     ),
+    Fault(
+        "ranks wait for each other where cards cannot add up",
+        "engine/ranks/joining.py",
+        "    _refuse_build(own.collectives, platform.system())\n",
+        "",
+        "engine/test_ranks.py -k cannot_add_up",
+    ),
 )
