@@ -483,4 +483,18 @@ FAULTS = (
         "budget_seconds=MOST_SECONDS)",
         CHOSEN,
     ),
+    Fault(
+        "places within a picture are counted by 32 bits",
+        KERNELS,
+        "c.to(tl.int64)[None, :] * pixels\n",
+        "c[None, :] * pixels\n",
+        "simulated_card/test_large_pictures.py",
+    ),
+    Fault(
+        "places that a filter takes are counted by 32 bits",
+        "nn/fir_kernels.py",
+        "at.to(tl.int64)[:, None] * channels",
+        "at[:, None] * channels",
+        "simulated_card/test_large_pictures.py",
+    ),
 )
