@@ -334,4 +334,11 @@ FAULTS = (
         "",
         "engine/test_compiled_phases.py -k made_on_the_host",
     ),
+    Fault(
+        "nobody says that plans do not know how torch's allocator is set",
+        "memory/allocator.py",
+        "for name in SETTINGS if environment.get(name)) or None",
+        "for name in SETTINGS[1:] if environment.get(name)) or None",
+        "doctor/test_host.py -k allocator_is_set",
+    ),
 )

@@ -34,6 +34,7 @@ from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.threads import asked_for, available_cores, machine_name
 from frugan.files import Folders
+from frugan.memory.allocator import not_modelled
 from frugan.memory.cards import spills
 from frugan.version import __version__
 from frugan.wording import GIB, MIB, count, show_size
@@ -46,12 +47,18 @@ def environment_findings(environment: Mapping[str, str] = os.environ) -> list[Fi
     """What is set, and what is misspelt."""
     given = {name: environment[name] for name in READ if name in environment and not name.startswith("FRUGAN_")}
     line = ", ".join(f"{name}={value}" for name, value in given.items()) or "nothing set that concerns training"
-    slow = [name for name in CHANGES_TRAINING if environment.get(name) not in (None, "", "0")]
+    cures = [
+        f"unset {name}: with it the host waits for every kernel"
+        for name in CHANGES_TRAINING
+        if environment.get(name) not in (None, "", "0")
+    ]
+    if (settings := not_modelled(environment)) is not None:
+        cures.append(f"plans model torch's allocator as it is without {settings}: unset it if they turn out wrong")
     return [
         finding(
             "environment",
             line,
-            f"unset {slow[0]}: with it the host waits for every kernel" if slow else None,
+            "; ".join(cures) or None,
             set={name: _without_identity(value) for name, value in given.items()},
         ),
         *(
