@@ -37,7 +37,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the processor pass for a card with Triton, on which our own kernels are so many times as fast."""
 
     def pass_for(*, times_as_fast: float = 2.0) -> None:
-        made_up = SimpleNamespace(kind="cuda", name="made-up card", has_bf16_units=False, free_bytes=0)
+        made_up = SimpleNamespace(kind="cuda", is_card=True, name="made-up card", has_bf16_units=False, free_bytes=0)
         monkeypatch.setattr(kernels, "accelerator_of", lambda _: made_up)
         monkeypatch.setattr(kernels, "missing_triton", lambda _: None)
         seconds = {0: times_as_fast, len(NAMES): 1.0}
@@ -143,7 +143,7 @@ def test_larger_maps_are_timed_where_bytes_move_faster(
 ) -> None:
     """Of the smaller one a fast card is done before the host has started the next."""
     monkeypatch.setattr(kernels, "choose_card", lambda *_: SimpleNamespace(bytes_per_s=bytes_per_s))
-    own = SimpleNamespace(kind="cuda", has_bf16_units=True, free_bytes=free_bytes)
+    own = SimpleNamespace(kind="cuda", is_card=True, has_bf16_units=True, free_bytes=free_bytes)
     monkeypatch.setattr(kernels, "accelerator_of", lambda _: own)
     timed: list[torch.Size] = []
 
