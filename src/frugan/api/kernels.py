@@ -123,7 +123,9 @@ def kernels_beside(first: frozenset[str], recipe: Recipe, device: torch.device, 
     Raises:
         BadInput: they are asked for, and cannot be had here.
     """
-    asked, missing = recipe.training.kernels, what_is_missing(device) if first else None
+    if not first:
+        return first
+    asked, missing = recipe.training.kernels, what_is_missing(device)
     if asked == "triton":
         _refuse(missing)
         return first
