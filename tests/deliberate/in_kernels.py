@@ -31,7 +31,7 @@ FAULTS = (
     Fault(
         "a kernel takes one layout for the other",
         KERNELS,
-        "        within = p[:, None] + c[None, :] * pixels\n",
+        "        within = p[:, None] + c.to(tl.int64)[None, :] * pixels\n",
         "        within = p[:, None] * channels + c[None, :]\n",
         HELD,
     ),
@@ -402,8 +402,8 @@ FAULTS = (
     Fault(
         "one picture's slope is stored over the other's",
         SSIM,
-        "slopes + (2 + TO_A) * count + at",
-        "slopes + 2 * count + at",
+        "            if TO_B:\n                to += count\n",
+        "            if TO_B:\n",
         SSIM_HELD,
     ),
     Fault(
