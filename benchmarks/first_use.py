@@ -82,6 +82,7 @@ def main() -> None:
         if hasattr(module, "_operations"):
             module._operations = noted  # type: ignore[attr-defined]
     of_trial = {}
+    setattr(trials, "QUEUED", 1)  # noqa: B010  (nobody asks for seconds here)
     for name in NAMES:
         before = len(started)
         trials.judged(name, torch.device("cpu"))

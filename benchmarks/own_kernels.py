@@ -96,7 +96,7 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
     if of == "ssim":
         faces = FACES if name == "likeness" else FACES[:1]
         for planes, pixels in ((1, 1),) if LEAST in shapes else faces:
-            numbers = {"pixels": pixels, "count": planes * pixels, "loops": 1, "place": 1}
+            numbers = {"pixels": pixels, "count": planes * pixels, "loops": 1}
             facts = {"TO_A": False, "TO_B": True, "BLOCK": fused_ssim.TILE}
             yield Case(f"{planes}x{pixels} float32", torch.float32, facts, numbers)
         return

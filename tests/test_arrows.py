@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 
-GROUND = {"errors", "files", "wording"}
+GROUND = {"errors", "files", "version", "wording"}
 """What stands on nothing else, and everything on it."""
 
 ALLOWED: dict[str, set[str]] = {
@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "wording": set(),
+    "version": set(),
     "recipes": set(),
     "registry": set(),
 }

@@ -14,15 +14,17 @@ from api.pictures import write_pictures, write_recipe
 from benchmark_programs import FOLDER
 from faults.small_runs import MINIGAN, OUTSIDE
 from frugan.api import kernels
-from frugan.api.kernels import kernels_for, told, verdicts
+from frugan.api.kernels import kernels_beside, kernels_for, told, verdicts
 from frugan.api.setup import training_of
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.doctor.cards import kernels_finding
 from frugan.errors import BadInput
 from frugan.files import Folders
+from frugan.memory import calibration
 from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
+from frugan.wording import GIB
 
 CPU = torch.device("cpu")
 STYLEGAN2 = "stylegan2-digits-32"
@@ -35,7 +37,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the processor pass for a card with Triton, on which our own kernels are so many times as fast."""
 
     def pass_for(*, times_as_fast: float = 2.0) -> None:
-        made_up = SimpleNamespace(kind="cuda", name="made-up card", has_bf16_units=False)
+        made_up = SimpleNamespace(kind="cuda", is_card=True, name="made-up card", has_bf16_units=False, free_bytes=0)
         monkeypatch.setattr(kernels, "accelerator_of", lambda _: made_up)
         monkeypatch.setattr(kernels, "missing_triton", lambda _: None)
         seconds = {0: times_as_fast, len(NAMES): 1.0}
@@ -105,11 +107,81 @@ def test_only_those_that_a_training_has_a_use_for_are_tried(
     assert tried[6:] == ["styled_leaky_relu", "modulation", "styles"]
 
 
+def test_another_rank_uses_what_the_first_has_chosen(
+    card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is faster there: by timings of their own, ranks and restarts would not round alike."""
+    card(times_as_fast=0.5)
+    recipe, first = load_recipe(STYLEGAN2, []), frozenset({"leaky_relu", "fir"})
+    assert kernels_beside(first, recipe, CPU, said.append) == first
+    assert kernels_beside(frozenset(), recipe, CPU, said.append) == frozenset()
+    assert not said
+    monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "fir": (_wrong("fails"), kernels.SMALL)})
+    monkeypatch.setattr(kernels, "_key", lambda _: "another card")
+    assert kernels_beside(first, recipe, CPU, said.append) == {"leaky_relu"}
+    assert "fir by torch, as frugan's own fails: RuntimeError" in said.pop()
+    monkeypatch.setattr(kernels, "missing_triton", lambda _: "no Triton")
+    assert kernels_beside(first, recipe, CPU, said.append) == frozenset()
+    assert said.pop() == "kernels: torch's own operations in place of the first rank's fir, leaky_relu; no Triton"
+    with pytest.raises(BadInput, match="no Triton"):
+        kernels_beside(first, load_recipe(STYLEGAN2, ["training.kernels=triton"]), CPU, said.append)
+
+
 def test_families_without_layers_for_them_are_left_alone(card: Callable[..., None], said: list[str]) -> None:
     card()
     plain: Any = SimpleNamespace(build=lambda device: {"G": torch.nn.Linear(1, 1, device=device)})
     assert kernels_for(load_recipe(STYLEGAN2, []), plain, CPU, said.append) == frozenset()
     assert not said
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "free_bytes", "samples"),
+    [(192e9, 80 * GIB, 4), (360e9, 4 * GIB, 4), (1008e9, 20 * GIB, 12), (3350e9, 75 * GIB, 36), (3350e9, 2 * GIB, 8)],
+)
+def test_larger_maps_are_timed_where_bytes_move_faster(
+    bytes_per_s: float, free_bytes: int, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the smaller one a fast card is done before the host has started the next."""
+    monkeypatch.setattr(kernels, "choose_card", lambda *_: SimpleNamespace(bytes_per_s=bytes_per_s))
+    own = SimpleNamespace(kind="cuda", is_card=True, has_bf16_units=True, free_bytes=free_bytes)
+    monkeypatch.setattr(kernels, "accelerator_of", lambda _: own)
+    timed: list[torch.Size] = []
+
+    def case(shape: tuple[int, ...], *_: Any) -> tuple[Callable[..., Tensor], list[Tensor]]:
+        return (lambda x, kernels: x * 2), [torch.ones(shape)]
+
+    def seconds(call: Any, given: list[Tensor], *_: Any) -> float:
+        timed.append(given[0].shape)
+        return 1.0
+
+    monkeypatch.setattr(kernels, "difference", lambda *_: None)
+    monkeypatch.setattr(kernels, "_seconds", seconds)
+    monkeypatch.setattr(kernels, "CASES", {"leaky_relu": (case, (4, 1, 2, 2))})
+    assert kernels.judged("leaky_relu", CPU).times_as_fast == 1
+    assert timed == [(samples, 1, 2, 2)] * 2
+
+
+def test_a_kernel_that_is_faster_than_it_is_started_is_seen_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card that works while the host starts the next call: 100 µs of ours after 90 µs, or 110 after 60 of torch's."""
+    now, busy_until = 0.0, 0.0
+    micro = {True: (90, 100), False: (60, 110)}
+
+    def call(x: Tensor, kernels: frozenset[str]) -> Tensor:
+        nonlocal now, busy_until
+        host, card = micro[bool(kernels)]
+        now += host
+        busy_until = max(now, busy_until) + card
+        return x * 2
+
+    def synchronize() -> None:
+        nonlocal now
+        now = max(now, busy_until)
+
+    monkeypatch.setattr(calibration, "accelerator_of", lambda _: SimpleNamespace(synchronize=synchronize))
+    monkeypatch.setattr("time.perf_counter", lambda: now / 1e6)
+    given = [torch.ones(2)]
+    torchs, own = (kernels._seconds(call, given, names, CPU) for names in (frozenset(), frozenset(NAMES)))
+    assert 1.05 < torchs / own < 1.1
 
 
 def test_what_is_slower_is_left_out(card: Callable[..., None], said: list[str]) -> None:

@@ -287,7 +287,7 @@ def test_another_rank_than_the_first_loads_by_a_smaller_plan_too(
 
     monkeypatch.setattr(Training, "state", state)
     run = planned(ranks=OneRank(1, 2), device="cuda:0").run
-    decision = beginning._Decision(ShareChoice(), Plan(256, BF16).as_json(), None, 0)
+    decision = beginning._Decision(ShareChoice(), Plan(256, BF16).as_json(), None, 0, frozenset())
     start = beginning._follow(run, decision)
     assert [start.state, start.plan] == ["state", loaded[1]]
     assert loaded[1].optimizer_on_host > loaded[0].optimizer_on_host

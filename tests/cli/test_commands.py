@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from frugan.api.train.training import train
 from frugan.cli.main import run
 from frugan.data.faces.faceset import find_facesets, open_faceset
 from frugan.recipes import built_in
+from frugan.version import __version__
 
 CPU = TrainingOptions(device="cpu")
 
@@ -37,6 +39,35 @@ def test_a_scheduler_is_told_by_75_to_come_back(
     refused = frugan(*words, "--stop-after", "4 steps")
     assert refused.returncode == 2
     assert "--stop-after 4 steps: expected a time such as 23h" in refused.stderr
+
+
+@pytest.fixture
+def uninstalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No package index of this environment knows frugan: it is run from its tree."""
+    installed = metadata.distribution
+
+    def distribution(name: str) -> metadata.Distribution:
+        if name == "frugan":
+            raise metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
+
+
+@pytest.mark.usefixtures("uninstalled")
+def test_commands_run_from_a_tree_that_is_not_installed(
+    frugan: Frugan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert frugan("--version").stdout.startswith(f"frugan {__version__}, torch ")
+    assert f"frugan {__version__} (run from its tree, not installed)" in frugan("doctor", "--out", str(tmp_path)).stdout
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
+    run = tmp_path / "run"
+    words = ["train", recipe, "training.duration=1 steps", "--data", str(pictures), "--out", str(run)]
+    trained = frugan(*words, "--device", "cpu")
+    assert trained.returncode == 0, trained.stderr
+    events = map(json.loads, (run / "events.jsonl").read_text("utf-8").splitlines())
+    assert [each["frugan"] for each in events if each["event"] == "start"] == [__version__]
 
 
 def test_torchrun_starts_training_alone(frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,15 +25,15 @@ FAULTS = (
     Fault(
         "a row is as long as those of what is made",
         KERNELS,
-        "within = (y * width + at)[:, None] * channels",
-        "within = (y * made_width + at)[:, None] * channels",
+        "_samples(y * width + at, c,",
+        "_samples(y * made_width + at, c,",
         HELD,
     ),
     Fault(
         "channels lie as far apart as those of what is made",
         KERNELS,
-        "c[None, :] * (height * width)",
-        "c[None, :] * pixels",
+        "_samples(y * width + at, c, height * width,",
+        "_samples(y * width + at, c, pixels,",
         HELD,
     ),
     Fault(

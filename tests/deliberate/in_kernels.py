@@ -31,7 +31,7 @@ FAULTS = (
     Fault(
         "a kernel takes one layout for the other",
         KERNELS,
-        "        within = p[:, None] + c[None, :] * pixels\n",
+        "        within = p[:, None] + c.to(tl.int64)[None, :] * pixels\n",
         "        within = p[:, None] * channels + c[None, :]\n",
         HELD,
     ),
@@ -402,8 +402,8 @@ FAULTS = (
     Fault(
         "one picture's slope is stored over the other's",
         SSIM,
-        "slopes + (2 + TO_A) * count + at",
-        "slopes + 2 * count + at",
+        "            if TO_B:\n                to += count\n",
+        "            if TO_B:\n",
         SSIM_HELD,
     ),
     Fault(
@@ -461,5 +461,40 @@ FAULTS = (
         "            use_kernels(network, self.kernels)\n",
         "",
         CHOSEN,
+    ),
+    Fault(
+        "kernels start on the current card, whichever holds their tensors",
+        "nn/own_operations.py",
+        "        with torch.accelerator.device_index(device.index):\n",
+        "        with torch.accelerator.device_index(0 if device else 0):\n",
+        "nn/test_own_operations.py",
+    ),
+    Fault(
+        "every rank times kernels for itself",
+        "api/train/beginning.py",
+        "kernels_beside(decision.kernels, run.recipe, device, run.choose_here)",
+        "kernels_for(run.recipe, run.training, device, run.choose_here)",
+        "distributed/test_ranks.py -k first_has_chosen",
+    ),
+    Fault(
+        "the host's time is taken for a kernel's",
+        "api/kernels.py",
+        "budget_seconds=MOST_SECONDS, queued=QUEUED)",
+        "budget_seconds=MOST_SECONDS)",
+        CHOSEN,
+    ),
+    Fault(
+        "places within a picture are counted by 32 bits",
+        KERNELS,
+        "c.to(tl.int64)[None, :] * pixels\n",
+        "c[None, :] * pixels\n",
+        "simulated_card/test_large_pictures.py",
+    ),
+    Fault(
+        "places that a filter takes are counted by 32 bits",
+        "nn/fir_kernels.py",
+        "at.to(tl.int64)[:, None] * channels",
+        "at[:, None] * channels",
+        "simulated_card/test_large_pictures.py",
     ),
 )

@@ -14,7 +14,7 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import FP16, FP32, Rig, adabelief, adam, shows_given
 from distributed.critic import by_ddp
-from distributed.run_work import full_disk, go_back, train_by_shares, train_first
+from distributed.run_work import chosen_kernels, full_disk, go_back, train_by_shares, train_first
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
@@ -326,8 +326,9 @@ WORK: Mapping[str, Callable[..., None]] = {
 def main(words: Sequence[str]) -> None:
     """Come together, and do a piece of work: its name, a folder, and words of its own."""
     work, folder, *words = words
-    if work in ("go-back", "full-disk"):
-        (go_back if work == "go-back" else full_disk)(Path(folder))
+    alone = {"go-back": go_back, "full-disk": full_disk, "chosen-kernels": chosen_kernels}
+    if work in alone:
+        alone[work](Path(folder))
         return
     if work == "train-by-shares":
         train_by_shares(Path(folder), *words)

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from frugan.api.train import beginning
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.engine import loop
+from frugan.engine import loop, training
 from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -39,6 +40,17 @@ def train_first(folder: Path) -> None:
     os.environ["MASTER_PORT"] = port
     told = {"said": said, "run": str(result.run), "step": result.step, "over": result.finished, "rank": result.rank}
     (folder / f"train-{result.rank}.json").write_text(json.dumps(told))
+
+
+def chosen_kernels(folder: Path) -> None:
+    """A run whose ranks would each choose other kernels; which their networks use."""
+    seen: list[str] = []
+    setattr(beginning, "kernels_for", lambda *_: frozenset({os.environ["RANK"]}))  # noqa: B010
+    setattr(beginning, "kernels_beside", lambda first, *_: first)  # noqa: B010
+    setattr(training, "use_kernels", lambda _, names: seen.extend(names))  # noqa: B010
+    words, cpu = ["training.duration=1 steps"], TrainingOptions(device="cpu")
+    result = train(str(folder / "tiny.toml"), folder / "pictures", folder / "run", overrides=words, options=cpu)
+    (folder / f"kernels-{result.rank}.json").write_text(json.dumps(sorted(set(seen))))
 
 
 def full_disk(folder: Path) -> None:

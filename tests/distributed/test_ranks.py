@@ -199,6 +199,14 @@ def test_ranks_go_back_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [event for event in events if event["event"] == "warning" and "apart" in event["line"]] == []
 
 
+def test_all_ranks_use_the_kernels_that_the_first_has_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    minigan_and_pictures(tmp_path)
+    for rank, done in enumerate(together(2, "chosen-kernels", tmp_path)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+        assert json.loads((tmp_path / f"kernels-{rank}.json").read_text()) == ["0"]
+
+
 def test_a_full_disk_of_the_first_rank_leaves_no_other_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     minigan_and_pictures(tmp_path)

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
 from frugan.errors import BadInput
 from frugan.memory.cards import named_card
+from frugan.version import __version__
 from frugan.wording import GIB
 
 ORIGIN = {"card": "card", "torch": "2.13.0", "frugan": "1.0"}
@@ -176,7 +176,7 @@ def test_a_record_says_what_its_figures_depend_on() -> None:
     card = type("Card", (), {"name": "RTX", "total_bytes": 12})()
     origin = origin_of(card, Driver(found=True, version="580.1"))
     assert {"card": "RTX", "card memory": 12, "driver": "580.1"}.items() <= origin.items()
-    assert (origin["torch"], origin["frugan"]) == (torch.__version__, version("frugan"))
+    assert (origin["torch"], origin["frugan"]) == (torch.__version__, __version__)
 
 
 def test_a_limit_is_planned_for_on_the_card_that_is_tried() -> None:

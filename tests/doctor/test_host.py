@@ -56,6 +56,15 @@ def test_variables_that_are_read_are_shown_without_a_cards_number() -> None:
     assert environment_findings({"CUDA_LAUNCH_BLOCKING": "0"})[0].state == "fine"
 
 
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_plans_do_not_know_how_torchs_allocator_is_set(name: str) -> None:
+    (finding,) = environment_findings({name: "backend:cudaMallocAsync", "CUDA_LAUNCH_BLOCKING": "1"})
+    assert finding.state == "limited"
+    waits, planned = str(finding.cure).split("; ")
+    assert waits.startswith("unset CUDA_LAUNCH_BLOCKING")
+    assert planned.startswith(f"plans model torch's allocator as it is without {name}=backend:cudaMallocAsync")
+
+
 def test_a_folder_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
     finding = run_folder_finding(tmp_path / "not" / "there", MIB)
     assert finding.state != "impossible"

@@ -160,6 +160,22 @@ def test_a_wrong_prediction_is_reported_on_a_card(allocated: int, reserved: int,
     assert outcome.state == verdict, outcome.line
 
 
+def test_what_libraries_take_is_recorded_beside_what_was_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how torch's allocator was set, which predictions do not know."""
+    taken = MeasuredMemory(1100 * MIB, 1200 * MIB, outside_bytes=700 * MIB)
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    card = named_card("rtx-3060")
+    outcome = judge_memory("recipe", PREDICTION, taken, card)
+    assert outcome.line.endswith("; the prediction does not know PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    names = ("workspace_bytes", "taken_workspace_bytes", "context_bytes", "taken_outside_bytes", "allocator")
+    recorded = [outcome.values[name] for name in names]
+    settings = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    assert recorded == [card.workspace_bytes, 100 * MIB, card.context_bytes, 700 * MIB, settings]
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
+    assert "does not know" not in judge_memory("recipe", PREDICTION, taken, card).line
+
+
 def test_a_cap_that_is_not_survived_is_reported_beside_what_was_found_before(
     tiny: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:

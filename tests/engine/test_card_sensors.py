@@ -10,6 +10,7 @@ import torch
 
 from engine.made_up_nvml import MadeUpNvml, usual
 from frugan.engine.accelerator.base import Processor
+from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.accelerator.nvml import nvml_sensors
 from frugan.engine.accelerator.sensors import CardReading, CardWatch, NoSensors, mean_reading
 
@@ -79,6 +80,22 @@ def test_why_a_card_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert library.open == 0
     with pytest.raises(NoSensors, match="nothing tells of cpu"):
         Processor(torch.device("cpu")).sensors()
+
+
+@pytest.mark.parametrize("uuid", ["a", "GPU-a"])
+def test_a_card_is_found_with_and_without_its_kind(uuid: str) -> None:
+    assert nvml_sensors(uuid, usual(OWN)).read().busy == 0.45
+
+
+def test_a_part_of_a_card_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch names both kinds alike."""
+    library = usual()
+    library.cards["MIG-c"] = [SimpleNamespace(pid=OWN, usedGpuMemory=1 << 30)]
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="c"))
+    sensors = Cuda(torch.device("cuda", 0)).sensors()
+    assert sensors.read().others == 0
+    assert library.open == 1
 
 
 def test_the_package_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -373,6 +374,27 @@ def test_observations_are_those_of_the_written_step() -> None:
     assert len(statistics(written)) > 5
     difference, where = largest_difference(statistics(written), statistics(compiled))
     assert difference <= ROUNDING, where
+
+
+@pytest.mark.parametrize(("is_card", "where"), [(True, "meta"), (False, "cpu")])
+def test_constants_that_are_made_on_the_host_are_kept_on_a_card(
+    is_card: bool, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy in the middle of a graph would cut a CUDA graph in two; a device without data stands in for the card."""
+    monkeypatch.setattr(compiled_phases, "accelerator_of", lambda _: SimpleNamespace(is_card=is_card))
+    card = torch.device("meta")
+
+    def part(networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
+        made = networks["network"](micro.pictures["images"]["images"])
+        return {"loss": (made * torch.tensor([1.0, 2.0], device="cpu")[None].to(made.device)).mean()}
+
+    phase = Phase("some", ("network",), ("network",), "optimizer", parts=(part,), draws={}, sources=("images",))
+    micro = MicroBatch({"images": {"images": torch.zeros(3, 2, device=card)}}, {}, 3, 1)
+    own = PhaseState({}, torch.ones((), device=card), torch.zeros((), device=card))
+    networks = {"network": nn.Linear(2, 2, device=card)}
+    graph = PhaseGraph.trace(phase, networks, micro, own, 1.0, Rig.create(MadeUpFamily()).plan)
+    constants = [getattr(graph.module, str(node.target)) for node in graph.module.graph.find_nodes(op="get_attr")]
+    assert [each.device.type for each in constants] == [where]
 
 
 def test_cuda_graphs_are_for_cards() -> None:

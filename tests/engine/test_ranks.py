@@ -1,6 +1,7 @@
 """Shares of a batch, sums of many tensors, and who is lost: without processes."""
 
 import itertools
+import platform
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -278,6 +279,27 @@ def test_a_stop_that_is_asked_of_any_rank_reaches_the_first(
 )
 def test_who_says_how_many_threads_a_rank_has(card: bool, environment: dict[str, str], is_open: bool) -> None:
     assert threads_are_open(card, environment) is is_open
+
+
+@pytest.mark.parametrize(
+    ("system", "cure"), [("Windows", "start the ranks in WSL 2 or Linux"), ("Linux", "install torch's own")]
+)
+def test_cards_that_cannot_add_up_are_refused_before_anybody_waits(
+    system: str, cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No torch for Windows has NCCL."""
+
+    class Card(Processor):
+        is_card = True
+        collectives = "nccl"
+
+    monkeypatch.setattr(joining, "accelerator_of", Card)
+    monkeypatch.setattr(joining, "rendezvous", lambda *_, **__: pytest.fail("waits for the others"))
+    monkeypatch.setattr(dist, "is_backend_available", lambda name: name == "gloo")
+    monkeypatch.setattr(platform, "system", lambda: system)
+    refused = pytest.raises(BadInput, match=f"over NCCL, .* built without it: {cure}.*; or train on one card")
+    with refused, joining.joined(Place(0, 2, 0, 2), torch.device("cpu")):
+        pass
 
 
 def test_cards_are_joined_without_binding_the_group_to_one(monkeypatch: pytest.MonkeyPatch) -> None:

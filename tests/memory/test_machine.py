@@ -1,12 +1,15 @@
 """Peaks and latencies of this machine."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from frugan.memory import calibration
 from frugan.memory.calibration import measure_latency, measure_peaks
+from frugan.memory.tracker import Tracker
+from frugan.wording import MIB
 
 
 @pytest.mark.long
@@ -17,6 +20,36 @@ def test_peaks_are_those_of_a_computer(monkeypatch: pytest.MonkeyPatch) -> None:
         peaks = measure_peaks("cpu", dtype)
         assert 1e8 < peaks.macs_per_s < 1e15
         assert 1e8 < peaks.bytes_per_s < 1e14
+
+
+@pytest.mark.parametrize(("free", "most"), [(1024, 64), (64, 32), (24, 12)])
+def test_peaks_of_a_card_take_no_more_than_half_of_what_is_free(
+    free: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In MiB; matrices and copies one after the other, each as large as is wanted or as there is room for."""
+    own = SimpleNamespace(is_card=True, free_bytes=free * MIB, give_back=lambda: None, synchronize=lambda: None)
+    monkeypatch.setattr(calibration, "accelerator_of", lambda _: own)
+    monkeypatch.setattr(calibration, "_MATRIX_ON_CARD", 2048)  # 16 MiB each in fp32, three of them
+    monkeypatch.setattr(calibration, "_COPY_BYTES_ON_CARD", 32 * MIB)
+    with Tracker() as live:
+        measure_peaks("cpu")
+    assert live.peak_bytes == most * MIB
+    assert live.live_bytes == 0
+
+
+def test_products_of_random_numbers_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants let a card clock higher than any training does."""
+    monkeypatch.setattr(calibration, "_MATRIX", 64)
+    monkeypatch.setattr(calibration, "_COPY_BYTES", 2**10)
+    product, given = torch.mm, list[torch.Tensor]()
+
+    def mm(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        given[:] = a, b
+        return product(a, b, out=out)
+
+    monkeypatch.setattr(torch, "mm", mm)
+    measure_peaks("cpu")
+    assert [len(each.unique()) > 4000 for each in given] == [True, True]
 
 
 def test_latency_is_the_least_of_several_runs_after_a_warm_up() -> None:

@@ -6,6 +6,7 @@ kernels as they are written.
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from frugan.engine.device import ran_out_of_memory, release_memory
 from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
-from frugan.memory.calibration import measure_latency
+from frugan.memory.calibration import choose_card, measure_latency
 from frugan.nn.fir import downsample2d, filtered_leaky_relu, fir_filter, upsample2d
 from frugan.nn.fused_activation import biased_leaky_relu
 from frugan.nn.fused_modulation import gradients_of_product, styled_leaky_relu
@@ -40,7 +41,7 @@ from frugan.nn.linear_maps import mean_pool2d
 from frugan.nn.own_operations import NAMES
 from frugan.nn.spectral_norm import SpectralScaling
 from frugan.recipe.recipe import Recipe
-from frugan.wording import first_line
+from frugan.wording import GIB, first_line
 
 FILE = "kernels.json"
 """In the folder of what can be computed again."""
@@ -48,7 +49,11 @@ CLAMP, NORM_EPS = 0.7, 1e-4
 SMALL = (3, 21, 7, 9)
 """A map that is compared: odd, so that every tile has an edge. Each kind of it is compiled, in a tenth of a second."""
 LARGE = (4, 64, 256, 256)
-"""A map that is timed: 32 MiB of halves, a layer of 256 pixels at a micro-batch of 4."""
+"""A map that is timed, or more samples of it: 32 MiB of halves, a layer of 256 pixels at a micro-batch of 4."""
+BYTES_PER_S = 400e9
+"""Of a card for which that is large enough: a layer takes it 0.1 to 1 ms, and the host some 0.01 to start a kernel."""
+ROOM_BYTES = GIB
+"""More than it takes to time it, in torch's operations."""
 PICTURES = (2, 3, 512, 512)
 """The same of pictures: as many as a face loss takes at once."""
 MASTERS = (512, 1024, 3, 3)
@@ -60,8 +65,10 @@ WINDOWS = (5, 6)
 SSIM = 0.01**2, 0.03**2
 """Its constants."""
 NO_ROOM = "finds no memory to be tried in"
+QUEUED = 20
+"""Forwards and backwards between two waits."""
 MOST_SECONDS = 0.1
-"""For the timing of one way of one kernel."""
+"""For the timing of one way of one kernel, after which no further run of so many is begun."""
 TOLERANCE = MappingProxyType({torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2})
 """Share of the largest value by which results may differ: a few last bits."""
 
@@ -91,8 +98,7 @@ def kernels_for(recipe: Recipe, training: Training, device: torch.device, say: S
         return frozenset()
     missing = what_is_missing(device)
     if asked == "triton":
-        if missing is not None:
-            raise BadInput(f"training.kernels = triton: {missing}; or leave it to training.kernels=auto")
+        _refuse(missing)
         return frozenset(NAMES)
     if accelerator_of(device).kind != "cuda" or not (wanted := _can_use(training)):
         return frozenset()
@@ -103,6 +109,39 @@ def kernels_for(recipe: Recipe, training: Training, device: torch.device, say: S
     used = [name for name in wanted if found[name].left_out is None]
     say(f"kernels: {'; '.join(told(name, found[name]) for name in wanted)}; off with training.kernels=torch")
     return frozenset(used)
+
+
+def kernels_beside(first: frozenset[str], recipe: Recipe, device: torch.device, say: Say) -> frozenset[str]:
+    """Names of those that another rank than the first uses: what the first one has chosen, and what can be had here.
+
+    Ranks that timed kernels each for itself would not round alike.
+
+    Args:
+        first: the first rank's.
+        say: is given a line where some of them cannot be had.
+
+    Raises:
+        BadInput: they are asked for, and cannot be had here.
+    """
+    if not first:
+        return first
+    asked, missing = recipe.training.kernels, what_is_missing(device)
+    if asked == "triton":
+        _refuse(missing)
+        return first
+    if missing is not None:
+        say(f"kernels: torch's own operations in place of the first rank's {', '.join(sorted(first))}; {missing}")
+        return frozenset()
+    found = verdicts(device, [name for name in NAMES if name in first])
+    wrong = {name: verdict for name, verdict in found.items() if verdict.times_as_fast is None}
+    if wrong:
+        say(f"kernels beside the first rank's: {'; '.join(told(*each) for each in wrong.items())}")
+    return first - wrong.keys()
+
+
+def _refuse(missing: str | None) -> None:
+    if missing is not None:
+        raise BadInput(f"training.kernels = triton: {missing}; or leave it to training.kernels=auto")
 
 
 def _can_use(training: Training) -> list[str]:
@@ -184,7 +223,7 @@ def judged(name: str, device: torch.device) -> Verdict:
         for dtype, order in ((half, orders[0]), (half, orders[1]), (torch.float32, orders[1])):
             if (where := difference(*case(SMALL, dtype, order, device))) is not None:
                 return Verdict(f"differs in its {where} ({dtype}, {order})".replace("torch.", ""), None)
-        call, given = case(large, half, orders[0], device)
+        call, given = case(_timed(large, device), half, orders[0], device)
         seconds = [_seconds(call, given, names, device) for names in (frozenset(), frozenset(NAMES))]
     except Exception as error:  # noqa: BLE001  (a compiler and a driver fail in many ways; torch's operations are there)
         if ran_out_of_memory(error):
@@ -225,6 +264,19 @@ def _derivatives(call: Activation, given: list[Tensor], kernels: frozenset[str])
     return [made.detach()], [*alone, *(each.detach() for each in first)], there
 
 
+def _timed(shape: tuple[int, ...], device: torch.device) -> tuple[int, ...]:
+    """A shape of more samples where a card moves bytes faster, for else the host alone would be timed; if it has room.
+
+    Faster cards have larger caches as well, which a map must not fit into: several passes over it would cost no more
+    than one.
+    """
+    own = accelerator_of(device)
+    if not own.is_card:  # a processor stands in for one, where what is started is counted
+        return shape
+    times = math.ceil(choose_card(None, device).bytes_per_s / BYTES_PER_S)
+    return (shape[0] * max(1, min(times, own.free_bytes // ROOM_BYTES)), *shape[1:])
+
+
 def _seconds(call: Activation, given: list[Tensor], kernels: frozenset[str], device: torch.device) -> float:
     """Of a forward and a backward."""
     leaves = [each.detach().requires_grad_() for each in given]
@@ -233,7 +285,7 @@ def _seconds(call: Activation, given: list[Tensor], kernels: frozenset[str], dev
     def both() -> None:
         torch.autograd.grad(call(*leaves, kernels=kernels), leaves, gradient)
 
-    return measure_latency(both, device, budget_seconds=MOST_SECONDS)
+    return measure_latency(both, device, budget_seconds=MOST_SECONDS, queued=QUEUED)
 
 
 def _biased(

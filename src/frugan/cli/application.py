@@ -72,9 +72,11 @@ def _options(
     show_version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
 ) -> None:
     if show_version:
-        from importlib.metadata import version
+        from importlib.metadata import version  # torch's is known without importing it
 
-        print(f"frugan {version('frugan')}, torch {version('torch')}")
+        from frugan.version import __version__
+
+        print(f"frugan {__version__}, torch {version('torch')}")
         raise typer.Exit
     command = context.invoked_subcommand
     if command not in ("train", "evaluate") and int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -1,6 +1,5 @@
 """Turn pictures of any format into a memory-mapped training set; notice that they changed, and mend damaged blocks."""
 
-import importlib.metadata
 import io
 import os
 import platform
@@ -44,6 +43,7 @@ from frugan.data.survey import (
 )
 from frugan.errors import BadInput
 from frugan.files import atomic_folder
+from frugan.version import __version__
 from frugan.wording import show_size, shown, storable
 
 DATA_SUFFIXES = frozenset({".json", ".npy", ".bin", ".tar"})
@@ -350,7 +350,7 @@ def _check_room(out: Path, pictures: int, resolution: int) -> None:
 def _versions() -> dict[str, str]:
     """Return the versions of what decides the pixels."""
     return {
-        "frugan": importlib.metadata.version("frugan"),
+        "frugan": __version__,
         "pillow": PIL.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

@@ -24,7 +24,7 @@ from frugan.engine.device import ran_out_of_memory, release_memory, tf32_decisio
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.memory.calibration import calibrate, load_calibration, save_calibration
-from frugan.memory.cards import free_bytes, room_bytes, spills
+from frugan.memory.cards import free_bytes, outside_bytes, room_bytes, spills
 from frugan.wording import MIB, first_line, show_size
 
 ASKED = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "display_active")
@@ -451,6 +451,7 @@ class MeasuredMemory:
     allocated_bytes: int = 0  # most that lived at once
     reserved_bytes: int = 0  # most that torch's allocator reserved
     kept_bytes: int = 0  # what it still reserved at the end, for what lives on
+    outside_bytes: int = 0  # what was taken beside it at the end: CUDA's context and libraries, and other programs
 
 
 @dataclass
@@ -488,6 +489,7 @@ class CardTools:
         yield taken
         card.synchronize()
         taken.allocated_bytes, taken.reserved_bytes = card.peak_live_bytes - live, (card.peak_bytes or 0) - reserved
+        taken.outside_bytes = outside_bytes(self.device)
         release_memory(self.device)
         taken.kept_bytes = card.reserved_bytes - reserved
 

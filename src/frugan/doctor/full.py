@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,16 @@ from frugan.engine.precision import DTYPES, resolve_precision
 from frugan.errors import BadInput
 from frugan.families import families
 from frugan.files import Folders, atomic_file, read_json
-from frugan.memory.calibration import choose_card, load_calibration, measure_latency, seconds_per_operation
+from frugan.memory.calibration import (
+    choose_card,
+    load_calibration,
+    measure_latency,
+    random_matrix,
+    seconds_per_operation,
+)
 from frugan.memory.cards import Card
 from frugan.memory.prediction import prediction_version
+from frugan.version import __version__
 
 MINUTES = 8.0
 """That it takes at most, but for the piece that is under way."""
@@ -76,7 +82,7 @@ def origin_of(card: Accelerator, driver: Driver) -> dict[str, str | int | None]:
         "card memory": card.total_bytes,
         "driver": driver.version,
         "torch": str(torch.__version__),
-        "frugan": version("frugan"),
+        "frugan": __version__,
         "predictions": prediction_version(),
     }
 
@@ -287,7 +293,7 @@ def _macs_per_s(dtype: torch.dtype, device: torch.device) -> float:
     """By products of matrices that double until one takes long enough to be timed."""
     side = QUICK_MATRIX["side"]
     while True:
-        a = torch.full((side, side), 0.5, dtype=dtype, device=device)
+        a = random_matrix(side, dtype, device)
         seconds = measure_latency(partial(torch.mm, a, a), device, budget_seconds=0.1)
         if seconds > LONG_ENOUGH_SECONDS or side >= QUICK_MATRIX["most"]:
             return side**3 / seconds

@@ -34,7 +34,9 @@ from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.threads import asked_for, available_cores, machine_name
 from frugan.files import Folders
+from frugan.memory.allocator import not_modelled
 from frugan.memory.cards import spills
+from frugan.version import __version__
 from frugan.wording import GIB, MIB, count, show_size
 
 CHANGES_TRAINING = ("CUDA_LAUNCH_BLOCKING",)
@@ -45,12 +47,18 @@ def environment_findings(environment: Mapping[str, str] = os.environ) -> list[Fi
     """What is set, and what is misspelt."""
     given = {name: environment[name] for name in READ if name in environment and not name.startswith("FRUGAN_")}
     line = ", ".join(f"{name}={value}" for name, value in given.items()) or "nothing set that concerns training"
-    slow = [name for name in CHANGES_TRAINING if environment.get(name) not in (None, "", "0")]
+    cures = [
+        f"unset {name}: with it the host waits for every kernel"
+        for name in CHANGES_TRAINING
+        if environment.get(name) not in (None, "", "0")
+    ]
+    if (settings := not_modelled(environment)) is not None:
+        cures.append(f"plans model torch's allocator as it is without {settings}: unset it if they turn out wrong")
     return [
         finding(
             "environment",
             line,
-            f"unset {slow[0]}: with it the host waits for every kernel" if slow else None,
+            "; ".join(cures) or None,
             set={name: _without_identity(value) for name, value in given.items()},
         ),
         *(
@@ -210,8 +218,8 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
 
 def torch_finding() -> Finding:
     """Versions."""
-    own = _version("frugan") or "not installed as a package"
-    line = f"frugan {own}, torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    own = f"frugan {__version__}" + ("" if _version("frugan") else " (run from its tree, not installed)")
+    line = f"{own}, torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
     match = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
     old = match is not None and (int(match[1]), int(match[2])) < LEAST_TORCH
     least = ".".join(map(str, LEAST_TORCH))
@@ -221,7 +229,7 @@ def torch_finding() -> Finding:
         line,
         f"frugan needs torch {least} or newer: pip install --upgrade torch" if old else None,
         {
-            "frugan": own,
+            "frugan": __version__,
             "torch": str(torch.__version__),
             "cuda": torch.version.cuda,
             "hip": torch.version.hip,

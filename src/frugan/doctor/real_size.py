@@ -19,6 +19,7 @@ from frugan.engine.streams import Streams
 from frugan.engine.training import Training
 from frugan.engine.update import Backward, PhaseResult, PictureFeed, forward_and_backward
 from frugan.errors import TrainingFailed
+from frugan.memory.allocator import not_modelled
 from frugan.memory.cards import TIME_ERROR, Card
 from frugan.memory.plan_space import SaverName
 from frugan.memory.prediction import BlankPictures, Prediction, predict
@@ -179,6 +180,7 @@ def judge_memory(name: str, predicted: Prediction, taken: MeasuredMemory, figure
     live_off = _off(taken.allocated_bytes, predicted.live_bytes, figures.workspace_bytes)
     reserved = predicted.reserved_bytes + figures.workspace_bytes
     reserved_off = _off(taken.reserved_bytes, predicted.reserved_bytes, figures.workspace_bytes)
+    settings = not_modelled()
     return judged(
         PREDICTED,
         name,
@@ -186,13 +188,18 @@ def judge_memory(name: str, predicted: Prediction, taken: MeasuredMemory, figure
             f"lives: predicted {show_size(predicted.live_bytes)}, taken {show_size(taken.allocated_bytes)}; reserved: "
             f"predicted {show_size(reserved)} with {show_size(figures.workspace_bytes)} of workspaces, taken "
             f"{show_size(taken.reserved_bytes)}"
+            + (f"; the prediction does not know {settings}" if settings is not None else "")
         ),
         passed=abs(live_off) < ALLOCATED and abs(reserved_off) < RESERVED,
         predicted_live_bytes=predicted.live_bytes,
         taken_live_bytes=taken.allocated_bytes,
         predicted_reserved_bytes=predicted.reserved_bytes,
         workspace_bytes=figures.workspace_bytes,
+        taken_workspace_bytes=max(0, taken.allocated_bytes - predicted.live_bytes),
         taken_reserved_bytes=taken.reserved_bytes,
+        context_bytes=figures.context_bytes,
+        taken_outside_bytes=taken.outside_bytes,
+        allocator=settings,
         live_off=live_off,
         reserved_off=reserved_off,
         limits=[ALLOCATED, RESERVED],

@@ -201,6 +201,7 @@ class PhaseGraph:
         work = PhaseWork(phase, networks, micro, own, factor, plan)
         module = make_fx(work, tracing_mode="fake")(*work.examples())
         module.graph.eliminate_dead_code()
+        _bring_constants(module, own.loss_scale.device)
         inputs = dict(zip(work.given.tensors, module.graph.find_nodes(op="placeholder"), strict=True))
         kept = tuple(name for name, node in inputs.items() if node.users)
         for node in inputs.values():
@@ -218,6 +219,15 @@ class PhaseGraph:
         """Run it, and hand over what it found."""
         with torch.no_grad():
             return self.results.hand_over(self.run(*(given.tensors[name] for name in self.inputs)), given, own)
+
+
+def _bring_constants(module: GraphModule, device: torch.device) -> None:
+    """Keep a graph's constants on a card, which parts make on the host: the copy of each would cut a CUDA graph."""
+    if not accelerator_of(device).is_card:
+        return
+    for name in {str(node.target) for node in module.graph.find_nodes(op="get_attr")}:
+        if isinstance(constant := getattr(module, name), Tensor):
+            setattr(module, name, constant.to(device))
 
 
 def _micro_of(micro: MicroBatch, tensors: dict[str, Tensor]) -> MicroBatch:

@@ -8,7 +8,9 @@ when memory runs out) as PyTorch documents them in "Memory management" of its no
 torch's own snapshots, of torch 2.11 to 2.13 with its default settings.
 """
 
+import os
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from frugan.wording import MIB
@@ -22,6 +24,15 @@ LARGE_SEGMENT_BYTES = 20 * MIB
 OWN_SEGMENT_BYTES = 10 * MIB
 """Requests from this size on get a segment of their own size."""
 ROUND_SEGMENT_BYTES = 2 * MIB
+
+
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Variables by which torch's allocator is set otherwise (expandable segments, CUDA's own pool); the second is older."""
+
+
+def not_modelled(environment: Mapping[str, str] = os.environ) -> str | None:
+    """What is set of torch's allocator, which this model does not have; None: nothing."""
+    return ", ".join(f"{name}={environment[name]}" for name in SETTINGS if environment.get(name)) or None
 
 
 def rounded(size_bytes: int) -> int:

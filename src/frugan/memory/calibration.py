@@ -23,7 +23,7 @@ _MATRIX, _MATRIX_ON_CARD = 2048, 8192
 """Side of the product: 2048 takes about 0.1 s on two cores, 8192 about 20 ms in fp32 on a large card."""
 
 _COPY_BYTES, _COPY_BYTES_ON_CARD = 2**28, 2**30
-"""Far beyond the caches, and little beside the memory of such a device."""
+"""Far beyond the caches."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,53 @@ def measure_peaks(device: torch.device | str, dtype: torch.dtype = torch.float32
         dtype: of the matrices; cards and newer processors multiply half precision several times faster than fp32.
     """
     device = torch.device(device)
-    on_card = accelerator_of(device).is_card
-    side = _MATRIX_ON_CARD if on_card else _MATRIX
-    a, b = (torch.full((side, side), 0.5, dtype=dtype, device=device) for _ in range(2))
+    return Peaks(_macs_per_s(device, dtype), _bytes_per_s(device))
+
+
+def _macs_per_s(device: torch.device, dtype: torch.dtype) -> float:
+    """In a product of matrices of which nothing stays."""
+    side, room_bytes = _MATRIX, _room_bytes(device)
+    if room_bytes is not None:
+        side = _MATRIX_ON_CARD
+        while 3 * side**2 * dtype.itemsize > room_bytes:
+            side //= 2
+    a, b = (random_matrix(side, dtype, device) for _ in range(2))
     product = torch.empty_like(a)
-    product_seconds = measure_latency(lambda: torch.mm(a, b, out=product), device)
-    copied_bytes = _COPY_BYTES_ON_CARD if on_card else _COPY_BYTES
+    return side**3 / measure_latency(lambda: torch.mm(a, b, out=product), device)
+
+
+def random_matrix(side: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """For products that are timed: of constants a card's units switch little, draw less power and clock higher."""
+    numbers = torch.Generator(device).manual_seed(0)
+    return torch.randn(side, side, dtype=dtype, device=device, generator=numbers)
+
+
+def _bytes_per_s(device: torch.device) -> float:
+    """In a copy of which nothing stays."""
+    copied_bytes, room_bytes = _COPY_BYTES, _room_bytes(device)
+    if room_bytes is not None:
+        copied_bytes = _COPY_BYTES_ON_CARD
+        while 2 * copied_bytes > room_bytes:
+            copied_bytes //= 2
     source = torch.ones(copied_bytes // 4, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
-    copy_seconds = measure_latency(lambda: target.copy_(source), device)
-    return Peaks(side**3 / product_seconds, 2 * copied_bytes / copy_seconds)
+    return 2 * copied_bytes / measure_latency(lambda: target.copy_(source), device)
+
+
+def _room_bytes(device: torch.device) -> int | None:
+    """What a measurement may take of a card: half of what is free. None: it is none."""
+    own = accelerator_of(device)
+    own.give_back()
+    return own.free_bytes // 2 if own.is_card else None
 
 
 def measure_latency(
-    call: Callable[[], object], device: torch.device | str, *, repeats: int = 10, budget_seconds: float = 1.0
+    call: Callable[[], object],
+    device: torch.device | str,
+    *,
+    repeats: int = 10,
+    budget_seconds: float = 1.0,
+    queued: int = 1,
 ) -> float:
     """Time a call: the least of several runs, which other users of the machine disturb least.
 
@@ -64,16 +97,19 @@ def measure_latency(
         device: where its work is queued; waited for if it is a card's.
         repeats: runs at most.
         budget_seconds: no further run is begun after so long; at least two are timed.
+        queued: calls of a run, between two waits. Of many, a card's time is taken where the host is ahead of it; of
+            one, the host's time to start it is added.
 
     Returns:
-        Seconds.
+        Seconds of one call.
     """
     own = accelerator_of(torch.device(device))
 
     def timed() -> float:
         own.synchronize()
         begun = time.perf_counter()
-        call()
+        for _ in range(queued):
+            call()
         own.synchronize()
         return time.perf_counter() - begun
 
@@ -81,7 +117,7 @@ def measure_latency(
     times = [timed(), timed()]
     while len(times) < repeats and sum(times) < budget_seconds:
         times.append(timed())
-    return min(times)
+    return min(times) / queued
 
 
 FORMAT = 2
@@ -102,9 +138,9 @@ def calibrate(device: torch.device) -> Card:
 
     On a card, close other programs first: what they hold cannot be told from what the CUDA context does.
     """
-    bytes_per_s = measure_peaks(device).bytes_per_s
+    bytes_per_s = _bytes_per_s(device)
     own = accelerator_of(device)
-    reached = {name: measure_peaks(device, DTYPES[name]).macs_per_s for name in _precisions(device)}
+    reached = {name: _macs_per_s(device, DTYPES[name]) for name in _precisions(device)}
     slowest = min(reached.values())
     small = torch.zeros(16, device=device)
     per_kernel = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000

@@ -25,7 +25,7 @@ def _places(first, c, pixels, channels, LAST: tl.constexpr, BLOCK_P: tl.constexp
         within = p[:, None] * channels + c[None, :]
     else:
         begins = first.to(tl.int64)
-        within = p[:, None] + c[None, :] * pixels
+        within = p[:, None] + c.to(tl.int64)[None, :] * pixels
     inside = (first + p < pixels)[:, None] & (c < channels)[None, :]
     return begins, within, inside
 

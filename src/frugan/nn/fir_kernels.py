@@ -14,6 +14,16 @@ FAR = tl.constexpr(1 << 16)
 
 
 @triton.jit
+def _samples(at, c, pixels, channels, LAST: tl.constexpr):
+    """Where samples of some pixels and channels are in a picture [BLOCK_P, BLOCK_C]."""
+    if LAST:
+        within = at.to(tl.int64)[:, None] * channels + c[None, :]
+    else:
+        within = at[:, None] + c.to(tl.int64)[None, :] * pixels
+    return within
+
+
+@triton.jit
 def _taken(
     x, shown, bias, kernel, p, c, height, width, made_width, pixels, channels, left, top, slope, clamp,
     UP: tl.constexpr, DOWN: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, TURNED: tl.constexpr,
@@ -43,10 +53,7 @@ def _taken(
             if TURNED:
                 tap = TALL * WIDE - 1 - tap
             weight = tl.load(kernel + tap, mask=there, other=0.0).to(tl.float32)
-            if LAST:
-                within = (y * width + at)[:, None] * channels + c[None, :]
-            else:
-                within = (y * width + at)[:, None] + c[None, :] * (height * width)
+            within = _samples(y * width + at, c, height * width, channels, LAST)
             inside = there[:, None] & (c < channels)[None, :]
             given = tl.load(x + within, mask=inside, other=0.0)
             if BEFORE == "activation":  # beside the picture nothing is activated: its weight is 0

@@ -129,7 +129,7 @@ def start_gathered(spread: Tensor, place: int, mine: Tensor, other: Tensor, weig
 
     made, planes, pixels = torch.empty_like(mine), len(weights), mine.shape[-2:].numel()
     if made.numel():
-        given = (spread, mine, other, weights, made, pixels, mine.numel(), place)
+        given = (spread, spread[place], mine, other, weights, made, pixels, mine.numel())
         kernels.gather[planes, -(-pixels // TILE)](*given, BLOCK=TILE, num_warps=WARPS)
     return made
 

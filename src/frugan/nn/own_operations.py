@@ -5,9 +5,12 @@ everywhere else it is made of torch's operations, which also say what the kernel
 """
 
 from collections.abc import Callable, Mapping
+from functools import wraps
+from itertools import chain
 from typing import Any
 
 import torch
+from torch import Tensor
 
 NAMES = (
     *("leaky_relu", "styled_leaky_relu", "modulation", "styles", "fir"),
@@ -27,6 +30,19 @@ def registered(operations: Operations) -> torch.library.Library:
         name = library.define(schema)
         library.impl(name, torch.no_grad()(plain), "CompositeExplicitAutograd")  # no more differentiable than a kernel
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        library.impl(name, started, "CUDA")
+        library.impl(name, _on_their_card(started), "CUDA")
         library.impl(name, dataless, "Meta")
     return library
+
+
+def _on_their_card(started: Computes) -> Computes:
+    """Start kernels on the card that tensors are on: Triton takes the current one, which may be another."""
+
+    @wraps(started)
+    def start(*given: Any) -> Any:
+        each = chain.from_iterable(value if isinstance(value, (list, tuple)) else [value] for value in given)
+        device = next(value.device for value in each if isinstance(value, Tensor))
+        with torch.accelerator.device_index(device.index):
+            return started(*given)
+
+    return start

@@ -4,13 +4,12 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any
 
 import torch
 
 from frugan.api.devices import card_identity, misspelt_cards, told_when_full, use_device
-from frugan.api.kernels import kernels_for
+from frugan.api.kernels import kernels_beside, kernels_for
 from frugan.api.networks import weights_metadata
 from frugan.api.train.card import look_for_second_cards, watched_card
 from frugan.api.train.init import refuse_untaught, start_from
@@ -36,6 +35,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ShareChoice, check_ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step_log import DivergenceWatch, StepLog
+from frugan.version import __version__
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class _Decision:
     plan: Mapping[str, Any]  # its own, as JSON
     budget_bytes: int | None  # on a card; None: none was asked for
     rollbacks: int  # how often the run went back: order of data and draws go by it
+    kernels: frozenset[str]  # names of those of our own that it uses
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _lead(run: TrainRun, recovery: Recovery) -> _Start:
     shares = ShareChoice.of(run.options.shares, batch, group, run.ranks, saved, run.choose)
     run.ranks.deal_by(shares.samples)
     with told_when_full(device, "training was set up"):
-        state, plan, planner = _create(run, device, resumed, recovery, shares)
+        state, plan, planner, kernels = _create(run, device, resumed, recovery, shares)
 
     # Other weights to start from; of a checkpoint, which is loaded already, people are told.
     if resumed is not None:
@@ -168,7 +169,8 @@ def _lead(run: TrainRun, recovery: Recovery) -> _Start:
         refuse_untaught(state.networks)
     shares.led_by(plan)
     rollbacks = max(recovery.rollbacks, rolled_back(saved))
-    return _Start(state, plan, planner, saved, _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks))
+    decision = _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks, kernels)
+    return _Start(state, plan, planner, saved, decision)
 
 
 def _create(
@@ -177,7 +179,7 @@ def _create(
     resumed: Resumed | None,
     recovery: Recovery,
     shares: ShareChoice,
-) -> tuple[TrainingState, Plan, TrainingPlanner]:
+) -> tuple[TrainingState, Plan, TrainingPlanner, frozenset[str]]:
     """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
     training, saved = run.training, {} if resumed is None else resumed.saved
     planner = TrainingPlanner(run, device, precision_of(run, device, saved, recovery.precision))
@@ -198,7 +200,7 @@ def _create(
         run.choose(line)
     if blocks := run.recipe.training.fp32_blocks:
         run.choose(_fp32_line(blocks, loaded_by.precision.name))
-    return state, loaded_by, planner
+    return state, loaded_by, planner, kernels
 
 
 def _fp32_line(blocks: Sequence[str], precision: str) -> str:
@@ -225,7 +227,8 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
     if shares.samples is not None:
         plan = planner.own_plan(plan, shares.plans[ranks.rank] if shares.plans else None)
     with told_when_full(device, "training was set up"):
-        training = replace(run.training, kernels=kernels_for(run.recipe, run.training, device, run.choose_here))
+        kernels = kernels_beside(decision.kernels, run.recipe, device, run.choose_here)
+        training = replace(run.training, kernels=kernels)
         state, plan = planner.load(lambda by: training.state(by, device, ranks), plan)
     return _Start(state, plan, planner, {}, decision)
 
@@ -237,7 +240,7 @@ def _write_down(run: TrainRun, state: TrainingState) -> None:
     run.log.write(
         "start",
         step=state.step,
-        frugan=version("frugan"),
+        frugan=__version__,
         torch=str(torch.__version__),
         machine=platform.platform(),
         device=str(state.device),

@@ -112,7 +112,7 @@ class Cuda(Accelerator):
         uuid = self.uuid
         if uuid is None or torch.version.hip is not None:
             raise NoSensors("AMD's cards are not asked")
-        return nvml_sensors(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        return nvml_sensors(uuid)
 
     @classmethod
     def built_for(cls) -> Sequence[str]:

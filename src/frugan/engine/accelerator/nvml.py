@@ -10,12 +10,15 @@ from typing import Any
 
 from frugan.engine.accelerator.sensors import CardReading, Holder, NoSensors
 
+KINDS = ("GPU-", "MIG-")
+"""What a UUID begins with in the driver's library: a whole card's, or an instance's that a card is divided into."""
+
 
 def nvml_sensors(uuid: str, library: Any = None) -> "NvmlSensors":
     """Sensors of one card.
 
     Args:
-        uuid: "GPU-…".
+        uuid: as torch has it, without the "GPU-" of a whole card or the "MIG-" of a part; or with either.
         library: that asks; None: the package `pynvml`, which nvidia-ml-py installs.
 
     Raises:
@@ -31,12 +34,13 @@ def nvml_sensors(uuid: str, library: Any = None) -> "NvmlSensors":
         library.nvmlInit()
     except library.NVMLError as error:
         raise NoSensors(f"the driver's library does not answer: {error}") from error
-    try:
-        handle = library.nvmlDeviceGetHandleByUUID(uuid)
-    except library.NVMLError as error:
-        library.nvmlShutdown()
-        raise NoSensors(f"the driver's library does not know {uuid}: {error}") from error
-    return NvmlSensors(library, handle, os.getpid())
+    for name in (uuid,) if uuid.startswith(KINDS) else [f"{kind}{uuid}" for kind in KINDS]:
+        try:
+            return NvmlSensors(library, library.nvmlDeviceGetHandleByUUID(name), os.getpid())
+        except library.NVMLError as error:
+            reason = error
+    library.nvmlShutdown()
+    raise NoSensors(f"the driver's library does not know {uuid}: {reason}") from reason
 
 
 class NvmlSensors:

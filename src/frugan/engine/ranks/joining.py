@@ -1,6 +1,7 @@
 """How the processes that torchrun has started find each other, become ranks of one training, and part again."""
 
 import os
+import platform
 import socket
 import time
 import uuid
@@ -95,10 +96,11 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
     """Come together with the other ranks; the device must be torch's current one already.
 
     Raises:
-        BadInput: two ranks have the same card.
+        BadInput: two ranks have the same card, or cards cannot add up by this torch.
         TrainingFailed: the others do not come, or one is lost later.
     """
     own = accelerator_of(device)
+    _refuse_build(own.collectives, platform.system())
     if threads_are_open(own.is_card):
         torch.set_num_threads(max(1, available_cores() // place.local_size))
     host = socket.gethostname()
@@ -144,6 +146,20 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
             dist.destroy_process_group()
         raise
     dist.destroy_process_group()
+
+
+def _refuse_build(collectives: str, system: str) -> None:
+    """Before any rank waits for the others: no torch for Windows has NCCL.
+
+    Gloo could add up on cards, but not gather there what each rank has moved.
+    """
+    if dist.is_backend_available(collectives):
+        return
+    cure = "start the ranks in WSL 2 or Linux" if system == "Windows" else "install torch's own"
+    raise BadInput(
+        f"several cards share a training over {collectives.upper()}, and this torch ({torch.__version__}) is built "
+        f"without it: {cure}; or train on one card, without torchrun"
+    )
 
 
 def _refuse_shared(cards: list[Any]) -> None:
