@@ -34,8 +34,8 @@ STYLES = ("leaky_relu", "styled_leaky_relu", "modulation", "styles", "fir")
 def card(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the processor pass for a card with Triton, on which our own kernels are so many times as fast."""
 
-    def pass_for(*, times_as_fast: float = 2.0) -> None:
-        made_up = SimpleNamespace(kind="cuda", name="made-up card", has_bf16_units=False)
+    def pass_for(*, times_as_fast: float = 2.0, name: str = "made-up card") -> None:
+        made_up = SimpleNamespace(kind="cuda", name=name, has_bf16_units=False)
         monkeypatch.setattr(kernels, "accelerator_of", lambda _: made_up)
         monkeypatch.setattr(kernels, "missing_triton", lambda _: None)
         seconds = {0: times_as_fast, len(NAMES): 1.0}
@@ -88,6 +88,17 @@ def test_those_that_agree_and_are_faster_are_used_and_remembered(
     monkeypatch.setattr(kernels, "_key", lambda _: "another version of torch")
     assert verdicts(CPU, tries=False) == {}
     assert chosen("training.kernels=triton", said) == frozenset(NAMES)  # asked for, it is not tried
+
+
+def test_another_cards_verdicts_are_not_taken(card: Callable[..., None], said: list[str]) -> None:
+    card()
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
+    card(name="another card", times_as_fast=0.5)
+    assert verdicts(CPU, tries=False) == {}
+    assert chosen("training.kernels=auto", said) == frozenset()
+    card()
+    assert set(verdicts(CPU, tries=False)) == {*STYLES}
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
 
 
 def test_only_those_that_a_training_has_a_use_for_are_tried(
