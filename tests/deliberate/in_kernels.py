@@ -11,7 +11,6 @@ NORM_HELD, NORM_FUSED = "simulated_card/test_norm_kernels.py", "nn/test_fused_no
 SSIM, SSIM_PROGRAMS = "nn/ssim_kernels.py", "nn/fused_ssim.py"
 SSIM_HELD, SSIM_FUSED = "simulated_card/test_ssim_kernels.py", "nn/test_fused_ssim.py"
 FUSED = "nn/test_fused_activation.py"
-FAR = "simulated_card/test_far_places.py"
 CHOSEN = "api/test_kernels.py"
 
 FAULTS = (
@@ -462,75 +461,5 @@ FAULTS = (
         "            use_kernels(network, self.kernels)\n",
         "",
         CHOSEN,
-    ),
-    # maps of more numbers than 32 bits count
-    Fault(
-        "a tile of channels-last pixels begins at a place of 32 bits",
-        KERNELS,
-        "        begins = first.to(tl.int64) * channels\n",
-        "        begins = first * channels\n",
-        FAR,
-    ),
-    Fault(
-        "a picture that is activated begins at a place of 32 bits",
-        KERNELS,
-        "    picture = (tl.program_id(0) // tiles).to(tl.int64) * pixels * channels\n",
-        "    picture = (tl.program_id(0) // tiles) * pixels * channels\n",
-        FAR,
-    ),
-    Fault(
-        "a picture with a style begins at a place of 32 bits",
-        MODULATION,
-        "    picture = number.to(tl.int64) * pixels * channels\n    first = ",
-        "    picture = number * pixels * channels\n    first = ",
-        FAR,
-    ),
-    Fault(
-        "a picture of gradients with a style begins at a place of 32 bits",
-        MODULATION,
-        "    number = tl.program_id(0) // chunks\n    picture = number.to(tl.int64) * pixels * channels\n"
-        "    chunk = (tl.program_id(0) % chunks) * loops\n    c = _channels(channels, BLOCK_C)\n"
-        "    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)\n"
-        "    to_bias",
-        "    number = tl.program_id(0) // chunks\n    picture = number * pixels * channels\n"
-        "    chunk = (tl.program_id(0) % chunks) * loops\n    c = _channels(channels, BLOCK_C)\n"
-        "    factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)\n"
-        "    to_bias",
-        FAR,
-    ),
-    Fault(
-        "what is normalised begins at a place of 32 bits",
-        NORM,
-        "    unit = (tl.program_id(0) // chunks).to(tl.int64) * pixels * channels\n",
-        "    unit = (tl.program_id(0) // chunks) * pixels * channels\n",
-        FAR,
-    ),
-    Fault(
-        "a picture of a norm's slopes begins at a place of 32 bits",
-        NORM,
-        "    picture = number.to(tl.int64) * pixels * channels\n",
-        "    picture = number * pixels * channels\n",
-        FAR,
-    ),
-    Fault(
-        "the second row of four pixels is at a place of 32 bits",
-        "nn/pooling_kernels.py",
-        "    below = (above + 2 * width).to(tl.int64)[:, None]",
-        "    below = (above + 2 * width)[:, None]",
-        FAR,
-    ),
-    Fault(
-        "a picture that is filtered begins at a place of 32 bits",
-        "nn/fir_kernels.py",
-        "    picture = (tl.program_id(0) // tiles).to(tl.int64)\n",
-        "    picture = tl.program_id(0) // tiles\n",
-        FAR,
-    ),
-    Fault(
-        "a plane that is compared begins at a place of 32 bits",
-        SSIM,
-        "    plane = tl.program_id(0).to(tl.int64) * pixels\n",
-        "    plane = tl.program_id(0) * pixels\n",
-        FAR,
     ),
 )

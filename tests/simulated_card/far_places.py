@@ -69,7 +69,7 @@ class FarMaps:
         if map_ is None:
             map_ = FarMap(whole, (len(self.maps) + 1) << APART)
             self.maps.append(map_)
-        return Far(given.dtype, map_.begin + given.storage_offset() * given.itemsize)
+        return Far(given.dtype, map_.begin + int(given.storage_offset()) * given.itemsize)
 
     def reach(self, places: Any, inside: Any, *, writes: bool) -> None:
         """Take note of places [any] as far as they are inside."""
