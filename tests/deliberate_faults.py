@@ -30,6 +30,7 @@ from deliberate import (
     in_runs,
     in_second_tries,
     in_training,
+    in_waits,
     on_a_card,
 )
 from deliberate.fault import Fault
@@ -47,6 +48,7 @@ FAULTS = (
     *in_commands.FAULTS,
     *in_page.FAULTS,
     *on_a_card.FAULTS,
+    *in_waits.FAULTS,
     *in_kernels.FAULTS,
     *in_large_maps.FAULTS,
     *in_fir_kernels.FAULTS,

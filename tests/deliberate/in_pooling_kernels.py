@@ -142,8 +142,8 @@ FAULTS = (
     Fault(
         "a gradient is spread as if there were no mean",
         PROGRAMS,
-        "(last * 0.25).view(",
-        "(last * 1.0).view(",
+        "(last * 0.25).reshape(",
+        "(last * 1.0).reshape(",
         FUSED,
     ),
     Fault(
