@@ -96,7 +96,7 @@ def test_another_cards_verdicts_are_not_taken(
     card()
     assert chosen("training.kernels=auto", said) == frozenset(STYLES)
     card(times_as_fast=0.5)
-    another = SimpleNamespace(**{**vars(kernels.accelerator_of(CPU)), "name": "another card"})
+    another = SimpleNamespace(kind="cuda", is_card=True, name="another card", has_bf16_units=False, free_bytes=0)
     monkeypatch.setattr(kernels, "accelerator_of", lambda _: another)
     assert verdicts(CPU, tries=False) == {}
     assert chosen("training.kernels=auto", said) == frozenset()
