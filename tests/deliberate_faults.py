@@ -7,6 +7,7 @@ is not caught, if the tests fail without any, or if a fault's old text is no lon
 import compileall
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from deliberate import (
     in_commands,
     in_fir_kernels,
     in_kernels,
+    in_large_maps,
     in_matrix_kernels,
     in_modulation_kernels,
     in_page,
@@ -28,6 +30,7 @@ from deliberate import (
     in_runs,
     in_second_tries,
     in_training,
+    in_waits,
     on_a_card,
 )
 from deliberate.fault import Fault
@@ -35,6 +38,8 @@ from deliberate.fault import Fault
 ROOT = Path(__file__).parents[1]
 TESTS_FAILED = 1
 """What pytest ends with then; everything else says nothing about the fault."""
+MOST_SECONDS = 600
+"""For the tests of a fault, which may make them wait for ever."""
 FAULTS = (
     *in_training.FAULTS,
     *in_runs.FAULTS,
@@ -43,7 +48,9 @@ FAULTS = (
     *in_commands.FAULTS,
     *in_page.FAULTS,
     *on_a_card.FAULTS,
+    *in_waits.FAULTS,
     *in_kernels.FAULTS,
+    *in_large_maps.FAULTS,
     *in_fir_kernels.FAULTS,
     *in_matrix_kernels.FAULTS,
     *in_modulation_kernels.FAULTS,
@@ -51,8 +58,11 @@ FAULTS = (
 )
 
 
-def run_tests(tests: str, source: Path) -> tuple[int, str]:
+def run_tests(tests: str, source: Path, most_seconds: int = 0) -> tuple[int, str]:
     """Run tests in short mode on a copy of the code, in a process of their own that has torch already.
+
+    Args:
+        most_seconds: after which the process ends, by a signal; 0: never.
 
     Returns:
         What pytest ended with, and the last lines that it printed.
@@ -63,6 +73,7 @@ def run_tests(tests: str, source: Path) -> tuple[int, str]:
     with tempfile.TemporaryFile("w+") as printed:
         child = os.fork()
         if child == 0:
+            signal.alarm(most_seconds)
             os.dup2(printed.fileno(), 1)
             os.dup2(printed.fileno(), 2)
             sys.path.insert(0, str(source))
@@ -83,7 +94,7 @@ def verdict(fault: Fault, source: Path) -> str:
         return f"NO FAULT: {fault.file} holds {fault.old!r} {sound.count(fault.old)} times"
     path.write_text(sound.replace(fault.old, fault.new), "utf-8")
     try:
-        code, said = run_tests(fault.tests, source)
+        code, said = run_tests(fault.tests, source, MOST_SECONDS)
     finally:
         path.write_text(sound, "utf-8")
     if code == TESTS_FAILED:

@@ -92,6 +92,21 @@ def test_those_that_agree_and_are_faster_are_used_and_remembered(
     assert chosen("training.kernels=triton", said) == frozenset(NAMES)  # asked for, it is not tried
 
 
+def test_another_cards_verdicts_are_not_taken(
+    card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card()
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
+    card(times_as_fast=0.5)
+    another = SimpleNamespace(kind="cuda", is_card=True, name="another card", has_bf16_units=False, free_bytes=0)
+    monkeypatch.setattr(kernels, "accelerator_of", lambda _: another)
+    assert verdicts(CPU, tries=False) == {}
+    assert chosen("training.kernels=auto", said) == frozenset()
+    card()
+    assert set(verdicts(CPU, tries=False)) == {*STYLES}
+    assert chosen("training.kernels=auto", said) == frozenset(STYLES)
+
+
 def test_only_those_that_a_training_has_a_use_for_are_tried(
     card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

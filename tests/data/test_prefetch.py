@@ -111,6 +111,25 @@ def test_pinned_memory_where_there_is_a_gpu(recording: Recording) -> None:
         assert prefetcher.take(0, 4)["pictures"].is_pinned()
 
 
+def test_the_thread_that_pins_has_the_cards_number(recording: Recording) -> None:
+    """Page-locked memory is of a thread's current card, and each thread begins with the first."""
+    current = threading.local()
+    seen: list[int] = []
+
+    class Second:
+        def use(self) -> None:
+            current.card = 1
+
+        def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+            seen.append(getattr(current, "card", 0))
+            return tensor
+
+    with Prefetcher(recording, pinning=Second()) as prefetcher:
+        prefetcher.take(0, 4)
+    assert set(seen) == {1}
+    assert not hasattr(current, "card")  # of the thread that asks
+
+
 def test_pictures_that_cannot_be_pinned_go_from_pageable_memory_and_it_is_said_once(
     recording: Recording, said: list[str]
 ) -> None:

@@ -168,4 +168,34 @@ FAULTS = (
         "if False:",
         "api/test_training.py -k resumes_bit_for_bit",
     ),
+    # ranks that do not run the same
+    Fault(
+        "plans of a shared group are compared by one of its ranks alone",
+        "engine/ranks/group.py",
+        "        plans = team.gather(forwards_of(plan), phase)\n",
+        "        own = forwards_of(plan)\n"
+        "        plans = team.gather(own, phase) if plan.recompute else [own] * len(team.ranks)\n",
+        "distributed/test_shared_groups.py -k 'every_way'",
+    ),
+    Fault(
+        "what only some ranks call is waited for",
+        "engine/ranks/watch.py",
+        "if reason is None and (reason := self._another_way()) is not None:",
+        "if reason is not None:",
+        "engine/test_ranks.py -k 'another_way'",
+    ),
+    Fault(
+        "a rank that is behind has gone another way",
+        "engine/ranks/watch.py",
+        "own = way.at(number)",
+        "own = way.at(way.count)",
+        "engine/test_ranks.py -k 'takes_its_time'",
+    ),
+    Fault(
+        "what a team calls is compared by itself",
+        "engine/ranks/watch.py",
+        "if some.start >= together.start and some.stop <= together.stop:",
+        "if some == together:",
+        "engine/test_ranks.py -k 'leaves_out'",
+    ),
 )

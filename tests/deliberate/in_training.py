@@ -76,9 +76,9 @@ FAULTS = (
     ),
     Fault(
         "a card before 8.0 is given bf16",
-        "engine/precision.py",
+        "engine/accelerator/base.py",
         "return capability >= (8, 0)",
-        "return capability >= (7, 0)",
+        "return capability >= (7, 5)",
         "engine/test_precision.py",
     ),
     Fault(

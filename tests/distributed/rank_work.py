@@ -213,6 +213,15 @@ def compare_and_lose(ranks: RankGroup, folder: Path, *names: str) -> None:
         raise
 
 
+def call_alone(ranks: RankGroup, folder: Path) -> None:
+    """The last rank waits for all, and the others go on with the next step."""
+    rig = rig_of(MadeUpFamily(), ranks)
+    rig.run(1)
+    if ranks.rank == ranks.size - 1:
+        ranks.barrier()
+    rig.run(1)
+
+
 def freeze_one(ranks: RankGroup, folder: Path) -> None:
     """The last rank stops without an end, as one does whose machine is cut off: nobody's message fails."""
     rig = rig_of(MadeUpFamily(), ranks)
@@ -313,6 +322,7 @@ def go_on_alone(checkpoints: Path) -> Rig:
 
 WORK: Mapping[str, Callable[..., None]] = {
     "families": every_one,
+    "call-alone": call_alone,
     "compare-and-lose": compare_and_lose,
     "compiled": compiled,
     "freeze": freeze_one,

@@ -147,6 +147,18 @@ def test_a_lost_rank_is_named_at_once(ranks: Run, folder: Path) -> None:
     assert "torchrun --max-restarts" in said
 
 
+def test_a_call_that_the_others_leave_out_ends_all_of_them_and_is_named(tmp_path: Path) -> None:
+    began = time.monotonic()
+    both = together(2, "call-alone", tmp_path)
+    assert time.monotonic() - began < 60 + 20  # to start, on a busy machine, and to end
+    for done in both:
+        assert done.returncode == 1
+        assert "they do not run the same, and would wait for each other for ever" in done.stdout
+        assert "rank 1 (" in done.stdout
+        assert ") was waiting for all ranks" in done.stdout
+        assert ") was adding up phase critic" in done.stdout
+
+
 @pytest.mark.long
 def test_a_rank_that_falls_silent_is_lost_within_a_minute(tmp_path: Path) -> None:
     """Rank 0 waits in a sum that nobody can wake it from: the watch ends it, and rank 1, all with the name."""

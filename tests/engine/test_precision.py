@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from frugan.engine.accelerator.base import Processor, multiplies_faster
+from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.precision import (
     LossScale,
     Precision,
@@ -14,6 +15,7 @@ from frugan.engine.precision import (
     card_precision,
     continued_precision,
     resolve_precision,
+    wider_precision,
 )
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
@@ -51,6 +53,15 @@ def test_a_card_goes_by_capability_and_name(
     assert chosen.warning is None
     assert f"{name} with compute capability {capability[0]}.{capability[1]}" in chosen.reason
     assert resolve_precision("fp32", CUDA).name == "fp32"
+
+
+@pytest.mark.parametrize(("name", "capability", "best"), CARDS, ids=str)
+def test_a_run_that_overflows_goes_on_in_bf16_where_a_card_has_units_for_it(
+    name: str, capability: tuple[int, int], best: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend(monkeypatch, name, capability)
+    assert Cuda(CUDA).has_bf16_units == (best == "bf16")
+    assert wider_precision(CUDA).name == ("bf16" if best == "bf16" else "fp32")
 
 
 @pytest.mark.parametrize(("name", "capability", "best"), CARDS, ids=str)

@@ -251,6 +251,82 @@ def test_a_message_that_failed_without_a_loss(watches: tuple[Shelf, list[Heartbe
     assert ended == []
 
 
+COMMON = ["adding up phase D", "adding up phase G"] * 3
+
+
+def test_a_rank_that_takes_its_time_is_waited_for(watches: tuple[Shelf, list[Heartbeat], list[str]]) -> None:
+    """It has come to fewer places, and a team of two calls each other between them."""
+    _, every, ended = watches
+    for number, watch in enumerate(every):
+        for place in COMMON[: 6 - number]:
+            watch.comes_to(place)
+            if number != 0:
+                watch.comes_to("sharing", range(1, 3))
+        watch.begin()
+    began = [watch._beats for watch in every]
+    while not ended and any(watch._beats < before + 3 for watch, before in zip(every, began, strict=True)):
+        time.sleep(0.02)
+    for watch in every:
+        watch.end()
+    assert ended == []
+
+
+@pytest.mark.parametrize(
+    ("team", "places"),
+    [
+        (range(3), ("telling all ranks", "comparing phase D")),
+        (range(1, 3), ("sharing", "comparing plans")),  # of whom the first rank hears by their first one
+    ],
+)
+def test_a_rank_that_goes_another_way_is_named_with_the_places(
+    team: range, places: tuple[str, str], watches: tuple[Shelf, list[Heartbeat], list[str]]
+) -> None:
+    """Wherever the others have come to since, as a card's host is ahead of it."""
+    _, every, ended = watches
+    for rank, watch in enumerate(every):
+        for place in COMMON:
+            watch.comes_to(place)
+        if rank in team:
+            watch.comes_to(places[rank == 2], team)
+        for _ in range(4 if rank < 2 else 0):
+            watch.comes_to("adding up phase D")
+    for watch in every:
+        watch.begin()
+    _until(ended, 3)
+    first = NAMES[team[0]]
+    assert set(ended) == {f"rank 2 (b) was {places[1]} where {first} was {places[0]}: {rank_watch.ANOTHER_WAY}"} or (
+        set(ended) == {f"{first} was {places[0]} where rank 2 (b) was {places[1]}: {rank_watch.ANOTHER_WAY}"}
+    )
+
+
+def test_a_call_of_a_team_that_one_of_it_leaves_out_is_noticed(
+    watches: tuple[Shelf, list[Heartbeat], list[str]],
+) -> None:
+    """It goes on to where all ranks meet, and waits there for one that waits for it."""
+    _, every, ended = watches
+    for rank, watch in enumerate(every):
+        if rank != 0:
+            watch.comes_to("sharing", range(1, 3))
+        if rank == 2:
+            watch.comes_to("sharing", range(1, 3))
+        else:
+            watch.comes_to("adding up phase D")
+        watch.begin()
+    _until(ended, 3)
+    assert ["was sharing" in reason and "was adding up phase D" in reason for reason in ended] == [True] * 3
+
+
+def test_a_rank_that_has_ended_is_waited_for_by_none(watches: tuple[Shelf, list[Heartbeat], list[str]]) -> None:
+    _, (first, second, third), ended = watches
+    for watch in (second, third):
+        watch.begin()
+        watch.comes_to("waiting for all ranks" if watch is second else "at the end")
+    first.comes_to("at the end")
+    first.end()
+    _until(ended, 2)
+    assert ended[0].startswith("rank 0 (a) was at the end where rank 1 (b) was waiting for all ranks")
+
+
 def test_a_stop_that_is_asked_of_any_rank_reaches_the_first(
     watches: tuple[Shelf, list[Heartbeat], list[str]],
 ) -> None:

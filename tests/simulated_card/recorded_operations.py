@@ -60,11 +60,10 @@ class Given:
         """Widen the ranges."""
         for x in tensors_in((args, kwargs)):
             self.dtypes.add(str(x.dtype).removeprefix("torch."))
-            sizes = x.detach().abs().flatten() if x.is_floating_point() else torch.zeros(0)
-            sizes = sizes[(sizes > 0) & (sizes < math.inf)]
-            if sizes.numel():
-                self.largest = max(self.largest, float(sizes.max()))
-                self.smallest = min(self.smallest, float(sizes.min()))
+            if x.is_floating_point() and not x.is_meta and x.numel():
+                sizes = x.detach().abs()
+                self.largest = max(self.largest, float(torch.where(sizes < math.inf, sizes, 0).max()))
+                self.smallest = min(self.smallest, float(torch.where(sizes > 0, sizes, math.inf).min()))
         numbers = [float(x) for x in (*args, *kwargs.values()) if isinstance(x, float)]
         if numbers:
             self.scalars = [min([*numbers, *self.scalars]), max([*numbers, *self.scalars])]

@@ -9,17 +9,22 @@ import torch
 from torch import Tensor
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, assert_same
+from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, adabelief, adam, assert_same, rmsprop, sgd
 from contract.test_families import Augmented
 from frugan.contract import cpu_ways
 from frugan.contract.family import Family
 from frugan.doctor.trial import MadePictures, PinnedPictures
 from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.ema import EmaSettings
+from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
-from frugan.engine.step_log import Readout
+from frugan.engine.progress import Duration
+from frugan.engine.ranks.ranks import OneRank
+from frugan.engine.step_log import Readout, shown_state
 from frugan.engine.streams import Streams
 from frugan.families import families
 from frugan.nn.own_operations import NAMES
+from frugan.nn.spectral_norm import top_singular_values
 from limits import Limit
 from memory.tasks import plan_of, task
 
@@ -123,6 +128,50 @@ def test_a_step_lets_the_host_wait_for_nothing(family: Family, saving: str, card
     assert waits == expected
 
 
+def clipped(optimizers: Callable[[float], OptimizerSettings]) -> Callable[[float], OptimizerSettings]:
+    """With gradients scaled down, as all of them are larger."""
+    return lambda rate: optimizers(rate).model_copy(update={"clip_norm": 1e-3})
+
+
+RAMP = EmaSettings(schedule="ramp", decay=0.9, start=Duration.parse("3 steps"))
+IN_FP32 = {"critic": ("bodies.0",)}
+CONTENTS: Mapping[str, tuple[Family, Mapping[str, Any]]] = {
+    "clipping, an average that begins": (MadeUpFamily(), {"optimizers": clipped(rmsprop), "ema": RAMP}),
+    "loss scales, blocks in fp32": (
+        MadeUpFamily(),
+        {"optimizers": clipped(adabelief), "precision": FP16, "fp32_blocks": IN_FP32},
+    ),
+    "shards": (MadeUpFamily(), {"optimizers": sgd, "ranks": OneRank(0, 2), "shard_optimizer": True}),
+    "steered augmentation": (Augmented(), {"optimizers": clipped(adam)}),
+}
+"""What a step may contain besides savings; two optimizers leave weights as they are at random (`rig`)."""
+
+
+@pytest.mark.parametrize(("family", "settings"), CONTENTS.values(), ids=CONTENTS)
+def test_nothing_that_a_step_contains_lets_the_host_wait(
+    family: Family, settings: Mapping[str, Any], cards: Cards, limit: Limit
+) -> None:
+    """In two steps: before an average begins and when it does; as loss scales come to grow; with all that is told."""
+    limit("elements shared out", 1)
+    waits = cards().clock.waits
+    rig, _ = trained(family, CARD, 1, **settings)
+    scales = [scale for scale in rig.state.loss_scales.values() if scale.dynamic]
+    for scale in scales:
+        scale.scale.fill_(1024)
+        scale.good.fill_(1999)
+    rig.step = replace(rig.step, pictures=PinnedPictures(rig.step.pictures, CARD))
+    waits.clear()
+    with accelerator_of(CARD).refusing_to_wait():
+        for _ in range(2):
+            results = rig.step.run(rig.state, rig.plan, count_zeros=True)
+            networks = rig.state.networks.items()
+            values = {f"{name}.{key}": v for name, n in networks for key, v in top_singular_values(n).items()}
+            Readout.start(rig.state.step, results, {**values, **shown_state(rig.step, rig.state)})
+    assert not waits
+    assert all(bool(result.accepted) for result in results)
+    assert [float(scale.scale) for scale in scales] == [2048] * len(scales)
+
+
 @pytest.mark.parametrize("moves", [False, True])
 def test_averages_on_the_host_are_finished_for_whoever_asks(moves: bool, cards: Cards) -> None:
     """A step behind until then; also where they go back to the card."""
@@ -167,10 +216,11 @@ def test_a_steps_numbers_are_read_when_they_are_there(cards: Cards) -> None:
     seen = []
     for device in (CPU, CARD):
         rig, _ = trained(MadeUpFamily(), device, 1)
-        readout = Readout.start(1, rig.step.run(rig.state, rig.plan), {})
+        readouts = [Readout.start(step, rig.step.run(rig.state, rig.plan), {}) for step in range(3)]
         rig.step.run(rig.state, rig.plan)  # the host is a step ahead
-        seen.append(readout.read())
+        seen.append([readout.read() for readout in readouts])
     assert seen[0] == seen[1]
+    assert seen[0][0] != seen[0][2]
 
 
 @pytest.mark.parametrize(

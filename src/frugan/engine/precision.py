@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from frugan.engine.accelerator.base import card_has_bf16_units
 from frugan.engine.accelerator.choice import accelerator_of
 
 PrecisionName = Literal["auto", "fp32", "fp16", "bf16"]
@@ -29,11 +30,6 @@ class Precision:
     dtype: torch.dtype  # of the working weights
     reason: str  # why, for the line that says so
     warning: str | None = None  # what speaks against it, or None
-
-
-def card_has_bf16_units(capability: tuple[int, int]) -> bool:
-    """Whether a card of a compute capability multiplies bf16 matrices in hardware."""
-    return capability >= (8, 0)
 
 
 def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:

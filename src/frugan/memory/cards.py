@@ -16,9 +16,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from frugan.engine.accelerator.base import card_has_bf16_units
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.optimizer_shards import BUCKET_BYTES
-from frugan.engine.precision import DTYPES, Precision, PrecisionName, card_has_bf16_units, card_precision
+from frugan.engine.precision import DTYPES, Precision, PrecisionName, card_precision
 from frugan.engine.training import Stage
 from frugan.errors import BadInput
 from frugan.memory.work import Work

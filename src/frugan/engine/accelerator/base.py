@@ -58,6 +58,11 @@ class Immediate:
         """See `Stream`."""
 
 
+def card_has_bf16_units(capability: tuple[int, int]) -> bool:
+    """Whether a card of a compute capability multiplies bf16 matrices in hardware."""
+    return capability >= (8, 0)
+
+
 @dataclass(frozen=True)
 class Accelerator(ABC):
     """One device, by torch's functions for its kind."""
@@ -104,7 +109,7 @@ class Accelerator(ABC):
     @property
     def has_bf16_units(self) -> bool:
         """Whether it multiplies bf16 matrices in hardware."""
-        return self.capability is not None and self.capability >= (8, 0)
+        return self.capability is not None and card_has_bf16_units(self.capability)
 
     @classmethod
     def built_for(cls) -> Sequence[str]:

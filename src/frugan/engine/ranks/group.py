@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -171,32 +172,40 @@ def _shared_out(state: TrainingState) -> Iterator[tuple[OptimizerShards, int, Sl
 class Team:
     """Ranks that share normalisation groups."""
 
+    ranks: range  # which they are
     sums: Any  # the process group of their devices; None: all ranks are in it
     words: Any  # gloo's, between hosts
-    size: int  # how many they are
+    watch: Heartbeat  # notices who is lost
 
     @classmethod
-    def of(cls, team: range, ranks: int, device: torch.device, orders: Any) -> "Team":
+    def of(cls, team: range, watch: Heartbeat, device: torch.device, orders: Any) -> "Team":
         """Come together; only those in it need to.
 
         Args:
-            ranks: how many there are in all.
-            orders: gloo's group of all of them.
+            orders: gloo's group of all ranks.
         """
-        if len(team) == ranks:
-            return cls(None, orders, ranks)
+        if len(team) == len(watch.names):
+            return cls(team, None, orders, watch)
 
         def made(backend: str) -> Any:
             return dist.new_group(list(team), backend=backend, use_local_synchronization=True)
 
-        words = made("gloo")
-        return cls(made(own) if (own := accelerator_of(device).collectives) != "gloo" else words, words, len(team))
+        with _talking(watch, "coming together to share normalisation groups", team):
+            words = made("gloo")
+            sums = made(own) if (own := accelerator_of(device).collectives) != "gloo" else words
+        return cls(team, sums, words, watch)
 
-    def gather(self, number: int) -> list[int]:
+    def gather(self, number: int, phase: str) -> list[int]:
         """Everyone's number, in order."""
-        numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(numbers, torch.tensor([number]), group=self.words)
+        numbers = [torch.zeros(1, dtype=torch.int64) for _ in self.ranks]
+        with _talking(self.watch, f"comparing plans of phase {phase}", self.ranks):
+            dist.all_gather(numbers, torch.tensor([number]), group=self.words)
         return [int(each) for each in numbers]
+
+    def add_up(self, phase: str, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over them."""
+        with _talking(self.watch, f"sharing normalisation groups of phase {phase}", self.ranks):
+            dist.all_reduce(tensor, group=self.sums)
 
 
 def forwards_of(plan: Plan) -> int:
@@ -272,7 +281,7 @@ class RankGroup:
     def gather(self, value: Value) -> list[Value]:
         """Every rank's value, in order; all of them call it."""
         values: list[Any] = [None] * self.size
-        with _talking(self.watch, "waiting for all ranks"):
+        with _talking(self.watch, "telling all ranks"):
             dist.all_gather_object(values, value, group=self.orders)
         return values
 
@@ -288,23 +297,17 @@ class RankGroup:
         """
         if share.team is None:
             return LonePart(len(share.samples), share.group) if share.parts else None
-        with _talking(self.watch, f"sharing normalisation groups of phase {phase}"):
-            if share.team not in self._teams:
-                self._teams[share.team] = Team.of(share.team, self.size, self.device, self.orders)
-            team = self._teams[share.team]
-            plans = team.gather(forwards_of(plan))
+        if share.team not in self._teams:
+            self._teams[share.team] = Team.of(share.team, self.watch, self.device, self.orders)
+        team = self._teams[share.team]
+        plans = team.gather(forwards_of(plan), phase)
         other = [self.watch.names[rank] for rank, theirs in zip(share.team, plans, strict=True) if theirs != plans[0]]
         if other:
             raise TrainingFailed(
                 f"phase {phase}: {', '.join(other)} and {self.watch.names[share.team[0]]} share a normalisation group, "
                 "and their plans recompute different blocks; resume with a --memory that all of them have"
             )
-
-        def add_up(tensor: Tensor) -> None:
-            with _talking(self.watch, f"sharing normalisation groups of phase {phase}"):
-                dist.all_reduce(tensor, group=team.sums)
-
-        return TeamGroup(len(share.samples), share.group, add_up)
+        return TeamGroup(len(share.samples), share.group, partial(team.add_up, phase))
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: ObservedShare
@@ -431,12 +434,17 @@ class RankGroup:
 
 
 @contextmanager
-def _talking(watch: Heartbeat, what: str) -> Iterator[None]:
+def _talking(watch: Heartbeat, what: str, ranks: range | None = None) -> Iterator[None]:
     """Say which rank is lost, where a message to the others fails.
+
+    Args:
+        what: this rank is doing, as all do whom it talks to.
+        ranks: these; None: all.
 
     Raises:
         TrainingFailed: it did.
     """
+    watch.comes_to(what, ranks)
     try:
         yield
     except RuntimeError as error:

@@ -136,6 +136,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         watch.begin()
         try:
             yield ranks
+            watch.comes_to("at the end")
         except BaseException as error:
             watch.tell_end(_first_line(error))
             raise

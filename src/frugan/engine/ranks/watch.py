@@ -1,14 +1,19 @@
-"""Notices a rank that is lost: each gives a sign of life, and nobody waits for long for one that gives none.
+"""Notices a rank that is lost, or has gone another way: nobody waits for long for one that will not come.
 
 A card's collectives wait for half an hour for somebody who will not come, and a process that waits in one cannot be
-woken; so a thread watches, and ends the process with a sentence that says which rank it was.
+woken; so a thread watches, and ends the process with a sentence that says which rank it was. Each rank gives a sign of
+life, with the place that it has come to. One that takes its time comes to the same places later, however long it takes;
+one that has come to another place has not, and the others would wait for it in vain.
 """
 
+import json
 import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +28,11 @@ GRACE_SECONDS = 3.0
 """For a process to end by itself."""
 FAILED = 1
 """Exit code."""
+PLACES = 1 << 14
+"""That are remembered, for those who come to them later. A card's host is some steps ahead at most."""
+
+
+ANOTHER_WAY = "they do not run the same, and would wait for each other for ever"
 
 
 class Store(Protocol):
@@ -42,6 +52,24 @@ class Store(Protocol):
 
 
 @dataclass
+class Way:
+    """The places where some ranks have called each other so far."""
+
+    count: int = 0  # of all of them
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=PLACES))
+
+    def add(self, place: str) -> None:
+        """Come to the next one."""
+        self.count += 1
+        self.last.append(place)
+
+    def at(self, number: int) -> str | None:
+        """One of them, from 1; None: it is not there yet, or not remembered."""
+        before = self.count - number
+        return self.last[-1 - before] if 0 <= before < len(self.last) else None
+
+
+@dataclass
 class Heartbeat:
     """Gives a sign of life every second, and looks for those of others: the first rank for all, the others for its."""
 
@@ -50,8 +78,10 @@ class Heartbeat:
     rank: int
     names: Sequence[str]
     stop: StopRequest = field(default_factory=StopRequest)  # a stop that was asked of any rank is asked of the first
-    told: bool = False  # whether the rank that ended could say why
+    told: bool = False  # whether it is known why ranks end, other than by a loss
     _beats: int = 0
+    _ways: dict[range, Way] = field(default_factory=dict)  # by the ranks that go them together
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -65,10 +95,28 @@ class Heartbeat:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
+        with suppress(RuntimeError):  # the store is gone, and with it whoever would look
+            self.beat()
+
+    def comes_to(self, place: str, ranks: range | None = None) -> None:
+        """This rank calls others.
+
+        Args:
+            place: what it is doing, in words; what the others are doing there as well.
+            ranks: that call each other; None: all of them.
+        """
+        together = range(len(self.names)) if ranks is None else ranks
+        with self._lock:
+            self._ways.setdefault(together, Way())
+            for some, way in self._ways.items():
+                if some.start >= together.start and some.stop <= together.stop:
+                    way.add(place)
 
     def beat(self) -> None:
         """Give a sign of life."""
-        self.store.set(f"beat/{self.rank}", str(self._beats))
+        with self._lock:
+            places = {str(ranks): (way.count, way.at(way.count)) for ranks, way in self._ways.items()}
+        self.store.set(f"beat/{self.rank}", json.dumps([self._beats, places]))
         self._beats += 1
 
     def tell_end(self, reason: str) -> None:
@@ -88,7 +136,7 @@ class Heartbeat:
             before, began = self._all_beats(), time.monotonic()
             while time.monotonic() - began < SUSPECTED_SECONDS:
                 if (said := self._said()) is not None:
-                    self.told = " ended: " in said
+                    self.told = " ended: " in said or ANOTHER_WAY in said
                     return said
                 time.sleep(BEAT_SECONDS / 4)
             now = self._all_beats()
@@ -107,6 +155,8 @@ class Heartbeat:
                 self._pass_on_stops()
                 reason = self._said()
                 beats = self.store.multi_get([f"beat/{r}" for r in others])
+                if reason is None and (reason := self._another_way()) is not None:
+                    self._tell(reason)
             except RuntimeError:
                 reason, beats = _store_gone(self.names), []
             now = time.monotonic()
@@ -118,6 +168,25 @@ class Heartbeat:
                     self._tell(reason)
             if reason is not None:
                 self._end_process(reason)
+
+    def _another_way(self) -> str | None:
+        """Who has come to another place than this rank, in words; None: nobody has.
+
+        The first of those who go a way together looks at all of them, each other one at the first.
+        """
+        with self._lock:
+            firsts = {way[0] for way in self._ways}
+            led = {rank for way in self._ways if way[0] == self.rank for rank in way}
+        others = sorted((firsts | led) - {self.rank})
+        for other, beat in zip(others, self.store.multi_get([f"beat/{r}" for r in others]), strict=True):
+            _, theirs = json.loads(beat)
+            with self._lock:
+                for ranks, way in self._ways.items():
+                    number, place = theirs.get(str(ranks), (0, None))
+                    own = way.at(number)
+                    if number and own is not None and own != place:
+                        return f"{self.names[other]} was {place} where {self.names[self.rank]} was {own}: {ANOTHER_WAY}"
+        return None
 
     def _said(self) -> str | None:
         """Why another rank ended, if it could say so."""
