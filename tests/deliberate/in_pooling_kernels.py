@@ -142,8 +142,8 @@ FAULTS = (
     Fault(
         "a gradient is spread as if there were no mean",
         PROGRAMS,
-        "(last * 0.25).view(",
-        "(last * 1.0).view(",
+        "(last * 0.25).reshape(",
+        "(last * 1.0).reshape(",
         FUSED,
     ),
     Fault(
@@ -159,5 +159,12 @@ FAULTS = (
         "F.avg_pool2d(weight, 2, stride=1, padding=1)",
         "F.avg_pool2d(weight, 2, stride=1, padding=1, count_include_pad=False)",
         "nn/test_upsampled_conv.py",
+    ),
+    Fault(
+        "a single channel's gradient is taken for one in channels-last",
+        "nn/fused_pooling.py",
+        "    return (last * 0.25).reshape(",
+        "    return (last * 0.25).view(",
+        "nn/test_fused_pooling.py -k single",
     ),
 )

@@ -33,6 +33,15 @@ def halved(x: Tensor) -> Tensor:
     return F.avg_pool2d(x, 2)
 
 
+def test_a_single_channels_gradient_in_either_layout() -> None:
+    """It is in both at once, with strides of one of them."""
+    gradient = torch.randn(1, 1, 3, 3, generator=torch.Generator().manual_seed(1))
+    for given in (gradient, gradient.contiguous(memory_format=LAST), gradient[:, :, :1, :1].expand(1, 1, 3, 3)):
+        x = random(1, 1, 6, 6).requires_grad_()
+        (made,) = torch.autograd.grad(means_and(x, random(1, 1, 3, 3), x), x, given)
+        assert torch.equal(made, given.repeat_interleave(2, 2).repeat_interleave(2, 3) / 4)
+
+
 Call = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 CALLS: dict[str, tuple[Call, Call]] = {
     "relu and means": (lambda x, _: relu_and_means(x), lambda x, _: (F.relu(x), halved(x))),

@@ -71,7 +71,7 @@ def part_of_a_larger(x: Tensor, axis: int, order: torch.memory_format) -> Tensor
 @example((2, 4, 6, 7), torch.channels_last, 1, 1)
 @example((1, 4, 6, 7), torch.contiguous_format, 3, 3)
 @given(
-    st.tuples(st.integers(1, 2), st.sampled_from([2, 4, 9]), st.integers(6, 8), st.integers(6, 8)),
+    st.tuples(st.integers(1, 2), st.sampled_from([1, 4, 9]), st.integers(6, 8), st.integers(6, 8)),
     st.sampled_from(ORDERS),
     st.integers(0, 3),
     st.integers(0, 3),

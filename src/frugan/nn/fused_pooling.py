@@ -298,7 +298,7 @@ def _spread_in_one_pass(x: Tensor) -> Tensor:
     """A quarter of each pixel to each of four, without a gradient; dimensions stand in memory's order."""
     samples, channels, height, width = x.shape
     last = x.permute(0, 2, 3, 1)[:, :, None, :, None].expand(-1, -1, 2, -1, 2, -1)
-    return (last * 0.25).view(samples, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
+    return (last * 0.25).reshape(samples, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
 
 
 def _passed(gradient: Tensor | None, made: Tensor) -> Tensor | None:
