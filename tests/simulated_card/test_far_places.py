@@ -25,7 +25,10 @@ ORDERS = (torch.channels_last, torch.contiguous_format)
 LARGE = 2**31
 """Numbers that a place of 32 bits cannot count."""
 Shape = tuple[int, int, int, int]
-SHAPES: Mapping[str, Shape] = {"pictures of 1 billion numbers": (5, 1000, 1034, 1022)}
+SHAPES: Mapping[str, Shape] = {
+    "pictures of 1 billion numbers": (5, 1000, 1034, 1022),
+    "a picture of 3 billion numbers": (1, 3000, 1034, 1022),
+}
 FUSED = {
     "activation": fused_activation,
     "modulation": fused_modulation,
