@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,33 +22,32 @@ from what_fits import COMMON_CARDS_GIB, FP32_CARD, FP32_CARDS_GIB, SHIPPED, answ
 
 def made_anew(recipe: str) -> dict[str, dict[str, Any]]:
     """All predictions that ship with a recipe, by key."""
-    made: dict[str, dict[str, Any]] = {}
-    ways = [(PlanOptions(), COMMON_CARDS_GIB, True)]
-    ways += [(PlanOptions(card=FP32_CARD), FP32_CARDS_GIB, False)] if recipe in smallest_cards(fp32=True) else []
-    for options, cards_gib, ladder in ways:
-        planner = replace(planner_of(recipe, (), options), name="")  # finds nothing that ships
-        answers(planner, cards_gib, ladder=ladder)
-        planner.store.close()
-        made |= planner.store.known
-    return json.loads(json.dumps(made))  # type: ignore[no-any-return]
+    planner = replace(planner_of(recipe, (), PlanOptions()), name="")  # finds nothing that ships
+    answers(planner, COMMON_CARDS_GIB, ladder=True)
+    if recipe in smallest_cards(fp32=True):
+        in_fp32 = replace(planner_of(recipe, (), PlanOptions(card=FP32_CARD)), known=planner.store)
+        answers(in_fp32, FP32_CARDS_GIB, ladder=False)
+    planner.store.close()
+    return json.loads(json.dumps(planner.store.known))  # type: ignore[no-any-return]
 
 
-def differing(shipped: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
-    """Keys of predictions that are not equal, or that only one of the two has."""
-    return sorted(key for key in {*shipped, *made} if shipped.get(key) != made.get(key))
+def note(file: Path, made: Mapping[str, Any]) -> list[str]:
+    """Compare a recipe's predictions with those made by this torch, and let their file say whether they hold for it.
 
-
-def hold(recipe: str) -> list[str]:
-    """Compare a recipe's predictions, and note in their file whether they hold for this torch.
+    What is not made any more, as that of a recipe as it was before, cannot be held to anything: where the rest is equal
+    it goes.
 
     Returns:
-        Keys of those that do not.
+        Keys of those that differ.
     """
-    file = SHIPPED / f"{recipe}.json"
     shipped = json.loads(file.read_text("utf-8"))["predictions"]
-    differ = differing(shipped, made_anew(recipe))
-    holds = set() if differ else {prediction_version()}
-    write_predictions(file, sorted({*versions_of(file)} - {prediction_version()} | holds), shipped)
+    again = {key: prediction for key, prediction in shipped.items() if key in made}
+    differ = [key for key in again if again[key] != made[key]]
+    others = {*versions_of(file)} - {prediction_version()}
+    if differ:
+        write_predictions(file, sorted(others), shipped)
+    else:
+        write_predictions(file, sorted({*others, prediction_version()}), again)
     return differ
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     with TemporaryDirectory() as cache:  # one that is in use may hold predictions of an earlier state of the code
         os.environ["FRUGAN_CACHE"] = cache
         for recipe in sys.argv[1:] or built_in():
-            differ[recipe] = hold(recipe)
+            differ[recipe] = note(SHIPPED / f"{recipe}.json", made_anew(recipe))
             print(f"{recipe}: {len(differ[recipe])} differ", file=sys.stderr, flush=True)
     equal = [recipe for recipe, keys in differ.items() if not keys]
     result = {"version": prediction_version(), "equal": equal, "differ": {k: v for k, v in differ.items() if v}}

@@ -131,8 +131,8 @@ def made_for_others(name: str) -> str | None:
         return None
     *others, this = (torch_of(version) for version in (*versions, prediction_version()))
     return (
-        f"predictions: made here, which took the time, and kept; those that ship hold for torch {', '.join(others)}, and "
-        f"this is {this}"
+        f"predictions: made here and kept, for this is torch {this}; those that ship were found to hold for "
+        f"{', '.join(others)}"
     )
 
 
