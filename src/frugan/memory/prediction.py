@@ -193,7 +193,8 @@ def predict(
         reserved_bytes=memory.peak.size_bytes,
         place=memory.peak.place,
         stage=stage.name,
-        categories={str(name): size for name, size in memory.peak.categories.items()},
+        # empty ones go: whether there is a tensor without numbers differs between versions of torch
+        categories={str(name): size for name, size in memory.peak.categories.items() if size},
         by_phase=by_phase,
         work=memory.work,
         host_bytes=memory.host_bytes,
