@@ -1,4 +1,4 @@
-"""`benchmarks/same_predictions.py` lets a file say for which torch its predictions hold, and never for one where not."""
+"""`benchmarks/same_predictions.py` lets a file say for which torch its predictions hold, and for no other."""
 
 import importlib
 import json
