@@ -149,7 +149,8 @@ class Twin:
             cwd = Path(temporary)
             self.run([str(self.python), "-c", DIGITS], cwd, PYTHONPATH=str(BENCHMARKS))
             base = str(cwd / "base")
-            return {" ".join(words): self.run([frugan, *words], cwd, FRUGAN_BASE=base).as_json() for words in STARTS}
+            done = {" ".join(words): self.run([frugan, *words], cwd, FRUGAN_BASE=base) for words in STARTS}
+        return {words: each.as_json() | ({} if each.code else {"said": ""}) for words, each in done.items()}
 
     def not_started(self) -> list[str]:
         """Commands that frugan has and `STARTS` has not."""
