@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint types unit faults docs install clean
+.PHONY: demo test test-long lint types unit faults predictions docs install clean
 
 # how many threads are fastest here is found out by timing a step; OMP_NUM_THREADS=2 make demo says it beforehand
 demo: install
@@ -35,6 +35,14 @@ test-long: lint types
 # puts one fault after the other into a copy of the code: tests that are never seen to fail prove nothing
 faults: install
 	OMP_NUM_THREADS=1 $(BIN)/python tests/deliberate_faults.py
+
+# what ships of every recipe's plans, made anew where VERSION in memory/prediction.py was raised, and held to the oldest
+# torch and the newest, in environments that need 6 GB each: hours on two shared cores, and the package index
+TWINS ?= build/twins
+predictions: install
+	$(BIN)/python benchmarks/what_fits.py
+	$(BIN)/python benchmarks/what_fits.py --fp32
+	$(BIN)/python benchmarks/card_twin.py $(TWINS) --predictions
 
 # the docs as a site, in build/site: open build/site/index.html
 docs: install

@@ -318,10 +318,11 @@ class Assembler:
         """What ptxas says of a kernel."""
         from triton.backends.nvidia.compiler import get_ptxas  # noqa: PLC0415  (an extra)
 
-        ptxas = get_ptxas(int(self.target.removeprefix("sm_"))).path
+        capability = int(self.target.removeprefix("sm_"))
+        ptxas = get_ptxas(capability).path
         file = folder / "kernel.ptx"
         file.write_text(ptx, "utf-8")
-        architecture = f"{self.target}a" if self.target == "sm_90" else self.target
+        architecture = f"{self.target}a" if capability >= 90 else self.target  # as Triton writes it
         words = [ptxas, "-v", f"--gpu-name={architecture}", str(file), "-o", str(folder / "kernel.cubin")]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode != 0:

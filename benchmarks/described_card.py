@@ -45,6 +45,7 @@ CARDS = {
         DescribedCard("RTX 2060", (7, 5), 30, 6 << 30, 65536, 1024),
         DescribedCard("RTX 3060", (8, 6), 28, 12 << 30, 101376, 1536),
         DescribedCard("H100", (9, 0), 132, 80 << 30, 232448, 2048),
+        DescribedCard("RTX 5070", (12, 0), 48, 12 << 30, 101376, 1536),
     )
 }
 """By target."""

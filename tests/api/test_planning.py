@@ -296,6 +296,15 @@ def test_shipped_predictions_are_found_by_name() -> None:
     assert shipped_predictions("no-such-recipe") is None
 
 
+@pytest.mark.usefixtures("by_formula")
+def test_what_ships_for_other_torches_is_made_here_once_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "9.9.0+cu999")
+    for said in (True, False):
+        lines = [line for line in frugan.plan("biggan-digits-32", "6GiB").decisions if line.startswith("predictions:")]
+        assert len(lines) == said
+        assert not said or re.search(r"this is torch 9\.9\.0; those that ship .* \d\.\d+\.\d", lines[0]), lines
+
+
 def test_every_recipe_has_its_smallest_card() -> None:
     known = smallest_cards()
     assert list(known) == [name for name in built_in() if shipped_predictions(name)]  # others are not predicted yet

@@ -19,6 +19,13 @@ FAULTS = (
         "memory/test_prediction.py -k smallest_micro_batches",
     ),
     Fault(
+        "predictions that other versions of torch made are taken",
+        "memory/prediction.py",
+        'version not in values.get("versions", ())',
+        'not values.get("versions", ())',
+        "memory/test_prediction_store.py::test_what_others_found_does_not_count",
+    ),
+    Fault(
         "a plan is taken for what lives, not for what is reserved",
         "memory/search.py",
         "if choice.prediction.reserved_bytes <= budget_bytes:",

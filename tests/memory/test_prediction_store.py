@@ -10,7 +10,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16
 from frugan.contract.family import Family
 from frugan.families import families
-from frugan.memory.prediction import Job, PredictionStore, outcome, predict
+from frugan.memory.prediction import Job, PredictionStore, outcome, predict, versions_of, write_predictions
 from limits import Limit
 from memory.formula import PredictionsBy, predicted_by_formula
 from memory.tasks import plan_of, task
@@ -52,6 +52,26 @@ def test_what_others_found_does_not_count(tmp_path: Path, other: dict[str, str])
     changed = store(file, **other)
     changed(plan_of(OF, 2), STAGE, rough=False)
     assert changed.ran == 1
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_a_file_holds_for_the_versions_it_names_and_what_is_added_for_the_one_that_made_it(tmp_path: Path) -> None:
+    file = tmp_path / "known.json"
+    first = store()
+    first(plan_of(OF, 2), STAGE, rough=False)
+    write_predictions(file, ("now", "later"), first.known)
+    before = file.read_bytes()
+
+    later = store(file, version="later")
+    later(plan_of(OF, 2), STAGE, rough=False)
+    assert later.ran == 0
+    later.save(file)
+    assert file.read_bytes() == before
+
+    later(plan_of(OF, 4), STAGE, rough=False)
+    later.save(file)
+    assert versions_of(file) == ("later",)
+    assert (len(store(file, version="later").known), len(store(file).known)) == (2, 0)
 
 
 @pytest.mark.usefixtures("by_formula")
@@ -133,6 +153,7 @@ def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.M
     first(plan_of(OF, 2), STAGE, rough=True)
     first.save(file)
     before = file.read_bytes()
+    first(plan_of(OF, 4), STAGE, rough=True)
 
     def full(*_: object, **__: object) -> str:
         raise OSError(28, "No space left on device")

@@ -2,7 +2,8 @@
 
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,18 @@ os.environ["TRITON_INTERPRET"] = "1"
 __all__ = ["frugan", "small_grids"]
 
 INSTALLED = Path(__file__).parent / "installed"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Skips what the interpreter of one version of Triton cannot run, and nothing else."""
+    try:
+        yield
+    except Exception as error:
+        triton, numpy = version("triton"), version("numpy")
+        if triton.startswith("3.6.") and "only 0-dimensional arrays can be converted" in str(error):
+            pytest.skip(f"Triton {triton}'s interpreter runs loops with NumPy below 2.4 alone; this is NumPy {numpy}")
+        raise
 
 
 @pytest.fixture(scope="session", autouse=True)

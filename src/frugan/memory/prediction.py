@@ -193,7 +193,8 @@ def predict(
         reserved_bytes=memory.peak.size_bytes,
         place=memory.peak.place,
         stage=stage.name,
-        categories={str(name): size for name, size in memory.peak.categories.items()},
+        # empty ones go: whether there is a tensor without numbers differs between versions of torch
+        categories={str(name): size for name, size in memory.peak.categories.items() if size},
         by_phase=by_phase,
         work=memory.work,
         host_bytes=memory.host_bytes,
@@ -261,11 +262,11 @@ def _make_grids(training: Training, state: TrainingState, plan: Plan, pictures: 
 
 # Predictions kept in files, and what makes them stale.
 
-FORMAT = 2
+FORMAT = 3
 
 VERSION = 14
 """Of what a step takes. Raise it with a change that moves that, and make the predictions that ship anew
-(`python benchmarks/what_fits.py`); tests/memory/test_shipped_predictions.py fails where one was forgotten."""
+(`make predictions`); tests/memory/test_shipped_predictions.py fails where one was forgotten."""
 
 HELPFUL_SECONDS = 10.0
 """Work from which on a helper is worth its start, which takes about 3 of a processor's time."""
@@ -322,8 +323,8 @@ class PredictionStore:
     training: Training
     target: Target
     subject: Mapping[str, Any]  # the recipe's fields that a step depends on
-    version: str  # of the step and of torch: what a file has of another version does not count
-    files: tuple[Path, ...] = ()  # read in this order, as far as they exist and are of this version
+    version: str  # of the step and of torch: a file whose predictions were not held to it does not count
+    files: tuple[Path, ...] = ()  # read in this order, as far as they exist and hold for this version
     tell: Callable[[int], None] = lambda _: None  # is told what is run: how many so far
     helper: Helper | None = None  # runs a part of what is asked for ahead; None: nobody does
     # of one run, before any was made: whether help is worth its start
@@ -409,12 +410,11 @@ class PredictionStore:
                 self.save(self.files[-1])
 
     def save(self, file: Path) -> None:
-        """Add what is known to a file; one of another version is replaced."""
-        known = _read(file, self.version) | self._known
-        file.parent.mkdir(parents=True, exist_ok=True)
-        values = {"format": FORMAT, "version": self.version, "predictions": dict(sorted(known.items()))}
-        with atomic_file(file) as beside:
-            beside.write_text(json.dumps(values, separators=(",", ":")) + "\n", "utf-8")
+        """Add what is known to a file; one of other versions is replaced. What is added holds for this one alone."""
+        before = _read(file, self.version)
+        known = before | self._known
+        if known != before:
+            write_predictions(file, (self.version,), known)
 
     def _key(self, plan: Plan, stage: Stage, *, rough: bool) -> str:
         what = {
@@ -425,6 +425,23 @@ class PredictionStore:
             "target": _IN_KEYS[self.target],
         }
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def write_predictions(file: Path, versions: Sequence[str], predictions: Mapping[str, Mapping[str, Any]]) -> None:
+    """Keep predictions by key.
+
+    Args:
+        versions: those by which each of them was made, equal in every figure.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    values = {"format": FORMAT, "versions": list(versions), "predictions": dict(sorted(predictions.items()))}
+    with atomic_file(file) as beside:
+        beside.write_text(json.dumps(values, separators=(",", ":")) + "\n", "utf-8")
+
+
+def versions_of(file: Path) -> tuple[str, ...]:
+    """For which a file's predictions hold."""
+    return tuple(read_json(file).get("versions", ()))
 
 
 def least_work(file: Path) -> Work | None:
@@ -448,13 +465,18 @@ def prediction_version() -> str:
     return f"{VERSION}-torch-{str(torch.__version__).split('+')[0]}"
 
 
+def torch_of(version: str) -> str:
+    """The torch of a version of predictions."""
+    return version.partition("-torch-")[2]
+
+
 def _read(file: Path, version: str | None) -> dict[str, dict[str, Any]]:
-    """A file's predictions; none if it is missing, of another version, or damaged: they can be made again.
+    """A file's predictions; none if it is missing, of other versions, or damaged: they can be made again.
 
     Args:
         version: None: of any.
     """
     values = read_json(file)
-    if values.get("format") != FORMAT or (version is not None and values.get("version") != version):
+    if values.get("format") != FORMAT or (version is not None and version not in values.get("versions", ())):
         return {}
     return dict(values["predictions"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-from frugan.api.plan.predictions import predictions_of
+from frugan.api.plan.predictions import made_for_others, predictions_of
 from frugan.api.plan.relatives import smaller_recipes
 from frugan.api.plan.report import Found, PlanReport, decisions, refusal
 from frugan.api.plan.rung import BesideDesktop, Rung
@@ -149,7 +149,8 @@ class Planner:
         fastest = fitting is not None and fitting.seconds <= search.estimates.fastest_first[0].seconds
         found = Found(fastest=fastest, has_blocks=search.space.has_blocks)
         lines = decisions(report, self.training, self.precision, self.wishes, self._between_bytes, found)
-        report = replace(report, decisions=tuple(lines))
+        anew = made_for_others(self.name) if self.store.ran else None
+        report = replace(report, decisions=(*lines, *([anew] if anew else [])))
         if fitting is not None or budget is None or not nearest_seconds:
             return report
         say(f"{refusal(report)}; looking for the smallest change that would fit, for {nearest_seconds:g} s")

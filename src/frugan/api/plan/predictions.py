@@ -24,7 +24,16 @@ from frugan.engine.training import Training
 from frugan.families import family_code
 from frugan.files import Folders
 from frugan.memory.dataless import Dataless
-from frugan.memory.prediction import HOST, Job, PredictionStore, Target, outcome, prediction_version
+from frugan.memory.prediction import (
+    HOST,
+    Job,
+    PredictionStore,
+    Target,
+    outcome,
+    prediction_version,
+    torch_of,
+    versions_of,
+)
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
 
@@ -113,6 +122,18 @@ def shipped_predictions(name: str) -> Path | None:
     """Predictions that came with the package for a built-in recipe; None if there are none."""
     file = resources.files("frugan") / "predictions" / f"{name}.json"
     return Path(str(file)) if file.is_file() else None
+
+
+def made_for_others(name: str) -> str | None:
+    """A line that says so where the predictions that ship for a recipe hold for other versions of torch than this."""
+    file = shipped_predictions(name)
+    if file is None or prediction_version() in (versions := versions_of(file)):
+        return None
+    *others, this = (torch_of(version) for version in (*versions, prediction_version()))
+    return (
+        f"predictions: made here and kept, for this is torch {this}; those that ship were found to hold for "
+        f"{', '.join(others)}"
+    )
 
 
 SECONDS_PER_MODULE = 0.007
