@@ -1,6 +1,5 @@
 """Working weights: gradients of half-precision leaves add up in fp32."""
 
-
 import pytest
 import torch
 from torch import nn

@@ -124,7 +124,8 @@ def test_nothing_is_made_of_no_pictures() -> None:
 
 def layers(x: Tensor, bias: Tensor, *, kernels: frozenset[str]) -> Tensor:
     """Filters as layers have them."""
-    taps, short = fir_filter((1, 3, 2)), fir_filter((1, 3))  # the same from no side; each tap takes the interpreter long
+    # the same from no side, and few: each tap takes the interpreter its time
+    taps, short = fir_filter((1, 3, 2)), fir_filter((1, 3))
     made = filtered_leaky_relu(x, bias, taps, padding=(2, 2, 2, 2), clamp=1.5, kernels=kernels)
     made = upfirdn2d(downsample2d(made, short, kernels=kernels), short, flip=True, gain=3, kernels=kernels)
     return upsample2d(made, short, kernels=kernels)
