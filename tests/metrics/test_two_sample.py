@@ -52,8 +52,9 @@ def test_noise_in_a_small_place_is_seen() -> None:
 
 
 @pytest.mark.long
-def test_more_noise_is_seen_by_each_network() -> None:
+def test_more_noise_is_seen_by_each_network_and_no_noise_where_none_is() -> None:
     assert two_sample(squares(0, 0), squares(2, 48), ONE).mean > 0.85
+    assert two_sample(squares(0, 0), squares(1, 0), ONE).mean < 0.62
 
 
 def hills(seed: int, *, broken: bool) -> Tensor:
@@ -73,13 +74,15 @@ def hills(seed: int, *, broken: bool) -> Tensor:
 
 
 def test_streaks_are_no_hills() -> None:
-    assert two_sample(hills(0, broken=False), hills(2, broken=True), ONE).mean > 0.85
+    soon = two_sample(hills(0, broken=False), hills(2, broken=True), Judge(networks=2, steps=200))
+    assert soon.mean > 0.66  # 0.76; without batch norm 0.55, for that learns late
 
 
 @pytest.mark.long
-def test_of_one_place_none_are_told_apart() -> None:
-    assert two_sample(squares(0, 0), squares(1, 0), ONE).mean < 0.62
-    assert two_sample(hills(0, broken=False), hills(1, broken=False), ONE).mean < 0.6
+def test_hills_are_hills() -> None:
+    whole, more, broken = hills(0, broken=False), hills(1, broken=False), hills(2, broken=True)
+    assert two_sample(whole, broken, ONE).mean > 0.85
+    assert two_sample(whole, more, ONE).mean < 0.6
 
 
 def test_pictures_that_several_networks_judge_count_once() -> None:
