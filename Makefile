@@ -27,14 +27,16 @@ unit: install
 	$(PYTEST)
 	$(PYTEST) tests/simulated_card
 
+# PART=3/8 does one part of eight. What passed at this very commit is not run again, so that what was interrupted goes on
+IN_PART := $(if $(PART),--part $(PART))
+
 # everything, also what takes minutes: not needed for a change, but before a release
 test-long: lint types
-	$(PYTEST) -m 'long or not long' --hypothesis-profile long
-	$(PYTEST) -m 'long or not long' --dist load tests/simulated_card
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/whole.py $(IN_PART)
 
 # puts one fault after the other into a copy of the code: tests that are never seen to fail prove nothing
 faults: install
-	OMP_NUM_THREADS=1 $(BIN)/python tests/deliberate_faults.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/deliberate_faults.py $(IN_PART)
 
 # what ships of every recipe's plans, made anew where VERSION in memory/prediction.py was raised, and held to the oldest
 # torch and the newest, in environments that need 6 GB each: hours on two shared cores, and the package index

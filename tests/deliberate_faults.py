@@ -1,7 +1,9 @@
 """Puts one fault after the other into a copy of the code and runs the tests that should notice: `make faults`.
 
-`python tests/deliberate_faults.py WORD ...` tries the faults whose name holds one of the words. Ends with 1 if a fault
-is not caught, if the tests fail without any, or if a fault's old text is no longer there (once). Needs `os.fork`.
+`python tests/deliberate_faults.py WORD ...` tries the faults whose name holds one of the words, with `--part 3/8` one
+part of eight; parts may run side by side. What was caught at this very commit is not tried again, unless words ask for
+it. Ends with 1 if a fault is not caught, if the tests fail without any, or if a fault's old text is no longer there
+(once). Needs `os.fork`.
 """
 
 import compileall
@@ -10,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,8 +37,8 @@ from deliberate import (
     on_a_card,
 )
 from deliberate.fault import Fault
+from passed import ROOT, Passed, part_of, share
 
-ROOT = Path(__file__).parents[1]
 TESTS_FAILED = 1
 """What pytest ends with then; everything else says nothing about the fault."""
 MOST_SECONDS = 600
@@ -106,31 +109,48 @@ def main(words: Sequence[str]) -> int:
     """Try faults.
 
     Args:
-        words: of their names; none: all.
+        words: of their names, or --part and which; none: all.
     """
+    part, passed = (1, 1), Passed("faults")
+    known = passed.seconds
+    if words[:1] == ["--part"]:
+        part, words = part_of(" ".join(words[1:])), []
+    elif words:
+        known = {}
     os.chdir(ROOT)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a fault of the same size within a second would pass for what it was
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
-    chosen = [fault for fault in FAULTS if not words or any(word in fault.name for word in words)]
+    every = {f"{fault.file}: {fault.name}": fault for fault in FAULTS}
+    alike = dict.fromkeys(every, 1.0)
+    mine = {name: every[name] for name in share(alike, part)}
+    chosen = {name: fault for name, fault in mine.items() if not words or any(word in fault.name for word in words)}
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         shutil.copytree(ROOT / "src", source)
         compileall.compile_dir(source, quiet=1)
         failed = 0
-        for fault in chosen:
-            outcome = verdict(fault, source)
+        for name in [name for name in chosen if name not in known]:
+            begun = time.perf_counter()
+            outcome = verdict(chosen[name], source)
+            if outcome == "caught":
+                passed.keep(name, time.perf_counter() - begun)
             failed += outcome != "caught"
-            print(f"{outcome:10}  {fault.file}: {fault.name}", flush=True)
+            print(f"{outcome:10}  {name}", flush=True)
         print(f"{len(chosen) - failed} of {len(chosen)} caught")
-        files = dict.fromkeys(file for each in chosen for file in each.tests.partition(" -k ")[0].split())
+        named = dict.fromkeys(file for each in chosen.values() for file in each.tests.partition(" -k ")[0].split())
+        files = [file for file in named if file not in known]
         # the simulated card has processes of its own, see Makefile
         apart = [file for file in files if file.startswith("simulated_card/")]
         for together in filter(None, (apart, [file for file in files if file not in apart])):
+            begun = time.perf_counter()
             code, said = run_tests(" ".join(together), source)
+            for file in together if code == 0 else ():
+                passed.keep(file, (time.perf_counter() - begun) / len(together))
             if code:
                 failed += 1
                 print(f"without a fault these tests fail as well:\n{said}")
+    print(passed.left(alike, part[1]))
     return 1 if failed else 0
 
 

@@ -13,6 +13,7 @@ Limit = Callable[[str, object], None]
 
 LIMITS = {
     "bytes sent to the host": "frugan.engine.host_memory.SMALLEST_BYTES",
+    "elements of a small gradient": "frugan.engine.weights.SMALL_ELEMENTS",
     "elements of a slice": "frugan.engine.gradients.SLICE_ELEMENTS",
     "room for observations": "frugan.contract.layers.ROOM",
     "graphs of a phase": "frugan.engine.compiled_phases.MANY_GRAPHS",

@@ -289,7 +289,7 @@ def test_weights_keep_what_they_know_and_what_their_recipe_does_is_told() -> Non
     assert "flips" not in " ".join(choose(facts_of(), CARD, "1h", ["data.flip=true"], start).lines)
 
 
-@pytest.mark.parametrize("pixels", [40, 70])
+@pytest.mark.parametrize("pixels", [40, pytest.param(70, marks=pytest.mark.long)])
 def test_a_batch_of_one_group_is_not_too_much_for_two_cards(pixels: int) -> None:
     two = machine_here(card="rtx-3060x2")
     chosen = choose(facts_of(sides=(pixels, pixels)), two, "30s")
@@ -387,7 +387,8 @@ def test_a_processor_is_timed_with_the_threads_that_training_would_take(
     def of(time_step: Callable[[], float], counts: Sequence[int], rounds: int) -> dict[int, float]:
         timed.append(tuple(counts))
         torch.set_num_threads(max(counts))
-        return {count: time_step() * 0 + 4 / count for count in counts}
+        assert time_step() > 0
+        return {count: 4 / count for count in counts}
 
     monkeypatch.setattr("frugan.engine.threads.time_counts", of)
     monkeypatch.setattr("frugan.engine.threads.asked_for", lambda: asked)

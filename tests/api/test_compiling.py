@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch._inductor import config as inductor
 
 from api.pictures import write_pictures, write_recipe
 from api.planners import training_planner
@@ -66,6 +65,8 @@ def test_a_compiled_run_trains_alike_and_says_what_it_compiles(tmp_path: Path, m
 
 
 def test_without_a_compiler_it_trains_as_written_and_says_so_once(tmp_path: Path) -> None:
+    from torch._inductor import config as inductor  # noqa: PLC0415  (most of a second of every collection)
+
     write_pictures(tmp_path / "pictures", classes=())
     with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
         said, _ = _train(tmp_path, "run", "training.compile=true")

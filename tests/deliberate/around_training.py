@@ -42,9 +42,30 @@ FAULTS = (
     Fault(
         "what is offloaded is copied in no time",
         "memory/search.py",
-        "replace(more, operations=more.operations * count / most)",
-        "replace(more, operations=more.operations * count / most, host_bytes=0)",
+        "return less - all_of_it",
+        "return replace(less - all_of_it, host_bytes=0)",
         "memory/test_search.py::test_a_plan_takes_as_long_as_is_estimated_before_it_is_run",
+    ),
+    Fault(
+        "blocks that are made again read their weights as often whatever the micro-batch",
+        "memory/search.py",
+        "self._adds(keeping, size) for size in self._anchors[:2]}",
+        "self._adds(keeping, size) for size in self._anchors[:1]}",
+        "memory/test_fastest_plan.py -k made_again",
+    ),
+    Fault(
+        "what was too small to go to the host counts in what a larger micro-batch takes at least",
+        "memory/search.py",
+        "        if at_least and asked > size:\n",
+        "        if False:\n",
+        "memory/test_fastest_plan.py -k small_to_go",
+    ),
+    Fault(
+        "what stayed on the card in a plan that was run counts in what a larger micro-batch takes at least",
+        "memory/search.py",
+        "less += other.prediction.stayed_bytes * (plan.micro_batch > other.plan.micro_batch)",
+        "pass",
+        "memory/test_fastest_plan.py -k small_to_go",
     ),
     Fault(
         "plans that offload are never tried",

@@ -40,7 +40,7 @@ FAULTS = (
         "a gradient's layout is taken for its matrix's",
         SCALING,
         "(column // spots) * of_input + (column % spots) * of_spot",
-        "column * of_spot",
+        "column",
         SCALING_HELD,
     ),
     Fault(

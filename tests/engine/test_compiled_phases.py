@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._inductor import config as inductor
 from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.testing import assert_close
@@ -405,6 +404,8 @@ def test_cuda_graphs_are_for_cards() -> None:
 
 @pytest.mark.parametrize("graphs", [True, False])
 def test_the_compiler_is_asked_for_cuda_graphs_by_the_plan_alone(graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import config as inductor  # noqa: PLC0415  (most of a second of every collection)
+
     asked: list[bool] = []
 
     def look(_: str) -> Callable[..., Any]:

@@ -1,6 +1,7 @@
 """No plan that fits by a run of its own is faster than the one that is taken."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import pytest
 
@@ -150,6 +151,45 @@ def test_what_blocks_are_larger_than_tensors_is_not_what_grows() -> None:
     asked = Search(asked.space, asked.card, InBlocks())
     for each in _plans(asked):
         assert asked.estimates.least_bytes(each) <= asked.run(each).prediction.live_bytes
+
+
+def test_what_is_too_small_to_go_to_the_host_goes_in_larger_micro_batches() -> None:
+    """Ten of 0.3 MiB of each sample: of two samples they stay, as they are less than 1 MiB, and of four they go."""
+
+    class InBlocks(WithGradients):
+        def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
+            exact = super().__call__(plan, stage, rough=rough)
+            stayed = round(10 * 0.3 * plan.micro_batch * MIB) if plan.offload and plan.micro_batch < 4 else 0
+            live = exact.live_bytes + stayed
+            by_phase, parts = dict.fromkeys(exact.by_phase, live), exact.categories | {"saved activations": stayed}
+            parts["saved activations"] += exact.categories["saved activations"]
+            ran = replace(exact, live_bytes=live, reserved_bytes=live, by_phase=by_phase, categories=parts)
+            return replace(ran, stayed_bytes=stayed)
+
+    asked = search(task(MadeUpFamily(), batch=32, group=1))
+    asked = Search(asked.space, asked.card, InBlocks(working_mib=0, gradients_mib=0, sample_mib=1))
+    of_two = asked.run(asked.space.plan(2, "nothing here"))
+    for each in _plans(asked):
+        ran = asked.run(each).prediction.live_bytes
+        assert asked.estimates.least_bytes(each) <= ran
+        assert asked.estimates.least_bytes(each, [of_two]) <= ran
+
+
+def test_blocks_that_are_made_again_read_their_weights_at_every_forward() -> None:
+    """Of one sample at a time that is 8 times, of all at once only once."""
+
+    class ByForwards(WithGradients):
+        def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
+            forwards, keeps_less = -(-8 // plan.micro_batch), 1 + bool(plan.recompute)
+            work = Work(1e9, keeps_less * (1e10 + forwards * 1e10), keeps_less * forwards * 100)
+            return replace(super().__call__(plan, stage, rough=rough), work=work)
+
+    asked = search(task(MadeUpFamily(), batch=8, group=1))
+    asked = Search(asked.space, asked.card, ByForwards())
+    for keeping, micro_batch in product(asked.space.keepings, asked.space.micro_batches()):
+        plan = asked.space.plan(micro_batch, keeping)
+        ran = asked.estimates.seconds(asked.run(plan).work, plan)
+        assert asked.estimates.of(plan).seconds == pytest.approx(ran)
 
 
 @pytest.mark.long

@@ -183,12 +183,26 @@ def test_the_way_of_what_is_offloaded_is_counted_for_the_whole_step(family: Fami
     plans = (plan_of(of, 2, keeping=keeping) for keeping in ("nothing", "nothing here"))
     kept, sent = (step_memory(of, plan, "card", of.stages[0], rough=True) for plan in plans)
     assert kept.work.beside_bytes == 0
-    assert sent.work.beside_bytes >= sent.work.host_bytes > 0
+    # torch makes a block again in each backward that goes through it, and a penalty takes two
+    most = 2 if any(phase.penalises_gradients and phase.every == 1 for phase in of.phases) else 1
+    assert most * sent.work.beside_bytes >= sent.work.host_bytes > 0
     if family is not MADE_UP:
         assert _most_saved_bytes(sent) < _most_saved_bytes(kept)
     twice = of.with_batch(2 * of.batch)
     more = step_memory(twice, plan_of(of, 2, keeping="nothing here"), "card", twice.stages[0], rough=True)
     assert more.work.beside_bytes == pytest.approx(2 * sent.work.beside_bytes)
+
+
+def test_what_is_too_small_to_go_to_the_host_is_counted(limit: Limit) -> None:
+    """It stays until the end of the micro-batch."""
+    of = task(MADE_UP, batch=8)
+    limit("bytes sent to the host", 1)
+    assert predict(of, plan_of(of, 2, keeping="nothing here"), "card", of.stages[0]).stayed_bytes == 0
+    sent_bytes = step_memory(of, plan_of(of, 8, keeping="nothing here"), "card", of.stages[0]).work.beside_bytes
+    limit("bytes sent to the host", 2**30)
+    stayed = [predict(of, plan_of(of, n, keeping="nothing here"), "card", of.stages[0]).stayed_bytes for n in (2, 4, 8)]
+    assert stayed == [0.25 * stayed[2], 0.5 * stayed[2], stayed[2]]
+    assert 0 < stayed[2] <= sent_bytes
 
 
 def _most_saved_bytes(of: StepMemory) -> int:

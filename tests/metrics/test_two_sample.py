@@ -7,6 +7,7 @@ from torch import Tensor
 from frugan.metrics.two_sample import MOST_PICTURES, Judge, TwoSample, two_sample
 
 ONE = Judge(networks=1)
+QUICK = Judge(networks=1, steps=20)
 
 
 def stripes(count: int, width: int, seed: int) -> Tensor:
@@ -27,8 +28,8 @@ def test_it_tells_apart_what_differs_and_nothing_else() -> None:
     assert differs.mean > 0.9
     assert abs(same.mean - 0.5) < same.half_width + 0.05
     assert same.pictures == 160
-    assert same == two_sample(real, more, ONE)
     assert torch.rand(1) == expected  # torch's own stream has not moved
+    assert two_sample(real, more, QUICK) == two_sample(real, more, QUICK)
     assert same.half_width >= 1.96 * 0.5 / 160**0.5
 
 
@@ -46,10 +47,14 @@ def squares(seed: int, noise: float) -> Tensor:
 
 
 def test_noise_in_a_small_place_is_seen() -> None:
-    plain, more, noisy, faint = squares(0, 0), squares(1, 0), squares(2, 48), squares(2, 24)
-    assert two_sample(plain, noisy, ONE).mean > 0.85
-    assert two_sample(plain, faint, Judge(networks=3)).mean > 0.8  # 0.76 if the mean picture is not taken away
-    assert two_sample(plain, more, ONE).mean < 0.62
+    faint = two_sample(squares(0, 0), squares(2, 24), Judge(networks=3))
+    assert faint.mean > 0.8  # 0.76 if the mean picture is not taken away
+
+
+@pytest.mark.long
+def test_more_noise_is_seen_by_each_network_and_no_noise_where_none_is() -> None:
+    assert two_sample(squares(0, 0), squares(2, 48), ONE).mean > 0.85
+    assert two_sample(squares(0, 0), squares(1, 0), ONE).mean < 0.62
 
 
 def hills(seed: int, *, broken: bool) -> Tensor:
@@ -69,6 +74,12 @@ def hills(seed: int, *, broken: bool) -> Tensor:
 
 
 def test_streaks_are_no_hills() -> None:
+    soon = two_sample(hills(0, broken=False), hills(2, broken=True), Judge(networks=2, steps=200))
+    assert soon.mean > 0.66  # 0.76; without batch norm 0.55, for that learns late
+
+
+@pytest.mark.long
+def test_hills_are_hills() -> None:
     whole, more, broken = hills(0, broken=False), hills(1, broken=False), hills(2, broken=True)
     assert two_sample(whole, broken, ONE).mean > 0.85
     assert two_sample(whole, more, ONE).mean < 0.6

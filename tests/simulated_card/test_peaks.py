@@ -127,7 +127,9 @@ def test_a_peak_is_the_predicted_one_to_the_byte(
         assert_predicted(of, plan, cards)
 
 
-@pytest.mark.parametrize("name", ["stylegan2", "saehd", "biggan", pytest.param("r3gan", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["stylegan2", "biggan", *(pytest.param(each, marks=pytest.mark.long) for each in ("saehd", "r3gan"))]
+)
 def test_a_peak_by_operations_of_our_own_is_the_predicted_one(name: str, cards: Cards) -> None:
     of = replace(task(families()[name]), kernels=frozenset(NAMES))
     plan = plan_of(of, of.group, BF16)

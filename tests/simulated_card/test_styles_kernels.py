@@ -19,7 +19,7 @@ pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip inst
 
 PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
 """Operation -> the same in torch and by the kernel."""
-SIDES = st.integers(1, 21)
+SIDES = st.integers(1, 13)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -83,7 +83,7 @@ def test_a_row_with_no_number_has_none_and_zeros_stay() -> None:
 
 def test_two_orders_of_programs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program reads or writes what another one writes."""
-    calls = cases(3, 20, 2, [9, 3, 14], covered=True)
+    calls = cases(3, 10, 2, [5, 3, 9], covered=True)
     forwards = [PAIRS[name][1](*values) for name, values in calls]
     dims = in_another_order(monkeypatch)
     for before, (name, values) in zip(forwards, calls, strict=True):

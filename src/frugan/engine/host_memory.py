@@ -274,10 +274,11 @@ class _Given:
 class HostCopies:
     """Sends what recomputed blocks are given to host memory, and brings it back for backward.
 
-    A step that recomputes its blocks keeps little else, and each tensor is needed once: its way to the host and back is
-    the price. Beside a card the copies have a queue of their own, and nobody waits for them but the card. What a block
-    is given leaves while that block runs, and is let go when the next one begins. It comes back when backward asks for
-    it, or ahead, while that is at the block after it: then a card holds one block's inputs more than it works on.
+    A step that recomputes its blocks keeps little else, and each tensor is needed once in a backward, of which a
+    penalty on gradients takes two: its way to the host and back is the price. Beside a card the copies have a queue of
+    their own, and nobody waits for them but the card. What a block is given leaves while that block runs, and is let go
+    when the next one begins. It comes back when backward asks for it, or ahead, while that is at the block after it:
+    then a card holds one block's inputs more than it works on.
     They are not handed to torch's `record_stream`: memory would be free at some later time, which no plan knows.
 
     Memory of the host that is needed no more is used again at once: all copies are on one queue, so what is written

@@ -129,6 +129,7 @@ class Prediction:
     work: Work  # of an average step
     host_bytes: int = 0  # most that the plan keeps in host memory, besides pictures
     unlimited_bytes: int = 0  # what the allocator reserves without a limit, as torch's own count on a card
+    stayed_bytes: int = 0  # of what a plan offloads, most that stays on the card at once for being small
 
     @property
     def tensor_bytes(self) -> int:
@@ -199,6 +200,7 @@ def predict(
         work=memory.work,
         host_bytes=memory.host_bytes,
         unlimited_bytes=memory.peak.size_bytes,
+        stayed_bytes=memory.stayed_bytes,
     )
     if target == "cpu":
         return prediction

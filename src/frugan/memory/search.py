@@ -118,8 +118,8 @@ class Estimates:
         batch = self.space.training.batch
         count, most = (-(-batch // size) for size in (plan.micro_batch, self._anchors[0]))  # forwards
         if plan.recompute:
-            more = self._roughly(self._plan(self._anchors[0], keeping_of(plan))).work - plain.work
-            work = work + replace(more, operations=more.operations * count / most)
+            keeping = keeping_of(plan)
+            work = work + self._at(plan.micro_batch, {size: self._adds(keeping, size) for size in self._anchors[:2]})
         if plan.in_slices:
             first = self._plan(self._anchors[0], slices=True)
             sliced = self.predict(first, self.heaviest_stage, rough=False)
@@ -137,22 +137,30 @@ class Estimates:
         return work
 
     def _plain_work(self, micro_batch: int) -> Work:
-        """Of a step with nothing saved: a part for each forward, and one for each sample."""
+        """Of a step with nothing saved."""
         if micro_batch in self._anchors:
             return self._exactly(micro_batch).work
-        batch = self.space.training.batch
-        small, large = (self._anchors[:1] + self._anchors)[-2:]
-        of_large = self._exactly(large).work
+        return self._at(micro_batch, {size: self._exactly(size).work for size in self._anchors[-2:]})
+
+    def _adds(self, keeping: Keeping, micro_batch: int) -> Work:
+        """What keeping less adds: blocks that are made again also read their weights again, at every forward."""
+        less, all_of_it = (self._roughly(self._plan(micro_batch, each)).work for each in (keeping, "all"))
+        return less - all_of_it
+
+    def _at(self, micro_batch: int, known: Mapping[int, Work]) -> Work:
+        """Work at a micro-batch, by that at one or two others: a part for each forward, and one for each sample."""
+        batch, small, large = self.space.training.batch, min(known), max(known)
         if small == large:
-            return of_large
-        each = (self._exactly(small).work - of_large) * (1 / (batch / small - batch / large))
-        return of_large + each * (-(-batch // micro_batch) - batch / large)
+            return known[large]
+        each = (known[small] - known[large]) * (1 / (batch / small - batch / large))
+        return known[large] + each * (-(-batch // micro_batch) - batch / large)
 
     def least_bytes(self, plan: Plan, tried: Collection["Choice"] = ()) -> float:
         """What a plan reserves at least.
 
         What lives at a moment of a step grows in a straight line with the micro-batch, so the peak, the most over all
-        moments, bends upwards only: a line through two smaller micro-batches stays below it.
+        moments, bends upwards only: a line through two smaller micro-batches stays below it. But what was too small
+        to be worth its way to the host may go in larger ones.
 
         Args:
             tried: plans that were run; what has fewer samples at once and no less on the card takes no more.
@@ -162,6 +170,7 @@ class Estimates:
         for other in tried:
             if self._holds_no_less(plan, other.plan):
                 less = max(0.0, away - self._moved_bytes(other.plan))
+                less += other.prediction.stayed_bytes * (plan.micro_batch > other.plan.micro_batch)
                 least = max(least, SURE * other.prediction.tensor_bytes - less)
         return least
 
@@ -193,6 +202,8 @@ class Estimates:
             before = _alive_at(points[others[-1]], phase, at_least=at_least)
             slope = max(0.0, (alive - before) / (size - others[-1]))
         alive += slope * (asked - size)
+        if at_least and asked > size:
+            alive -= like.stayed_bytes * asked / size
         # Gradients that are added up are held longer, and beside a second micro-batch they are whole.
         whole = sum(self.space.fp32_bytes[name] for name in phase.trainable)
         # Of two forwards in half precision the sums are in fp32 only in the end, of more from the first on.
@@ -277,7 +288,7 @@ class Estimates:
         first, stage = self._anchors[0], self.heaviest_stage
         exact = [self._plan(size) for size in self._anchors]
         sliced = [self._plan(first, slices=True)] if self.space.has_large_layers else []
-        rough = [*(self._plan(first, keeping) for keeping in self._keepings), *sliced]
+        rough = [*(self._plan(size, keeping) for keeping in self._keepings for size in self._anchors[:2]), *sliced]
         rough += [self._optimizer_away] if self.space.on_card else []
         self.predict.ahead(
             [*((plan, stage, False) for plan in (*exact, *sliced)), *((plan, stage, True) for plan in rough)]

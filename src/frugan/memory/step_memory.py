@@ -113,6 +113,7 @@ class StepMemory:
     begins: int  # number of the event with which the step begins
     work: Work  # of an average step, phases that are not always due counted by their share
     host_bytes: int  # most that the plan keeps in host memory beside the card, pinned memory as torch allocates it
+    stayed_bytes: int  # of what a micro-batch's blocks are given, most that was too small to go to the host
 
     @cached_property
     def on_card(self) -> Replay:
@@ -192,6 +193,7 @@ def measure_step(
         begins=begins,
         work=sum(probe.found, host_work),
         host_bytes=host_bytes + probe.sent.blocks.total_bytes if as_card else 0,
+        stayed_bytes=probe.sent.most_stayed_bytes,
     )
 
 
@@ -201,9 +203,16 @@ def _peak_of(trace: Trace, phase: str) -> Peak:
 
 @dataclass
 class _Sent:
-    """Host memory that copies take, in blocks as a card's copies have them."""
+    """Host memory that copies take, in blocks as a card's copies have them, and what got none for being small."""
 
     blocks: Blocks[None] = field(default_factory=Blocks)
+    stayed_bytes: int = 0  # of this micro-batch
+    most_stayed_bytes: int = 0  # of any so far
+
+    def stays(self, tensor: Tensor) -> None:
+        """Count what is not sent."""
+        self.stayed_bytes += tensor.nbytes
+        self.most_stayed_bytes = max(self.most_stayed_bytes, self.stayed_bytes)
 
     def watch(self, copy: Tensor) -> None:
         """Give a copy a block until it is freed."""
@@ -216,7 +225,7 @@ class _MemoryProbe(Probe):
 
     Attributes:
         found: work of each update, by its share of an average step.
-        sent: host memory that copies of activations take.
+        sent: host memory that copies of activations take, and which got none.
     """
 
     def __init__(self, tracker: Tracker, counter: WorkCounter, micro_batches: int | None, *, as_card: bool) -> None:
@@ -255,6 +264,7 @@ class _MemoryProbe(Probe):
         self._tracker.mark("working weights", standing_in, again=True)
         self._tracker.mark("batch", tensors_of((here.pictures, here.draws)))
         self._laps.append(self._counter.work)
+        self.sent.stayed_bytes = 0
         return here
 
     def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
@@ -321,6 +331,12 @@ class _WatchedCopies(HostCopies):
     tracker: Tracker | None  # of the card; None: host and device are one, and copies count
     counter: WorkCounter  # of work
     sent: _Sent  # how much of them there is at once
+
+    def is_worth_it(self, tensor: Tensor) -> bool:
+        is_sent = super().is_worth_it(tensor)
+        if not is_sent:
+            self.sent.stays(tensor)
+        return is_sent
 
     def has_queue(self, device: torch.device) -> bool:
         return self.tracker is not None or super().has_queue(device)
