@@ -266,7 +266,7 @@ def _make_grids(training: Training, state: TrainingState, plan: Plan, pictures: 
 
 FORMAT = 3
 
-VERSION = 14
+VERSION = 15
 """Of what a step takes. Raise it with a change that moves that, and make the predictions that ship anew
 (`make predictions`); tests/memory/test_shipped_predictions.py fails where one was forgotten."""
 
