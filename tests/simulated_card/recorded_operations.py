@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ from contract.test_families import Augmented
 from frugan.api.own_loop.step import ModulePlan
 from frugan.contract import cpu_ways
 from frugan.contract.family import Family
-from frugan.doctor.trial import MadePictures
 from frugan.engine.streams import Streams
 from frugan.engine.weights import prepared_together
 from frugan.families import families
+from frugan.memory.prediction import BlankPictures
 from frugan.memory.work import tensors_in
 from frugan.metrics.feature_network import InceptionFeatures
 from frugan.metrics.inception import Inception
@@ -114,7 +115,7 @@ def trained(family: Family, **settings: Any) -> None:
 def with_kernels(family: Family) -> None:
     """A step, and grids, by operations of our own."""
     of = replace(task(family), kernels=frozenset(NAMES))
-    plan, pictures = plan_of(of, of.group, BF16), MadePictures(of.stages[0].sources)
+    plan, pictures = plan_of(of, of.group, BF16), BlankPictures(of.stages[0].sources)
     state = of.state(plan, CPU)
     of.step(pictures, Streams(0)).run(state, plan)
     if of.make_grids is not None:
@@ -144,13 +145,13 @@ def everything() -> Iterator[Callable[[], object]]:
     subjects = [MadeUpFamily(), *families().values(), Augmented()]
     for family in subjects:
         for kind in OPTIMIZERS:
-            yield lambda family=family, kind=kind: trained(family, optimizers=kind)
+            yield partial(trained, family, optimizers=kind)
         for precision, settings in product((FP16, BF16), SAVINGS):
-            yield lambda f=family, p=precision, s=settings: trained(f, precision=p, **s)
+            yield partial(trained, family, precision=precision, **settings)
     for family in subjects[:-1]:
-        yield lambda family=family: with_kernels(family)
+        yield partial(with_kernels, family)
     for name in KINDS:
-        yield lambda name=name: in_a_loop_of_ones_own(name)
+        yield partial(in_a_loop_of_ones_own, name)
     yield features
 
 

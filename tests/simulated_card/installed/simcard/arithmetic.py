@@ -190,8 +190,9 @@ def _fused(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         return
     assert not named["amsgrad"], "of which nothing is said here"
     decoupled = op._schema.name == "aten::_fused_adamw_"
-    for tensors in zip(*lists, named["exp_avgs"], named["exp_avg_sqs"], named["state_steps"], strict=True):
-        _adam(*tensors, named, decoupled=decoupled)
+    lists += [named["exp_avgs"], named["exp_avg_sqs"], named["state_steps"]]
+    for weight, gradient, mean, square, step in zip(*lists, strict=True):
+        _adam(weight, gradient, mean, square, step, named, decoupled=decoupled)
 
 
 def _adam(
