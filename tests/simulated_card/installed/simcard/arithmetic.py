@@ -185,8 +185,8 @@ def _fused(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     lists = [named["self"], named["grads"]]
     if op._schema.name == "aten::_fused_sgd_":
         buffers = named["momentum_buffer_list"] or [None] * len(named["self"])
-        for tensors in zip(*lists, buffers, strict=True):
-            _sgd(*tensors, named)
+        for weight, gradient, buffer in zip(*lists, buffers, strict=True):
+            _sgd(weight, gradient, buffer, named)
         return
     assert not named["amsgrad"], "of which nothing is said here"
     decoupled = op._schema.name == "aten::_fused_adamw_"
