@@ -303,6 +303,14 @@ def test_stages_that_cannot_be(stage: dict[str, object], message: str) -> None:
         (["objective.face_style=1"], "did you mean objective.face_style_power"),
         (["data.flip=true"], "random_src_flip"),
         (["optimizers.default.beta1=2"], "less than 1"),
+        (
+            [
+                "optimizers.default.kind=adam",
+                "optimizers.default.learning_rate=1e-4",
+                "optimizers.default.beta2=0.9999999",
+            ],
+            "less than or equal to 0.999999",
+        ),
     ],
 )
 def test_face_recipes_that_cannot_be(overrides: list[str], message: str) -> None:

@@ -57,14 +57,22 @@ class OptimizerSettings(Settings):
         raise NotImplementedError(f"{type(self).__name__} must define create")
 
 
+LARGEST_BETA = 0.999999
+"""Adam divides by 1 - beta^steps. A card has the beta in fp32, in which numbers nearer to 1 become 1."""
+
+
 class AdamSettings(OptimizerSettings):
     """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
 
     kind: Literal["adam"] = setting("adam", "which optimizer")
-    beta1: float = setting(0.0, "decay of the running mean of gradients", ge=0, lt=1)
-    beta2: float = setting(0.999, "decay of the running mean of squared gradients", ge=0, lt=1)
+    beta1: float = setting(0.0, "decay of the running mean of gradients", ge=0, le=LARGEST_BETA)
+    beta2: float = setting(0.999, "decay of the running mean of squared gradients", ge=0, le=LARGEST_BETA)
     final_beta2: float | None = setting(
-        None, "beta2 at the end of training.burn_in, or of the duration; none: it stays the same", ADDED, ge=0, lt=1
+        None,
+        "beta2 at the end of training.burn_in, or of the duration; none: it stays the same",
+        ADDED,
+        ge=0,
+        le=LARGEST_BETA,
     )
     eps: float = setting(1e-8, "added to the denominator", gt=0)
     lazy_regularisation: bool = setting(
