@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.kernels import what_is_missing
+from frugan.api.kernels import CASES, what_is_missing
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.doctor.cards import CardTools
@@ -38,7 +38,6 @@ from frugan.engine.step_log import Readout
 from frugan.engine.training import Training
 from frugan.engine.update import PhaseResult, Probe
 from frugan.memory.plan_space import SAVERS, SaverName
-from frugan.nn.own_operations import NAMES
 from frugan.wording import first_line
 
 HALVES = frozenset({"fp16", "bf16"})
@@ -188,7 +187,7 @@ def trains_as_the_processor(subject: Training, device: torch.device, what: str) 
     Args:
         what: is tried, in words.
     """
-    kernels = frozenset(NAMES) if what_is_missing(device) is None else frozenset()
+    kernels = frozenset(CASES) if what_is_missing(device) is None else frozenset()
     host = begin(subject, Way(HOST))
     start = host.tensors()
     run_steps(host, COMPARED_STEPS)
