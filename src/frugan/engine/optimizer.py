@@ -300,7 +300,7 @@ class SGD(FusedOptimizer, torch.optim.SGD):
 PIECE, PIECE_ON_CARD = 1 << 20, 1 << 23
 """Elements updated at once: temporaries stay small however large a layer is. On a CPU they fit its cache; on a card
 each of a dozen kernels has enough to do."""
-SMALL_PIECE = 1 << 19
+SMALL_PIECE, SMALL_PIECE_ON_CARD = 1 << 12, 1 << 19
 """Fewer elements are copied together with others, moved as one, and copied back: a card takes as long to start a kernel
 as to move so many."""
 TOGETHER = 1 << 21
@@ -333,6 +333,7 @@ class PiecewiseOptimizer(Optimizer):
     elementwise = True
     updates: Tensor  # accepted updates so far; int64 scalar on the device
     piece: int
+    small_piece: int  # elements below which pieces are copied together
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, squares_decay: float, eps: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -348,7 +349,7 @@ class PiecewiseOptimizer(Optimizer):
     def works_as_on(self, *, card: bool) -> None:
         """Take pieces as large as there."""
         super().works_as_on(card=card)
-        self.piece = PIECE_ON_CARD if card else PIECE
+        self.piece, self.small_piece = (PIECE_ON_CARD, SMALL_PIECE_ON_CARD) if card else (PIECE, SMALL_PIECE)
 
     @torch.no_grad()
     def update(
@@ -386,7 +387,7 @@ class PiecewiseOptimizer(Optimizer):
             state = self.state_of(parameter)
             tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
             for piece, here in _pieces(tensors, self.piece, first, whole):
-                if piece.elements >= SMALL_PIECE:
+                if piece.elements >= self.small_piece:
                     yield [piece], [[each] for each in here]
                     continue
                 if piece.elements > room:

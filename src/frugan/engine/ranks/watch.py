@@ -206,7 +206,9 @@ class Heartbeat:
 
     def _end_process(self, reason: str) -> None:
         """End, if the process does not by itself: it may wait for ever for the one that is lost."""
-        if self._over.wait(GRACE_SECONDS + SUSPECTED_SECONDS):
+        grace_seconds = GRACE_SECONDS + SUSPECTED_SECONDS
+        # the first rank's process keeps the place where the others, on a busy machine a little later, read the reason
+        if self._over.wait(grace_seconds if self.rank else 2 * grace_seconds):
             return
         print(f"training stopped: {reason}; {self.names[self.rank]} ends as well", file=sys.stderr, flush=True)
         os._exit(FAILED)
