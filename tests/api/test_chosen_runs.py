@@ -93,6 +93,13 @@ def test_a_run_among_its_pictures_is_refused(out: str, tmp_path: Path, begin: Ca
     begin(pictures, out=pictures / ".runs" / "one")  # where no picture is looked for
 
 
+def test_a_run_of_a_named_recipe_among_its_pictures_is_refused(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    with pytest.raises(BadInput, match="lies inside the pictures' folder"):
+        train("biggan-digits-32", pictures, pictures / "run", say=quiet)
+    assert not (pictures / "run").exists()
+
+
 def test_a_run_begun_meanwhile_is_not_gone_on_with(
     tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,7 +159,7 @@ FAULTS = (
         "api/train/open_run.py",
         "        _refuse_among_pictures(run.path.resolve(), data)\n",
         "        pass\n",
-        "api/test_chosen_runs.py -k among_its_pictures",
+        "api/test_chosen_runs.py -k named_recipe_among_its_pictures",
     ),
     Fault(
         "a total of steps that a run is beyond is taken",

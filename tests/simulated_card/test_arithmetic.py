@@ -15,6 +15,7 @@ from contract.rig import FP16, Rig
 from frugan.contract.family import Family
 from frugan.doctor import checks
 from frugan.doctor.checks import trains_as_the_processor
+from frugan.doctor.comparison import EVERYTHING
 from frugan.doctor.trial import OPTIMIZERS, other_losses, tiny_subject
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.families import families
@@ -22,8 +23,9 @@ from frugan.families import families
 Cards = Callable[..., Any]
 CARD, CPU = torch.device("privateuseone", 0), torch.device("cpu")  # torch's name of the first until it is registered
 FAMILIES = [MadeUpFamily(), *families().values()]
-TWENTY_STEPS, TWENTY_STEPS_IN_HALF = 0.05, 1.0
-"""Shares of what was moved, as the doctor has them; rounding grows with every step."""
+TWENTY_STEPS, TWENTY_STEPS_IN_HALF = 0.1, 1.0
+"""Shares of what all networks together moved; 0.05 was seen of faces. Rounding grows with every step, and in one
+network alone without bounds."""
 TURN = dict(zip(("biggan", "r3gan", "saehd", "stylegan2"), OPTIMIZERS, strict=True))
 """Which optimizer a family has in short mode; the made-up one has all of them."""
 
@@ -66,7 +68,7 @@ def test_twenty_steps_are_a_processors(
     monkeypatch.setattr(checks, "COMPARED_STEPS", 20)
     for each in trains_as_the_processor(tiny_subject(family, settings), CARD, settings.kind):
         limit = TWENTY_STEPS if each.name.endswith("fp32") else TWENTY_STEPS_IN_HALF
-        assert each.values["apart"] < limit, each.line
+        assert each.values["shares"][EVERYTHING] < limit, each.line
 
 
 @pytest.mark.parametrize(

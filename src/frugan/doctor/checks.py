@@ -212,6 +212,7 @@ def trains_as_the_processor(subject: Training, device: torch.device, what: str) 
                 apart=apart,
                 limit=limit,
                 where=where,
+                shares=shares,
                 tried=what,
                 kernels=sorted(kernels),
             )
