@@ -406,7 +406,7 @@ def _counts(key: str) -> bool:
 
 
 SCORES = "scores.json"
-LOWER_IS_BETTER = frozenset({"fid", "kid_mean", "intra_fid", "cmmd", "two_sample"})
+LOWER_IS_BETTER = frozenset({"fid", "kid_mean", "intra_fid", "cmmd"})
 GUESSED = 0.5
 """A two-sample score of who can only guess: what is below it was luck, and no better."""
 
