@@ -53,7 +53,7 @@ def rig_on(device: torch.device, family: Family, **settings: Any) -> Rig:
     ("family", "optimizers"),
     [
         *(
-            pytest.param(family, kind, marks=[] if kind is adam else pytest.mark.long)
+            pytest.param(family, kind, marks=[] if kind is adam or family.name == "made-up" else pytest.mark.long)
             for family, kind in product(ALL, OPTIMIZERS)
         ),
         pytest.param(Augmented(), adam, marks=pytest.mark.long),  # alone: `augment/test_ada.py`

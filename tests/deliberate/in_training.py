@@ -134,8 +134,8 @@ FAULTS = (
     Fault(
         "SGD's momentum is damped",
         "engine/optimizer.py",
-        "momentum=momentum, weight_decay",
-        "momentum=momentum, dampening=momentum, weight_decay",
+        "dampening=0.0",
+        "dampening=self.momentum",
         "engine/test_piecewise_optimizers.py",
     ),
     Fault(

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from frugan.contract.layers import copy_where, flat
 from frugan.engine.accelerator.base import Event, Stream
@@ -275,7 +276,7 @@ class Adam(FusedOptimizer, torch.optim.Adam):
         torch.optim.Adam.__init__(self, parameters, lr=lr, betas=betas, eps=eps, fused=True)
 
 
-class SGD(FusedOptimizer, torch.optim.SGD):
+class SGD(FusedOptimizer):
     """Gradient descent with momentum, as torch defines it.
 
     A momentum that begins at zero is after the first step the gradient, as torch's is.
@@ -291,10 +292,29 @@ class SGD(FusedOptimizer, torch.optim.SGD):
     def __init__(
         self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float, weight_decay: float, nesterov: bool
     ) -> None:
-        torch.optim.SGD.__init__(
-            self, parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, fused=True
-        )
+        super().__init__(parameters, {"lr": lr})
         self.slots = ("momentum_buffer",) if momentum else ()
+        self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # nobody gives one
+        """Move every parameter that has a gradient.
+
+        By the function that `torch.optim.SGD` is made of: the class itself refuses parameters without data.
+        """
+        moved = [parameter for parameter in self.moved() if parameter.grad is not None]
+        sgd(
+            [parameter.detach() for parameter in moved],
+            [cast(Tensor, parameter.grad) for parameter in moved],
+            [self.state[parameter].get("momentum_buffer") for parameter in moved],
+            fused=True,
+            found_inf=self.found_inf,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=self.param_groups[0]["lr"],
+            dampening=0.0,
+            nesterov=self.nesterov,
+            maximize=False,
+        )
 
 
 PIECE, PIECE_ON_CARD = 1 << 20, 1 << 23
