@@ -44,7 +44,7 @@ PLACES: Mapping[str, Place] = MappingProxyType(
             r"engine/(optimizer|ema|gradients)\.py|contract/layers\.py:(copy_where|flat|Observer)",
             r"_f\w+|cat|where|lerp_?|split|mul_?|div|full|stack|add_?|copy_|all|isfinite|\w*norm|reciprocal|sub_|sqrt|"
             r"addcmul_|masked_fill_|bitwise_not",
-            {"_foreach_mul_": (0.0, 0.0), "lerp_": (2 / 3, 0.0)}
+            {"_foreach_mul_": (0.0, 0.0), "lerp_": (2 / 3, 0.0), "addcmul_": (5 / 6, 1 / 2)}
             | dict.fromkeys(("where", "sub_", "mul_", "sqrt", "add_", "div"), (0.0, 0.0)),
         ),
         "sums of gradients": Place(r"engine/gradients\.py"),

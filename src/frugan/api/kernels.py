@@ -51,7 +51,7 @@ SMALL = (3, 21, 7, 9)
 LARGE = (4, 64, 256, 256)
 """A map that is timed, or more samples of it: 32 MiB of halves, a layer of 256 pixels at a micro-batch of 4."""
 BYTES_PER_S = 400e9
-"""Of a card for which that is large enough: a layer takes it 0.1 to 1 ms, and the host some 0.01 to start a kernel."""
+"""A card this fast needs no larger map: a layer takes it 0.1 to 1 ms, and the host some 0.01 ms to start a kernel."""
 ROOM_BYTES = GIB
 """More than it takes to time it, in torch's operations."""
 PICTURES = (2, 3, 512, 512)

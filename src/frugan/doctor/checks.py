@@ -44,7 +44,7 @@ HALVES = frozenset({"fp16", "bf16"})
 
 
 def family_checks(family: Family, device: torch.device, card: CardTools | None) -> Iterator[tuple[str, Check]]:
-    """What is checked of a family, by small trainings: what a check is called if it breaks, and the check.
+    """Yield the checks of a family, made by small trainings: the name of each if it breaks, and the check.
 
     Args:
         card: the device's tools; None: it is no card.

@@ -30,16 +30,22 @@ def ema_lerp(averages: Sequence[Tensor], values: Sequence[Tensor], weight: Tenso
         averages, values: floating point; the values must be finite, for at weight 0 they are multiplied all the same.
         weight: scalar beside the averages, from 0 to 1.
     """
-    alike: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = {}
+    alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for average, value in zip(averages, values, strict=True):
-        if average.numel() >= LARGE_ELEMENTS:
-            average.lerp_(value.to(average.dtype), weight.to(average.dtype))
-        else:
-            small = alike.setdefault((average.dtype, average.device), ([], []))
-            small[0].append(average)
-            small[1].append(value.to(average.dtype))
-    for (dtype, _), (old, new) in alike.items():
-        copy_where(None, old, flat(old).lerp_(flat(new), weight.to(dtype)))
+        pairs = alike.setdefault(average.dtype, ([], []))
+        pairs[0].append(average)
+        pairs[1].append(value.to(average.dtype))
+    for dtype, (old, new) in alike.items():
+        weight_here = weight.to(dtype)
+        small = list[tuple[Tensor, Tensor]]()
+        for average, value in zip(old, new, strict=True):
+            if average.numel() < LARGE_ELEMENTS:
+                small.append((average, value))
+            else:
+                average.lerp_(value, weight_here)
+        if small:
+            averaged = [average for average, _ in small]
+            copy_where(None, averaged, flat(averaged).lerp_(flat([value for _, value in small]), weight_here))
 
 
 def copy_accepted(targets: Sequence[Tensor], values: Sequence[Tensor], accepted: Tensor) -> None:

@@ -209,7 +209,7 @@ def _statistics(optimizer: Optimizer, *, on_host: bool) -> dict[nn.Parameter, di
 
 
 class FusedOptimizer(Optimizer):
-    """What torch's own fused optimizers have in common: they take the verdict, and make no temporaries."""
+    """Base of the optimizers that torch has a fused update for, which takes the verdict and makes no temporaries."""
 
     elementwise = True
 
@@ -329,7 +329,7 @@ TOGETHER = 1 << 21
 
 @dataclass(frozen=True)
 class _Update:
-    """What an update has for all parameters alike; scalars on their device, in their dtype."""
+    """Scalars that one update uses for every parameter, on the parameters' device and in their dtype."""
 
     rejected: Tensor  # bool
     squares_kept: Tensor  # share of the running squares that stays: all of it where the update is rejected
@@ -337,8 +337,10 @@ class _Update:
 
 
 class PiecewiseOptimizer(Optimizer):
-    """What RMSprop and AdaBelief have in common: walking the parameters in pieces, the verdict, the rate, the dropout,
-    which moves a random share of the weights at each update while the statistics see every gradient.
+    """Base of RMSprop and AdaBelief, which divide a numerator by the root of a running mean of squares.
+
+    It walks the parameters in pieces, takes the verdict and the rate, and drops weights out: a random share of them
+    moves at each update, while the statistics see every gradient.
 
     They are written in torch's plain operations, for which processors and cards promise the same: there is no fused
     one for these rules.
@@ -477,8 +479,8 @@ class PiecewiseOptimizer(Optimizer):
         """Take gradients into the statistics but for the squares.
 
         Returns:
-            What a weight moves by before it is divided by roots, and what the running squares are of, made in the
-            gradients' memory and 0 where the update is rejected.
+            The numerators, and the changes whose squares are averaged; these are made in the gradients' memory, and 0
+            where the update is rejected.
         """
         raise NotImplementedError(f"{type(self).__name__} must define _observe")
 

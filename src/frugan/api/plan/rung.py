@@ -25,7 +25,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class BesideDesktop:
-    """What is left of a named card that also draws a desktop, and the plan there."""
+    """The memory that a named card has left while it draws a desktop, and the plan that fits it."""
 
     budget_bytes: int
     rung: Rung | None  # None: no plan fits
@@ -56,7 +56,7 @@ def about_memory(
 
 
 def _there(rung: Rung | None, alone: Rung) -> str:
-    """What becomes of a plan beside a desktop."""
+    """Say whether a plan also fits beside a desktop, and which one does if not."""
     if rung is None:
         return "no plan fits there"
     if rung == alone:

@@ -11,7 +11,7 @@ from typing import Any
 from frugan.engine.accelerator.sensors import CardReading, Holder, NoSensors
 
 KINDS = ("GPU-", "MIG-")
-"""What a UUID begins with in the driver's library: a whole card's, or an instance's that a card is divided into."""
+"""Prefixes of UUIDs in the driver's library: of a whole card, and of an instance that a card is divided into."""
 
 
 def nvml_sensors(uuid: str, library: Any = None) -> "NvmlSensors":
