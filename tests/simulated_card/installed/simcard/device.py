@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from torch.utils.backend_registration import (
     _setup_privateuseone_for_python_backend,
 )
 
+from frugan.memory.tracker import ADD, ADD_IN_PLACE, Holders, is_made_in_place, running_node
 from simcard.arithmetic import ComputesAsACard, computed
 from simcard.backward import Guard, watch_backward
 from simcard.generator import CPU, KIND, Generator, with_generator
@@ -55,6 +57,8 @@ class Cards:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """See `begin`."""
+        self.held_by: Holders | None = None  # the first operand of the last addition without gradients
+        self.lone: Holders | None = None  # the same where only the engine of backward holds it
         self.begin(environment)
 
     def begin(self, environment: Mapping[str, str]) -> None:
@@ -110,6 +114,7 @@ class CardTensor(Tensor):
     """A tensor on a simulated card."""
 
     raw: Tensor  # a processor's
+    made_in: int | None  # `running_node` when it was made
     __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl
 
     @staticmethod
@@ -124,6 +129,7 @@ class CardTensor(Tensor):
             device=torch.device(KIND, index),
         )
         made.raw = raw
+        made.made_in = running_node()
         return made
 
     def __init__(self, raw: Tensor, index: int) -> None:
@@ -167,6 +173,12 @@ class CardTensor(Tensor):
         cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Every operation of which a card's tensor is a part."""
+        if op is ADD and not kwargs and isinstance(args[0], CardTensor) and not torch.is_grad_enabled():
+            memory = torch._C._storage_Use_Count(args[0].raw.untyped_storage()._cdata)
+            CARDS.held_by = Holders(sys.getrefcount(args[0]), args[0]._use_count(), memory)
+            # on a card the engine would add such gradients in place; it does not where Python is asked
+            if CARDS.lone is not None and is_made_in_place(args, CARDS.held_by, CARDS.lone, args[0].made_in):
+                op = ADD_IN_PLACE
         return _BACKWARD.keeping(lambda: run(op, *args, **(kwargs or {})))
 
 
@@ -460,6 +472,19 @@ def _register() -> Any:
 _BACKWARD = watch_backward()
 _LIBRARY = _register()  # first: torch knows the device by its name from then on
 CARDS = Cards(os.environ)
+
+
+def _lone_holders() -> Holders:
+    """What an addition of two gradients sees, of which the engine of backward alone holds the first."""
+    x = CardTensor(torch.ones(2), 0).requires_grad_()
+    y = x * 1
+    torch.autograd.grad(torch.stack([y * 2, y * 3]), y, CardTensor(torch.ones(2, 2), 0))
+    assert CARDS.held_by is not None
+    return CARDS.held_by
+
+
+CARDS.lone = _lone_holders()
+CARDS.begin(os.environ)  # nothing of this is counted
 
 
 @atexit.register
