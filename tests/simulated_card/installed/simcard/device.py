@@ -175,7 +175,8 @@ class CardTensor(Tensor):
         """Every operation of which a card's tensor is a part."""
         if op is ADD and not kwargs and isinstance(args[0], CardTensor) and not torch.is_grad_enabled():
             memory = torch._C._storage_Use_Count(args[0].raw.untyped_storage()._cdata)
-            CARDS.held_by = Holders(sys.getrefcount(args[0]), args[0]._use_count(), memory)
+            tensors: int = args[0]._use_count()  # type: ignore[attr-defined]  # torch's own stub lacks it
+            CARDS.held_by = Holders(sys.getrefcount(args[0]), tensors, memory)
             # on a card the engine would add such gradients in place; it does not where Python is asked
             if CARDS.lone is not None and is_made_in_place(args, CARDS.held_by, CARDS.lone, args[0].made_in):
                 op = ADD_IN_PLACE
