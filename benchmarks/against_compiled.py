@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from frugan.memory.work import WorkCounter
 from frugan.nn.fir import filtered_leaky_relu, fir_filter, upfirdn2d
 from frugan.nn.fused_activation import biased_leaky_relu
 from frugan.nn.own_operations import NAMES
+from frugan.stepmemory.work import WorkCounter
 from own_kernels import written
 
 MAP = (4, 128, 128, 128)

@@ -20,19 +20,19 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from frugan.api.networks import Weights, networks_from
-from frugan.api.setup import training_of
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
+from frugan.accelerator.precision import Precision
 from frugan.data.digits import digits_set, split_digits
-from frugan.data.faces.drawn_faces import SIDE_PIXELS
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
-from frugan.memory.cards import PUBLISHED
-from frugan.memory.prediction import predict
+from frugan.faces.data.drawn_faces import SIDE_PIXELS
 from frugan.nn.spectral_norm import SpectralNorm, power_iteration
 from frugan.objectives import blur, gaussian_blur
+from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
+from frugan.setup.networks import Weights, networks_from
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.cards import PUBLISHED
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from frugan.wording import GIB
 from machine import describe_machine
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.devices import choose_device
 from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
 from frugan.engine.plan import Plan
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
-from frugan.engine.update import PhaseResult, forward_and_backward
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import PhaseResult, forward_and_backward
 from frugan.recipe.loading import load_recipe
+from frugan.setup.devices import choose_device
 from machine import describe_machine
 from set_up import set_up
 

@@ -15,13 +15,13 @@ from unittest.mock import patch
 
 import torch
 
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import resolve_precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
 from frugan.memory import compiled
 from frugan.memory.compiled import JointGraph, Kernel, OperationKind, kernels_of
-from frugan.memory.prediction import predict
+from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
+from frugan.setup.recipe_setup import training_of
 from machine import describe_machine
 from step_counts import Case, shipped_cases
 

@@ -21,17 +21,17 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from card_programs import Assembler, KernelCode, Program, traced, written
 from described_card import CARDS, DescribedCard, describe
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import card_precision
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.compiled_phases import PhaseWork
 from frugan.engine.plan import Plan
-from frugan.engine.precision import card_precision
+from frugan.engine.step.update import forward_and_backward
 from frugan.engine.streams import Streams
-from frugan.engine.update import forward_and_backward
 from frugan.memory.compiled import kept_bytes, kernels_of, peak_bytes, record
-from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
-from frugan.memory.prediction import BlankPictures, CardPlan
+from frugan.planning.prediction import BlankPictures, CardPlan
 from frugan.recipe.loading import load_recipe
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from machine import describe_machine
 
 CASES = (

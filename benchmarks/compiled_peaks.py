@@ -26,10 +26,10 @@ from torch.utils._ordered_set import OrderedSet
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.compiled_phases import INDUCTOR, PhaseGraph, PhaseWork
 from frugan.engine.plan import Plan
-from frugan.engine.update import forward_and_backward
+from frugan.engine.step.update import forward_and_backward
 from frugan.memory.compiled import kernels_of, peak_bytes, record
-from frugan.memory.dataless import META, Dataless, fused_attention, resting_collector
 from frugan.recipe.loading import load_recipe
+from frugan.stepmemory.dataless import META, Dataless, fused_attention, resting_collector
 from machine import describe_machine
 from set_up import set_up
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import torch
 
-from frugan.engine.precision import PrecisionName
+from frugan.accelerator.precision import PrecisionName
 from step_counts import Case, Counts, StepCounts, count_case, shipped_cases
 
 RECORD = Path(__file__).parent / "results" / "counts.json"

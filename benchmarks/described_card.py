@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.memory.shapes import prefers_channels_last
+from frugan.stepmemory.shapes import prefers_channels_last
 
 CARD = torch.device("cuda", 0)
 aten = torch.ops.aten

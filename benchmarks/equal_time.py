@@ -38,18 +38,18 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
 from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
-from frugan.engine.checkpoint import EMA_FILE
-from frugan.engine.events import read_events
+from frugan.engine.run.checkpoint import EMA_FILE
+from frugan.engine.run.events import read_events
 from frugan.metrics.two_sample import Judge
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
-from frugan.report.grids import grid_width
+from frugan.reporting.grids import grid_width
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from machine import describe_machine
 from picture_sets import CHOSEN_ON, load_set, part_of
 from quality import drawn, score_classes, score_pictures

@@ -14,10 +14,10 @@ from statistics import median
 
 import torch
 
-from frugan.api.explore.explorer import explore
-from frugan.api.explore.projection import search
-from frugan.api.networks import save
 from frugan.recipe.loading import load_recipe
+from frugan.sampling.explorer import explore
+from frugan.sampling.projection import search
+from frugan.setup.networks import save
 from machine import describe_machine
 
 RECIPES = (

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from onnxruntime import InferenceSession, SessionOptions
 
-from frugan.api.networks import save
-from frugan.api.setup import build_networks
 from frugan.recipe.loading import load_recipe
+from frugan.setup.networks import save
+from frugan.setup.recipe_setup import build_networks
 from machine import describe_machine
 
 RECIPES = (

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.memory.calibration import measure_latency
+from frugan.stepmemory.calibration import measure_latency
 
 SHAPES = ((4, 64, 64, 64), (2, 32, 128, 128), (8, 256, 16, 16))
 """Maps of a generator at 64 and 128 pixels, and one of many channels."""

@@ -23,13 +23,13 @@ from statistics import fmean
 
 import numpy as np
 
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.data.batches import random_order
 from frugan.data.picture_set import PictureSet, picture_digest
-from frugan.engine.checkpoint import EMA_FILE
+from frugan.engine.run.checkpoint import EMA_FILE
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from machine import describe_machine
 from picture_sets import load_set
 from quality import JUDGE_SIDE, measure

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from frugan.api import kernels as trials
-from frugan.api.setup import training_of
 from frugan.nn.own_operations import NAMES, Operations
 from frugan.recipe.loading import load_recipe
+from frugan.setup.recipe_setup import training_of
 from own_kernels import KERNELS, RECIPES, written
 
 Started = set[tuple[Any, ...]]

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from frugan.api.devices import choose_device
-from frugan.api.plan.plan_recipe import PlanOptions, planner_of
-from frugan.api.setup import training_of
-from frugan.memory.prediction import step_memory
+from frugan.planning.plan_recipe import PlanOptions, planner_of
+from frugan.planning.prediction import step_memory
 from frugan.recipe.loading import load_recipe
+from frugan.setup.devices import choose_device
+from frugan.setup.recipe_setup import training_of
 from machine import describe_machine
 from set_up import SetUp, set_up
 from step import in_turn, kinds_of_steps, timed

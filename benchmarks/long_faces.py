@@ -28,15 +28,15 @@ from typing import Any
 import torch
 from PIL import Image
 
-from frugan.api.demo_faces import swap_unseen
-from frugan.api.networks import Weights
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
-from frugan.data.faces.drawn_faces import write_drawn_faces
-from frugan.engine.events import read_events
+from frugan.engine.run.events import read_events
+from frugan.faces.data.drawn_faces import write_drawn_faces
 from frugan.recipe.loading import load_recipe, recipe_with
 from frugan.recipe.recipe import Recipe
-from frugan.report.grids import write_grid
+from frugan.reporting.grids import write_grid
+from frugan.setup.networks import Weights
+from frugan.training.demo_faces import swap_unseen
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from machine import describe_machine
 
 STEPS, BENT, LAST = 30_000, 20_000, 25_000

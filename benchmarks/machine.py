@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from frugan.engine.accelerator.base import Processor
+from frugan.accelerator.base import Processor
 
 
 def describe_machine() -> dict[str, object]:

@@ -17,18 +17,18 @@ from unittest.mock import patch
 
 import torch
 
-from frugan.api.devices import choose_device
-from frugan.api.setup import build_networks, training_of
+from frugan.accelerator.precision import resolve_precision
 from frugan.contract import cpu_ways
-from frugan.engine.gradients import sliceable
 from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
+from frugan.engine.state.gradients import sliceable
 from frugan.engine.streams import Streams
 from frugan.files import Folders
-from frugan.memory.calibration import calibrate, choose_card, save_calibration
-from frugan.memory.prediction import BlankPictures, predict
-from frugan.memory.step_memory import measure_step
+from frugan.planning.prediction import BlankPictures, predict
+from frugan.planning.step_memory import measure_step
 from frugan.recipe.loading import load_recipe
+from frugan.setup.devices import choose_device
+from frugan.setup.recipe_setup import build_networks, training_of
+from frugan.stepmemory.calibration import calibrate, choose_card, save_calibration
 from frugan.wording import GIB
 from machine import describe_machine
 

@@ -14,14 +14,14 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import Precision, resolve_precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision, resolve_precision
-from frugan.engine.training import Training
-from frugan.memory.prediction import HOST, step_memory
-from frugan.memory.step_memory import StepMemory
-from frugan.memory.tracker import Category
+from frugan.engine.run.training import Training
+from frugan.planning.prediction import HOST, step_memory
+from frugan.planning.step_memory import StepMemory
 from frugan.recipe.loading import load_recipe
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.tracker import Category
 from frugan.wording import GIB
 
 RECIPE = "biggan-imagenet-128"

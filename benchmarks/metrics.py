@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from frugan.api.report import write_report
-from frugan.engine.events import EventLog
+from frugan.engine.run.events import EventLog
 from frugan.metrics.inception import Inception
 from frugan.metrics.scores import Moments, StreamingMoments, frechet_distance, kernel_distance, precision_recall
+from frugan.reporting.report import write_report
 from machine import describe_machine
 
 DIMENSIONS = 2048

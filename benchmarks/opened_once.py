@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from frugan.data.digits import digits_set, split_digits
-from frugan.report.sample_files import write_png
+from frugan.reporting.sample_files import write_png
 from machine import describe_machine
 
 RECIPE = "biggan-digits-32"

@@ -7,12 +7,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from frugan.engine.optimizer import Adam
+from frugan.accelerator.precision import resolve_precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
-from frugan.engine.weights import Layout
+from frugan.engine.state.optimizer import Adam
+from frugan.engine.state.state import TrainingState
+from frugan.engine.state.working_weights import Layout
+from frugan.engine.step.step import Step
 from frugan.nn.attention import SelfAttention
 
 PLAINLY = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import published_costs
 import what_fits
-from frugan.memory.cards import PUBLISHED
+from frugan.stepmemory.cards import PUBLISHED
 from frugan.wording import GIB
 from page_tables import DOCS, RESULTS, fill, read, table
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from frugan.memory.work import MacCounter
+from frugan.stepmemory.work import MacCounter
 
 
 class ProductList(TorchDispatchMode):

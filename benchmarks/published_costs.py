@@ -21,16 +21,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import DTYPES, Precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import DTYPES, Precision
-from frugan.engine.training import Training as Described
-from frugan.families.saehd import networks as faces
-from frugan.memory.cards import named_card
-from frugan.memory.prediction import predict
-from frugan.memory.work import Work
+from frugan.engine.run.training import Training as Described
+from frugan.faces.saehd import networks as faces
+from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.cards import named_card
+from frugan.stepmemory.work import Work
 from frugan.wording import GIB
 from machine import describe_machine
 

@@ -24,23 +24,23 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from frugan.api.networks import Weights, networks_from
-from frugan.api.sample.generation import generating
-from frugan.api.sample.requests import DrawRequest
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
-from frugan.engine.checkpoint import EMA_FILE
-from frugan.engine.events import read_events
-from frugan.engine.weights import Layout
+from frugan.engine.run.checkpoint import EMA_FILE
+from frugan.engine.run.events import read_events
+from frugan.engine.state.working_weights import Layout
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.scores import Moments, Statistics, frechet_distance, precision_recall
 from frugan.metrics.two_sample import two_sample
 from frugan.recipe.loading import load_recipe
-from frugan.report.grids import write_grid
+from frugan.reporting.grids import write_grid
+from frugan.sampling.generation import generating
+from frugan.sampling.requests import DrawRequest
+from frugan.setup.networks import Weights, networks_from
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from half_products import HalfProducts
 from machine import describe_machine
 from picture_sets import DRAWN, fold_of, load_set, part_of

@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frugan.api.setup import training_of
-from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
+from frugan.accelerator.precision import Precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
+from frugan.engine.state.optimizer_settings import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.streams import Streams
-from frugan.memory.prediction import BlankPictures
-from frugan.memory.step_memory import measure_step
+from frugan.planning.prediction import BlankPictures
+from frugan.planning.step_memory import measure_step
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.setup.recipe_setup import training_of
 from machine import describe_machine
 
 GIB = 2**30

@@ -20,16 +20,16 @@ from typing import Any
 
 import torch
 
-from frugan.api.data import feeding, open_sources
-from frugan.api.devices import choose_device
-from frugan.api.setup import training_of
-from frugan.api.train.observers import sides_of
-from frugan.data.faces.drawn_faces import write_drawn_faces
+from frugan.accelerator.precision import PrecisionName, resolve_precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import PrecisionName, resolve_precision
-from frugan.engine.step_log import Readout
+from frugan.engine.run.step_log import Readout
 from frugan.engine.streams import Streams
+from frugan.faces.data.drawn_faces import write_drawn_faces
 from frugan.recipe.loading import load_recipe
+from frugan.setup.devices import choose_device
+from frugan.setup.recipe_setup import training_of
+from frugan.setup.run_data_sources import feeding, open_sources
+from frugan.training.observers import sides_of
 from half_products import HalfProducts
 from machine import describe_machine
 

@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from frugan.api.plan.plan_recipe import PlanOptions, planner_of
-from frugan.memory.cards import named_card
-from frugan.memory.prediction import step_memory
+from frugan.planning.plan_recipe import PlanOptions, planner_of
+from frugan.planning.prediction import step_memory
 from frugan.recipes import built_in
+from frugan.stepmemory.cards import named_card
 from frugan.wording import GIB
 from machine import describe_machine
 

@@ -15,8 +15,8 @@ phase V bytes of gradients:
     seconds = compute(share) + sum over updates of  2 (N - 1) / N * V / B  +  2 ceil(log2 N) * L
     efficiency = compute(share) / seconds
 
-(`frugan.memory.cards`, which `frugan plan --gpus N` goes by too). `compute` is the planner's time for the share on a
-card by its maker's figures, give or take 30 %.
+(`frugan.stepmemory.cards`, which `frugan plan --gpus N` goes by too). `compute` is the planner's time for the share on
+a card by its maker's figures, give or take 30 %.
 """
 
 import argparse
@@ -33,18 +33,18 @@ from typing import Any
 
 import torch
 
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import Precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
 from frugan.engine.ranks.group import RankGroup
 from frugan.engine.ranks.joining import joined
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.streams import Streams
-from frugan.memory.cards import Link, named_card, seconds_between, sums_of
-from frugan.memory.prediction import BlankPictures, predict
+from frugan.planning.prediction import BlankPictures, predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.cards import Link, named_card, seconds_between, sums_of
 from machine import describe_machine
 
 RECORD = Path(__file__).parent / "results" / "scaling.json"

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import torch
 
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import PrecisionName, resolve_precision
 from frugan.engine.plan import Plan, check_micro_batch
-from frugan.engine.precision import PrecisionName, resolve_precision
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import Backward, forward_and_backward
 from frugan.engine.streams import Streams
-from frugan.engine.update import Backward, forward_and_backward
-from frugan.memory.prediction import BlankPictures
+from frugan.planning.prediction import BlankPictures
 from frugan.recipe.recipe import Recipe
+from frugan.setup.recipe_setup import training_of
 
 SetUp = tuple[TrainingState, Step, Plan]
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frugan.api.report import page, readers_of
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.data.digits import digits_set
-from frugan.engine.events import Event
+from frugan.engine.run.events import Event
+from frugan.reporting.report import page, readers_of
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from machine import describe_machine
 
 STEPS = 2500

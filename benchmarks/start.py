@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from frugan.data.digits import digits_set, split_digits
-from frugan.report.sample_files import write_png
+from frugan.reporting.sample_files import write_png
 from machine import describe_machine
 
 FRUGAN = [sys.executable, "-c", "from frugan.cli.main import run; run()"]

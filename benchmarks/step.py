@@ -24,14 +24,14 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.devices import choose_device
-from frugan.api.setup import training_of
+from frugan.accelerator.host_memory import freed_memory_kept
+from frugan.accelerator.precision import resolve_precision
 from frugan.contract.phase import Phase
-from frugan.engine.host_memory import freed_memory_kept
-from frugan.engine.precision import resolve_precision
-from frugan.memory.calibration import measure_peaks
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.setup.devices import choose_device
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.calibration import measure_peaks
 from machine import describe_machine
 from plain import PLAINLY, in_nchw, plain_plan, plainly
 from products_in_a_row import ProductList, seconds_in_a_row

@@ -19,21 +19,21 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import frugan
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import PrecisionName, resolve_precision
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.plan import Plan
-from frugan.engine.precision import PrecisionName, resolve_precision
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
+from frugan.engine.run.training import Stage, Training
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import Probe
 from frugan.engine.streams import Streams
-from frugan.engine.training import Stage, Training
-from frugan.engine.update import Probe
-from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
-from frugan.memory.prediction import BlankPictures, CardPlan, no_compiler
-from frugan.memory.step_memory import UnwatchedDraws, UnwatchedPictures
-from frugan.memory.work import WorkCounter
+from frugan.planning.prediction import BlankPictures, CardPlan, no_compiler
+from frugan.planning.step_memory import UnwatchedDraws, UnwatchedPictures
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
+from frugan.stepmemory.work import WorkCounter
 
 ASKED_FOR_A_VALUE = torch.ops.aten._local_scalar_dense.default
 AVERAGES = "averages"

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from frugan.api.plan.plan_recipe import PlanOptions, plan
-from frugan.api.plan.report import PlanReport
+from frugan.planning.plan_recipe import PlanOptions, plan
+from frugan.planning.plan_report import PlanReport
 from machine import describe_machine
 
 CARD, LINK = "rtx-2060", "8GB/s"

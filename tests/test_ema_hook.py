@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import frugan
-from frugan.engine.progress import Duration
+from frugan.engine.durations import Duration
 
 DECAY = 0.9
 

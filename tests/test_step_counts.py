@@ -10,7 +10,7 @@ from benchmark_programs import FOLDER, program
 from contract import made_up
 from contract.made_up import MadeUpFamily
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from memory.tasks import plan_of, task
+from planning.tasks import plan_of, task
 
 if TYPE_CHECKING:
     import places
@@ -88,7 +88,7 @@ def test_what_a_function_asks_for_is_its_own_and_so_is_the_backward() -> None:
     functions = counts.by(1)
     assert sum(functions.values(), step_counts.Counts()) == counts.total
     asked = {function for (_, function, operation) in counts.by_operation if operation == "_fused_adam_"}
-    assert asked == {"engine/optimizer.py:FusedOptimizer.update"}
+    assert asked == {"engine/state/optimizer.py:FusedOptimizer.update"}
     forward, backward = (
         {function for (_, function, name) in counts.by_operation if name == operation}
         for operation in ("native_batch_norm", "native_batch_norm_backward")

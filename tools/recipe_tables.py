@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from frugan.engine.optimizers import KINDS
+from frugan.engine.state.optimizer_settings import KINDS
 from frugan.recipe.loading import RecipeField, fields_of, load_recipe, recipe_fields
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from frugan.api.card import write_card
-    from frugan.api.convert.convert import (
+    from frugan.conversion.convert import (
         from_leras,
         from_r3gan_pickle,
         from_stylegan_pickle,
@@ -18,42 +17,43 @@ if TYPE_CHECKING:
         to_leras,
         to_stylegan_safetensors,
     )
-    from frugan.api.evaluate.evaluation import evaluate as evaluate
-    from frugan.api.evaluate.real import evaluate_real
-    from frugan.api.evaluate.scorer import Evaluation as Evaluation
-    from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
-    from frugan.api.explore.explorer import Points as Points
-    from frugan.api.explore.explorer import explore as explore
-    from frugan.api.explore.projection import project as project
-    from frugan.api.export.onnx import export as export
-    from frugan.api.export.site import export_site as export_site
-    from frugan.api.fetch import fetch as fetch
-    from frugan.api.networks import build as build
-    from frugan.api.networks import load as load
-    from frugan.api.networks import save as save
-    from frugan.api.own_loop.plan import ModuleReport as ModuleReport
-    from frugan.api.own_loop.plan import plan_module as plan_module
-    from frugan.api.own_loop.step import ModulePlan as ModulePlan
-    from frugan.api.own_loop.step import ModuleStep as ModuleStep
-    from frugan.api.own_loop.step import StepOutcome as StepOutcome
-    from frugan.api.plan.network_costs import info as info
-    from frugan.api.plan.plan_recipe import PlanOptions as PlanOptions
-    from frugan.api.plan.plan_recipe import largest as largest
-    from frugan.api.plan.plan_recipe import plan as plan
-    from frugan.api.plan.report import PlanReport as PlanReport
-    from frugan.api.report import write_report
-    from frugan.api.sample.requests import DrawRequest as DrawRequest
-    from frugan.api.sample.sampling import animate as animate
-    from frugan.api.sample.sampling import draw as draw
-    from frugan.api.sample.sampling import sample as sample
-    from frugan.api.train.run import TrainingOptions, TrainingResult
-    from frugan.api.train.training import train as train
+    from frugan.conversion.export.onnx import export as export
+    from frugan.conversion.export.site import export_site as export_site
+    from frugan.conversion.fetch import fetch as fetch
+    from frugan.conversion.model_card import write_card
     from frugan.data.prepare import prepare as prepare
-    from frugan.ema_hook import EmaHook as EmaHook
-    from frugan.engine.ema import EmaSettings as EmaSettings
+    from frugan.engine.state.ema import EmaSettings as EmaSettings
     from frugan.errors import BadInput as BadInput
     from frugan.errors import TrainingFailed as TrainingFailed
+    from frugan.evaluation.evaluation import evaluate as evaluate
+    from frugan.evaluation.real_scores import evaluate_real
+    from frugan.evaluation.scorer import Evaluation as Evaluation
+    from frugan.evaluation.scorer import EvaluationOptions as EvaluationOptions
+    from frugan.planning.network_costs import info as info
+    from frugan.planning.plan_recipe import PlanOptions as PlanOptions
+    from frugan.planning.plan_recipe import largest as largest
+    from frugan.planning.plan_recipe import plan as plan
+    from frugan.planning.plan_report import PlanReport as PlanReport
     from frugan.recipe.loading import load_recipe as load_recipe
+    from frugan.reporting.report import write_report
+    from frugan.sampling.explorer import Points as Points
+    from frugan.sampling.explorer import explore as explore
+    from frugan.sampling.projection import project as project
+    from frugan.sampling.requests import DrawRequest as DrawRequest
+    from frugan.sampling.sampling import animate as animate
+    from frugan.sampling.sampling import draw as draw
+    from frugan.sampling.sampling import sample as sample
+    from frugan.setup.networks import build as build
+    from frugan.setup.networks import load as load
+    from frugan.setup.networks import save as save
+    from frugan.training.own_loop.ema_hook import EmaHook as EmaHook
+    from frugan.training.own_loop.module_plan import ModuleReport as ModuleReport
+    from frugan.training.own_loop.module_plan import plan_module as plan_module
+    from frugan.training.own_loop.module_step import ModulePlan as ModulePlan
+    from frugan.training.own_loop.module_step import ModuleStep as ModuleStep
+    from frugan.training.own_loop.module_step import StepOutcome as StepOutcome
+    from frugan.training.run import TrainingOptions, TrainingResult
+    from frugan.training.training import train as train
 
 __all__ = [
     "BadInput",
@@ -105,49 +105,49 @@ __all__ = [
 _WHERE = MappingProxyType(
     {
         "BadInput": "frugan.errors",
-        "DrawRequest": "frugan.api.sample.requests",
-        "EmaHook": "frugan.ema_hook",
-        "EmaSettings": "frugan.engine.ema",
-        "Evaluation": "frugan.api.evaluate.scorer",
-        "EvaluationOptions": "frugan.api.evaluate.scorer",
-        "ModulePlan": "frugan.api.own_loop.step",
-        "ModuleReport": "frugan.api.own_loop.plan",
-        "ModuleStep": "frugan.api.own_loop.step",
-        "PlanOptions": "frugan.api.plan.plan_recipe",
-        "PlanReport": "frugan.api.plan.report",
-        "Points": "frugan.api.explore.explorer",
-        "StepOutcome": "frugan.api.own_loop.step",
+        "DrawRequest": "frugan.sampling.requests",
+        "EmaHook": "frugan.training.own_loop.ema_hook",
+        "EmaSettings": "frugan.engine.state.ema",
+        "Evaluation": "frugan.evaluation.scorer",
+        "EvaluationOptions": "frugan.evaluation.scorer",
+        "ModulePlan": "frugan.training.own_loop.module_step",
+        "ModuleReport": "frugan.training.own_loop.module_plan",
+        "ModuleStep": "frugan.training.own_loop.module_step",
+        "PlanOptions": "frugan.planning.plan_recipe",
+        "PlanReport": "frugan.planning.plan_report",
+        "Points": "frugan.sampling.explorer",
+        "StepOutcome": "frugan.training.own_loop.module_step",
         "TrainingFailed": "frugan.errors",
-        "TrainingOptions": "frugan.api.train.run",
-        "TrainingResult": "frugan.api.train.run",
-        "animate": "frugan.api.sample.sampling",
-        "build": "frugan.api.networks",
-        "draw": "frugan.api.sample.sampling",
-        "evaluate": "frugan.api.evaluate.evaluation",
-        "evaluate_real": "frugan.api.evaluate.real",
-        "export": "frugan.api.export.onnx",
-        "export_site": "frugan.api.export.site",
-        "explore": "frugan.api.explore.explorer",
-        "fetch": "frugan.api.fetch",
-        "from_leras": "frugan.api.convert.convert",
-        "from_r3gan_pickle": "frugan.api.convert.convert",
-        "from_stylegan_pickle": "frugan.api.convert.convert",
-        "info": "frugan.api.plan.network_costs",
-        "largest": "frugan.api.plan.plan_recipe",
-        "load": "frugan.api.networks",
+        "TrainingOptions": "frugan.training.run",
+        "TrainingResult": "frugan.training.run",
+        "animate": "frugan.sampling.sampling",
+        "build": "frugan.setup.networks",
+        "draw": "frugan.sampling.sampling",
+        "evaluate": "frugan.evaluation.evaluation",
+        "evaluate_real": "frugan.evaluation.real_scores",
+        "export": "frugan.conversion.export.onnx",
+        "export_site": "frugan.conversion.export.site",
+        "explore": "frugan.sampling.explorer",
+        "fetch": "frugan.conversion.fetch",
+        "from_leras": "frugan.conversion.convert",
+        "from_r3gan_pickle": "frugan.conversion.convert",
+        "from_stylegan_pickle": "frugan.conversion.convert",
+        "info": "frugan.planning.network_costs",
+        "largest": "frugan.planning.plan_recipe",
+        "load": "frugan.setup.networks",
         "load_recipe": "frugan.recipe.loading",
-        "plan": "frugan.api.plan.plan_recipe",
-        "plan_module": "frugan.api.own_loop.plan",
+        "plan": "frugan.planning.plan_recipe",
+        "plan_module": "frugan.training.own_loop.module_plan",
         "prepare": "frugan.data.prepare",
-        "project": "frugan.api.explore.projection",
-        "sample": "frugan.api.sample.sampling",
-        "save": "frugan.api.networks",
-        "to_dfm": "frugan.api.convert.convert",
-        "to_leras": "frugan.api.convert.convert",
-        "to_stylegan_safetensors": "frugan.api.convert.convert",
-        "train": "frugan.api.train.training",
-        "write_card": "frugan.api.card",
-        "write_report": "frugan.api.report",
+        "project": "frugan.sampling.projection",
+        "sample": "frugan.sampling.sampling",
+        "save": "frugan.setup.networks",
+        "to_dfm": "frugan.conversion.convert",
+        "to_leras": "frugan.conversion.convert",
+        "to_stylegan_safetensors": "frugan.conversion.convert",
+        "train": "frugan.training.training",
+        "write_card": "frugan.conversion.model_card",
+        "write_report": "frugan.reporting.report",
     }
 )
 """Name -> module that defines it."""

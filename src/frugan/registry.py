@@ -21,12 +21,12 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         FAMILIES: {
             "biggan": "frugan.families.biggan.family:BigGANFamily",
             "r3gan": "frugan.families.r3gan.family:R3GANFamily",
-            "saehd": "frugan.families.saehd.family:SAEHDFamily",
+            "saehd": "frugan.faces.saehd.family:SAEHDFamily",
             "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
         },
         FORMATS: {
-            "leras": "frugan.families.saehd.leras:Leras",
-            "dfm": "frugan.families.saehd.dfm:Dfm",
+            "leras": "frugan.faces.saehd.leras:Leras",
+            "dfm": "frugan.faces.saehd.dfm:Dfm",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",
             "r3gan-pickle": "frugan.families.r3gan.snapshot:R3GANPickle",
@@ -34,8 +34,8 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "stylegan-safetensors": "frugan.families.stylegan2.snapshot:StyleGANSafetensors",
         },
         ACCELERATORS: {
-            "cpu": "frugan.engine.accelerator.base:Processor",
-            "cuda": "frugan.engine.accelerator.cuda:Cuda",
+            "cpu": "frugan.accelerator.base:Processor",
+            "cuda": "frugan.accelerator.cuda:Cuda",
         },
     }
 )

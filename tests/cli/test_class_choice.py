@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from frugan.api.networks import Weights, weights_metadata
 from frugan.cli.evaluate import EvaluateOptions
 from frugan.cli.options import ClassChoice
-from frugan.engine.tensor_files import write_tensors
+from frugan.engine.run.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
+from frugan.setup.networks import Weights, weights_metadata
 
 
 def weights(folder: Path, names: tuple[str, ...]) -> Path:

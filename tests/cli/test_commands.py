@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from api.pictures import RECIPE, write_pictures, write_recipe
 from cli.calling import Frugan
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.cli.main import run
-from frugan.data.faces.faceset import find_facesets, open_faceset
+from frugan.faces.data.faceset import find_facesets, open_faceset
 from frugan.recipes import built_in
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from frugan.version import __version__
+from training.pictures import RECIPE, write_pictures, write_recipe
 
 CPU = TrainingOptions(device="cpu")
 
@@ -341,7 +341,7 @@ def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("frugan.api.train.training.train", interrupted)
+    monkeypatch.setattr("frugan.training.training.train", interrupted)
     monkeypatch.setattr(sys, "argv", ["frugan", "train", "saehd-demo-64", "--data", "x"])
     with pytest.raises(SystemExit) as ended:
         run()
@@ -353,11 +353,11 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("frugan.api.report.write_report", full)
+    monkeypatch.setattr("frugan.reporting.report.write_report", full)
     result = frugan("report", str(tmp_path))
     assert (result.returncode, "The disk is full" in result.stderr) == (1, True)
     assert "checkpoints" not in result.stderr
-    monkeypatch.setattr("frugan.api.train.training.train", full)
+    monkeypatch.setattr("frugan.training.training.train", full)
     assert "Earlier checkpoints are untouched" in frugan("train", "biggan-digits-32", "--data", "x").stderr
 
 
@@ -375,7 +375,7 @@ def test_warnings_and_faults_in_threads_take_a_line_each(
         warnings.warn("careful [so]", stacklevel=2)
         return "page"
 
-    monkeypatch.setattr("frugan.api.report.write_report", report)
+    monkeypatch.setattr("frugan.reporting.report.write_report", report)
     before = threading.excepthook
     result = frugan("report", str(tmp_path))
     assert threading.excepthook is before

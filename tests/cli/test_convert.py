@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from api.hub_modules import make_module
-from api.leras_models import allow_narrow, assert_same_model, model_of, write
 from cli.calling import Frugan, Result
+from conversion.hub_modules import make_module
+from conversion.leras_models import allow_narrow, assert_same_model, model_of, write
 from families.snapshots import SCRUBBED
-from frugan.families.saehd.leras_files import read_model
+from frugan.faces.saehd.leras_files import read_model
 from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import FOLDER
 from tf_checkpoint.written import write_bundle

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cli.calling import Frugan
-from frugan.api import demo
-from frugan.api.train.run import TrainingResult
+from frugan.training import demo
+from frugan.training.run import TrainingResult
 
 
 @pytest.mark.parametrize("subject", ["digits", "stylegan2"])

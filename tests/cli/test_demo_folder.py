@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from frugan.cli.demo import demo_folder
-from frugan.engine.run_folder import RunFolder
-from frugan.engine.tensor_files import write_json
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.tensor_files import write_json
 from frugan.files import Folders
 from frugan.recipe.loading import load_recipe
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from api.generators import MODELS, write
 from cli.calling import Frugan
 from frugan.cli.options import parse_moves
 from frugan.errors import BadInput
+from sampling.generators import MODELS, write
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from api.pictures import RECIPE, write_pictures, write_recipe
 from cli.calling import Frugan
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
+from training.pictures import RECIPE, write_pictures, write_recipe
 
 
 @pytest.fixture(scope="module")

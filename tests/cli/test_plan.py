@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from api.pictures import write_pictures
 from cli.calling import Frugan
+from training.pictures import write_pictures
 
 
 def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:

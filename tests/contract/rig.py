@@ -8,21 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
 from frugan.contract.phase import Phase
 from frugan.doctor.trial import MadePictures
-from frugan.engine.ema import EmaSettings
-from frugan.engine.fp32_blocks import keep_in_fp32
-from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings, SGDSettings
+from frugan.engine.durations import Duration
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
-from frugan.engine.progress import Duration
 from frugan.engine.ranks.ranks import Ranks
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
+from frugan.engine.run.training import Training
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.fp32_blocks import keep_in_fp32
+from frugan.engine.state.optimizer_settings import (
+    AdaBeliefSettings,
+    AdamSettings,
+    OptimizerSettings,
+    RMSpropSettings,
+    SGDSettings,
+)
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import PhaseResult
 from frugan.engine.streams import Streams
-from frugan.engine.training import Training
-from frugan.engine.update import PhaseResult
 
 FP32 = Precision("fp32", torch.float32, "test")
 BF16 = Precision("bf16", torch.bfloat16, "test")

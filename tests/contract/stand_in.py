@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.memory.work import tensors_in
+from frugan.stepmemory.work import tensors_in
 
 META = torch.device("meta")
 _aten = torch.ops.aten

@@ -12,12 +12,12 @@ from contract.made_up import MadeUpNetworks
 from contract.rig import FP16, FP32, OPTIMIZERS, Rig, adam, assert_same, largest_difference
 from contract.trainings import FAMILY, ROUNDING, trained
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import OptimizerSettings
+from frugan.engine.durations import Duration
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Duration
-from frugan.engine.update import Probe
-from frugan.memory.prediction import BlankPictures
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.optimizer_settings import OptimizerSettings
+from frugan.engine.step.update import Probe
+from frugan.planning.prediction import BlankPictures
 
 
 def test_everything_that_may_move_moves() -> None:
@@ -219,7 +219,7 @@ def test_originals_habit_moves_state_at_every_micro_batch() -> None:
 def test_step_never_asks_the_device(optimizers: Callable[[float], OptimizerSettings]) -> None:
     """Under fake tensors a look at a value raises: the step runs without one, so the planner can run it too.
 
-    In every run of the tests `test_two_devices.py` sees to it, and `memory/test_prediction.py` has it predicted.
+    In every run of the tests `test_two_devices.py` sees to it, and `planning/test_prediction.py` has it predicted.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 

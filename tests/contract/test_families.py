@@ -22,17 +22,17 @@ from frugan.contract.family import Family
 from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_needs import PictureNeeds
 from frugan.doctor.trial import MadePictures
-from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
-from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
+from frugan.engine.run.checkpoint import newest_whole, restore, save_checkpoint
+from frugan.engine.state.optimizer_settings import OptimizerSettings, named_parameters, networks_of
+from frugan.engine.state.working_weights import prepared, set_normalisation_batch
+from frugan.engine.step.update import PhaseResult
 from frugan.engine.streams import derive_seed
-from frugan.engine.update import PhaseResult
-from frugan.engine.weights import prepared, set_normalisation_batch
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.family import StyleGAN2Family
-from frugan.memory.prediction import BlankPictures
+from frugan.planning.prediction import BlankPictures
 from limits import Limit
 
 SPLIT = 1e-5

@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
 from contract.rig import BF16, FP16, FP32, Rig, adabelief, adam, assert_same, largest_difference, rmsprop
 from contract.trainings import ROUNDING, plain, trained
+from frugan.accelerator.host_memory import Away, HostCopies
+from frugan.accelerator.precision import Precision
 from frugan.contract.layers import Observer
 from frugan.doctor.trial import MadePictures
-from frugan.engine.gradients import GradientReport
-from frugan.engine.host_memory import Away, HostCopies
-from frugan.engine.optimizers import OptimizerSettings
-from frugan.engine.precision import Precision
+from frugan.engine.state.gradients import GradientReport
+from frugan.engine.state.optimizer_settings import OptimizerSettings
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.memory.work import MacCounter
 from frugan.nn.own_operations import NAMES
+from frugan.stepmemory.work import MacCounter
 from limits import Limit
-from memory.tasks import plan_of, task
+from planning.tasks import plan_of, task
 
 
 class Dense(MadeUpFamily):

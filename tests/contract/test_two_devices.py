@@ -19,8 +19,8 @@ from contract.stand_in import META, Watcher
 from contract.test_families import Augmented
 from frugan.contract.family import Family
 from frugan.doctor.trial import HostDraws
-from frugan.engine.optimizers import OptimizerSettings
-from frugan.engine.step_log import Readout
+from frugan.engine.run.step_log import Readout
+from frugan.engine.state.optimizer_settings import OptimizerSettings
 from frugan.engine.streams import Streams
 from frugan.families import families
 from limits import Limit

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.api.train.observers import VarietyWatch
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
@@ -16,6 +15,7 @@ from frugan.data.picture_set import PictureSet
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
+from frugan.training.observers import VarietyWatch
 
 MakePicture = Callable[..., Image.Image]
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frugan.accelerator.cuda import Cuda
 from frugan.data.batches import Batches, Prefetcher
 from frugan.data.picture_set import PictureSet
-from frugan.engine.accelerator.cuda import Cuda
 
 MakeSet = Callable[..., PictureSet]
 Request = tuple[int, int]

@@ -11,7 +11,7 @@ NORM_HELD, NORM_FUSED = "simulated_card/test_norm_kernels.py", "nn/test_fused_no
 SSIM, SSIM_PROGRAMS = "nn/ssim_kernels.py", "nn/fused_ssim.py"
 SSIM_HELD, SSIM_FUSED = "simulated_card/test_ssim_kernels.py", "nn/test_fused_ssim.py"
 FUSED = "nn/test_fused_activation.py"
-CHOSEN = "api/test_kernels.py"
+CHOSEN = "training/test_kernels.py"
 
 FAULTS = (
     Fault(
@@ -443,7 +443,7 @@ FAULTS = (
     ),
     Fault(
         "by kernels a face is judged where no eyes and mouth are",
-        "families/saehd/phases.py",
+        "faces/saehd/phases.py",
         "difference = (picture - targets.picture) * targets.eyes_mouth\n",
         "difference = picture - targets.picture\n",
         "parity/saehd/test_terms.py -k kernels",
@@ -457,7 +457,7 @@ FAULTS = (
     ),
     Fault(
         "a run does not use what was chosen",
-        "engine/training.py",
+        "engine/run/training.py",
         "            use_kernels(network, self.kernels)\n",
         "",
         CHOSEN,
@@ -471,7 +471,7 @@ FAULTS = (
     ),
     Fault(
         "every rank times kernels for itself",
-        "api/train/beginning.py",
+        "training/beginning.py",
         "kernels_beside(decision.kernels, run.recipe, device, run.choose_here)",
         "kernels_for(run.recipe, run.training, device, run.choose_here)",
         "distributed/test_ranks.py -k first_has_chosen",

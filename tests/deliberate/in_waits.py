@@ -9,28 +9,28 @@ FAULTS = (
     # what a step may contain, and how the host is kept from waiting
     Fault(
         "two steps' numbers come over into one place",
-        "engine/step_log.py",
+        "engine/run/step_log.py",
         'host_like(packed, "a step\'s numbers").copy_',
         'globals().setdefault(f"{len(packed)} numbers", host_like(packed, "a step\'s numbers")).copy_',
         NUMBERS,
     ),
     Fault(
         "the host looks whether gradients are to be clipped",
-        "engine/gradients.py",
+        "engine/state/gradients.py",
         "    factor = torch.where(norm >= largest, largest / norm, 1.0)\n",
         "    if not bool(norm >= largest):\n        return\n    factor = largest / norm\n",
         CONTAINED,
     ),
     Fault(
         "the largest norm is sent while the host waits",
-        "engine/gradients.py",
+        "engine/state/gradients.py",
         "torch.where(norm >= largest, largest / norm, 1.0)",
         "torch.where(norm >= torch.tensor(largest).to(norm.device), largest / norm, 1.0)",
         CONTAINED,
     ),
     Fault(
         "the share of weights that move is sent while the host waits",
-        "engine/optimizer.py",
+        "engine/state/optimizer.py",
         "< round(share * 256)",
         "< torch.tensor(round(share * 256), dtype=torch.uint8).to(device)",
         CONTAINED,
@@ -44,21 +44,21 @@ FAULTS = (
     ),
     Fault(
         "the updates after which a loss scale grows are sent while the host waits",
-        "engine/precision.py",
+        "accelerator/precision.py",
         "self.good < interval",
         "self.good < torch.tensor(float(interval)).to(self.good.device)",
         CONTAINED,
     ),
     Fault(
         "the host looks whether a loss scale grows",
-        "engine/precision.py",
+        "accelerator/precision.py",
         "        self.good.mul_(stays)\n",
         "        if not bool(stays):\n            self.good.zero_()\n",
         CONTAINED,
     ),
     Fault(
         "an average that has not begun waits for the verdict",
-        "engine/ema.py",
+        "engine/state/ema.py",
         "            self._follow(name, decay, moved[name], self._sources[name].state_dict())\n",
         "            if decay or bool(moved[name]):\n"
         "                self._follow(name, decay, moved[name], self._sources[name].state_dict())\n",
@@ -66,7 +66,7 @@ FAULTS = (
     ),
     Fault(
         "an average's ramp is sent while the host waits",
-        "engine/ema.py",
+        "engine/state/ema.py",
         "        decay = self.settings.decay_at(step, batch, course)\n",
         "        decay = self.settings.decay_at(step, batch, course)\n"
         '        if decay and self.settings.schedule == "ramp":\n'
@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "what makes the host wait for a card is only warned of",
-        "engine/accelerator/cuda.py",
+        "accelerator/cuda.py",
         'torch.cuda.set_sync_debug_mode("error")',
         'torch.cuda.set_sync_debug_mode("warn")',
         "engine/test_card_events.py",
@@ -90,7 +90,7 @@ FAULTS = (
     ),
     Fault(
         "a run that overflows goes on in bf16 on a card that has none",
-        "engine/accelerator/base.py",
+        "accelerator/base.py",
         "self.capability is not None and card_has_bf16_units(self.capability)",
         "self.capability is not None",
         "engine/test_precision.py",
@@ -100,6 +100,6 @@ FAULTS = (
         "api/kernels.py",
         'f"{accelerator_of(device).name}, torch {torch.__version__}',
         'f"torch {torch.__version__}',
-        "api/test_kernels.py -k 'verdicts'",
+        "training/test_kernels.py -k 'verdicts'",
     ),
 )

@@ -15,16 +15,16 @@ from contract.made_up import MadeUpFamily
 from contract.rig import FP16, FP32, Rig, adabelief, adam, shows_given
 from distributed.critic import by_ddp
 from distributed.run_work import chosen_kernels, full_disk, go_back, train_by_shares, train_first
+from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
 from frugan.engine.ranks.group import RankGroup
 from frugan.engine.ranks.joining import joined
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import OneRank, Ranks
+from frugan.engine.run.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.errors import TrainingFailed
 from frugan.families import families
 from limits import change

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from frugan.api.train import beginning
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.engine import loop, training
-from frugan.engine.checkpoint import Checkpoint, save_checkpoint
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
+from frugan.engine.run.checkpoint import Checkpoint, save_checkpoint
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
 from frugan.recipe.loading import load_recipe
+from frugan.training import beginning
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from limits import change
 
 

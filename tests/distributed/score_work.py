@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from frugan.api.evaluate.evaluation import truncation_curve
-from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.errors import BadInput, TrainingFailed
+from frugan.evaluation.evaluation import truncation_curve
+from frugan.evaluation.scorer import Evaluation, EvaluationOptions
 from frugan.metrics.two_sample import Judge
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 
 METRICS = ("fid", "is", "kid", "pr", "intra-fid", "two-sample")
 TRUNCATIONS = (0.5, 1.0)

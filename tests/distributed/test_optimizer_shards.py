@@ -8,8 +8,8 @@ import torch
 from contract.rig import Rig, assert_same, largest_difference
 from distributed.processes import together
 from distributed.rank_work import every_family, rig_of, trained
-from frugan.engine.checkpoint import newest_whole, restore
 from frugan.engine.ranks.ranks import OneRank
+from frugan.engine.run.checkpoint import newest_whole, restore
 
 ROUNDING = 1e-5
 """In float64, where losses alone are fp32; as between micro-batches."""

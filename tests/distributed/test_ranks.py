@@ -12,17 +12,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
 from contract.rig import FP16, assert_same, largest_difference
 from distributed.critic import critic, critic_losses, critic_pictures
 from distributed.processes import AFTER_SECONDS, together
 from distributed.rank_work import STEPS, every_family, go_on_alone, rig_of, trained
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
-from frugan.engine.events import read_events
 from frugan.engine.ranks.ranks import OneRank
+from frugan.engine.run.events import read_events
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
+from training.pictures import write_pictures, write_recipe
 
 ROUNDING = 1e-5
 """In float64, where losses alone are fp32; as between micro-batches."""

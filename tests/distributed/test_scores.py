@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from api.pictures import RECIPE, write_pictures, write_recipe
 from distributed.processes import environment, together
 from distributed.score_work import METRICS, OPTIONS, TRUNCATIONS, curve
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
-from frugan.engine.events import read_events
+from frugan.engine.run.events import read_events
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from frugan.wording import by_pictures
+from training.pictures import RECIPE, write_pictures, write_recipe
 
 WORK = "distributed.score_work"
 EVALUATION = """

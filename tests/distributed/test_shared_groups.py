@@ -10,20 +10,20 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from api.pictures import write_pictures, write_recipe
-from api.planners import training_planner
 from contract.made_up import MadeUpFamily
 from contract.rig import FP32, assert_same, largest_difference
 from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.contract.layers import GroupNormalised
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import LonePart, OneRank, TeamGroup, sharing
 from frugan.errors import BadInput
 from frugan.nn.batch_norm import BatchNorm, MinibatchStd
 from frugan.recipe.loading import load_recipe
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
+from planning.planners import training_planner
+from training.pictures import write_pictures, write_recipe
 
 Found = list[dict[str, Any]]
 Run = Callable[..., Found]

@@ -7,18 +7,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
 from contract.rig import FP32, assert_same, largest_difference
 from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
-from frugan.engine.checkpoint import list_checkpoints, verify
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import check_shares, parse_shares
 from frugan.engine.ranks.ranks import OneRank, ShareChoice
+from frugan.engine.run.checkpoint import list_checkpoints, verify
 from frugan.errors import BadInput
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
+from training.pictures import write_pictures, write_recipe
 
 ROUNDING = 1e-5
 """In float64, where losses alone are fp32."""

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from api.pictures import RECIPE, write_pictures, write_recipe
 from contract.rig import assert_same
 from distributed.processes import SECONDS, environment
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
-from frugan.engine.checkpoint import list_checkpoints
-from frugan.engine.events import read_events
-from frugan.engine.tensor_files import read_tensors
+from frugan.engine.run.checkpoint import list_checkpoints
+from frugan.engine.run.events import read_events
+from frugan.engine.run.tensor_files import read_tensors
 from frugan.errors import BadInput
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
+from training.pictures import RECIPE, write_pictures, write_recipe
 
 STEPS = 20
 RESUMABLE = RECIPE.replace("4 steps", f"{STEPS} steps", 1).replace('snapshot_every = "4', 'snapshot_every = "100')

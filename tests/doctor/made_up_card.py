@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.doctor.cards import CardTools, MeasuredMemory
-from memory.ceiling import Ceiling
+from planning.ceiling import Ceiling
 
 
 class Impatient(TorchDispatchMode):

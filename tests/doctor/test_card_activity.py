@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from engine.made_up_nvml import usual
+from accelerator.made_up_nvml import usual
+from frugan.accelerator.nvml import nvml_sensors
 from frugan.doctor import card_activity
 from frugan.doctor.card_activity import activity_finding, last_training_finding
-from frugan.engine.accelerator.nvml import nvml_sensors
 
 CUDA = torch.device("cuda", 0)
 

@@ -20,8 +20,8 @@ from frugan.doctor.cards import (
     why_no_card,
 )
 from frugan.doctor.machine import examine
-from frugan.memory.calibration import save_calibration
-from frugan.memory.cards import PUBLISHED
+from frugan.stepmemory.calibration import save_calibration
+from frugan.stepmemory.cards import PUBLISHED
 from frugan.wording import GIB, MIB
 
 CUDA = torch.device("cuda", 0)

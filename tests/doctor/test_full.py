@@ -21,7 +21,7 @@ from frugan.doctor.full import Piece, SavedRecord, Session, origin_of, pieces, q
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
 from frugan.errors import BadInput
-from frugan.memory.cards import named_card
+from frugan.stepmemory.cards import named_card
 from frugan.version import __version__
 from frugan.wording import GIB
 

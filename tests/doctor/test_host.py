@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import distributed
 
-from frugan.api.devices import misspelt
 from frugan.doctor.machine import (
     EXTRAS,
     environment_findings,
@@ -24,6 +23,7 @@ from frugan.doctor.machine import (
     run_folder_finding,
     torch_finding,
 )
+from frugan.setup.devices import misspelt
 from frugan.wording import GIB, MIB
 
 ROOT = Path(__file__).parents[2]

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from contract.made_up import Looking, MadeUpFamily
 from doctor.made_up_card import MadeUpCard
+from frugan.accelerator.base import Accelerator, Event, Processor
+from frugan.accelerator.precision import Precision
 from frugan.cli.application import application
 from frugan.contract.family import Family
 from frugan.doctor import checks, real_size, selftest
@@ -41,16 +43,14 @@ from frugan.doctor.real_size import (
 )
 from frugan.doctor.selftest import run_self_test, self_test
 from frugan.doctor.trial import FP32, CountedCopies, Trial, Way, begin, tiny_subject
-from frugan.engine import update
-from frugan.engine.accelerator.base import Accelerator, Event, Processor
-from frugan.engine.gradients import SliceSum
-from frugan.engine.precision import Precision
-from frugan.engine.training import Training
+from frugan.engine.run.training import Training
+from frugan.engine.state.gradients import SliceSum
+from frugan.engine.step import update
 from frugan.errors import TrainingFailed
 from frugan.families import families, family
-from frugan.memory.cards import named_card
-from frugan.memory.prediction import Prediction
-from frugan.memory.work import Work
+from frugan.planning.prediction import Prediction
+from frugan.stepmemory.cards import named_card
+from frugan.stepmemory.work import Work
 from frugan.wording import MIB
 
 CPU = torch.device("cpu")

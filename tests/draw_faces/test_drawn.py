@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from frugan.data.faces.dfl_jpeg import read_face_jpeg
-from frugan.data.faces.face import FaceType
-from frugan.data.faces.faceset import open_faceset
-from frugan.data.faces.geometry import alignment_matrix, face_mask, pitch_yaw_roll, transform_points
+from frugan.faces.data.dfl_jpeg import read_face_jpeg
+from frugan.faces.data.face import FaceType
+from frugan.faces.data.faceset import open_faceset
+from frugan.faces.data.geometry import alignment_matrix, face_mask, pitch_yaw_roll, transform_points
 from tools.draw_faces.drawn_faceset import draw_faceset
 from tools.draw_faces.frame import DrawnFrame, draw_frame
 from tools.draw_faces.moment import Moment, draw_moment

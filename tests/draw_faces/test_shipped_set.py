@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from frugan.data.faces import drawn_faces
-from frugan.data.faces.drawn_faces import SIDE_PIXELS, UNSEEN, Unseen, unseen_faces, write_drawn_faces
-from frugan.data.faces.faceset import Faceset, find_facesets, open_faceset
+from frugan.faces.data import drawn_faces
+from frugan.faces.data.drawn_faces import SIDE_PIXELS, UNSEEN, Unseen, unseen_faces, write_drawn_faces
+from frugan.faces.data.faceset import Faceset, find_facesets, open_faceset
 from tools.draw_faces import shipped_set
 from tools.draw_faces.drawn_faceset import draw_faceset
 from tools.draw_faces.shipped_set import DESTINATION, MOMENTS, SEED, SOURCE, unseen

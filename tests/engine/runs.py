@@ -6,16 +6,16 @@ from pathlib import Path
 
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
-from frugan.engine.checkpoint import newest_whole, restore
-from frugan.engine.events import Event, EventLog
-from frugan.engine.loop import Loop, RunningStage
+from frugan.engine.durations import ENDLESS, Clock, Duration, GridClock
 from frugan.engine.plan import Plan
-from frugan.engine.progress import ENDLESS, Clock, Duration, GridClock
 from frugan.engine.requests import StopRequest
-from frugan.engine.run_folder import RunFolder
-from frugan.engine.state import TrainingState
-from frugan.engine.step_log import DivergenceWatch, StepLog
-from frugan.engine.update import NextPlan
+from frugan.engine.run.checkpoint import newest_whole, restore
+from frugan.engine.run.events import Event, EventLog
+from frugan.engine.run.loop import Loop, RunningStage
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.step_log import DivergenceWatch, StepLog
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.update import NextPlan
 from frugan.errors import TrainingFailed
 
 

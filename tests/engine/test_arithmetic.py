@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from frugan.engine.device import DEFAULT, FORCED, disable_reduced_precision, tf32_decision
+from frugan.accelerator.device import DEFAULT, FORCED, disable_reduced_precision, tf32_decision
 from frugan.metrics.feature_network import full_fp32
 
 BACKENDS = torch.backends

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frugan.engine.checkpoint import BestCheckpoints, Checkpoint, list_checkpoints
+from frugan.engine.run.checkpoint import BestCheckpoints, Checkpoint, list_checkpoints
 
 
 def offer(best: BestCheckpoints, step: int, value: float, **by: str) -> bool:

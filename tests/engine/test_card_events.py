@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from frugan.engine.accelerator.cuda import Cuda
+from frugan.accelerator.cuda import Cuda
 
 
 def test_events_stand_on_the_devices_own_stream_and_let_the_host_sleep(monkeypatch: pytest.MonkeyPatch) -> None:

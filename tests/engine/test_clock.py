@@ -1,6 +1,6 @@
 """When grids are due."""
 
-from frugan.engine.progress import Duration, GridClock
+from frugan.engine.durations import Duration, GridClock
 
 
 def due(clock: GridClock, step_seconds: float, steps: int, took_seconds: float = 1.0) -> list[int]:

@@ -21,7 +21,6 @@ from engine.runs import train
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine import compiled_phases
-from frugan.engine.checkpoint import newest_whole
 from frugan.engine.compiled_phases import (
     CACHE_VARIABLE,
     CompiledPhases,
@@ -30,11 +29,12 @@ from frugan.engine.compiled_phases import (
     missing_compiler,
     starts_graphs,
 )
+from frugan.engine.durations import Course
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Course
-from frugan.engine.state import TrainingState
-from frugan.engine.update import Probe
-from frugan.engine.weights import Layout, is_working
+from frugan.engine.run.checkpoint import newest_whole
+from frugan.engine.state.state import TrainingState
+from frugan.engine.state.working_weights import Layout, is_working
+from frugan.engine.step.update import Probe
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.family import BigGANFamily

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.engine.gradients import SliceSum, sliced_forward, slices_of
+from frugan.engine.state.gradients import SliceSum, sliced_forward, slices_of
 
 
 class Casts(TorchDispatchMode):

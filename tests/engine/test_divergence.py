@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from frugan.engine.checkpoint import keep_newest, list_checkpoints
-from frugan.engine.step_log import DivergenceWatch, way_back
+from frugan.engine.run.checkpoint import keep_newest, list_checkpoints
+from frugan.engine.run.step_log import DivergenceWatch, way_back
 
 
 def saved(folder: Path, step: int, finite_steps: int) -> None:

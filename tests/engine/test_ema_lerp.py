@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.engine.ema import LARGE_ELEMENTS, copy_accepted, ema_lerp
+from frugan.engine.state.ema import LARGE_ELEMENTS, copy_accepted, ema_lerp
 
 HELD_BACK = torch.zeros((), dtype=torch.float64)
 

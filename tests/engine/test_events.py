@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frugan.engine.events import EventLog, read_events
+from frugan.engine.run.events import EventLog, read_events
 
 
 def test_a_path_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:

@@ -9,19 +9,19 @@ from torch import Tensor, nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, Rig, largest_difference
-from frugan.api.plan.predictions import subject
-from frugan.api.setup import build_networks, training_of
+from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
 from frugan.engine.compiled_phases import CompiledPhases
-from frugan.engine.fp32_blocks import marked, named_blocks
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
-from frugan.engine.weights import Layout, prepared
+from frugan.engine.state.fp32_blocks import marked, named_blocks
+from frugan.engine.state.working_weights import Layout, prepared
 from frugan.errors import BadInput
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks
-from frugan.memory.prediction import step_memory
+from frugan.planning.prediction import step_memory
+from frugan.planning.prediction_store import subject
 from frugan.recipe.loading import load_recipe
+from frugan.setup.recipe_setup import build_networks, training_of
 
 AS_TRACED = "eager"
 NO_SAVERS: dict[str, Any] = {}

@@ -8,7 +8,7 @@ import pytest
 
 COUNTING = """
 import resource
-from frugan.engine.host_memory import freed_memory_kept
+from frugan.accelerator.host_memory import freed_memory_kept
 
 def faults_of_ten_blocks():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

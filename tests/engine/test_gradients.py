@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.engine.gradients import LARGE_ELEMENTS, SLICE_ELEMENTS, all_finite, share_of_zeros
+from frugan.engine.state.gradients import LARGE_ELEMENTS, SLICE_ELEMENTS, all_finite, share_of_zeros
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, assert_same
-from frugan.engine import host_memory
-from frugan.engine.accelerator.base import Processor
-from frugan.engine.checkpoint import OPTIMIZERS_FILE, newest_whole, restore, save_checkpoint
-from frugan.engine.host_memory import Blocks, HostCopies, host_like, host_likes, pinned_copy, zeros_for
-from frugan.engine.optimizers import OptimizerSettings
+from frugan.accelerator import host_memory
+from frugan.accelerator.base import Processor
+from frugan.accelerator.host_memory import Blocks, HostCopies, host_like, host_likes, pinned_copy, zeros_for
+from frugan.engine.run.checkpoint import OPTIMIZERS_FILE, newest_whole, restore, save_checkpoint
+from frugan.engine.state.optimizer_settings import OptimizerSettings
 from limits import Limit
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -15,11 +15,11 @@ from contract.made_up import MadeUpFamily
 from contract.rig import FP16, Rig, assert_same
 from engine.runs import train
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine.checkpoint import list_checkpoints, newest_whole, restore, save_checkpoint, verify
-from frugan.engine.events import read_events
-from frugan.engine.tensor_files import digest
+from frugan.engine.run.checkpoint import list_checkpoints, newest_whole, restore, save_checkpoint, verify
+from frugan.engine.run.events import read_events
+from frugan.engine.run.tensor_files import digest
 from frugan.errors import BadInput, TrainingFailed
-from frugan.report.progress_line import describe
+from frugan.reporting.progress_line import describe
 from limits import Limit
 
 

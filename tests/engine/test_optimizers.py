@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
-from frugan.engine.optimizers import AdamSettings, networks_of
-from frugan.engine.progress import Course
+from frugan.engine.durations import Course
+from frugan.engine.state.optimizer_settings import AdamSettings, networks_of
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 

@@ -6,9 +6,9 @@ from typing import Literal
 import pytest
 import torch
 
-from frugan.engine.accelerator.base import Processor, multiplies_faster
-from frugan.engine.accelerator.cuda import Cuda
-from frugan.engine.precision import (
+from frugan.accelerator.base import Processor, multiplies_faster
+from frugan.accelerator.cuda import Cuda
+from frugan.accelerator.precision import (
     LossScale,
     Precision,
     PrecisionName,
@@ -129,7 +129,7 @@ def test_instructions_alone_do_not_make_bf16_fast(
 ) -> None:
     bf16_units(True)
     monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr("frugan.engine.accelerator.base.multiplies_faster", lambda half, full: faster)
+    monkeypatch.setattr("frugan.accelerator.base.multiplies_faster", lambda half, full: faster)
     assert resolve_precision("auto", CPU).name == ("bf16" if faster else "fp32")
     assert (resolve_precision("bf16", CPU).warning is None) == faster
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frugan.engine.progress import ENDLESS, Clock, Duration
+from frugan.engine.durations import ENDLESS, Clock, Duration
 
 
 @pytest.mark.parametrize(

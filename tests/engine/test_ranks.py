@@ -17,8 +17,8 @@ from torch._C._distributed_c10d import HashStore
 
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
+from frugan.accelerator.base import Processor
 from frugan.contract.phase import Phase, Terms
-from frugan.engine.accelerator.base import Processor
 from frugan.engine.ranks import group as rank_group
 from frugan.engine.ranks import joining
 from frugan.engine.ranks import watch as rank_watch
@@ -27,8 +27,8 @@ from frugan.engine.ranks.joining import meet, threads_are_open
 from frugan.engine.ranks.place import Place, deal
 from frugan.engine.ranks.ranks import OneRank, check_ranks
 from frugan.engine.ranks.watch import Heartbeat
-from frugan.engine.update import forward_and_backward
-from frugan.engine.weights import memory_of
+from frugan.engine.state.working_weights import memory_of
+from frugan.engine.step.update import forward_and_backward
 from frugan.errors import BadInput, TrainingFailed
 
 

@@ -10,7 +10,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import Rig, assert_same
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine.threads import rehearse
+from frugan.engine.run.threads import rehearse
 from frugan.families import families
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frugan.engine.step_log import StepTimer
+from frugan.engine.run.step_log import StepTimer
 
 
 def test_the_first_step_is_forgotten_and_old_ones_too() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-from frugan.engine.tensor_files import DTYPES, read_tensors, write_tensors
+from frugan.engine.run.tensor_files import DTYPES, read_tensors, write_tensors
 
 TENSORS = {
     **{f"of {name}": torch.tensor([[1, 0], [2, 3]]).to(dtype) for dtype, name in DTYPES.items()},

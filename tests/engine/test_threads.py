@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from frugan.engine.threads import candidates, fastest, machine_name, threads_put_back, time_counts
+from frugan.engine.run.threads import candidates, fastest, machine_name, threads_put_back, time_counts
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from frugan.contract.layers import Scaling
-from frugan.engine.weights import Layout, working_weights
+from frugan.engine.state.working_weights import Layout, working_weights
 from limits import Limit
 
 MICRO_BATCHES = 300

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from frugan.contract.family import GridRequest
-from frugan.engine.weights import prepared
+from frugan.engine.state.working_weights import prepared
 from frugan.families import family
 from frugan.families.biggan.config import BigGANObjective
 from frugan.families.biggan.networks import Generator

@@ -5,11 +5,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from contract.rig import BF16, FP32, Rig, largest_difference
-from frugan.engine.optimizers import named_parameters
-from frugan.engine.precision import Precision
+from frugan.accelerator.precision import Precision
+from frugan.engine.state.optimizer_settings import named_parameters
 from frugan.errors import BadInput
 from frugan.families.stylegan2.family import StyleGAN2Family
-from frugan.memory.step_memory import StepMemory, measure_step
+from frugan.planning.step_memory import StepMemory, measure_step
 from frugan.recipe.loading import load_recipe
 
 FAMILY = StyleGAN2Family()

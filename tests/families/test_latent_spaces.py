@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from api.generators import MODELS, write
-from frugan.api.explore.explorer import explore
 from frugan.nn.batch_norm import ConditionalBatchNorm
+from frugan.sampling.explorer import explore
+from sampling.generators import MODELS, write
 
 
 def biggan_outputs(generator: Any, z: Tensor, condition: Tensor) -> Tensor:

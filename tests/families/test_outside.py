@@ -14,12 +14,12 @@ from PIL import Image
 from torch import nn
 
 from frugan.cli.main import run
-from frugan.engine.events import read_events
+from frugan.engine.run.events import read_events
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.memory.prediction import predict
+from frugan.planning.prediction import predict
 from limits import Limit
-from memory.formula import PredictionsBy, predicted_by_formula
+from planning.formula import PredictionsBy, predicted_by_formula
 
 OUTSIDE = Path(__file__).parents[1] / "outside"
 RECIPE = str(OUTSIDE / "minigan.toml")

@@ -10,15 +10,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.rig import Rig, largest_difference
-from frugan.api.sample.generation import pixels
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import resolve_precision
 from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import GridRequest
 from frugan.contract.layers import penalised
 from frugan.contract.phase import MicroBatch, PhaseState
 from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
-from frugan.engine.weights import Layout, lay_out_masters, prepared
+from frugan.engine.state.working_weights import Layout, lay_out_masters, prepared
 from frugan.errors import BadInput
 from frugan.families.biggan.config import BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
@@ -29,6 +27,8 @@ from frugan.families.stylegan2.config import StyleGAN2Objective
 from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.objectives import r1_by_differences, r1_penalty, relativistic
 from frugan.recipe.loading import load_recipe, parse_recipe
+from frugan.sampling.generation import pixels
+from frugan.setup.recipe_setup import training_of
 from parity.float64 import InFloat64
 
 FAMILY = R3GANFamily()

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from frugan.api.convert.convert import from_r3gan_pickle
-from frugan.api.networks import load
-from frugan.engine.checkpoint import newest_whole
+from frugan.conversion.convert import from_r3gan_pickle
+from frugan.engine.run.checkpoint import newest_whole
 from frugan.errors import BadInput
 from frugan.families.r3gan.config import R3GANNetworks
 from frugan.families.r3gan.snapshot import Module, Network, name_table, network_settings, read_snapshot
+from frugan.setup.networks import load
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "r3gan" / "snapshot"
 NOW, BEFORE = GOLDEN / "network-snapshot-000000000.pkl", GOLDEN / "network-snapshot-old-names.pkl"

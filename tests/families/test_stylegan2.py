@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 import frugan
 from frugan.contract.family import GridRequest, Noise, StyleMixing
-from frugan.engine.optimizers import AdamSettings
-from frugan.engine.weights import prepared
+from frugan.engine.state.optimizer_settings import AdamSettings
+from frugan.engine.state.working_weights import prepared
 from frugan.errors import BadInput
 from frugan.families.biggan.family import BigGANFamily
 from frugan.families.stylegan2.config import StyleGAN2Networks

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
-from frugan.engine.weights import prepared
+from frugan.engine.state.working_weights import prepared
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.families.stylegan2.networks import noise_size

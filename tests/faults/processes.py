@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from distributed.processes import speak_into
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
-from frugan.engine.checkpoint import list_checkpoints
-from frugan.engine.events import Event, read_events
+from frugan.engine.run.checkpoint import list_checkpoints
+from frugan.engine.run.events import Event, read_events
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 
 CPU = TrainingOptions(device="cpu")
 PATIENCE_SECONDS = 120.0

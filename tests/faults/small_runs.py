@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from api.pictures import RECIPE, write_pictures, write_recipe
+from training.pictures import RECIPE, write_pictures, write_recipe
 
 SMALL = (
     RECIPE.replace("batch = 8\nnormalisation_batch = 4", "batch = 4\nnormalisation_batch = 4")

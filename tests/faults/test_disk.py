@@ -16,10 +16,8 @@ import pytest
 
 from faults.processes import CPU, Training, assert_same, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.report import page_of
-from frugan.api.train.training import train
-from frugan.engine import run_folder
-from frugan.engine.checkpoint import (
+from frugan.engine.run import run_folder
+from frugan.engine.run.checkpoint import (
     MANIFEST_FILE,
     NETWORKS_FILE,
     OPTIMIZERS_FILE,
@@ -28,7 +26,9 @@ from frugan.engine.checkpoint import (
     list_checkpoints,
     verify,
 )
-from frugan.engine.events import Event, EventLog, read_events
+from frugan.engine.run.events import Event, EventLog, read_events
+from frugan.reporting.report import page_of
+from frugan.training.training import train
 
 LARGE = ("networks.channels=128", "training.duration=8 steps")
 """A checkpoint of megabytes; the events are kilobytes."""

@@ -8,19 +8,19 @@ import pytest
 import torch
 
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.report import page_of
-from frugan.api.train import recovery
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
-from frugan.engine.accelerator.base import Processor
-from frugan.engine.checkpoint import list_checkpoints
-from frugan.engine.events import Event, read_events
-from frugan.engine.precision import Precision
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
-from frugan.engine.step_log import Diverged
+from frugan.accelerator.base import Processor
+from frugan.accelerator.precision import Precision
+from frugan.engine.run.checkpoint import list_checkpoints
+from frugan.engine.run.events import Event, read_events
+from frugan.engine.run.step_log import Diverged
+from frugan.engine.run.tensor_files import read_tensors
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
 from frugan.engine.streams import derive_seed
-from frugan.engine.tensor_files import read_tensors
+from frugan.reporting.report import page_of
+from frugan.training import recovery
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from limits import Limit
 
 CPU = TrainingOptions(device="cpu")

@@ -11,8 +11,8 @@ import pytest
 
 from faults.processes import CPU, Training, assert_same, events
 from faults.small_runs import recipe_and_pictures
-from frugan.api.train.training import train
-from frugan.engine.checkpoint import UNFINISHED
+from frugan.engine.run.checkpoint import UNFINISHED
+from frugan.training.training import train
 
 EVERY_STEP = ("saving.checkpoint_every=1 steps",)
 

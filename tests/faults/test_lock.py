@@ -12,10 +12,10 @@ import pytest
 
 from faults.processes import CPU, Training
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.training import train
-from frugan.engine import run_folder
-from frugan.engine.run_folder import RunFolder
+from frugan.engine.run import run_folder
+from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
+from frugan.training.training import train
 from limits import Limit
 
 SHORT = ("training.duration=2 steps",)

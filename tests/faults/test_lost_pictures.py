@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from data.faces.golden_faces import GOLDEN
+from faces.data.golden_faces import GOLDEN
 from faults.processes import CPU, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.report import page_of
-from frugan.api.train.training import train
-from frugan.data.faces.batches import FaceBatches, FaceOrder
-from frugan.data.faces.face import FaceType, SampleSettings
-from frugan.data.faces.faceset import Faceset, open_faceset, pack_faceset
-from frugan.data.faces.sample_processes import SampleProcesses
 from frugan.data.picture_set import refuse_many_lost
-from frugan.engine.events import Event
+from frugan.engine.run.events import Event
 from frugan.errors import BadInput
+from frugan.faces.data.batches import FaceBatches, FaceOrder
+from frugan.faces.data.face import FaceType, SampleSettings
+from frugan.faces.data.faceset import Faceset, open_faceset, pack_faceset
+from frugan.faces.data.sample_processes import SampleProcesses
+from frugan.reporting.report import page_of
+from frugan.training.training import train
 from limits import Limit
 
 ALIGNED = GOLDEN / "faceset" / "aligned"

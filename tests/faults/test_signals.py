@@ -11,8 +11,8 @@ import pytest
 
 from faults.processes import CPU, Training, assert_same, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.training import train
-from frugan.engine.checkpoint import list_checkpoints
+from frugan.engine.run.checkpoint import list_checkpoints
+from frugan.training.training import train
 
 LONG = ("training.duration=100k steps", "saving.checkpoint_every=100k steps")
 

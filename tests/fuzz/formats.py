@@ -8,24 +8,24 @@ from pathlib import Path
 import numpy as np
 
 from families.snapshots import SCRUBBED
-from frugan.api.networks import Weights, networks_from
-from frugan.api.report import page_of
 from frugan.data.decoding import read_picture, read_size
-from frugan.data.faces.dfl_jpeg import read_face_jpeg
-from frugan.data.faces.faceset import open_faceset
-from frugan.data.faces.geometry import opencv
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.source import Unreadable
 from frugan.data.picture_set import open_prepared
-from frugan.engine.checkpoint import MANIFEST_FILE, newest_whole, restore
-from frugan.engine.tensor_files import digest
-from frugan.families.saehd.leras_files import read_model
-from frugan.families.saehd.leras_options import imported_recipe
+from frugan.engine.run.checkpoint import MANIFEST_FILE, newest_whole, restore
+from frugan.engine.run.tensor_files import digest
+from frugan.faces.data.dfl_jpeg import read_face_jpeg
+from frugan.faces.data.faceset import open_faceset
+from frugan.faces.data.geometry import opencv
+from frugan.faces.saehd.leras_files import read_model
+from frugan.faces.saehd.leras_options import imported_recipe
 from frugan.families.stylegan2.snapshot import network_settings, read_snapshot
 from frugan.metrics.feature_network import read_pth
 from frugan.metrics.moments_file import read_moments
 from frugan.recipe.loading import load_recipe, parse_recipe
+from frugan.reporting.report import page_of
 from frugan.safe_pickle.reader import load_pickle
+from frugan.setup.networks import Weights, networks_from
 from fuzz.mutator import damaged
 from fuzz.sandbox import Target
 from fuzz.whole_files import (

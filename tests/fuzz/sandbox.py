@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.data.formats.source import Unreadable
-from frugan.engine.checkpoint import DamagedCheckpoint
+from frugan.engine.run.checkpoint import DamagedCheckpoint
 from frugan.errors import BadInput
 
 OURS = (BadInput, Unreadable, DamagedCheckpoint)

@@ -10,14 +10,14 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frugan.api.report import page_of
-from frugan.data.faces.dfl_jpeg import face_from_metadata, read_face_jpeg
-from frugan.data.faces.face import FaceType
 from frugan.data.formats.source import Unreadable, classes_from_json
-from frugan.engine.events import read_events
-from frugan.engine.tensor_files import read_tensors
+from frugan.engine.run.events import read_events
+from frugan.engine.run.tensor_files import read_tensors
 from frugan.errors import BadInput
+from frugan.faces.data.dfl_jpeg import face_from_metadata, read_face_jpeg
+from frugan.faces.data.face import FaceType
 from frugan.recipe.loading import parse_recipe
+from frugan.reporting.report import page_of
 from frugan.safe_pickle.reader import load_pickle
 from fuzz.whole_files import run_recipe_folder
 

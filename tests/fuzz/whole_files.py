@@ -17,13 +17,13 @@ from PIL import Image
 
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
-from frugan.api.networks import save
 from frugan.data.prepare import prepare
-from frugan.engine.checkpoint import save_checkpoint
-from frugan.families.saehd.leras_files import LerasModel, write_model
+from frugan.engine.run.checkpoint import save_checkpoint
+from frugan.faces.saehd.leras_files import LerasModel, write_model
 from frugan.recipe.loading import load_recipe
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import dump_pickle
+from frugan.setup.networks import save
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FEATURES = 6

@@ -8,13 +8,13 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP32, Rig, largest_difference
+from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
 from frugan.doctor.trial import HostDraws
 from frugan.engine.compiled_phases import CompiledPhases, missing_compiler
-from frugan.engine.precision import Precision
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.memory.prediction import BlankPictures
+from frugan.planning.prediction import BlankPictures
 
 CUDA = torch.device("cuda")
 pytestmark = [

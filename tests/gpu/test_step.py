@@ -8,17 +8,17 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, largest_difference
+from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
 from frugan.doctor.checks import trains_as_the_processor
 from frugan.doctor.trial import OPTIMIZERS as SETTINGS
 from frugan.doctor.trial import HostDraws, other_losses, tiny_subject
-from frugan.engine.optimizers import OptimizerSettings
-from frugan.engine.precision import Precision
-from frugan.engine.step_log import Readout
+from frugan.engine.run.step_log import Readout
+from frugan.engine.state.optimizer_settings import OptimizerSettings
 from frugan.families import families
-from frugan.memory.prediction import BlankPictures
 from frugan.metrics.feature_network import InceptionFeatures
 from frugan.metrics.inception import Inception
+from frugan.planning.prediction import BlankPictures
 from limits import Limit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.memory.work import WorkCounter
 from frugan.nn import elementwise, fused_activation, fused_modulation
 from frugan.nn.fir import fir_filter
 from frugan.nn.fused_activation import biased, biased_leaky_relu, grid_of
 from frugan.nn.fused_modulation import styled_leaky_relu
 from frugan.nn.modulated import modulated_conv2d
 from frugan.nn.own_operations import NAMES
+from frugan.stepmemory.work import WorkCounter
 
 ALL, NONE = frozenset(NAMES), frozenset[str]()
 HALVES = (torch.float16, torch.bfloat16)

@@ -9,12 +9,12 @@ from torch import Tensor
 from frugan.contract.layers import use_kernels
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.networks import Discriminator
-from frugan.memory.work import WorkCounter
 from frugan.nn import fir
 from frugan.nn.equalised import EqualisedConv2d
 from frugan.nn.fir import downsample2d, filtered_leaky_relu, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.fused_fir import OPERATIONS
 from frugan.nn.own_operations import NAMES
+from frugan.stepmemory.work import WorkCounter
 
 OWN, NONE = frozenset({"fir"}), frozenset[str]()
 ORDERS = (torch.channels_last, torch.contiguous_format)

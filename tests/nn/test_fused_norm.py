@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer, use_kernels
-from frugan.memory.work import SavedActivations, WorkCounter
 from frugan.nn import batch_norm, fused_norm
 from frugan.nn.batch_norm import BatchNorm, ConditionalBatchNorm
 from frugan.nn.fused_norm import Rows, by_torch, normalised
+from frugan.stepmemory.work import SavedActivations, WorkCounter
 
 OWN = frozenset({"batch_norm"})
 ORDERS = (torch.channels_last, torch.contiguous_format)

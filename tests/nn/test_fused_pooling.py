@@ -13,9 +13,9 @@ from torch.utils.checkpoint import checkpoint
 from frugan.contract.layers import use_kernels
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.networks import DeepDiscriminatorBlock, DiscriminatorBlock, Layers
-from frugan.memory.work import SavedActivations, WorkCounter
 from frugan.nn import fused_pooling
 from frugan.nn.fused_pooling import OPERATIONS, means_and, relu_and_itself, relu_and_means, relu_means, usable
+from frugan.stepmemory.work import SavedActivations, WorkCounter
 
 OWN, NONE = frozenset({"pooling"}), frozenset[str]()
 LAST = torch.channels_last

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from frugan.contract.layers import Observer, ScaledWeight, use_kernels
-from frugan.memory.work import WorkCounter
 from frugan.nn import fused_scaling
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear, SpectralNorm, SpectralScaling
+from frugan.stepmemory.work import WorkCounter
 
 OWN = frozenset({"spectral_norm"})
 SHAPES = ((5, 3, 3, 3), (7, 4), (1, 6, 1, 1), (24, 2), (2, 30, 3, 3))

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.memory.work import WorkCounter
 from frugan.nn import elementwise, fused_ssim
 from frugan.nn.fused_ssim import mean_dssim
 from frugan.objectives import C1, C2, bands, dssim, window
+from frugan.stepmemory.work import WorkCounter
 
 OWN = frozenset({"dssim"})
 SIZES = (4, 7)

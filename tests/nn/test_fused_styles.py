@@ -9,9 +9,9 @@ from torch import Tensor
 from frugan.contract.layers import use_kernels
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.networks import Generator
-from frugan.memory.work import WorkCounter
 from frugan.nn import fused_styles
 from frugan.nn.fused_styles import modulations
+from frugan.stepmemory.work import WorkCounter
 
 OWN = frozenset({"styles"})
 WIDTHS, OUTPUTS, PLACES = (5, 5, 3, 4, 2), (3, 4, 2), (0, 1, 1, 1, 2)

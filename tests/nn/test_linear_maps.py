@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import resolve_precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
+from frugan.engine.run.threads import rehearse
 from frugan.engine.streams import Streams
-from frugan.engine.threads import rehearse
-from frugan.memory.prediction import BlankPictures
 from frugan.nn.linear_maps import conv2d, mean_pool2d
+from frugan.planning.prediction import BlankPictures
 from frugan.recipe.loading import load_recipe
+from frugan.setup.recipe_setup import training_of
 
 CASES = [(1, 1, 0), (3, 1, 1), (3, 2, 0), (3, 2, 1)]
 """Kernel, stride, padding."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
-from frugan.engine.weights import Layout, working_weights
+from frugan.engine.state.working_weights import Layout, working_weights
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear, SpectralNorm
 
 

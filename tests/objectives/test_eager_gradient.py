@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.memory.tracker import Tracker
 from frugan.objectives import eager_gradient
+from frugan.stepmemory.tracker import Tracker
 from limits import Limit
-from memory.storages import storages_bytes
+from stepmemory.storages import storages_bytes
 
 
 def _loss(made: Sequence[Tensor], given: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -11,13 +11,13 @@ from urllib.parse import urlencode
 import pytest
 from PIL import Image
 
-from api.generators import MODELS, write
-from api.test_projection import bomb
-from api.test_report import made_run
 from frugan.page.explore import MOST_PICTURE_BYTES
 from frugan.page.server import served
 from frugan.page.worker import Overtaken, Worker
 from page.asking import Answer, Asking
+from reporting.test_report import made_run
+from sampling.generators import MODELS, write
+from sampling.test_projection import bomb
 
 STYLED, CONDITIONED = "styled.safetensors", "conditioned.safetensors"
 

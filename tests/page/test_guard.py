@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from api.test_report import made_run
 from frugan.errors import BadInput
 from frugan.page.guard import MOST_BODY_BYTES
 from frugan.page.server import served
 from page.asking import Asking
+from reporting.test_report import made_run
 
 ADDRESSES = ("/", "/page.js", "/api/runs", "/api/runs/one", "/sheets/one/samples/50", "/report/one", "/none")
 

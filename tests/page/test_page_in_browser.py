@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from api.generators import MODELS, write
-from api.test_report import made_run
-from api.test_report_in_browser import CHROMIUM, QUIET
 from frugan.page import server
 from frugan.page.queue import Queue
 from frugan.page.server import served
-from frugan.report.grids import write_grid
+from frugan.reporting.grids import write_grid
+from reporting.test_report import made_run
+from reporting.test_report_in_browser import CHROMIUM, QUIET
+from sampling.generators import MODELS, write
 
 LISTEN = """
 window.heard = [];

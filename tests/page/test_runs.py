@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from api.test_report import made_run
-from frugan.engine.events import EventLog
+from frugan.engine.run.events import EventLog
 from frugan.page.pictures import Thumbnails, columns_of
 from frugan.page.runs import TAIL_BYTES, NoRun, Runs
 from frugan.page.server import Page, served
-from frugan.report.grids import write_grid
+from frugan.reporting.grids import write_grid
 from page.asking import Asking
+from reporting.test_report import made_run
 
 ABOUT = {"frugan": "0.1", "torch": "2", "machine": "here", "device": "cpu", "data": {}, "recipe": {}}
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from api.test_report import made_run
 from cli.calling import Frugan, frugan
 from faults.processes import CPU, assert_same
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.report import RunReader
-from frugan.api.train.training import train
-from frugan.engine.events import read_events
-from frugan.engine.run_folder import RunFolder
+from frugan.engine.run.events import read_events
+from frugan.engine.run.run_folder import RunFolder
 from frugan.page.queue import Queue
 from frugan.page.server import served
+from frugan.reporting.report import RunReader
+from frugan.training.training import train
 from page.asking import Answer, Asking
+from reporting.test_report import made_run
 
 __all__ = ["frugan"]
 

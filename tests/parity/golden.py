@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from frugan.accelerator.precision import Precision
 from frugan.contract.phase import Phase
-from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdamSettings
+from frugan.engine.durations import Duration
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
-from frugan.engine.progress import Duration
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
-from frugan.engine.training import Stage, Training
+from frugan.engine.run.training import Stage, Training
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.optimizer_settings import AdamSettings
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
 

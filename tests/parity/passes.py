@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, PhaseState
-from frugan.engine.weights import Layout, prepared, working_weights
+from frugan.engine.state.working_weights import Layout, prepared, working_weights
 from parity.float64 import Float64Recording, InFloat64
 from parity.golden import Case, Recording
 

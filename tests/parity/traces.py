@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from frugan.contract.phase import Phase
-from frugan.engine.ema import Ema, EmaSettings
-from frugan.engine.state import TrainingState
+from frugan.engine.state.ema import Ema, EmaSettings
+from frugan.engine.state.state import TrainingState
 from parity.float64 import Float64Recording, InFloat64
 from parity.golden import Case, Recording
 

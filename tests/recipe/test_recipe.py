@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from frugan.api.setup import parameter_counts
-from frugan.engine.optimizers import AdamSettings
-from frugan.engine.progress import Course
+from frugan.engine.durations import Course
+from frugan.engine.state.optimizer_settings import AdamSettings
 from frugan.errors import BadInput
 from frugan.families.r3gan.config import R3GANNetworks, R3GANObjective
 from frugan.recipe.loading import dump_recipe, load_recipe, parse_recipe, stages_overridden
 from frugan.recipe.overrides import differences
 from frugan.recipes import built_in
+from frugan.setup.recipe_setup import parameter_counts
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 EXPECTED = {

@@ -2,12 +2,12 @@
 
 import pytest
 
-from frugan.api.setup import training_of
-from frugan.engine.training import normalisation_group
+from frugan.engine.run.training import normalisation_group
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.recipe.loading import load_recipe, rule_followed
 from frugan.recipe.recipe import Recipe
+from frugan.setup.recipe_setup import training_of
 
 AUTO = "stylegan2-auto"
 PUBLISHED = {64: (32, 0.0256), 128: (32, 0.1024), 256: (16, 0.8192), 512: (8, 6.5536), 1024: (4, 52.4288)}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from api.small_grids import small_grids
 from cli.calling import frugan
+from training.small_grids import small_grids
 
 # Triton asks on its import, and again later, whether it interprets kernels or compiles them
 os.environ["TRITON_INTERPRET"] = "1"

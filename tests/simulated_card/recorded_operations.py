@@ -22,22 +22,22 @@ from simcard.arithmetic import kind_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import frugan
-from api.own_models import KINDS, built, cross_entropy
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, CPU, FP16, FP32, OPTIMIZERS, Rig
 from contract.test_families import Augmented
-from frugan.api.own_loop.step import ModulePlan
 from frugan.contract import cpu_ways
 from frugan.contract.family import Family
+from frugan.engine.state.working_weights import prepared_together
 from frugan.engine.streams import Streams
-from frugan.engine.weights import prepared_together
 from frugan.families import families
-from frugan.memory.prediction import BlankPictures
-from frugan.memory.work import tensors_in
 from frugan.metrics.feature_network import InceptionFeatures
 from frugan.metrics.inception import Inception
 from frugan.nn.own_operations import NAMES
-from memory.tasks import plan_of, task
+from frugan.planning.prediction import BlankPictures
+from frugan.stepmemory.work import tensors_in
+from frugan.training.own_loop.module_step import ModulePlan
+from own_loop.own_models import KINDS, built, cross_entropy
+from planning.tasks import plan_of, task
 
 FILE = Path(__file__).with_name("operations.json")
 SAVINGS: tuple[dict[str, Any], ...] = (

@@ -17,7 +17,7 @@ from frugan.doctor import checks
 from frugan.doctor.checks import trains_as_the_processor
 from frugan.doctor.comparison import EVERYTHING
 from frugan.doctor.trial import OPTIMIZERS, other_losses, tiny_subject
-from frugan.engine.optimizers import OptimizerSettings
+from frugan.engine.state.optimizer_settings import OptimizerSettings
 from frugan.families import families
 
 Cards = Callable[..., Any]

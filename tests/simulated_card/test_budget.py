@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
 from engine import runs
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.contract.phase import MicroBatch, Phase
-from frugan.engine.state import TrainingState
-from frugan.engine.update import Probe
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.update import Probe
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 from frugan.wording import MIB
+from training.pictures import write_pictures, write_recipe
 
 Cards = Callable[..., Any]
 CARD = torch.device("privateuseone", 0)  # torch's name of it until it is registered

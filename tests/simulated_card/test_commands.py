@@ -13,17 +13,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from api.pictures import write_pictures
 from cli.calling import Frugan
+from frugan.accelerator.choice import accelerator_of
 from frugan.contract import cpu_ways
-from frugan.data.faces.drawn_faces import write_drawn_faces
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.events import read_events
-from frugan.engine.tensor_files import read_tensors
-from frugan.memory.calibration import choose_card
-from frugan.memory.cards import Card
+from frugan.engine.run.events import read_events
+from frugan.engine.run.tensor_files import read_tensors
+from frugan.faces.data.drawn_faces import write_drawn_faces
+from frugan.stepmemory.calibration import choose_card
+from frugan.stepmemory.cards import Card
 from frugan.wording import MIB
 from limits import Limit
+from training.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("a_cards_bits")
 Cards = Callable[..., Any]
@@ -156,8 +156,8 @@ def test_a_budget_is_never_passed(
     def known(name: str | None, on: torch.device) -> Card:
         return replace(choose_card(name, on), context_bytes=context_bytes, workspace_bytes=workspace_bytes)
 
-    monkeypatch.setattr("frugan.api.train.plan_in_force.choose_card", known)
-    monkeypatch.setattr("frugan.api.plan.plan_recipe.choose_card", known)
+    monkeypatch.setattr("frugan.training.plan_in_force.choose_card", known)
+    monkeypatch.setattr("frugan.planning.plan_recipe.choose_card", known)
     planned = frugan("plan", *(word for word in recipe if "=" in word or word == recipe[0]), "--json")
     assert planned.returncode == 0, planned.stderr
     smallest = json.loads(planned.stdout)["ladder"][-1]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.engine.host_memory import Away, HostCopies
+from frugan.accelerator.host_memory import Away, HostCopies
 from limits import Limit
 
 CARD = torch.device("privateuseone", 0)  # torch's name of the first simulated card until it is registered

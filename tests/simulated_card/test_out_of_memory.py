@@ -10,10 +10,10 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, Rig, assert_same
+from frugan.accelerator.choice import accelerator_of
 from frugan.contract.family import Family
-from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.plan import Plan
-from frugan.engine.state import TrainingState
+from frugan.engine.state.state import TrainingState
 from frugan.errors import TrainingFailed
 from frugan.families import families
 from limits import Limit

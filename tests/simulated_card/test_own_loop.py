@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 import frugan
-from api.own_models import KINDS, built, cross_entropy, double, group_norm
-from frugan.api.own_loop.step import ModulePlan
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.precision import Precision
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.precision import Precision
 from frugan.errors import TrainingFailed
-from frugan.memory.cards import free_bytes
-from frugan.memory.step_memory import STEPS
+from frugan.planning.step_memory import STEPS
+from frugan.stepmemory.cards import free_bytes
+from frugan.training.own_loop.module_step import ModulePlan
+from own_loop.own_models import KINDS, built, cross_entropy, double, group_norm
 
 Cards = Callable[..., Any]
 CARD = torch.device("privateuseone", 0)  # torch's name of the first simulated card until it is registered

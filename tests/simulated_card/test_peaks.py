@@ -11,26 +11,26 @@ from torch import nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
-from frugan.engine.fp32_blocks import keep_in_fp32
-from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings, SGDSettings
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
+from frugan.engine.run.training import Stage, Training
+from frugan.engine.state.fp32_blocks import keep_in_fp32
+from frugan.engine.state.optimizer_settings import AdaBeliefSettings, OptimizerSettings, RMSpropSettings, SGDSettings
+from frugan.engine.state.working_weights import prepared_together
 from frugan.engine.streams import Streams
-from frugan.engine.training import Stage, Training
-from frugan.engine.weights import prepared_together
 from frugan.families import families
-from frugan.memory.allocator import rounded
-from frugan.memory.prediction import BlankPictures, predict, step_memory
-from frugan.memory.step_memory import STEPS
 from frugan.nn.own_operations import NAMES
+from frugan.planning.prediction import BlankPictures, predict, step_memory
+from frugan.planning.step_memory import STEPS
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.allocator import rounded
 from frugan.wording import MIB
 from limits import Limit
-from memory.tasks import plan_of, task
+from planning.tasks import plan_of, task
 
 Cards = Callable[..., Any]
 CARD = torch.device("privateuseone", 0)  # torch's name of the first simulated card until it is registered

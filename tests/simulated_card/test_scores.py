@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from api.pictures import RECIPE, write_pictures, write_recipe
-from api.scored import EVALUATED, OPTIONS
-from frugan.api.progress import quiet
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
-from frugan.engine.events import read_events
-from frugan.engine.step import Step
+from evaluation.scored import EVALUATED, OPTIONS
+from frugan.engine.run.events import read_events
+from frugan.engine.step.step import Step
+from frugan.progress import quiet
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
+from training.pictures import RECIPE, write_pictures, write_recipe
 
 Cards = Callable[..., Any]
 

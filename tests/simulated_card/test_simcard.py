@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import checkpoint
 
-from frugan.api.devices import choose_device, device_of_rank
-from frugan.engine.accelerator.base import Accelerator
-from frugan.engine.accelerator.choice import accelerator_of
+from frugan.accelerator.base import Accelerator
+from frugan.accelerator.choice import accelerator_of
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput
+from frugan.setup.devices import choose_device, device_of_rank
 
 Cards = Callable[..., Any]
 NUMBERS = 64

@@ -11,22 +11,22 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, adabelief, adam, assert_same, rmsprop, sgd
 from contract.test_families import Augmented
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.precision import Precision
 from frugan.contract import cpu_ways
 from frugan.contract.family import Family
 from frugan.doctor.trial import MadePictures, PinnedPictures
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import OptimizerSettings
-from frugan.engine.precision import Precision
-from frugan.engine.progress import Duration
+from frugan.engine.durations import Duration
 from frugan.engine.ranks.ranks import OneRank
-from frugan.engine.step_log import Readout, shown_state
+from frugan.engine.run.step_log import Readout, shown_state
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.optimizer_settings import OptimizerSettings
 from frugan.engine.streams import Streams
 from frugan.families import families
 from frugan.nn.own_operations import NAMES
 from frugan.nn.spectral_norm import top_singular_values
 from limits import Limit
-from memory.tasks import plan_of, task
+from planning.tasks import plan_of, task
 
 pytestmark = pytest.mark.usefixtures("a_cards_bits")
 Cards = Callable[..., Any]

@@ -1,6 +1,6 @@
 """Draws faces, from the root of the repository:
 
-python -m tools.draw_faces src/frugan/data/faces/drawn_faces.zip    # the set that ships, about a minute
+python -m tools.draw_faces src/frugan/faces/data/drawn_faces.zip    # the set that ships, about a minute
 python -m tools.draw_faces WORKSPACE --crowd 12 --faces 20          # other people, to pretrain on
 """
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.geometry import opencv
+from frugan.faces.data.geometry import opencv
 from tools.draw_faces.chart import Array
 
 LEFT, TOP, WIDTH, HEIGHT = -95.0, -140.0, 190.0, 260.0  # mm

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.geometry import opencv
+from frugan.faces.data.geometry import opencv
 
 Array = NDArray[np.float32]
 

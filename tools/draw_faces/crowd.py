@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from frugan.data.faces.faceset import ALIGNED, SOURCES
+from frugan.faces.data.faceset import ALIGNED, SOURCES
 from tools.draw_faces.drawn_faceset import draw_faceset
 from tools.draw_faces.people import PEOPLE
 from tools.draw_faces.person import Bones, Brows, Eyes, Lips, Person, Skin

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from frugan.data.faces.face import Face, FaceType
-from frugan.data.faces.geometry import alignment_matrix, opencv, transform_points
+from frugan.faces.data.face import Face, FaceType
+from frugan.faces.data.geometry import alignment_matrix, opencv, transform_points
 from tools.draw_faces.face_jpegs import write_face_jpeg
 from tools.draw_faces.frame import draw_frame
 from tools.draw_faces.moment import Moment, draw_moment

@@ -3,7 +3,8 @@
 import struct
 from typing import Any
 
-from frugan.data.faces.dfl_jpeg import (
+from frugan.errors import BadInput
+from frugan.faces.data.dfl_jpeg import (
     AFTER_START,
     APP15,
     NotJpeg,
@@ -13,8 +14,7 @@ from frugan.data.faces.dfl_jpeg import (
     polygons_for_file,
     segments,
 )
-from frugan.data.faces.face import Face
-from frugan.errors import BadInput
+from frugan.faces.data.face import Face
 from frugan.safe_pickle.writer import dump_pickle
 
 APP0 = 0xE0

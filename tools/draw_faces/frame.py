@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.geometry import opencv
+from frugan.faces.data.geometry import opencv
 from tools.draw_faces.camera import NOTHING, Hits, View, look, view_of
 from tools.draw_faces.canvas import LEFT, TOP, Canvas
 from tools.draw_faces.chart import CELLS, Array, directions, looked_up

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.geometry import opencv
+from frugan.faces.data.geometry import opencv
 from tools.draw_faces.chart import CELLS, REACH, Array, directions, from_chart, grid
 from tools.draw_faces.person import Hair, Person
 from tools.draw_faces.sculpture import Bare, ellipsoid, melt, reach

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.geometry import opencv
+from frugan.faces.data.geometry import opencv
 from tools.draw_faces.chart import CELLS, Array, directions
 from tools.draw_faces.person import Bones
 

@@ -1,4 +1,4 @@
-"""The zip of drawn faces that ships, as `frugan.data.faces.drawn_faces` reads it."""
+"""The zip of drawn faces that ships, as `frugan.faces.data.drawn_faces` reads it."""
 
 from io import BytesIO
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.faces.drawn_faces import (
+from frugan.faces.data.drawn_faces import (
     FACES,
     FRAME_SIDE_PIXELS,
     SIDE_PIXELS,
@@ -19,9 +19,9 @@ from frugan.data.faces.drawn_faces import (
     Unseen,
     face_names,
 )
-from frugan.data.faces.face import FaceType
-from frugan.data.faces.faceset import ALIGNED, SOURCES
-from frugan.data.faces.geometry import alignment_matrix
+from frugan.faces.data.face import FaceType
+from frugan.faces.data.faceset import ALIGNED, SOURCES
+from frugan.faces.data.geometry import alignment_matrix
 from tools.draw_faces.drawn_faceset import draw_faceset
 from tools.draw_faces.frame import draw_frame
 from tools.draw_faces.moment import draw_moment

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.geometry import opencv
+from frugan.faces.data.geometry import opencv
 from tools.draw_faces.canvas import HEIGHT, LEFT, TOP, WIDTH, Canvas, ribbon
 from tools.draw_faces.chart import Array
 from tools.draw_faces.curves import Brow, Eye, Mouth, brow, eye, jaw_shift, mouth

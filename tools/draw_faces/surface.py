@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frugan.data.faces.geometry import opencv
+from frugan.faces.data.geometry import opencv
 from tools.draw_faces.camera import march
 from tools.draw_faces.canvas import LEFT, TOP, Canvas
 from tools.draw_faces.chart import CELLS, Array, cells_of, directions, from_chart, grid, looked_up

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frugan.data.faces.geometry import opencv
+from frugan.faces.data.geometry import opencv
 from tools.draw_faces.camera import NOTHING, View
 from tools.draw_faces.chart import Array
 from tools.draw_faces.moment import Moment

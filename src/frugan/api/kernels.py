@@ -21,15 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.api.progress import Say
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.device import ran_out_of_memory, release_memory
 from frugan.contract.layers import UsesKernels
-from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.compiled_phases import missing_triton
-from frugan.engine.device import ran_out_of_memory, release_memory
-from frugan.engine.training import Training
+from frugan.engine.run.training import Training
 from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
-from frugan.memory.calibration import choose_card, measure_latency
 from frugan.nn.fir import downsample2d, filtered_leaky_relu, fir_filter, upsample2d
 from frugan.nn.fused_activation import biased_leaky_relu
 from frugan.nn.fused_modulation import gradients_of_product, styled_leaky_relu
@@ -40,7 +38,9 @@ from frugan.nn.fused_styles import modulations
 from frugan.nn.linear_maps import mean_pool2d
 from frugan.nn.own_operations import NAMES
 from frugan.nn.spectral_norm import SpectralScaling
+from frugan.progress import Say
 from frugan.recipe.recipe import Recipe
+from frugan.stepmemory.calibration import choose_card, measure_latency
 from frugan.wording import GIB, first_line
 
 FILE = "kernels.json"

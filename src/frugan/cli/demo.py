@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from frugan.api.progress import Say
 from frugan.cli.output import print_json, say
 from frugan.errors import BadInput
 from frugan.files import RUN_RECIPE, Folders
+from frugan.progress import Say
 
 if TYPE_CHECKING:
-    from frugan.api.demo import DemoResult
-    from frugan.api.demo_faces import FaceDemoResult
     from frugan.recipe.recipe import Recipe
+    from frugan.training.demo import DemoResult
+    from frugan.training.demo_faces import FaceDemoResult
 
 
 def demo(
@@ -29,11 +29,11 @@ def demo(
 
     Example: frugan demo faces --out runs/faces
     """
-    from frugan.api.demo import DIGITS_RECIPE, STYLEGAN2_RECIPE, DemoResult, demo_stylegan2
-    from frugan.api.demo import demo as demo_digits
-    from frugan.api.demo_faces import FACES_RECIPE, demo_faces
-    from frugan.api.train.run import TrainingResult
-    from frugan.report.progress_line import LiveLine
+    from frugan.reporting.progress_line import LiveLine
+    from frugan.training.demo import DIGITS_RECIPE, STYLEGAN2_RECIPE, DemoResult, demo_stylegan2
+    from frugan.training.demo import demo as demo_digits
+    from frugan.training.demo_faces import FACES_RECIPE, demo_faces
+    from frugan.training.run import TrainingResult
 
     with LiveLine() as line:
         if subject == "faces":

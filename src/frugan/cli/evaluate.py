@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frugan.api.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, Progress, quiet
 from frugan.cli.options import (
     AsJson,
     ClassChoice,
@@ -27,11 +26,12 @@ from frugan.cli.options import (
 )
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
+from frugan.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, Progress, quiet
 from frugan.wording import by_pictures, score_name, two_sample_in_words
 
 if TYPE_CHECKING:
-    from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions
-    from frugan.api.networks import Weights
+    from frugan.evaluation.scorer import Evaluation, EvaluationOptions
+    from frugan.setup.networks import Weights
 
 
 def parse_truncations(text: str) -> tuple[float, ...]:
@@ -148,9 +148,9 @@ class EvaluateOptions:
 
     def evaluation(self, weights: "Weights", chosen: ClassChoice | None) -> "EvaluationOptions":
         """How to evaluate weights."""
-        from frugan.api.evaluate.scorer import EvaluationOptions
-        from frugan.api.sample.networks import default_micro_batch
-        from frugan.api.sample.requests import DrawRequest
+        from frugan.evaluation.scorer import EvaluationOptions
+        from frugan.sampling.generators import default_micro_batch
+        from frugan.sampling.requests import DrawRequest
 
         known = weights.recipe.classes
         classes = chosen.among(weights.class_names, known) if chosen is not None else None
@@ -188,8 +188,8 @@ class EvaluateOptions:
 
     def real_scores(self, progress: "Progress") -> "Evaluation":
         """Score real pictures."""
-        from frugan.api.evaluate.real import evaluate_real
-        from frugan.api.evaluate.scorer import EvaluationOptions
+        from frugan.evaluation.real_scores import evaluate_real
+        from frugan.evaluation.scorer import EvaluationOptions
 
         assert self.real is not None
         how = EvaluationOptions(
@@ -236,9 +236,9 @@ def evaluate(**values: Any) -> None:
     """
     asked = EvaluateOptions(**values)
     source = asked.check()
-    from frugan.api.evaluate.evaluation import is_first, truncation_curve
-    from frugan.api.evaluate.results import keep_in_run, plot_truncation_curve, refuse_plot, save_evaluations
-    from frugan.api.networks import Weights
+    from frugan.evaluation.evaluation import is_first, truncation_curve
+    from frugan.evaluation.results import keep_in_run, plot_truncation_curve, refuse_plot, save_evaluations
+    from frugan.setup.networks import Weights
 
     several = parse_truncations(asked.truncations) if asked.truncations is not None else ()
     if asked.plot is not None and len(several) < 2:

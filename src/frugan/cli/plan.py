@@ -11,9 +11,9 @@ from frugan.cli.output import Bar, named_paths, print_json
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
-    from frugan.api.choice import RecipeChoice
-    from frugan.api.plan.relatives import Largest
     from frugan.recipe.recipe import Recipe
+    from frugan.recipe.relatives import Largest
+    from frugan.training.choice import RecipeChoice
 
 LARGEST = ("resolution", "batch", "width")
 
@@ -70,8 +70,8 @@ def plan(
 
     What frugan would choose for pictures: frugan plan --data pictures/ --for 2h --card rtx-3060
     """
-    from frugan.api.plan.plan_recipe import PlanOptions, check_price, largest, stood_for
-    from frugan.api.plan.plan_recipe import plan as make_plan
+    from frugan.planning.plan_recipe import PlanOptions, check_price, largest, stood_for
+    from frugan.planning.plan_recipe import plan as make_plan
     from frugan.recipe.loading import rule_followed
 
     recipe, fields = recipe_and_fields(recipe, overrides)
@@ -131,7 +131,7 @@ def _no_card(asked: dict[str, Any]) -> bool:
     Raises:
         BadInput: it has none, and there are such options.
     """
-    from frugan.api.devices import choose_device
+    from frugan.setup.devices import choose_device
 
     none = choose_device()[0].type == "cpu"
     if none and asked:
@@ -145,7 +145,7 @@ def _choose(
     data: str | None, for_time: str | None, fields: list[str], init: str | None, machine: dict[str, Any]
 ) -> "RecipeChoice":
     """What frugan would train on pictures, with a bar while it reads them."""
-    from frugan.api.choice import choose_for
+    from frugan.training.choice import choose_for
 
     with Bar("reading headers") as bar:
         named = None if data is None else named_paths([data])

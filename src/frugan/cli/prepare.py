@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from frugan.api.progress import FACES, SIDE_PIXELS
 from frugan.cli.options import options
 from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
+from frugan.progress import FACES, SIDE_PIXELS
 from frugan.wording import shown
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def _prepare_pictures(asked: PrepareOptions, source: Path) -> None:
 
 def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> None:
     """Write pictures as a training set."""
-    from frugan.api.data import small_for_preparing
     from frugan.data.prepare import prepare as prepare_set
+    from frugan.setup.run_data_sources import small_for_preparing
 
     small = small_for_preparing(source, out, fitting.resolution, fitting.resample)
     with Bar("reading headers") as look, Bar("preparing") as move, small:
@@ -193,8 +193,8 @@ def _write_reference(asked: PrepareOptions) -> None:
     Raises:
         BadInput: they are faces, or an option has no effect.
     """
-    from frugan.api.evaluate.reference_file import write_reference
     from frugan.contract.settings import DataSettings
+    from frugan.evaluation.reference_file import write_reference
 
     if asked.source == DRAWN or asked.faces is not None:
         raise BadInput("--reference: there are no such scores for faces; leave it out")
@@ -221,8 +221,8 @@ def _write_reference(asked: PrepareOptions) -> None:
 
 def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", workers: int) -> None:
     """Write pictures in the form of another program."""
-    from frugan.api.data import small_for_preparing
     from frugan.data.export import Hdf5, NvlabsZip, Packing, Shards, pack_pictures
+    from frugan.setup.run_data_sources import small_for_preparing
 
     packings: dict[Form, Packing[Any]] = {"zip": NvlabsZip(), "hdf5": Hdf5(), "webdataset": Shards()}
     small = small_for_preparing(source, out, fitting.resolution, fitting.resample)
@@ -245,7 +245,7 @@ def _write_drawn(asked: PrepareOptions) -> None:
     Raises:
         BadInput: a file is asked for, or another resolution than they have, or an option has no effect.
     """
-    from frugan.data.faces.drawn_faces import write_drawn_faces
+    from frugan.faces.data.drawn_faces import write_drawn_faces
 
     _refuse(asked.context, OF_PICTURES, f"has no effect on {DRAWN}")
     out, faces = asked.out, FACES if asked.faces is None else asked.faces
@@ -267,7 +267,7 @@ def _pack_faces(asked: PrepareOptions, source: Path) -> None:
     Raises:
         BadInput: a resolution was given, or an option has no effect.
     """
-    from frugan.data.faces.faceset import pack
+    from frugan.faces.data.faceset import pack
 
     _refuse(asked.context, OF_PICTURES, "has no effect on faces, which are packed as they are")
     if asked.resolution is not None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from frugan.api.progress import PROJECTION_STEPS, STANDING_BATCHES
 from frugan.cli.options import (
     ClassChoice,
     Device,
@@ -25,10 +24,11 @@ from frugan.cli.options import (
 )
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
+from frugan.progress import PROJECTION_STEPS, STANDING_BATCHES
 
 if TYPE_CHECKING:
-    from frugan.api.networks import Weights
-    from frugan.api.sample.requests import DrawRequest
+    from frugan.sampling.requests import DrawRequest
+    from frugan.setup.networks import Weights
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class SampleOptions:
 
     def given(self) -> dict[str, object]:
         """Option -> value of those that do not go with all others, where they were given, as they were typed."""
-        from frugan.api.sample.requests import given_statistics
+        from frugan.sampling.requests import given_statistics
 
         values = {
             "--style-mixing": True if self.style_mixing is not None else None,
@@ -162,7 +162,7 @@ class SampleOptions:
 
     def request(self) -> "DrawRequest":
         """What to draw, but for what the weights say of it."""
-        from frugan.api.sample.requests import DrawRequest
+        from frugan.sampling.requests import DrawRequest
 
         return DrawRequest(
             seed=self.seed,
@@ -207,10 +207,10 @@ def sample(**values: Any) -> None:
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
     asked = SampleOptions(**values)
-    from frugan.api.networks import Weights
-    from frugan.api.sample.networks import default_micro_batch
-    from frugan.api.sample.requests import refuse_together
-    from frugan.api.sample.sampling import check_film_name
+    from frugan.sampling.generators import default_micro_batch
+    from frugan.sampling.requests import refuse_together
+    from frugan.sampling.sampling import check_film_name
+    from frugan.setup.networks import Weights
 
     refuse_together(asked.given())
     if asked.animate is not None:
@@ -234,10 +234,10 @@ def sample(**values: Any) -> None:
 
 def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> list[Path]:
     """Draw the one kind of files that is asked for."""
-    from frugan.api.explore.projection import project
-    from frugan.api.sample.requests import MANY
-    from frugan.api.sample.sampling import animate, check_memorisation, draw
-    from frugan.api.sample.sampling import sample as draw_grids
+    from frugan.sampling.projection import project
+    from frugan.sampling.requests import MANY
+    from frugan.sampling.sampling import animate, check_memorisation, draw
+    from frugan.sampling.sampling import sample as draw_grids
 
     out, device, data = asked.out, asked.device, asked.data or []
     if asked.animate is not None:

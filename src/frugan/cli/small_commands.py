@@ -17,7 +17,7 @@ from frugan.recipes import shipped_recipes
 from frugan.wording import MIB
 
 if TYPE_CHECKING:
-    from frugan.api.plan.network_costs import NetworkInfo
+    from frugan.planning.network_costs import NetworkInfo
 
 
 def card(
@@ -40,7 +40,7 @@ def card(
     """
     if runtime is not None and not space:
         raise BadInput(f"--runtime {runtime}: goes with --space, which puts it beside a page; leave it out")
-    from frugan.api.card import write_card
+    from frugan.conversion.model_card import write_card
 
     folder = write_card(run, out, licence=licence, space=space, runtime=runtime, say=say)
     if as_json:
@@ -91,7 +91,7 @@ def convert(
 
     StyleGAN2 back, under the authors' names: frugan convert runs/mine states.safetensors --to stylegan-safetensors
     """
-    from frugan.api.convert.convert import convert as convert_model
+    from frugan.conversion.convert import convert as convert_model
 
     asked = Conversion(
         source=source,
@@ -135,8 +135,8 @@ def export(
     """
     if runtime is not None and not web:
         raise BadInput(f"--runtime {runtime}: goes with --web, which puts it beside a page; leave it out")
-    from frugan.api.export.onnx import export as export_model
-    from frugan.api.export.site import export_site
+    from frugan.conversion.export.onnx import export as export_model
+    from frugan.conversion.export.site import export_site
 
     if web:
         made = export_site(source, out, half=half, runtime=runtime, say=say)
@@ -158,7 +158,7 @@ def fetch(
 
     Example: frugan fetch inception
     """
-    from frugan.api.fetch import fetch as fetch_weights
+    from frugan.conversion.fetch import fetch as fetch_weights
 
     with Bar("MiB") as bar:
         print(fetch_weights(network, say=say, progress=bar))
@@ -200,8 +200,8 @@ def info(
 
     Example: frugan info biggan-imagenet-128
     """
-    from frugan.api.plan.network_costs import CAVEAT
-    from frugan.api.plan.network_costs import info as measure
+    from frugan.planning.network_costs import CAVEAT
+    from frugan.planning.network_costs import info as measure
 
     recipe_info = measure(source, overrides or [], device=device, latency=latency)
     if as_json:
@@ -330,7 +330,7 @@ def report(
 
     Several: frugan report runs/first runs/second --out comparison.html
     """
-    from frugan.api.report import report_server, write_report
+    from frugan.reporting.report import report_server, write_report
 
     if not serve:
         print(write_report(runs, out))

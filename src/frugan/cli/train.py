@@ -9,15 +9,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.progress import COMPARED_STEPS
 from frugan.cli import REQUEUE
 from frugan.cli.options import AsJson, Device, ForTime, Overrides, RecipeOrNone, options, recipe_and_fields
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
+from frugan.progress import COMPARED_STEPS
 
 if TYPE_CHECKING:
-    from frugan.api.train.precision_comparison import PrecisionComparison
-    from frugan.api.train.run import TrainingOptions, TrainingResult
+    from frugan.training.precision_comparison import PrecisionComparison
+    from frugan.training.run import TrainingOptions, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class TrainOptions:
         Raises:
             BadInput: a saving, size, time or share is none.
         """
-        from frugan.api.train.observers import has_tensorboard
-        from frugan.api.train.run import TrainingOptions
+        from frugan.training.observers import has_tensorboard
+        from frugan.training.run import TrainingOptions
 
         return TrainingOptions(
             micro_batch=self.micro_batch,
@@ -160,9 +160,9 @@ def train(**values: Any) -> None:
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
     asked = TrainOptions(**values)
-    from frugan.api.train.training import train as train_run
     from frugan.data.run_data import parse_class_map
-    from frugan.report.progress_line import LiveLine
+    from frugan.reporting.progress_line import LiveLine
+    from frugan.training.training import train as train_run
 
     how = asked.training()
     recipe, fields = asked.asked
@@ -196,8 +196,8 @@ def _compare(asked: TrainOptions, precision: str, how: "TrainingOptions") -> Non
     Raises:
         BadInput: there is no folder for the runs, or they would not start from fresh weights.
     """
-    from frugan.api.train.precision_comparison import compare_precision
-    from frugan.report.progress_line import LiveLine
+    from frugan.reporting.progress_line import LiveLine
+    from frugan.training.precision_comparison import compare_precision
 
     if asked.out is None:
         raise BadInput("--compare-precision needs --out: a folder for the two runs")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.train.card import judge_card
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.sensors import CardReading, NoSensors, Sensors, mean_reading
 from frugan.doctor.finding import Finding, finding
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.accelerator.sensors import CardReading, NoSensors, Sensors, mean_reading
-from frugan.engine.events import EventTail
-from frugan.engine.run_folder import RunFolder
+from frugan.engine.run.events import EventTail
+from frugan.engine.run.run_folder import RunFolder
+from frugan.training.card_watch import judge_card
 from frugan.wording import MIB, count, show_size
 
 READINGS = 5

@@ -8,21 +8,21 @@ from functools import partial
 
 import torch
 
-from frugan.api.plan.planner import Planner
-from frugan.api.plan.report import PlanReport
+from frugan.accelerator.host_memory import host_like
 from frugan.doctor.cards import CardTools
 from frugan.doctor.checks import EXACT_ON_CARDS
 from frugan.doctor.comparison import largest_difference
 from frugan.doctor.finding import Finding, judged, left_out, out_of_time
 from frugan.doctor.real_size import Sized, begin_as_predicted
 from frugan.doctor.trial import Way, begin, run_steps
-from frugan.engine.host_memory import host_like
 from frugan.engine.plan import Plan
-from frugan.engine.update import Probe
+from frugan.engine.step.update import Probe
 from frugan.errors import TrainingFailed
-from frugan.memory.calibration import measure_latency
-from frugan.memory.cards import TIME_ERROR, Budget, Card
+from frugan.planning.plan_report import PlanReport
+from frugan.planning.planner import Planner
 from frugan.recipe.loading import load_recipe
+from frugan.stepmemory.calibration import measure_latency
+from frugan.stepmemory.cards import TIME_ERROR, Budget, Card
 from frugan.wording import GIB, MIB, show_size
 
 LARGE_HELD, SMALL_HELD = (

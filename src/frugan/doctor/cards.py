@@ -14,17 +14,17 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.devices import CARDS, cpu_build, not_served, use_device
+from frugan.accelerator.base import Accelerator
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.cuda import Cuda
+from frugan.accelerator.device import ran_out_of_memory, release_memory, tf32_decision
+from frugan.accelerator.precision import resolve_precision
 from frugan.api.kernels import told, verdicts, what_is_missing
 from frugan.doctor.finding import Finding, finding
-from frugan.engine.accelerator.base import Accelerator
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.accelerator.cuda import Cuda
-from frugan.engine.device import ran_out_of_memory, release_memory, tf32_decision
-from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
-from frugan.memory.calibration import calibrate, load_calibration, save_calibration
-from frugan.memory.cards import free_bytes, outside_bytes, room_bytes, spills
+from frugan.setup.devices import CARDS, cpu_build, not_served, use_device
+from frugan.stepmemory.calibration import calibrate, load_calibration, save_calibration
+from frugan.stepmemory.cards import free_bytes, outside_bytes, room_bytes, spills
 from frugan.wording import MIB, first_line, show_size
 
 ASKED = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "display_active")

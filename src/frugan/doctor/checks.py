@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.precision import Precision
 from frugan.api.kernels import CASES, what_is_missing
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Phase
@@ -30,14 +32,12 @@ from frugan.doctor.trial import (
     run_steps,
     tiny_subject,
 )
-from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
-from frugan.engine.state import TrainingState
-from frugan.engine.step_log import Readout
-from frugan.engine.training import Training
-from frugan.engine.update import PhaseResult, Probe
-from frugan.memory.plan_space import SAVERS, SaverName
+from frugan.engine.run.step_log import Readout
+from frugan.engine.run.training import Training
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.update import PhaseResult, Probe
+from frugan.planning.plan_space import SAVERS, SaverName
 from frugan.wording import first_line
 
 HALVES = frozenset({"fp16", "bf16"})

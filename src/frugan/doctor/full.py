@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from frugan.api.devices import use_device
-from frugan.api.progress import Say, quiet
+from frugan.accelerator.base import Accelerator
+from frugan.accelerator.device import disable_reduced_precision
+from frugan.accelerator.precision import DTYPES, resolve_precision
 from frugan.doctor.card_memory import (
     LARGE_HELD,
     SMALL_HELD,
@@ -28,21 +29,20 @@ from frugan.doctor.real_size import COUNTED, REAL_SIZE_RECIPES, Sized, real_size
 from frugan.doctor.selftest import FORMAT, SelfTest, Tell, made, record
 from frugan.doctor.trial import FP32, half_precisions
 from frugan.doctor.whole_runs import features, scores, two_ranks
-from frugan.engine.accelerator.base import Accelerator
-from frugan.engine.device import disable_reduced_precision
-from frugan.engine.precision import DTYPES, resolve_precision
 from frugan.errors import BadInput
 from frugan.families import families
 from frugan.files import Folders, atomic_file, read_json
-from frugan.memory.calibration import (
+from frugan.planning.prediction import prediction_version
+from frugan.progress import Say, quiet
+from frugan.setup.devices import use_device
+from frugan.stepmemory.calibration import (
     choose_card,
     load_calibration,
     measure_latency,
     random_matrix,
     seconds_per_operation,
 )
-from frugan.memory.cards import Card
-from frugan.memory.prediction import prediction_version
+from frugan.stepmemory.cards import Card
 from frugan.version import __version__
 
 MINUTES = 8.0

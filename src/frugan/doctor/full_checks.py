@@ -7,19 +7,19 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.cuda import Cuda
 from frugan.doctor.cards import CardTools
 from frugan.doctor.checks import waiting_refused
 from frugan.doctor.finding import Finding, judged, left_out, out_of_time
 from frugan.doctor.real_size import Sized, begin_as_predicted
 from frugan.doctor.trial import FP32, PinnedPictures, Trial, Way, plan_by, run_steps
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.compiled_phases import CompiledPhases, missing_compiler
 from frugan.engine.plan import Plan
 from frugan.files import Folders
-from frugan.memory.cards import Card
-from frugan.memory.prediction import BlankPictures, predict
-from frugan.memory.work import WorkCounter
+from frugan.planning.prediction import BlankPictures, predict
+from frugan.stepmemory.cards import Card
+from frugan.stepmemory.work import WorkCounter
 from frugan.wording import show_size
 
 COMPILED = Sized("biggan-digits-32")

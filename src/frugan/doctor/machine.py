@@ -16,8 +16,8 @@ from types import MappingProxyType
 import torch
 from torch import distributed
 
-from frugan.api.devices import CGROUP_LIMIT, READ, container_limit, misspelt, physical_bytes
-from frugan.api.progress import Say, quiet
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.cuda import Cuda
 from frugan.doctor.card_activity import activity_finding, last_training_finding
 from frugan.doctor.cards import (
     Driver,
@@ -30,12 +30,12 @@ from frugan.doctor.cards import (
     precision_finding,
 )
 from frugan.doctor.finding import Finding, finding
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.accelerator.cuda import Cuda
-from frugan.engine.threads import asked_for, available_cores, machine_name
+from frugan.engine.run.threads import asked_for, available_cores, machine_name
 from frugan.files import Folders
-from frugan.memory.allocator import not_modelled
-from frugan.memory.cards import spills
+from frugan.progress import Say, quiet
+from frugan.setup.devices import CGROUP_LIMIT, READ, container_limit, misspelt, physical_bytes
+from frugan.stepmemory.allocator import not_modelled
+from frugan.stepmemory.cards import spills
 from frugan.version import __version__
 from frugan.wording import GIB, MIB, count, show_size
 

@@ -9,21 +9,21 @@ from types import MappingProxyType
 
 import torch
 
-from frugan.api.setup import training_of
+from frugan.accelerator.precision import Precision, PrecisionName, resolve_precision
 from frugan.doctor.cards import CardTools, MeasuredMemory
 from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out, out_of_time
 from frugan.doctor.trial import FOUND_SCALE, STREAMS_SEED, CountedCopies, Trial, Way, plan_by
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision, PrecisionName, resolve_precision
+from frugan.engine.run.training import Training
+from frugan.engine.step.update import Backward, PhaseResult, PictureFeed, forward_and_backward
 from frugan.engine.streams import Streams
-from frugan.engine.training import Training
-from frugan.engine.update import Backward, PhaseResult, PictureFeed, forward_and_backward
 from frugan.errors import TrainingFailed
-from frugan.memory.allocator import not_modelled
-from frugan.memory.cards import TIME_ERROR, Card
-from frugan.memory.plan_space import SaverName
-from frugan.memory.prediction import BlankPictures, Prediction, predict
+from frugan.planning.plan_space import SaverName
+from frugan.planning.prediction import BlankPictures, Prediction, predict
 from frugan.recipe.loading import load_recipe
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.allocator import not_modelled
+from frugan.stepmemory.cards import TIME_ERROR, Card
 from frugan.wording import first_line, show_size
 
 MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(

@@ -9,20 +9,20 @@ from typing import Any
 
 import torch
 
-from frugan.api.devices import use_device
-from frugan.api.progress import Say, quiet
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.device import disable_reduced_precision, release_memory
 from frugan.contract.family import Family
 from frugan.doctor.cards import CardTools, tools_of
 from frugan.doctor.checks import family_checks
 from frugan.doctor.finding import Check, Finding, judged
 from frugan.doctor.machine import examine
 from frugan.doctor.real_size import real_size_checks
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.device import disable_reduced_precision, release_memory
-from frugan.engine.threads import machine_name
+from frugan.engine.run.threads import machine_name
 from frugan.families import families as every_family
-from frugan.memory.calibration import choose_card
-from frugan.memory.cards import Card
+from frugan.progress import Say, quiet
+from frugan.setup.devices import use_device
+from frugan.stepmemory.calibration import choose_card
+from frugan.stepmemory.cards import Card
 from frugan.wording import first_line
 
 FORMAT = 1

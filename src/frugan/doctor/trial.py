@@ -7,27 +7,27 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.host_memory import Away, HostCopies
+from frugan.accelerator.precision import DTYPES, Precision
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
 from frugan.contract.phase import Networks, Phase
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.ema import EmaSettings
-from frugan.engine.host_memory import Away, HostCopies
-from frugan.engine.optimizers import (
+from frugan.engine.plan import Plan
+from frugan.engine.run.training import Training
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.optimizer_settings import (
     AdaBeliefSettings,
     AdamSettings,
     OptimizerSettings,
     RMSpropSettings,
     SGDSettings,
 )
-from frugan.engine.plan import Plan
-from frugan.engine.precision import DTYPES, Precision
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import DrawFeed, PhaseResult, PictureFeed, Probe
 from frugan.engine.streams import Streams, derive_seed
-from frugan.engine.training import Training
-from frugan.engine.update import DrawFeed, PhaseResult, PictureFeed, Probe
-from frugan.memory.plan_space import SaverName
+from frugan.planning.plan_space import SaverName
 
 SEED = 5
 HOST = torch.device("cpu")

@@ -13,18 +13,18 @@ from typing import Any
 
 import torch
 
-from frugan.api.evaluate.evaluation import evaluate
-from frugan.api.evaluate.scorer import EvaluationOptions
-from frugan.api.train.run import TrainingOptions
-from frugan.api.train.training import train
 from frugan.data.digits import digits_set
 from frugan.data.export import png
 from frugan.doctor.cards import CardTools
 from frugan.doctor.finding import Finding, judged, left_out, out_of_time
-from frugan.engine.events import read_events
-from frugan.memory.cards import Card
-from frugan.memory.work import MacCounter
+from frugan.engine.run.events import read_events
+from frugan.evaluation.evaluation import evaluate
+from frugan.evaluation.scorer import EvaluationOptions
 from frugan.metrics.inception import Inception
+from frugan.stepmemory.cards import Card
+from frugan.stepmemory.work import MacCounter
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 
 RECIPE = "biggan-digits-32"
 OVERRIDES = ("training.duration=2 steps", "training.precision=fp32", "training.batch=48", "saving.report_every=1 steps")

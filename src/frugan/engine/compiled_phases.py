@@ -24,14 +24,14 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.device import ran_out_of_memory
 from frugan.contract.layers import Observer, Stateful
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.device import ran_out_of_memory
-from frugan.engine.gradients import leave_gradient, stand_in_for
 from frugan.engine.plan import Plan
-from frugan.engine.update import Backward, NotCompiled, forward_and_backward
-from frugan.engine.weights import pending_gradient
+from frugan.engine.state.gradients import leave_gradient, stand_in_for
+from frugan.engine.state.working_weights import pending_gradient
+from frugan.engine.step.update import Backward, NotCompiled, forward_and_backward
 from frugan.files import Folders
 
 Operations = Callable[..., Sequence[Tensor]]

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.precision import Precision
-from frugan.engine.weights import Layout
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.precision import Precision
+from frugan.engine.state.working_weights import Layout
 from frugan.errors import BadInput
 
 

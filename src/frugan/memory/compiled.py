@@ -29,11 +29,11 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.compiled_phases import PhaseInputs, PhaseWork, Results, refused
 from frugan.engine.plan import Plan
-from frugan.engine.update import forward_and_backward
-from frugan.memory.dataless import META, Dataless
-from frugan.memory.shapes import prefers_channels_last
-from frugan.memory.tracker import Tracker
-from frugan.memory.work import FILLS, WorkCounter, tensors_in, written_in_place
+from frugan.engine.step.update import forward_and_backward
+from frugan.stepmemory.dataless import META, Dataless
+from frugan.stepmemory.shapes import prefers_channels_last
+from frugan.stepmemory.tracker import Tracker
+from frugan.stepmemory.work import FILLS, WorkCounter, tensors_in, written_in_place
 
 aten = torch.ops.aten
 _POINTWISE_TOO = frozenset(

@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from frugan.api.explore.directions import METHODS
-from frugan.api.explore.explorer import Explorer, explore
-from frugan.api.explore.projection import SAFE_FEATURES, Projection, read_fitted, search, spaces
-from frugan.api.explore.sheets import KEPT_AS, drawn, sheets
-from frugan.api.networks import Weights
-from frugan.api.progress import quiet
-from frugan.api.sample.generation import pixels
-from frugan.api.sample.requests import DrawRequest, check_request
-from frugan.api.sample.retold import named, retold, retold_projection
 from frugan.contract.family import Noise, StyleMixing
 from frugan.data.decoding import read_size
 from frugan.data.formats.source import Unreadable
 from frugan.errors import BadInput
 from frugan.page.runs import NoRun, Runs
-from frugan.report.sample_files import png_of
+from frugan.progress import quiet
+from frugan.reporting.sample_files import png_of
+from frugan.sampling.directions import METHODS
+from frugan.sampling.explorer import Explorer, explore
+from frugan.sampling.generation import pixels
+from frugan.sampling.projection import SAFE_FEATURES, Projection, read_fitted, search, spaces
+from frugan.sampling.provenance import named, retold, retold_projection
+from frugan.sampling.requests import DrawRequest, check_request
+from frugan.sampling.sheets import KEPT_AS, drawn, sheets
+from frugan.setup.networks import Weights
 
 MOST_OPEN = 2
 """Generators that are kept in memory."""

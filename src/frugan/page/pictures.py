@@ -12,7 +12,7 @@ from PIL import Image
 
 from frugan.errors import BadInput
 from frugan.files import read_untrusted
-from frugan.report.grids import COLUMNS_KEYWORD, LARGEST_SIDE
+from frugan.reporting.grids import COLUMNS_KEYWORD, LARGEST_SIDE
 
 MOST_FILE_BYTES = 1 << 28
 MOST_PIXELS = 1 << 26

@@ -9,11 +9,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from frugan.api.report import RunReader
-from frugan.engine.run_folder import RunFolder
+from frugan.engine.run.run_folder import RunFolder
 from frugan.page.owners import Owners, place, places
 from frugan.page.pictures import columns_of
-from frugan.report.page import chart_data
+from frugan.reporting.report import RunReader
+from frugan.reporting.run_report import chart_data
 from frugan.wording import clock
 
 MOST_RUNS = 500

@@ -21,7 +21,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from frugan.api.report import page_of
 from frugan.errors import BadInput
 from frugan.page.explore import explore_routes
 from frugan.page.guard import Guard, json_of
@@ -30,7 +29,8 @@ from frugan.page.queue import Entry, Queue
 from frugan.page.runs import NoRun, Runs
 from frugan.page.steering import Steering
 from frugan.recipes import shipped_recipes
-from frugan.report.page import report_file
+from frugan.reporting.report import page_of
+from frugan.reporting.run_report import report_file
 
 LOOPBACK = "127.0.0.1"
 KINDS = MappingProxyType({"css": "text/css", "js": "text/javascript", "html": "text/html"})

@@ -9,15 +9,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from frugan.api.train.recovery import changed_fields
-from frugan.engine.accelerator.choice import kinds_of_cards
-from frugan.engine.progress import Duration
+from frugan.accelerator.choice import kinds_of_cards
+from frugan.engine.durations import Duration
 from frugan.engine.requests import KEYS
 from frugan.errors import BadInput
 from frugan.page.queue import Queue
 from frugan.page.runs import Runs
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
+from frugan.training.recovery import changed_fields
 from frugan.wording import parse_size
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

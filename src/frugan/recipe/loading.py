@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from frugan.engine.progress import Duration
+from frugan.engine.durations import Duration
 from frugan.errors import BadInput
 from frugan.files import RUN_RECIPE, read_untrusted
 from frugan.recipe.overrides import apply_overrides, followed, put

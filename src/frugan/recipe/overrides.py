@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from frugan.engine.optimizers import KINDS
+from frugan.engine.state.optimizer_settings import KINDS
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.wording import nearest

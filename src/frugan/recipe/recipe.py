@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
+from frugan.accelerator.precision import PrecisionName
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
 from frugan.contract.settings import ADDED, CHANGEABLE, DataSettings, Settings, setting
-from frugan.engine.ema import EmaSettings
-from frugan.engine.fp32_blocks import named_blocks
-from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
-from frugan.engine.precision import PrecisionName
-from frugan.engine.progress import ENDLESS, Course, Duration, EvaluationSettings, Interval, Way
+from frugan.engine.durations import ENDLESS, Course, Duration, EvaluationSettings, Interval, Way
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.fp32_blocks import named_blocks
+from frugan.engine.state.optimizer_settings import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put

@@ -7,8 +7,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from frugan.engine.optimizer import Optimizer
-from frugan.engine.optimizers import OptimizerSettings
+from frugan.engine.state.optimizer import Optimizer
+from frugan.engine.state.optimizer_settings import OptimizerSettings
 
 
 class SignumSettings(OptimizerSettings):

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from frugan.augment.augmentation import Augmentation
 from frugan.contract.phase import MicroBatch, PhaseState
-from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdamSettings
-from frugan.engine.progress import Course
+from frugan.engine.durations import Course
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.optimizer_settings import AdamSettings
 from frugan.families.r3gan.config import R3GANObjective
 from frugan.families.r3gan.snapshot import name_table
 from parity.movement import digest

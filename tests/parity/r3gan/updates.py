@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frugan.accelerator.precision import Precision
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
-from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdamSettings
+from frugan.engine.durations import Course, Duration
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
-from frugan.engine.progress import Course, Duration
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
-from frugan.engine.training import Training
-from frugan.engine.update import PhaseResult
-from frugan.engine.weights import Layout, working_weights
+from frugan.engine.run.training import Training
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.optimizer_settings import AdamSettings
+from frugan.engine.state.state import TrainingState
+from frugan.engine.state.working_weights import Layout, working_weights
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import PhaseResult
 from frugan.families.r3gan.config import R3GANObjective
 from frugan.families.r3gan.family import R3GANFamily
 from frugan.families.r3gan.phases import phases

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings
+from frugan.accelerator.precision import Precision
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
+from frugan.engine.run.training import Training
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.optimizer_settings import AdaBeliefSettings, OptimizerSettings, RMSpropSettings
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
 from frugan.engine.streams import Streams
-from frugan.engine.training import Training
-from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
-from frugan.families.saehd.family import SAEHDFamily
+from frugan.faces.saehd.config import SAEHDNetworks, SAEHDObjective
+from frugan.faces.saehd.family import SAEHDFamily
 from parity.saehd import weights
 from parity.saehd.weights import Array
 

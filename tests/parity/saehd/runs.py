@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState
-from frugan.engine.optimizer import PiecewiseOptimizer
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
-from frugan.engine.update import PhaseResult
-from frugan.families.saehd import phases
-from frugan.families.saehd.networks import code_of, decode, encode, swap_code
+from frugan.engine.state.optimizer import PiecewiseOptimizer
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import PhaseResult
+from frugan.faces.saehd import phases
+from frugan.faces.saehd.networks import code_of, decode, encode, swap_code
 from parity.float64 import InFloat64
 from parity.saehd import weights
 from parity.saehd.golden import BATCH, Batches, Recording

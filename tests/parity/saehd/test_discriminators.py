@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.families.saehd.config import stack_for
-from frugan.families.saehd.networks import CodeDiscriminator, PatchDiscriminator
+from frugan.faces.saehd.config import stack_for
+from frugan.faces.saehd.networks import CodeDiscriminator, PatchDiscriminator
 from parity.saehd.golden import arrays, nchw, record
 from parity.saehd.weights import fill, from_file, parameter_name
 

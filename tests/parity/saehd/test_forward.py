@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.families.saehd.config import Archi
-from frugan.families.saehd.networks import code_of, decode, encode, swap_code
+from frugan.faces.saehd.config import Archi
+from frugan.faces.saehd.networks import code_of, decode, encode, swap_code
 from parity.saehd.golden import ARCHIS, arrays, built, nchw, networks_of, record
 from parity.saehd.weights import Array
 

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.families.saehd import networks
-from frugan.families.saehd.config import Archi
-from frugan.families.saehd.networks import (
+from frugan.faces.saehd import networks
+from frugan.faces.saehd.config import Archi
+from frugan.faces.saehd.networks import (
     CodeDiscriminator,
     Downscale,
     Inter,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from frugan.families.saehd.config import SAEHDObjective
-from frugan.families.saehd.phases import FaceTargets, reconstruction
+from frugan.faces.saehd.config import SAEHDObjective
+from frugan.faces.saehd.phases import FaceTargets, reconstruction
 from frugan.objectives import dssim
 from parity.saehd.errors import gradient_error, joint_error, loss_error
 from parity.saehd.golden import LONG, SHORT, recording

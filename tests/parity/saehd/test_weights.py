@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from frugan.families.saehd.family import SAEHDFamily
+from frugan.faces.saehd.family import SAEHDFamily
 from parity.saehd.golden import (
     ARCHIS,
     DISCRIMINATOR_SEED,

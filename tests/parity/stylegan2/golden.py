@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from frugan.engine.weights import set_normalisation_batch
+from frugan.engine.state.working_weights import set_normalisation_batch
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.family import StyleGAN2Family
 

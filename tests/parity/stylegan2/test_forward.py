@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from frugan.contract.family import GridRequest
-from frugan.engine.weights import Layout, prepared
+from frugan.engine.state.working_weights import Layout, prepared
 from frugan.families.stylegan2.family import StyleGAN2Family
 from parity.stylegan2.golden import CASES, Case, grouped, load
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, with_lazy_phases
-from frugan.engine.progress import Duration
-from frugan.engine.state import TrainingState
-from frugan.engine.update import PhaseResult
+from frugan.engine.durations import Duration
+from frugan.engine.state.ema import EmaSettings
+from frugan.engine.state.optimizer_settings import AdaBeliefSettings, AdamSettings, with_lazy_phases
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.update import PhaseResult
 from frugan.families.stylegan2.phases import PATH_LENGTH, phases
 from parity.stylegan2.golden import CASES, load
 from parity.stylegan2.updates import ORIGINAL_NAMES, Update, train, update_alone

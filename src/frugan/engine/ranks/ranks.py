@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import GroupNormalised, Observer, SharedGroup
 from frugan.contract.phase import Phase, PhaseState
-from frugan.engine.optimizer_shards import Shard
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Share, check_shares, deal, parse_shares
 from frugan.engine.requests import StopRequest
-from frugan.engine.state import TrainingState
+from frugan.engine.state.optimizer_shards import Shard
+from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput
 
 

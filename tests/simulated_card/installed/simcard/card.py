@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from frugan.engine.accelerator.base import Accelerator, Event, Stream
+from frugan.accelerator.base import Accelerator, Event, Stream
 from simcard.device import CARDS
 from simcard.generator import KIND
 from simcard.memory import OWN_WORDS, CardMemory

@@ -18,7 +18,7 @@ from torch.utils.backend_registration import (
     _setup_privateuseone_for_python_backend,
 )
 
-from frugan.memory.tracker import ADD, ADD_IN_PLACE, Holders, is_made_in_place, running_node
+from frugan.stepmemory.tracker import ADD, ADD_IN_PLACE, Holders, is_made_in_place, running_node
 from simcard.arithmetic import ComputesAsACard, computed
 from simcard.backward import Guard, watch_backward
 from simcard.generator import CPU, KIND, Generator, with_generator

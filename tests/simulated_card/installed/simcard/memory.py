@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from frugan.memory.allocator import Block, CachingAllocator, OutOfBudget, rounded
+from frugan.stepmemory.allocator import Block, CachingAllocator, OutOfBudget, rounded
 from simcard.order import Race
 
 CONTEXT_BYTES = 300 * 2**20

@@ -1,0 +1,48 @@
+"""Which implementation answers for a device."""
+
+import torch
+
+from frugan import registry
+from frugan.accelerator.base import Accelerator, Processor
+
+WITHOUT_DATA = "meta"
+
+
+def accelerator_of(device: torch.device) -> Accelerator:
+    """What answers for a device; tensors without data are like a processor's.
+
+    Raises:
+        BadInput: nothing does for its kind.
+    """
+    return Processor(device) if device.type == WITHOUT_DATA else accelerator_class(device.type)(device)
+
+
+def accelerator_class(kind: str) -> type[Accelerator]:
+    """What answers for devices of a kind.
+
+    Raises:
+        BadInput: nothing does.
+    """
+    answering: type[Accelerator] = registry.loaded(registry.ACCELERATORS, kind)[0]
+    return answering
+
+
+def kinds_of_cards() -> list[str]:
+    """Kinds that have memory of their own, those that ship first."""
+    known = registry.names(registry.ACCELERATORS)
+    return sorted((kind for kind in known if accelerator_class(kind).is_card), key=lambda kind: kind != "cuda")
+
+
+def automatic_cards() -> list[Accelerator]:
+    """Cards of this machine that torch can use, each kind's current one first."""
+    cards: list[Accelerator] = []
+    for kind in kinds_of_cards():
+        each = accelerator_class(kind)
+        if count := each.count():
+            cards += [each(torch.device(kind, index)) for index in dict.fromkeys((each.current(), *range(count)))]
+    return cards
+
+
+def out_of_memory_by_words(message: str) -> bool:
+    """Whether a RuntimeError's message says in some card's library's words that memory ran out."""
+    return any(accelerator_class(kind).is_out_of_memory(message) for kind in kinds_of_cards())

@@ -1,0 +1,73 @@
+"""How devices multiply, and how one says that its memory ran out."""
+
+import gc
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from frugan.accelerator.choice import accelerator_of, out_of_memory_by_words
+from frugan.errors import TrainingFailed
+
+FORCED = "NVIDIA_TF32_OVERRIDE"
+"""Read by NVIDIA's libraries themselves: 1 and 0 overrule every program."""
+DEFAULT = "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
+"""Read by torch, as the default of matrix products; set in NVIDIA's containers."""
+
+
+def disable_reduced_precision() -> None:
+    """Let half-precision products add up in fp32, and fp32 ones keep their digits, in this process.
+
+    Torch's own defaults allow sums in half precision, and TF32 in convolutions: its three digits are too few where
+    nearly equal products are subtracted (DSSIM, statistics). Who wants speed has half precision.
+
+    Torch has two sets of names for this, and refuses to answer for the older where only the newer was set; the older
+    sets both.
+    """
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def tf32_decision(capability: tuple[int, int] | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """A line that says what was decided, and what the environment makes of it; None: no card, or one without TF32."""
+    if capability is None or capability < (8, 0):
+        return None
+    if environment.get(FORCED) == "1":
+        return (
+            f"TF32: on, in all fp32 products and convolutions, because {FORCED}=1 in this environment overrules "
+            "frugan: fp32 has three digits here, in losses and statistics as well; unset it"
+        )
+    line = f"TF32: off, in products and convolutions: fp32 keeps all its digits; {FORCED}=1 would force it on"
+    if environment.get(DEFAULT) == "1":
+        line += f" ({DEFAULT}=1 in this environment asks for it, and is overruled)"
+    return line
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device has no memory left. One that may mean it does where little is free."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    if not isinstance(error, RuntimeError) or isinstance(error, TrainingFailed):  # that one has been judged
+        return False
+    return out_of_memory_by_words(str(error))
+
+
+@contextmanager
+def out_of_memory_noted() -> Iterator[list[str]]:
+    """Go on behind the block where memory runs out in it: its message is then in the list. Other errors pass."""
+    messages: list[str] = []
+    try:
+        yield messages
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        messages.append(str(error))
+
+
+def release_memory(device: torch.device) -> None:
+    """Give back what nothing holds any more. Outside the error's handler: its frames hold what has to go."""
+    gc.collect()
+    accelerator_of(device).give_back()

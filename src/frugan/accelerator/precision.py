@@ -1,0 +1,146 @@
+"""Precision of the working weights, and the loss scale that fp16 needs."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from frugan.accelerator.base import card_has_bf16_units
+from frugan.accelerator.choice import accelerator_of
+
+PrecisionName = Literal["auto", "fp32", "fp16", "bf16"]
+DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+)
+
+_WITHOUT_MATRIX_UNITS = re.compile(r"GTX[ -]?16\d\d|\bMX ?(450|550)\b|\bT(400|500|550|600|1000|1200|2000)\b", re.I)
+"""Cards of compute capability 7.5 that are no RTX ones and no T4. Convolutions in fp16 that return NaN on them have
+been reported for years and in many versions (pytorch/pytorch#58123, #77955)."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A resolved precision."""
+
+    name: Literal["fp32", "fp16", "bf16"]  # "fp32", "fp16" or "bf16"
+    dtype: torch.dtype  # of the working weights
+    reason: str  # why, for the line that says so
+    warning: str | None = None  # what speaks against it, or None
+
+
+def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
+    """Decide "auto" by what the hardware multiplies fast, and say why; for what it cannot do, fp32, with a warning.
+
+    Torch's own word for a card is of no use here: it is also true where bf16 is emulated.
+    """
+    own = accelerator_of(device)
+    if own.capability is not None:
+        return card_precision(asked, own.name, own.capability)
+    if asked == "auto":
+        if own.has_bf16_units:
+            return Precision("bf16", torch.bfloat16, "this CPU multiplies bf16 faster than fp32")
+        known = (
+            "half precision is no faster on this CPU"
+            if device.type == "cpu"
+            else f"no known half-precision units on this {device.type}"
+        )
+        return Precision("fp32", torch.float32, known)
+    warning = None
+    if asked == "bf16" and device.type == "cpu" and not own.has_bf16_units:
+        warning = "this CPU multiplies bf16 slower than fp32; precision = auto decides by that"
+    if asked == "fp16" and device.type == "cpu":
+        warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here"
+    return Precision(asked, DTYPES[asked], "asked for", warning)
+
+
+def card_precision(asked: PrecisionName, name: str, capability: tuple[int, int]) -> Precision:
+    """Decide for a card by compute capability and name: 8.0 and newer bf16, 7.x with matrix units fp16, others fp32.
+
+    Before 8.0 bf16 is never used: torch then goes without cuDNN and unrolls convolutions, which is slower than fp32
+    and takes memory that no plan has counted.
+    """
+    card = f"{name} with compute capability {capability[0]}.{capability[1]}"
+    plain_turing = capability == (7, 5) and _WITHOUT_MATRIX_UNITS.search(name) is not None
+    has_fp16_units = capability >= (7, 0) and not plain_turing
+    if asked == "auto":
+        return _best_precision(card, capability, has_fp16_units=has_fp16_units)
+    warning = None
+    if asked == "bf16" and not card_has_bf16_units(capability):
+        faster = "; training.precision=fp16 is faster there" if has_fp16_units else ""
+        warning = f"in place of bf16, which {card} does not have: fp32 has all of its range{faster}"
+        return Precision("fp32", torch.float32, "bf16 was asked for", warning)
+    if asked == "fp16" and plain_turing:
+        warning = f"fp16 convolutions may give NaN on {card}; training.precision=auto or fp32 is safe"
+    elif asked == "fp16" and not has_fp16_units:
+        warning = f"{card} has no fp16 tensor cores: it saves memory and no time; training.precision=fp32 is no slower"
+    return Precision(asked, DTYPES[asked], "asked for", warning)
+
+
+def _best_precision(card: str, capability: tuple[int, int], *, has_fp16_units: bool) -> Precision:
+    if card_has_bf16_units(capability):
+        return Precision("bf16", torch.bfloat16, f"{card} has bf16 tensor cores")
+    if has_fp16_units:
+        return Precision("fp16", torch.float16, f"{card} has fp16 tensor cores and no bf16")
+    nan = ", and fp16 convolutions may give NaN on its kind" if capability >= (7, 0) else ""
+    return Precision("fp32", torch.float32, f"{card} has no half-precision tensor cores{nan}")
+
+
+def continued_precision(before: Literal["fp32", "fp16", "bf16"], device: torch.device) -> Precision:
+    """The precision in which a run goes on that may choose: the one before, unless this card speaks against it.
+
+    Then fp32, which has the range and the digits of both others.
+    """
+    same = resolve_precision(before, device)
+    own = accelerator_of(device)
+    if own.is_card and same.warning is not None:
+        return Precision("fp32", torch.float32, f"the run went on in {before} so far, which is not for {own.name}")
+    return replace(same, reason="as this run began")
+
+
+def wider_precision(device: torch.device) -> Precision:
+    """The fastest precision here that has all of fp32's range, for a run that overflows in fp16."""
+    reason = "fp16 overflowed at its least loss scale"
+    wide = accelerator_of(device).has_bf16_units
+    return Precision("bf16", torch.bfloat16, reason) if wide else Precision("fp32", torch.float32, reason)
+
+
+LEAST_SCALE = 1.0
+"""Of losses in fp16: a smaller one would only lose small gradients."""
+
+
+@dataclass
+class LossScale:
+    """Dynamic loss scale of one optimizer, kept and moved on the device.
+
+    `torch.amp.GradScaler` would do the same, but keeps its verdict (found_inf) to itself, and the verdict must also
+    gate observations, EMA and counters without the host looking at it. Growth and backoff are GradScaler's.
+    """
+
+    scale: Tensor  # fp32 scalar; stays 1 unless `dynamic`
+    good: Tensor  # updates without overflow since the scale last moved; fp32 scalar
+    dynamic: bool  # True in fp16
+    # whether an update was accepted at this scale or a higher one. Until then the host waits for each verdict, and an
+    # update that overflows is repeated at half the scale (see `Step`).
+    found: bool
+
+    @classmethod
+    def create(cls, precision: Precision, device: torch.device) -> "LossScale":
+        """Scale 65,536 in fp16, 1 elsewhere."""
+        dynamic = precision.name == "fp16"
+        start = 65536.0 if dynamic else 1.0
+        return cls(torch.full((), start, device=device), torch.zeros((), device=device), dynamic, found=not dynamic)
+
+    @torch.no_grad()
+    def move(self, accepted: Tensor, interval: int = 2000) -> None:
+        """Halve after an overflow; double after `interval` updates without one."""
+        if not self.dynamic:
+            return
+        self.good.add_(1).mul_(accepted)
+        stays = self.good < interval
+        self.good.mul_(stays)
+        # doubled if accepted, halved unless it grows: factors of 2, so nothing is rounded
+        self.scale.addcmul_(self.scale, accepted).addcmul_(self.scale, stays, value=-0.5).clamp_(min=LEAST_SCALE)

@@ -1,1 +1,0 @@
-"""`explore`: directions, moves, walks and projections in a generator's latent space."""

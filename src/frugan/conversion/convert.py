@@ -1,0 +1,229 @@
+"""Conversions of the programs that people come from: `convert` knows all formats, and there is a function for each."""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from frugan import registry
+from frugan.contract.formats import RECIPE_FILE, Conversion, Converted, FileFormat
+from frugan.conversion.own_files import Ours
+from frugan.conversion.written import check_target, write_imported
+from frugan.errors import BadInput
+from frugan.progress import Say
+from frugan.setup.run_data_sources import Data
+
+OWN = "frugan"
+"""Our own runs and weights: the other side of every conversion."""
+
+OPTIONS = MappingProxyType(
+    {
+        "overrides": "KEY=VALUE",
+        "name": "--name",
+        "data": "--data",
+        "replace": "--replace",
+        "half": "--half",
+        "raw": "--raw",
+        "verify": "--verify",
+    }
+)
+"""Fields of a conversion that only some formats take, as they are typed."""
+
+
+def convert(asked: Conversion, made_by: str = OWN, to: str = OWN) -> Converted:
+    """Convert a model from one of these formats to our own, or the other way round.
+
+    Args:
+        asked: what, and how.
+        made_by: format of what is read.
+        to: format of what is written.
+
+    Raises:
+        BadInput: neither or both are formats of others, one cannot be read or written, or an option is not for it.
+    """
+    if (made_by == OWN) == (to == OWN):
+        given = f"--from {made_by} --to {to}" if made_by != OWN else "neither --from nor --to"
+        known = _formats()
+        ways = [f"--from {name} ({each.program})" for name, each in known.items() if each.reads is not None]
+        ways += [f"--to {name} ({each.program})" for name, each in known.items() if each.writes is not None]
+        raise BadInput(f"{given}: expected one of " + ", ".join(ways))
+    direction, name = ("from", made_by) if to == OWN else ("to", to)
+    chosen = _format(name)
+    taken = chosen.reads if direction == "from" else chosen.writes
+    if taken is None:
+        can = "written (--to)" if direction == "from" else "read (--from)"
+        raise BadInput(f"--{direction} {name}: {chosen.program} can only be {can}")
+    _check_options(asked, taken, f"--{direction} {name}")
+    if direction == "to":
+        return chosen.write(asked, Ours(asked))
+    check_target(asked, chosen.makes)
+    return write_imported(asked, chosen.read(asked, Ours(asked)), chosen.makes)
+
+
+def _format(name: str) -> FileFormat:
+    made: FileFormat = registry.made(registry.FORMATS, name, also=[OWN])[0]
+    return made
+
+
+def _formats() -> dict[str, FileFormat]:
+    return {name: _format(name) for name in registry.names(registry.FORMATS)}
+
+
+def _check_options(asked: Conversion, taken: Collection[str], way: str) -> None:
+    """Refuse an option that this way of converting, such as `--from leras`, does not take.
+
+    Raises:
+        BadInput: as `convert`.
+    """
+    for field in OPTIONS:
+        if getattr(asked, field) and field not in taken:
+            others = _takers(field)
+            where = f"is for {' and '.join(others)}" if others else f"is not for {way}"
+            word = asked.overrides[0] if field == "overrides" else OPTIONS[field]
+            raise BadInput(f"{word} {where}; leave it out")
+
+
+def _takers(field: str) -> list[str]:
+    """Formats that take a field, in the words of the command line."""
+    known = _formats()
+    taking = [f"--from {name}" for name, each in known.items() if field in (each.reads or ())]
+    return taking + [f"--to {name}" for name, each in known.items() if field in (each.writes or ())]
+
+
+def from_leras(
+    source: str | Path, out: str | Path, *, name: str | None = None, overrides: Sequence[str] = (), say: Say = print
+) -> Converted:
+    """Make a run of a DeepFaceLab SAEHD model; `train` with the recipe in it goes on.
+
+    Args:
+        source: DeepFaceLab's folder for models.
+        out: folder for the run; must not be there, or be empty.
+        name: of the model, where the folder holds several.
+        overrides: `key.sub=value` words for what the model has no option for, such as training.precision=fp32.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: files are missing, damaged or do not fit each other; nothing is written then.
+        OSError: the disk is full or the folder cannot be written; nothing is left then.
+    """
+    made = convert(Conversion(Path(source), Path(out), say, overrides=overrides, name=name), made_by="leras")
+    return dataclasses.replace(made, recipe=made.path / RECIPE_FILE)
+
+
+def to_leras(
+    source: str | Path,
+    folder: str | Path,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    data: Data | None = None,
+    say: Say = print,
+) -> Converted:
+    """Write a run as a DeepFaceLab SAEHD model, which that program goes on with: the inverse of `from_leras`.
+
+    Args:
+        source: run or checkpoint.
+        folder: DeepFaceLab's folder for models; made if missing.
+        name: of the model; None: as it was imported, else the name of the run folder.
+        replace: a model of that name may be there; its files are moved to a folder in `folder`.
+        data: faces to compare with the options, as for training.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: nothing to write, the faces do not fit, or a model of that name is there.
+        OSError: the disk is full or the folder cannot be written.
+    """
+    asked = Conversion(Path(source), Path(folder), say, name=name, replace=replace, data=data)
+    return convert(asked, to="leras")
+
+
+def to_dfm(
+    source: str | Path,
+    path: str | Path,
+    *,
+    half: bool = False,
+    replace: bool = False,
+    data: Data | None = None,
+    say: Say = print,
+) -> Converted:
+    """Write a run as a DFM file, with which DeepFaceLive swaps faces.
+
+    Args:
+        source: run or checkpoint.
+        path: the file; must end in ".dfm".
+        half: convolutions in half precision.
+        replace: the file may be there.
+        data: faces to compare with the options, as for training.
+        say: is given lines.
+
+    Returns:
+        With the largest difference of any colour or mask between file and networks, on test pictures; the range is 1.
+
+    Raises:
+        BadInput: nothing to write, the faces do not fit, the file is there, onnx or onnxruntime are missing, or the
+            file would not compute what the networks do.
+        OSError: the disk is full or the path cannot be written.
+    """
+    return convert(Conversion(Path(source), Path(path), say, half=half, replace=replace, data=data), to="dfm")
+
+
+def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = print) -> Converted:
+    """Convert a snapshot of the PyTorch programs of StyleGAN2 (and of StyleGAN2 in StyleGAN3's); nothing in it is run.
+
+    Args:
+        source: network-snapshot-….pkl.
+        out: a new .safetensors file with the averaged generator and the discriminator; or a new folder with the
+            generator as trained, its average, the discriminator, and a recipe to fine-tune them by.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: not a snapshot of StyleGAN2, damaged, or hostile; or `out` is there. Nothing is written then.
+        OSError: the disk is full or `out` cannot be written; nothing is left then.
+    """
+    return convert(Conversion(Path(source), Path(out), say), made_by="stylegan-pickle")
+
+
+def from_r3gan_pickle(
+    source: str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    raw: bool = False,
+    say: Say = print,
+) -> Converted:
+    """Convert a snapshot of the R3GAN program, under its modules' present names or the earlier ones; nothing is run.
+
+    Args:
+        source: network-snapshot-….pkl.
+        out: a new .safetensors file with the averaged generator and the discriminator; or a new folder for a run, with
+            which `train` goes on: networks, averages, Adam's states, and the count of pictures.
+        overrides: `key.sub=value` words for what a snapshot does not say, such as training.batch=512.
+        raw: a file's generator is the one as trained.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: not a snapshot of R3GAN, damaged, or hostile; or `out` is there. Nothing is written then.
+        OSError: the disk is full or `out` cannot be written; nothing is left then.
+    """
+    return convert(Conversion(Path(source), Path(out), say, overrides=overrides, raw=raw), made_by="r3gan-pickle")
+
+
+def to_stylegan_safetensors(
+    source: str | Path, out: str | Path, *, replace: bool = False, say: Say = print
+) -> Converted:
+    """Write "G.…", "D.…" and "G_ema.…", with the names and shapes of StyleGAN2-ADA for PyTorch.
+
+    The file's metadata name, under "init_kwargs", what that program's classes are made with. A snapshot pickle itself
+    cannot be written: it would have to contain that program's source text.
+
+    Args:
+        source: run, checkpoint or weights file.
+        out: the .safetensors file.
+        replace: it may be there.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: nothing to write, of another family, or the file is there.
+        OSError: the disk is full or the file cannot be written.
+    """
+    return convert(Conversion(Path(source), Path(out), say, replace=replace), to="stylegan-safetensors")

@@ -1,0 +1,160 @@
+"""What a format may ask for of frugan's own: its recipes, weights, checkpoints and pictures."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from frugan.contract.formats import Conversion, RecipeValues, Say, Trained
+from frugan.conversion.written import write_whole
+from frugan.data.run_data import read_run_data
+from frugan.engine.run.checkpoint import (
+    EMA_FILE,
+    MANIFEST_FILE,
+    NETWORKS_FILE,
+    OPTIMIZERS_FILE,
+    Checkpoint,
+    DamagedCheckpoint,
+    load_networks,
+    newest_whole,
+    step_in_name,
+    verify,
+)
+from frugan.engine.run.events import Event, read_events
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.tensor_files import read_tensors
+from frugan.errors import BadInput
+from frugan.recipe.loading import parse_recipe, recipe_with, shipped_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.sampling.generators import provenance
+from frugan.setup.networks import Weights, weights_of_family
+from frugan.setup.recipe_setup import training_of
+from frugan.setup.run_data_sources import open_sources
+from frugan.training.observers import LossHistory
+
+
+class Ours:
+    """See `frugan.contract.formats.OurSide`."""
+
+    def __init__(self, asked: Conversion) -> None:
+        self._asked = asked
+
+    def recipe(self, values: Mapping[str, Any], where: str) -> RecipeValues:
+        """See `OurSide`."""
+        recipe = parse_recipe(values, where)
+        if self._asked.overrides:
+            recipe = recipe_with(recipe.model_dump(mode="json"), self._asked.overrides, f"recipe of {where}")
+        return recipe_values(recipe)
+
+    def shipped(self, name: str) -> RecipeValues | None:
+        """See `OurSide`."""
+        recipe = shipped_recipe(name)
+        return None if recipe is None else recipe_values(recipe)
+
+    def load(self, networks: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> None:
+        """See `OurSide`."""
+        load_networks(networks, tensors, where)
+
+    def weights(self, family: str) -> Trained:
+        """See `OurSide`."""
+        source, say = self._asked.source, self._asked.say
+        trained, averaged = weights_of_family(source, family, say)
+        folders = (source, *trained.path.absolute().parents[:3])
+        run = next((folder for folder in folders if RunFolder(folder).events.is_file()), trained.path.parent)
+        return _trained(trained, averaged, trained.step, RunFolder(run), {})
+
+    def checkpoint(self) -> Trained:
+        """See `OurSide`."""
+        run, checkpoint, saved = _checkpoint(self._asked.source, self._asked.say)
+        trained = Weights.open(checkpoint.path / NETWORKS_FILE)
+        averages = checkpoint.path / EMA_FILE
+        averaged = Weights.open(averages) if averages.is_file() else trained
+        return _trained(trained, averaged, checkpoint.step, run, saved)
+
+    def write_tensors(self, path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+        """See `OurSide`."""
+        write_whole(path, tensors, metadata)
+
+    def is_run(self, folder: Path) -> bool:
+        """See `OurSide`."""
+        return RunFolder(folder).exists
+
+    def data(self, trained: Trained) -> Mapping[str, Any]:
+        """See `OurSide`."""
+        recipe = parse_recipe(trained.recipe.values, str(trained.path))
+        return open_sources(recipe, self._asked.data, self._asked.say, None)
+
+
+def recipe_values(recipe: Recipe) -> RecipeValues:
+    """A recipe as a format sees it."""
+    batch, backup, phases = recipe.training.batch, recipe.saving.backup_every, training_of(recipe).phases
+    return RecipeValues(
+        values=recipe.model_dump(mode="json"),
+        networks=recipe.networks,
+        objective=recipe.objective,
+        optimizers={name: of.model_dump() for name, of in recipe.optimizer_settings().items()},
+        used=frozenset(name for phase in phases for name in phase.uses),
+        optimizers_used=frozenset(phase.optimizer for phase in phases),
+        steps=recipe.training.duration.known_steps(batch),
+        averages_from=recipe.ema.start.steps(batch),
+        backup_seconds=backup.amount if backup is not None and backup.unit == "seconds" else None,
+    )
+
+
+def _trained(trained: Weights, averaged: Weights, step: int, run: RunFolder, saved: Mapping[str, Any]) -> Trained:
+    now, optimizers = trained.recipe.at_step(step), trained.path.parent / OPTIMIZERS_FILE
+    return Trained(
+        path=trained.path,
+        averaged=averaged.path,
+        run=run.path,
+        recipe=recipe_values(now),
+        networks=trained.tensors,
+        averages=averaged.tensors,
+        step=step,
+        later_stages=[at for at in trained.recipe.stage_steps() if at > step],
+        trained_on={name: data.digest for name, data in read_run_data(saved).items()},
+        imported=lambda: next((event for event in _events(run) if event["event"] == "imported"), None),
+        optimizers=(lambda: read_tensors(optimizers)[0]) if optimizers.is_file() else None,
+        losses=lambda: _losses(run, step),
+        note=provenance(now, step),
+    )
+
+
+def _checkpoint(path: Path, say: Say) -> tuple[RunFolder, Checkpoint, dict[str, Any]]:
+    """The newest whole checkpoint of a run, or the one that a path names; with its run and its JSON state.
+
+    Raises:
+        BadInput: nothing of that kind is there, or it is damaged.
+    """
+    run = RunFolder(path)
+    if run.exists:
+        newest = newest_whole(run.checkpoints)
+        if newest is None:
+            raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once")
+        checkpoint, saved, damage = newest
+        for line in damage:
+            say(f"damaged checkpoint skipped: {line}")
+        return run, checkpoint, saved
+    step = step_in_name(path)
+    if not (path / MANIFEST_FILE).is_file() or step is None:
+        raise BadInput(f"{path}: expected a run folder, or one of its checkpoints: RUN/checkpoints/step-...")
+    checkpoint = Checkpoint(path, step)
+    try:
+        return RunFolder(path.absolute().parent.parent), checkpoint, verify(checkpoint)
+    except DamagedCheckpoint as error:
+        raise BadInput(f"{error}; take another checkpoint, or the run, which passes over damaged ones") from error
+
+
+def _events(run: RunFolder) -> Iterator[Event]:
+    """The run's events one by one: of a long run they are gigabytes."""
+    return read_events(run.events) if run.events.is_file() else iter(())
+
+
+def _losses(run: RunFolder, step: int) -> dict[str, tuple[Sequence[int], Sequence[float]]]:
+    """Side -> (step of each entry, loss), up to a step."""
+    history = LossHistory()
+    for event in _events(run):
+        if event.get("step", 0) <= step:
+            history.add(event)
+    return {side: (history.steps[side], curve) for side, curve in history.curves.items()}

@@ -1,0 +1,155 @@
+"""Runs and weights written of what a format has read."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from frugan.accelerator.precision import resolve_precision
+from frugan.contract.formats import (
+    RECIPE_FILE,
+    WEIGHTS_SUFFIX,
+    Conversion,
+    Converted,
+    Imported,
+    Target,
+)
+from frugan.conversion.verification import verify_conversion
+from frugan.engine.plan import Plan
+from frugan.engine.run.checkpoint import (
+    EMA_FILE,
+    NETWORKS_FILE,
+    load_networks,
+    load_optimizers,
+    refuse_others,
+    save_checkpoint,
+)
+from frugan.engine.run.events import EventLog
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.tensor_files import write_json, write_tensors
+from frugan.engine.state.state import TrainingState
+from frugan.errors import BadInput
+from frugan.files import atomic_file, atomic_folder, refuse_full
+from frugan.recipe.loading import dump_recipe, parse_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.setup.networks import weights_metadata
+from frugan.setup.recipe_setup import training_of
+
+
+def write_whole(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a tensor file, whole or not at all; its folder is made if it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as beside:
+        write_tensors(beside, tensors, metadata)
+
+
+CPU = torch.device("cpu")
+
+
+def target_of(out: Path, makes: Collection[Target]) -> Target:
+    """What a model that is read becomes, by the name that was given for it."""
+    if "file" in makes and (out.suffix == WEIGHTS_SUFFIX or len(makes) == 1):
+        return "file"
+    return "run" if "run" in makes else "folder"
+
+
+def check_target(asked: Conversion, makes: Collection[Target]) -> None:
+    """Refuse what cannot be written, before anything is read.
+
+    Raises:
+        BadInput: something is there, or it is another kind of target than the options are for.
+    """
+    out, target = asked.out, target_of(asked.out, makes)
+    if target != "run" and out.exists():
+        folder = ", or a new folder" if "folder" in makes else ""
+        raise BadInput(f"{out}: is there already; choose a new file ending in {WEIGHTS_SUFFIX}{folder}")
+    if asked.raw and target != "file":
+        both = "the generator and its average" if target == "run" else "as trained and averaged"
+        raise BadInput(f"--raw is for a file ending in {WEIGHTS_SUFFIX}; a {target} has both, {both}")
+    if target == "run":
+        refuse_full(out, "the run")
+
+
+def write_imported(asked: Conversion, made: Imported, makes: Collection[Target]) -> Converted:
+    """Write what a format has read, as a run, a file or a folder.
+
+    Raises:
+        BadInput: its networks are not the recipe's, or do not draw what the source's do.
+        OSError: the disk is full or the target cannot be written; nothing is left then.
+    """
+    source, target = asked.source, target_of(asked.out, makes)
+    recipe = parse_recipe(made.recipe.values, str(source))
+    for tensors in (made.networks, made.averages):
+        _check_networks(recipe, tensors, str(source))
+    facts, lines, difference = dict(made.facts), list(made.lines), None
+    if asked.verify:
+        checked = verify_conversion(recipe, made.networks | made.averages, source if source.is_dir() else source.parent)
+        facts["difference"] = difference = checked.difference
+        lines.insert(1, checked.line)
+    if target == "run":
+        write_run(RunFolder(asked.out), recipe, _state(recipe, made, asked), made.event)
+    elif target == "file":
+        write_whole(asked.out, made.networks, weights_metadata(recipe))
+    else:
+        _write_folder(asked.out, made.networks, made.averages, recipe)
+    return Converted(asked.out, facts, lines, recipe, made.name, made.step, made.parts, difference=difference)
+
+
+def _check_networks(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Refuse tensors that are not those of the recipe's networks, before anything takes memory for them."""
+    built = recipe.kind.build(recipe.networks, "meta")
+    there = {key.partition(".")[0] for key in tensors}
+    refuse_others({name: network for name, network in built.items() if name in there}, tensors, where)
+
+
+def _state(recipe: Recipe, made: Imported, asked: Conversion) -> TrainingState:
+    """The training state after the model's updates; its tensors are taken out of it, being perhaps gigabytes.
+
+    What it has no tensors of starts fresh; what no phase uses at present is parked, as the engine does itself.
+    """
+    training, where = training_of(recipe), str(asked.source)
+    state = training.state(Plan(training.batch, resolve_precision("fp32", CPU)), CPU)
+    state.step = made.step
+    state.loss_scales.clear()  # the precision, and with it the scale, is chosen where training goes on
+    there = {key.partition(".")[0] for key in made.networks}
+    averaged = {name: network for name, network in state.ema.networks.items() if name in there}
+    load_networks(averaged, made.averages or _of(averaged, made.networks), where)
+    taken = {name: network for name, network in state.networks.items() if name in there}
+    load_networks(taken, _of(taken, made.networks), where)
+    for key in _of(taken, made.networks):
+        del made.networks[key]
+    state.parked[NETWORKS_FILE] = made.networks
+    for line in load_optimizers(made.optimizers, state, (), where):
+        asked.say(line)
+    return state
+
+
+def _of(networks: Collection[str], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of some networks."""
+    return {key: value for key, value in tensors.items() if key.partition(".")[0] in networks}
+
+
+def _write_folder(path: Path, trained: Mapping[str, Tensor], averaged: Mapping[str, Tensor], recipe: Recipe) -> None:
+    """Write networks as they were trained, their averages, and the recipe to fine-tune them by."""
+    with atomic_folder(path.absolute()) as beside:
+        write_tensors(beside / NETWORKS_FILE, trained, weights_metadata(recipe))
+        write_tensors(beside / EMA_FILE, averaged, weights_metadata(recipe))
+        (beside / RECIPE_FILE).write_text(dump_recipe(recipe), "utf-8", newline="\n")
+
+
+def write_run(run: RunFolder, recipe: Recipe, state: TrainingState, imported: Mapping[str, Any]) -> None:
+    """Write a run with one checkpoint.
+
+    Args:
+        imported: of the event that says where it came from.
+    """
+    extra = {"seconds": 0, "plan": {"precision": "auto"}, "data": {}}
+    with atomic_folder(run.path.absolute()) as folder:  # "." could neither be removed nor replaced
+        beside = RunFolder(folder)
+        save_checkpoint(beside.checkpoints, state, weights_metadata(recipe), extra)
+        (beside.path / RECIPE_FILE).write_text(dump_recipe(recipe), "utf-8", newline="\n")
+        with EventLog(beside.events) as log:
+            log.write("imported", step=state.step, **imported)
+        write_json(beside.recipe, recipe.model_dump(mode="json"))

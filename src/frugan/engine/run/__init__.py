@@ -1,0 +1,1 @@
+"""A run: the loop around steps, and what it writes."""

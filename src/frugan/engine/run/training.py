@@ -1,0 +1,314 @@
+"""A training, described once: the trainer runs it, and the planner runs it without data."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from frugan.accelerator.precision import LossScale
+from frugan.contract.data import SourceSpec
+from frugan.contract.family import BufferRule, Family, Previews
+from frugan.contract.layers import use_kernels
+from frugan.contract.phase import Networks, Phase
+from frugan.engine.durations import Course
+from frugan.engine.plan import Plan
+from frugan.engine.ranks.ranks import OneRank, Ranks
+from frugan.engine.state.ema import Ema, EmaSettings
+from frugan.engine.state.optimizer_settings import OptimizerSettings, create_optimizer, named_parameters, networks_of
+from frugan.engine.state.state import TrainingState
+from frugan.engine.state.working_weights import lay_out_masters, normalises_groups, set_normalisation_batch
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import Backward, DrawFeed, PictureFeed, Probe, forward_and_backward
+from frugan.engine.streams import derive_seed
+from frugan.errors import BadInput
+
+SMALL_BATCH, SMALL_GIVEN_BATCH = 8, 2
+"""Of a small training; smaller where samples are made of given ones, which have many more pixels."""
+
+MakeGrids = Callable[[Networks, int, Previews], object]
+"""(prepared networks, micro-batch, where given pictures come from) -> grids of samples."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a training in which phases and settings stay as they are."""
+
+    phases: tuple[Phase, ...]  # that run, in order
+    settings: Mapping[str, OptimizerSettings]  # optimizer settings by name
+    sources: Mapping[str, SourceSpec] = field(default_factory=dict)  # what its data sources give
+    name: str = "from the start"  # for people: "from step 700,000 on"
+    begins: int = 0  # its first step
+    share: float = 1.0  # of all steps of the training; 0: it would begin after the end
+    # what its phases were made of; stages of one differ in settings alone, and take the same memory
+    objective: str = ""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained and how."""
+
+    family: str  # its name
+    stages: tuple[Stage, ...]  # at least one, in order
+    # averaged, ema: what EMA follows, and how
+    averaged: Mapping[str, BufferRule]
+    ema: EmaSettings
+    batch: int  # samples per update
+    normalisation_batch: int | None  # samples per group of the layers that normalise over samples; None: they take all
+    # every network that some phase runs, uninitialised on a device, or without data ("meta")
+    build: Callable[[str], dict[str, nn.Module]]
+    make: Callable[[], dict[str, nn.Module]]  # the same with their first weights, in fp32 on the host
+    recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]  # networks -> blocks that may be recomputed
+    course: Course = field(default_factory=Course)  # of what changes during training
+    make_grids: MakeGrids | None = None  # makes the grids of a snapshot; None: there are none
+    compiled: bool = False  # its phases are, where a plan allows
+    kernels: frozenset[str] = frozenset()  # names of kernels of our own that its layers use
+    ranks: int = 1  # that train together, each a batch of this size; they may share out the optimizers' state
+    in_parts: bool = False  # its groups of samples are parts of groups that ranks share
+    name: str = ""  # of the recipe, for people
+    whole: "Training | None" = None  # that this is a rank's share of, or has another batch than; None: this is it
+
+    @classmethod
+    def of_family(
+        cls,
+        family: Family,
+        networks: Any = None,
+        objective: Any = None,
+        *,
+        settings: OptimizerSettings,
+        ema: EmaSettings,
+        batch: int | None = None,
+        normalisation_batch: int | None = None,
+        weights_seed: int = 0,
+    ) -> Self:
+        """A small training of a family without a recipe.
+
+        Args:
+            networks, objective: None: as the family's contract tests have them, every term on.
+            settings: of every optimizer.
+            batch: None: a few samples.
+            normalisation_batch: None: half the batch.
+            weights_seed: of the first weights.
+        """
+        tiny, every_term = family.tiny()
+        networks, objective = networks or tiny, objective or every_term
+        phases, sources = family.phases(networks, objective), family.sources(networks, objective)
+        batch = batch or (SMALL_GIVEN_BATCH if any(need.given for need in sources.values()) else SMALL_BATCH)
+
+        def make() -> dict[str, nn.Module]:
+            built = family.build(networks)
+            family.initialise(networks, built, lambda name: derive_seed(weights_seed, "weights", name))
+            return built
+
+        return cls(
+            family=family.name,
+            stages=(Stage(phases, {phase.optimizer: settings for phase in phases}, sources),),
+            averaged=family.averaged(),
+            ema=ema,
+            batch=batch,
+            normalisation_batch=normalisation_batch or batch // 2,
+            build=lambda device: family.build(networks, device),
+            make=make,
+            recomputable=family.recomputable,
+            name="tiny",
+        )
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """Every phase that training may come to run, over all stages; of phases of one name the last."""
+        phases = {phase.name: phase for stage in self.stages for phase in stage.phases}
+        uses: dict[str, dict[str, None]] = {name: {} for name in phases}
+        for stage in self.stages:
+            for phase in stage.phases:
+                uses[phase.name] |= dict.fromkeys(phase.uses)
+        return tuple(replace(phase, uses=tuple(uses[name])) for name, phase in phases.items())
+
+    @cached_property
+    def group(self) -> int:
+        """Samples that must stand together in a forward: the normalisation batch, or 1 where nothing normalises.
+
+        Raises:
+            BadInput: no normalisation batch is given though networks normalise, or a phase whose networks do sees no
+                whole number of groups.
+        """
+        if self.whole is not None:
+            return self.whole.group
+        return normalisation_group(self.build("meta"), self.phases, self.batch, self.normalisation_batch)
+
+    @property
+    def micro_batch(self) -> int:
+        """A part of a batch: a group, or half of it where samples do not stand together."""
+        return self.group if self.group > 1 else max(1, self.batch // 2)
+
+    @cached_property
+    def distinct_stages(self) -> tuple[Stage, ...]:
+        """The stages that training comes to, but for those that differ in optimizer settings alone.
+
+        These take the same memory.
+        """
+        distinct: dict[str, Stage] = {}
+        for stage in self.stages:
+            if stage.share <= 0:  # it would begin after the end
+                continue
+            before = distinct.get(stage.objective)
+            distinct[stage.objective] = stage if before is None else replace(before, share=before.share + stage.share)
+        return tuple(distinct.values())
+
+    def stage_at(self, step: int) -> Stage:
+        """The stage that a step belongs to."""
+        return [stage for stage in self.stages if stage.begins <= step][-1]
+
+    def shared_by(self, ranks: int, samples: int) -> "Training":
+        """What one of so many ranks does of it that sees so many samples of a batch.
+
+        Of each phase it runs its part, in whole groups. A phase that sees few samples may have fewer groups than there
+        are ranks; each runs one then.
+        """
+        if ranks == 1:
+            return self
+
+        def shared(phase: Phase) -> Phase:
+            seen, group = phase.samples(self.batch), phase.group(self.group)
+            groups = math.ceil(math.ceil(seen / group) * samples / self.batch)  # of this phase, for this rank
+            own = min(groups * group, samples, seen)
+            return phase if own == phase.samples(samples) else replace(phase, fraction=own / samples)
+
+        stages = tuple(replace(each, phases=tuple(map(shared, each.phases))) for each in self.stages)
+        return replace(self, stages=stages, batch=samples, ranks=ranks, whole=self)
+
+    def with_batch(self, batch: int) -> "Training":
+        """The same with another batch."""
+        return replace(self, batch=batch, whole=self)
+
+    def state(
+        self,
+        plan: Plan,
+        device: torch.device,
+        ranks: Ranks | None = None,
+        *,
+        networks: dict[str, nn.Module] | None = None,
+        stage: Stage | None = None,
+    ) -> TrainingState:
+        """The first state.
+
+        Args:
+            ranks: that share the optimizers' state, where the plan says so; None: there are none.
+            networks: on the device already; None: made anew, with their first weights.
+            stage: whose settings optimizers begin with; None: the first.
+        """
+        if networks is None:
+            networks = {name: network.to(device) for name, network in self.make().items()}
+        for network in networks.values():
+            network.train()
+            use_kernels(network, self.kernels)
+            lay_out_masters(network, plan.layout(device))
+            set_normalisation_batch(network, self.normalisation_batch)
+        phases, settings = self.phases, (stage or self.stages[0]).settings
+        moves = {name: networks_of(name, phases) for name in dict.fromkeys(phase.optimizer for phase in phases)}
+        optimizers = {
+            name: create_optimizer(
+                settings[name],
+                named_parameters(networks, moved),
+                on_host=plan.optimizer_on_host,
+                shard=ranks.shard() if ranks is not None and plan.shard_optimizer else None,
+            )
+            for name, moved in moves.items()
+        }
+        # of all stages: what a later one drops is carried until then, and what the first one says is what it begins as
+        every = [phase for each in self.stages for phase in each.phases]
+        carried = {name: each.initial for phase in reversed(every) for name, each in phase.carried.items()}
+        return TrainingState(
+            networks=networks,
+            optimizers=optimizers,
+            moves=moves,
+            loss_scales={name: LossScale.create(plan.precision, device) for name in moves},
+            carried={name: _filled(initial, device) for name, initial in carried.items()},
+            ema=Ema(networks, self.averaged, self.ema, on_host=plan.ema_on_host),
+            skipped={phase.name: torch.zeros((), dtype=torch.int64, device=device) for phase in phases},
+            step=0,
+            device=device,
+            optimizer_on_host=plan.optimizer_on_host,
+        )
+
+    def step(
+        self,
+        pictures: PictureFeed,
+        draws: DrawFeed,
+        *,
+        stage: Stage | None = None,
+        originals: bool = False,
+        probe: Probe | None = None,
+        ranks: Ranks | None = None,
+        backward: Backward = forward_and_backward,
+    ) -> Step:
+        """What runs its steps.
+
+        Args:
+            stage: whose; None: the first.
+            originals: prepare, carry and commit at every micro-batch, as the original programs do.
+            ranks: the processes that share each update; None: this one alone.
+            backward: forward and backward of one micro-batch: as written, or compiled.
+        """
+        stage = stage or self.stages[0]
+        return Step(
+            stage.phases,
+            stage.settings,
+            pictures,
+            draws,
+            self.batch,
+            self.course,
+            self.normalisation_batch,
+            originals,
+            probe or Probe(),
+            ranks or OneRank(),
+            backward,
+        )
+
+
+def networks_used(built: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> dict[str, nn.Module]:
+    """Of a family's networks those that some phase runs; others are not even made room for.
+
+    Raises:
+        ValueError: a phase uses a network that the family has not built.
+    """
+    names = {name for phase in phases for name in phase.uses}
+    if unknown := names - set(built):
+        raise ValueError(f"phases use {', '.join(sorted(unknown))}; the family builds {', '.join(built)}")
+    return {name: network for name, network in built.items() if name in names}
+
+
+def normalisation_group(networks: Networks, phases: tuple[Phase, ...], batch: int, group: int | None) -> int:
+    """Samples that must stand together in a forward: the normalisation batch, or 1 where nothing normalises.
+
+    Args:
+        batch: samples per update.
+        group: the normalisation batch; None: none is given.
+
+    Raises:
+        BadInput: none is given though networks normalise, or a phase whose networks do sees no whole number of groups.
+    """
+    if not normalises_groups(networks):
+        return 1
+    if group is None:
+        raise BadInput(
+            "training.normalisation_batch is missing: these networks normalise over samples, and the groups' size "
+            f"changes the result; set it to a divisor of the batch, {batch}"
+        )
+    for phase in phases:
+        looks = normalises_groups({name: networks[name] for name in phase.uses if name in networks})
+        if looks and phase.samples(batch) % group:
+            raise BadInput(
+                f"phase {phase.name} sees {phase.samples(batch)} samples of the batch of {batch}: not whole groups "
+                f"of {group}; set training.normalisation_batch to a divisor of {phase.samples(batch)}"
+            )
+    return group
+
+
+def _filled(values: float | tuple[float, ...], device: torch.device) -> Tensor:
+    """One number, or several [n]; fp32. By `full`: a literal tensor under a fake mode has crashed the interpreter."""
+    if isinstance(values, tuple):
+        return torch.stack([_filled(value, device) for value in values])
+    return torch.full((), float(values), device=device)

@@ -1,0 +1,1 @@
+"""All that training moves: weights, optimizers and their state, averages."""

@@ -1,0 +1,576 @@
+"""Optimizers, gated on the device: what the engine asks of them, and the rules: Adam, SGD, RMSprop, AdaBelief."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim.sgd import sgd
+
+from frugan.accelerator.base import Event, Stream
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.host_memory import beside, copied_beside, host_likes, zeros_for
+from frugan.contract.layers import copy_where, flat
+from frugan.engine.state.optimizer_shards import OptimizerShards, Slice, in_memory_order
+from frugan.engine.streams import generator_on
+
+Of = TypeVar("Of")
+"""What statistics are of: a parameter, or pieces of some."""
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Takes the verdict on the gradients on the device, so that a skipped update needs no look from the host.
+
+    It makes no temporaries as large as the parameters: Adam and SGD are torch's fused ones, the others go in pieces.
+    """
+
+    slots: tuple[str, ...]  # names of the statistics kept for each parameter, in its shape and layout
+    steps: ClassVar[tuple[str, ...]] = ()  # names of what is counted for each parameter; scalars beside it
+    on_host: bool = False  # the statistics live in host memory and come over for each parameter's update
+    # what becomes of an element depends on nothing but its own gradient and statistics, so that ranks may
+    # share the elements out
+    elementwise: ClassVar[bool] = False
+    piece: int | None = None  # elements updated at once, of whichever parameters; None: one parameter's
+    shards: OptimizerShards | None = None  # what this rank has of the parameters, where it does not move all of them
+
+    @property
+    def counts(self) -> Mapping[str, Tensor]:
+        """What is counted over all parameters: name -> scalar on the device."""
+        return {}
+
+    def update(
+        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
+    ) -> None:
+        """Move every parameter that has a gradient; nothing at all where `accepted` is False.
+
+        Args:
+            accepted: bool scalar on the device.
+            learning_rate: before the cosine.
+            period: updates of one cosine of the rate; None: no cosine.
+            share: share of the elements that move, drawn anew; None: all.
+            seed: of the draw.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define update")
+
+    @contextmanager
+    def in_shards(self) -> Iterator[None]:
+        """Inside, `update` moves what this rank has; at the end what the others have moved is taken over."""
+        if self.shards is None:
+            yield
+            return
+        try:
+            self.shards.lend_gradients()
+            yield
+        finally:
+            self.shards.release()
+        self.shards.gather()
+
+    def works_as_on(self, *, card: bool) -> None:
+        """Take as much temporary memory as on a card, or a processor, wherever the parameters are."""
+        self._has_queues = card
+
+    _has_queues: bool | None = None  # whether copies go on beside a device's work; None: as its kind does
+    _ways: tuple[Stream, Stream] | None = None  # of the device: for what comes from the host, and for what goes there
+
+    def passing(self, kept: Iterable[tuple[Of, Sequence[Tensor]]]) -> Iterator[tuple[Of, list[Tensor]]]:
+        """Statistics that live on the host, one piece after the other beside its parameter.
+
+        A piece goes back when the next one is asked for. On a card that one comes meanwhile: two are there at a time,
+        and each way has a queue of its own. Moving a piece takes little beside its way, so a third would win little.
+        """
+        device = next(self.moved()).device
+        accelerator = accelerator_of(device)
+        computing = accelerator.current_stream
+        coming, going = self._ways = self._ways or (accelerator.side_stream(), accelerator.side_stream())
+        held: list[tuple[list[Tensor], Event]] = []  # on the device until they have left
+        most = 1 if (accelerator.is_card if self._has_queues is None else self._has_queues) else 0
+        try:
+            for of, there in kept:
+                here = [torch.empty_like(each, device=device, pin_memory=False) for each in there]
+                held.append((here, copied_beside(coming, device, here, there)))
+                computing.wait_event(held[-1][1])
+                yield of, here
+                held[-1] = here, copied_beside(going, device, there, here)
+                while len(held) > most:
+                    _let_go(computing, *held.pop(0))
+        finally:
+            for each in held:
+                _let_go(computing, *each)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All parameters, in order."""
+        if self.shards is None:
+            yield from self.moved()
+        else:
+            yield from (each.master for each in self.shards.slices)
+
+    def moved(self) -> Iterator[nn.Parameter]:
+        """What this rank moves: all parameters, or its slices of them, in the same order."""
+        for group in self.param_groups:
+            yield from group["params"]
+
+    def kept_for(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """What this rank keeps for a parameter, by slot and count; statistics of its slice, where it has one."""
+        own_slice = self._slice_of(parameter)
+        return dict(self.state.get(parameter if own_slice is None else own_slice[1].own, {}))
+
+    def whole_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """The same in the parameter's shape; of statistics that other ranks have a part of, what was collected last.
+
+        What was not collected has the size that it would have, and no values.
+        """
+        kept, own_slice = self.kept_for(parameter), self._slice_of(parameter)
+        if own_slice is None or self.shards is None:
+            return kept
+        whole = self.shards.whole
+        missing = {slot: kept[slot].new_empty(()).expand(parameter.shape) for slot in self.slots}
+        return kept | {slot: whole.get((own_slice[0], slot), missing[slot]) for slot in self.slots}
+
+    def take_over(self, parameter: nn.Parameter, slot: str, value: Tensor) -> bool:
+        """Put a value of a checkpoint in place of what is kept for a parameter; False: there is nothing of its shape.
+
+        Of statistics that other ranks have a part of, it is kept until they have been given theirs.
+        """
+        into = self.kept_for(parameter).get(slot)
+        own_slice = self._slice_of(parameter) if slot in self.slots else None
+        if into is None or value.shape != (into if own_slice is None else parameter).shape:
+            return False
+        if own_slice is None or self.shards is None:
+            into.copy_(value)
+            return True
+        number, each = own_slice
+        into.copy_(in_memory_order(parameter, value)[each.first : each.first + each.own.numel()])
+        self.shards.whole[number, slot] = value
+        return True
+
+    def _slice_of(self, parameter: nn.Parameter) -> tuple[int, Slice] | None:
+        """Number of a parameter and this rank's slice of it; None: it moves all of it."""
+        if self.shards is None:
+            return None
+        number = next(i for i, each in enumerate(self.shards.slices) if each.master is parameter)
+        return None if self.shards.slices[number].is_whole else (number, self.shards.slices[number])
+
+
+def _let_go(computing: Stream, statistics: list[Tensor], copied: Event) -> None:
+    """Let what is queued from now on begin when statistics have been copied, and forget them."""
+    computing.wait_event(copied)
+    statistics.clear()
+
+
+def make_state(optimizer: Optimizer, *, on_host: bool) -> None:
+    """Give every parameter its statistics, all zero.
+
+    Torch makes them at the first update, in the pieces that activations have left: the next step then finds no room for
+    the same activations, and memory grows. Made before the first step, they cost what they cost.
+
+    Args:
+        on_host: in host memory (pinned beside a card); each then comes over for its parameter's update alone.
+    """
+    made = _statistics(optimizer, on_host=on_host)
+    for parameter, statistics in made.items():
+        for value in statistics.values():
+            value.zero_()
+        for step in optimizer.steps:  # on the device: where the fused kernel counts
+            optimizer.state[parameter][step] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        optimizer.state[parameter].update(statistics)
+
+
+@torch.no_grad()
+def move_state(optimizer: Optimizer, *, on_host: bool) -> None:
+    """Take the statistics to host memory, or back beside the parameters."""
+    if on_host:
+        for parameter, statistics in _statistics(optimizer, on_host=True).items():
+            for slot, value in statistics.items():
+                optimizer.state[parameter][slot] = value.copy_(optimizer.state[parameter][slot])
+        return
+    optimizer.on_host = False
+    for parameter in optimizer.moved():
+        for slot in optimizer.slots:
+            optimizer.state[parameter][slot] = beside(optimizer.state[parameter][slot], parameter)
+
+
+def _statistics(optimizer: Optimizer, *, on_host: bool) -> dict[nn.Parameter, dict[str, Tensor]]:
+    """Memory for every parameter's statistics, in the parameters' layouts: on the host in few allocations."""
+    optimizer.on_host = on_host
+    slots = optimizer.slots
+    parameters = [parameter for parameter in optimizer.moved() for _ in slots]
+    if on_host:
+        made = host_likes(parameters, "optimizer state")
+    else:
+        made = [torch.empty_like(parameter.detach()) for parameter in parameters]
+    names = [slot for _ in optimizer.moved() for slot in slots]
+    statistics: dict[nn.Parameter, dict[str, Tensor]] = {parameter: {} for parameter in optimizer.moved()}
+    for parameter, slot, value in zip(parameters, names, made, strict=True):
+        statistics[parameter][slot] = value
+    return statistics
+
+
+class FusedOptimizer(Optimizer):
+    """Base of the optimizers that torch has a fused update for, which takes the verdict and makes no temporaries."""
+
+    elementwise = True
+
+    @torch.no_grad()
+    def update(
+        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
+    ) -> None:
+        """Move every parameter that has a gradient; nothing at all where `accepted` is False.
+
+        Raises:
+            ValueError: a cosine or a share was given.
+        """
+        if period is not None or share is not None:
+            raise ValueError(f"{type(self).__name__} has no learning-rate dropout (period {period}, share {share})")
+        for group in self.param_groups:
+            group["lr"] = learning_rate
+        self.found_inf = (~accepted).float()
+        self.grad_scale = None
+        try:
+            if self.on_host:
+                self._step_parameter_by_parameter()
+            else:
+                self.step()
+        finally:
+            del self.found_inf  # no update leaves more behind than another, nor one that memory ran out in
+
+    def _step_parameter_by_parameter(self) -> None:
+        """One step whose statistics lie in host memory: each comes over, moves and goes back.
+
+        From the largest on, so that the one that comes takes about as long as the one that goes.
+        """
+        gradients = {parameter: parameter.grad for parameter in self.moved() if parameter.grad is not None}
+        for parameter in gradients:
+            parameter.grad = None
+        by_size = sorted(gradients, key=lambda parameter: -parameter.numel())
+        kept = ((parameter, [self.state[parameter][slot] for slot in self.slots]) for parameter in by_size)
+        for parameter, statistics in self.passing(kept):
+            host = self.state[parameter]
+            self.state[parameter] = host | dict(zip(self.slots, statistics, strict=True))
+            parameter.grad = gradients[parameter]
+            try:
+                self.step()
+            finally:
+                parameter.grad = None
+                self.state[parameter] = host
+        for parameter, gradient in gradients.items():
+            parameter.grad = gradient
+
+
+class Adam(FusedOptimizer, torch.optim.Adam):
+    """Adam with fp32 statistics.
+
+    Args:
+        parameters: fp32 masters.
+        lr, betas, eps: as torch defines them.
+    """
+
+    slots = ("exp_avg", "exp_avg_sq")
+    steps = ("step",)
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        torch.optim.Adam.__init__(self, parameters, lr=lr, betas=betas, eps=eps, fused=True)
+
+
+class SGD(FusedOptimizer):
+    """Gradient descent with momentum, as torch defines it.
+
+    A momentum that begins at zero is after the first step the gradient, as torch's is.
+
+    Args:
+        parameters: fp32 masters.
+        lr: learning rate.
+        momentum: share of the last step's direction that is kept; 0: none, and no state.
+        weight_decay: share of each weight that is added to its gradient.
+        nesterov: look one step ahead along the momentum.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, momentum: float, weight_decay: float, nesterov: bool
+    ) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.slots = ("momentum_buffer",) if momentum else ()
+        self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # nobody gives one
+        """Move every parameter that has a gradient.
+
+        By the function that `torch.optim.SGD` is made of: the class itself refuses parameters without data.
+        """
+        moved = [parameter for parameter in self.moved() if parameter.grad is not None]
+        sgd(
+            [parameter.detach() for parameter in moved],
+            [cast(Tensor, parameter.grad) for parameter in moved],
+            [self.state[parameter].get("momentum_buffer") for parameter in moved],
+            fused=True,
+            found_inf=self.found_inf,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=self.param_groups[0]["lr"],
+            dampening=0.0,
+            nesterov=self.nesterov,
+            maximize=False,
+        )
+
+
+PIECE, PIECE_ON_CARD = 1 << 20, 1 << 23
+"""Elements updated at once: temporaries stay small however large a layer is. On a CPU they fit its cache; on a card
+each of a dozen kernels has enough to do."""
+SMALL_PIECE, SMALL_PIECE_ON_CARD = 1 << 12, 1 << 19
+"""Fewer elements are copied together with others, moved as one, and copied back: a card takes as long to start a kernel
+as to move so many."""
+TOGETHER = 1 << 21
+"""Elements that are copied together, at most: they are memory besides the masters."""
+
+
+@dataclass(frozen=True)
+class _Update:
+    """Scalars that one update uses for every parameter, on the parameters' device and in their dtype."""
+
+    rejected: Tensor  # bool
+    squares_kept: Tensor  # share of the running squares that stays: all of it where the update is rejected
+    step: Tensor  # that directions are multiplied by: minus the learning rate, and 0 where it is rejected
+
+
+class PiecewiseOptimizer(Optimizer):
+    """Base of RMSprop and AdaBelief, which divide a numerator by the root of a running mean of squares.
+
+    It walks the parameters in pieces, takes the verdict and the rate, and drops weights out: a random share of them
+    moves at each update, while the statistics see every gradient.
+
+    They are written in torch's plain operations, for which processors and cards promise the same: there is no fused
+    one for these rules.
+
+    Args:
+        parameters: fp32 masters, contiguous or channels-last.
+        lr: learning rate.
+        squares_decay: of the running squares; the last slot.
+        eps: added to their roots.
+    """
+
+    elementwise = True
+    updates: Tensor  # accepted updates so far; int64 scalar on the device
+    piece: int
+    small_piece: int  # elements below which pieces are copied together
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, squares_decay: float, eps: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.squares_decay, self.eps = squares_decay, eps
+        self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
+        self.works_as_on(card=accelerator_of(parameters[0].device).is_card)
+
+    @property
+    def counts(self) -> Mapping[str, Tensor]:
+        """How many updates were accepted."""
+        return {"updates": self.updates}
+
+    def works_as_on(self, *, card: bool) -> None:
+        """Take pieces as large as there."""
+        super().works_as_on(card=card)
+        self.piece, self.small_piece = (PIECE_ON_CARD, SMALL_PIECE_ON_CARD) if card else (PIECE, SMALL_PIECE)
+
+    @torch.no_grad()
+    def update(
+        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
+    ) -> None:
+        """Move every parameter that has a gradient, piece by piece; nothing at all where `accepted` is False."""
+        self.updates += accepted
+        rate = torch.full((), learning_rate, dtype=torch.float64, device=accepted.device)
+        if period is not None:
+            rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
+        kept = torch.full((), self.squares_decay, dtype=torch.float64, device=accepted.device)
+        dtype = next(self.moved()).dtype
+        update = _Update(
+            ~accepted, torch.where(accepted, kept, 1.0).to(dtype), torch.where(accepted, -rate, 0.0).to(dtype)
+        )
+        random = None if share is None else generator_on(accepted.device, seed)
+        groups = ((group, [each for slot in group[1][2:] for each in slot]) for group in self._groups())
+        for (pieces, (weights, gradients, *_)), there in self.passing(groups) if self.on_host else groups:
+            statistics = [there[i : i + len(weights)] for i in range(0, len(there), len(weights))]
+            moving = None
+            if random is not None and share is not None:
+                moving = _drawn_to_move(weights, pieces, share, random, accepted.device)
+            self._move_together(weights, gradients, statistics, update, moving)
+            del statistics  # they are given back before others come
+
+    def _groups(self) -> Iterator[tuple[list["_Piece"], list[list[Tensor]]]]:
+        """Flat pieces of parameters, gradients and statistics: a large one, or many small ones.
+
+        They are grouped by their whole sizes: every rank has the same groups, whatever it moves of them.
+        """
+        pieces, group, room = list[_Piece](), list[tuple[Tensor, ...]](), TOGETHER
+        for parameter, (first, whole) in zip(self.moved(), self._places(), strict=True):
+            if parameter.grad is None:
+                continue
+            state = self.state_of(parameter)
+            tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
+            for piece, here in _pieces(tensors, self.piece, first, whole):
+                if piece.elements >= self.small_piece:
+                    yield [piece], [[each] for each in here]
+                    continue
+                if piece.elements > room:
+                    yield pieces, [list(each) for each in zip(*group, strict=True)]
+                    pieces, group, room = [], [], TOGETHER
+                pieces.append(piece)
+                group.append(here)
+                room -= piece.elements
+        if group:
+            yield pieces, [list(each) for each in zip(*group, strict=True)]
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """Of what this rank moves: with which element of its parameter it begins, and how many that has."""
+        if self.shards is None:
+            yield from ((0, parameter.numel()) for parameter in self.moved())
+        else:
+            yield from ((each.first, each.master.numel()) for each in self.shards.slices)
+
+    def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """A parameter's statistics by slot, made if there are none yet."""
+        state = self.state[parameter]
+        for slot in self.slots:
+            if slot not in state:
+                state[slot] = zeros_for(parameter, on_host=self.on_host)
+        return dict(state)
+
+    def _move_together(
+        self,
+        weights: list[Tensor],
+        gradients: list[Tensor],
+        statistics: Sequence[list[Tensor]],
+        update: _Update,
+        moving: Tensor | None,
+    ) -> None:
+        """Move a group of pieces: a single one where it lies, several as one copy."""
+        if len(weights) == 1:
+            self._move(weights[0], gradients[0], [slot[0] for slot in statistics], update, moving)
+            return
+        moved, copies = flat(weights), [flat(slot) for slot in statistics]
+        self._move(moved, flat(gradients), copies, update, moving)
+        for targets, values in zip((weights, *statistics), (moved, *copies), strict=True):
+            copy_where(None, targets, values)
+
+    def _move(
+        self, weights: Tensor, gradients: Tensor, statistics: Sequence[Tensor], update: _Update, moving: Tensor | None
+    ) -> None:
+        """Move a piece of statistics and weights; the gradients' memory is used for what is found on the way.
+
+        A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
+
+        Args:
+            weights, gradients: [numbers].
+            statistics: of each slot [numbers].
+            moving: which weights move, bool [numbers]; None: all.
+        """
+        *_, squares = statistics
+        numerators, changes = self._observe(gradients, statistics, update)
+        squares.mul_(update.squares_kept).addcmul_(changes, changes, value=1 - self.squares_decay)
+        # RMSprop's numerators are its changes, which are overwritten only where the roots have memory of their own
+        roots = torch.sqrt(squares, out=None if numerators is changes else changes).add_(self.eps)
+        direction = torch.div(numerators, roots, out=gradients)
+        if moving is not None:
+            direction.mul_(moving)
+        weights.addcmul_(direction, update.step)
+
+    def _observe(self, gradients: Tensor, statistics: Sequence[Tensor], update: _Update) -> tuple[Tensor, Tensor]:
+        """Take gradients into the statistics but for the squares.
+
+        Returns:
+            The numerators, and the changes whose squares are averaged; these are made in the gradients' memory, and 0
+            where the update is rejected.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define _observe")
+
+
+class RMSprop(PiecewiseOptimizer):
+    """Root of a running mean of squared gradients (Tieleman and Hinton 2012), as DeepFaceLab's library defines it.
+
+    Differences from the published one: eps stands outside the root only.
+    """
+
+    slots = ("acc",)
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, decay: float, eps: float) -> None:
+        super().__init__(parameters, lr=lr, squares_decay=decay, eps=eps)
+
+    def _observe(self, gradients: Tensor, statistics: Sequence[Tensor], update: _Update) -> tuple[Tensor, Tensor]:
+        gradients.masked_fill_(update.rejected, 0.0)
+        return gradients, gradients
+
+
+class AdaBelief(PiecewiseOptimizer):
+    """Root of a running mean of squared deviations of gradients from their mean (Zhuang et al. 2020), as DeepFaceLab's
+    library defines it.
+
+    Differences from the published one: eps stands outside the root only, and nothing is corrected for the first steps.
+    """
+
+    slots = ("ms", "vs")
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        super().__init__(parameters, lr=lr, squares_decay=betas[1], eps=eps)
+        self.mean_decay = betas[0]
+
+    def _observe(self, gradients: Tensor, statistics: Sequence[Tensor], update: _Update) -> tuple[Tensor, Tensor]:
+        mean, _ = statistics
+        torch.where(update.rejected, mean, gradients, out=gradients)  # the mean as it is moves it nowhere
+        mean.lerp_(gradients, 1 - self.mean_decay)
+        return mean, gradients.sub_(mean)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of a parameter, and the part of it that is moved here."""
+
+    elements: int  # of the piece
+    first: int  # of them that is moved here
+
+
+def _pieces(
+    tensors: Sequence[Tensor], size: int, begins: int, whole: int
+) -> Iterator[tuple[_Piece, tuple[Tensor, ...]]]:
+    """Flat views of the same elements of tensors of one shape and layout; those that are not here are empty.
+
+    Args:
+        size: of a piece.
+        begins, whole: with which element of their parameter they begin, and how many that has.
+    """
+    flat = [(t if t.is_contiguous() else t.permute(0, 2, 3, 1)).view(-1) for t in tensors]
+    for first in range(0, whole, size):
+        last = min(first + size, whole)
+        here = min(max(begins, first), last)
+        a, b = here - begins, last - begins
+        yield _Piece(last - first, here - first), tuple(tensor[max(a, 0) : max(b, 0)] for tensor in flat)
+
+
+def _drawn_to_move(
+    weights: Sequence[Tensor], pieces: Sequence[_Piece], share: float, random: torch.Generator, device: torch.device
+) -> Tensor:
+    """Draw which of the weights that are here move, one piece after the other, bool [numbers].
+
+    Drawn for whole pieces, whoever moves which part.
+    """
+    mask = keep_mask(sum(piece.elements for piece in pieces), share, random, device)
+    masks = mask.split([piece.elements for piece in pieces])
+    here = [
+        keep[piece.first : piece.first + each.numel()] for each, piece, keep in zip(weights, pieces, masks, strict=True)
+    ]
+    return here[0] if len(here) == 1 else torch.cat(here)
+
+
+def keep_mask(count: int, share: float, random: torch.Generator, device: torch.device) -> Tensor:
+    """Draw which elements move: each with probability `share`, to a 256th (0.3 becomes 77/256 = 0.3008).
+
+    Eight are drawn from each random word, which is several times as fast on a CPU as drawing them one by one.
+
+    Returns:
+        bool [count].
+    """
+    words = torch.empty(-(-count // 8), dtype=torch.int64, device=device)
+    words.random_(torch.iinfo(torch.int64).min, None, generator=random)
+    return words.view(torch.uint8)[:count] < round(share * 256)

@@ -1,0 +1,1 @@
+"""One training step: what it is given, forward, backward, and the update."""

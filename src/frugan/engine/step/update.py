@@ -1,0 +1,476 @@
+"""One update: what it is given, its forward and backward, what of these is recomputed, and what it reports."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
+
+from frugan.accelerator.device import ran_out_of_memory, release_memory
+from frugan.accelerator.host_memory import HostCopies, pinned_copy
+from frugan.accelerator.precision import LossScale
+from frugan.contract.layers import SharedGroup, Stateful
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.engine.plan import Plan, micro_batch_sizes
+from frugan.engine.ranks.place import Share
+from frugan.engine.ranks.ranks import Ranks
+from frugan.engine.state.gradients import GradientReport
+from frugan.engine.state.state import TrainingState
+from frugan.errors import TrainingFailed
+
+
+class Probe:
+    """Is told where a step is. This one looks at nothing and changes nothing.
+
+    The calls of one update come in this order: `phase_begins`, `shown`, then for each micro-batch
+    `micro_batch_begins` and `micro_batch_ends`, `all_carried`, and `phase_ends` once its gradients are released.
+    """
+
+    def phase_begins(self, phase: Phase) -> None:
+        """Nothing of an update has been done."""
+
+    def shown(self, sizes: Sequence[int]) -> Sequence[int]:
+        """Of the sizes of all micro-batches of an update those that are run."""
+        return sizes
+
+    def micro_batch_begins(self, state: TrainingState, phase: Phase, micro: MicroBatch) -> MicroBatch:
+        """Its inputs are on the device, the working weights in their places; gives the inputs that parts shall see."""
+        return micro
+
+    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
+        """Its backward is done."""
+
+    def all_carried(self, state: TrainingState) -> None:
+        """Gradients are on the masters and judged; nothing has moved, and from here on it will."""
+
+    def phase_ends(self, phase: Phase) -> None:
+        """The update is committed and its gradients are released."""
+
+    def host_copies(self) -> HostCopies:
+        """What takes activations to host memory and back, where the plan wants that."""
+        return self._host_copies
+
+    @cached_property
+    def _host_copies(self) -> HostCopies:
+        """One for all steps, which use its memory again and again."""
+        return HostCopies()
+
+
+Backward = Callable[[Phase, Networks, MicroBatch, PhaseState, float, Plan], Terms]
+"""(phase, networks on their working weights, micro-batch, the phase's state, factor of the loss, plan) -> terms,
+detached; gradients are in the working weights."""
+
+
+@runtime_checkable
+class KeepsGraphs(Protocol):
+    """Forward and backward by graphs that hold memory of their own."""
+
+    def forget(self) -> None:
+        """Let go of them all."""
+
+
+def forget_graphs(backward: Backward | KeepsGraphs) -> None:
+    """Let go of what forward and backward keep between steps, before memory is given back and measured."""
+    if isinstance(backward, KeepsGraphs):
+        backward.forget()
+
+
+class NotCompiled(RuntimeError):
+    """A phase that was to be compiled runs as it is written from now on; nothing has moved.
+
+    The plan in force was made for what it takes compiled, so another one may be wanted before it runs.
+
+    Args:
+        phase: its name.
+        reason: why.
+    """
+
+    def __init__(self, phase: str, reason: str) -> None:
+        super().__init__(reason)
+        self.phase = phase
+
+
+def forward_and_backward(
+    phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
+) -> Terms:
+    """Run a phase's parts on one micro-batch and leave their gradients in the working weights.
+
+    Args:
+        factor: of the loss: the phase's gain, and the micro-batch's share of the update.
+    """
+    terms: Terms = {}
+    losses: list[Tensor] = []
+    scale = own.loss_scale * factor  # what each loss counts: backward begins with it, so that no product is recorded
+    for part in phase.parts:
+        own_terms = part(networks, micro, own)
+        terms |= {name: term.detach() for name, term in own_terms.items()}
+        losses += own_terms.values()
+        if plan.parts_in_sequence:
+            _backward(losses, scale)
+            losses.clear()
+    if losses:
+        _backward(losses, scale)
+    return terms
+
+
+def _backward(losses: Sequence[Tensor], scale: Tensor) -> None:
+    """Backward of scale·loss, of several losses at once; some may be there to be read alone."""
+    live = [loss for loss in losses if loss.requires_grad] or losses
+    torch.autograd.backward(live, [scale.to(loss.dtype) for loss in live])
+
+
+class PictureFeed(Protocol):
+    """Where pictures come from: a pure function of position, so that a repeated or resumed phase sees the same ones."""
+
+    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
+        """Pictures position, position+1, ... of a source's stream: name -> [count, ...] on the host."""
+
+
+class DrawFeed(Protocol):
+    """Where random inputs come from; see `Streams`."""
+
+    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
+        """Small inputs of one update, on the host."""
+
+    def micro_batch(
+        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Large inputs of some images of one update, on the device."""
+
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        """Seed of what one update draws by itself (learning-rate dropout)."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of one phase."""
+
+    phase: Phase
+    repeat: int  # which of the phase's repeats
+    step: int  # which step it belongs to: with `repeat` the place of its inputs
+    count_zeros: bool  # whether its gradients' zeros are counted
+
+
+@dataclass(frozen=True)
+class PhaseResult:
+    """What one update did; tensors stay on the device."""
+
+    phase: str  # its name
+    repeat: int  # which of the phase's repeats
+    terms: dict[str, Tensor]  # name -> each micro-batch's value [micro-batches], fp32
+    weights: tuple[float, ...]  # share of each micro-batch in the update
+    gradients: GradientReport  # measured after unscaling, before `grad_hook` and clipping
+    accepted: Tensor  # bool scalar; False: nothing was committed
+    loss_scale: Tensor  # fp32 scalar, as used
+    data_seconds: float  # that the host waited for pictures
+
+    def finite_terms(self) -> bool:
+        """Whether the losses were finite, whatever the gradients; waits for the device."""
+        return bool(torch.isfinite(torch.cat(list(self.terms.values()))).all())
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Gives updates what they see."""
+
+    # pictures, draws: where they come from
+    pictures: PictureFeed
+    draws: DrawFeed
+    batch: int  # samples of a whole update
+    normalisation_batch: int | None  # samples in a row that a part may look at together; None: those of a micro-batch
+    probe: Probe  # is told of every micro-batch
+    ranks: Ranks  # the processes that share each update; this one gives the inputs of its own share
+
+    def share(self, phase: Phase) -> Share:
+        """The samples of an update that this process sees."""
+        return self.ranks.share(phase.samples(self.batch), phase.group(self.normalisation_batch or 1))
+
+    def sizes(self, phase: Phase, micro_batch: int) -> list[int]:
+        """Sizes of the micro-batches of an update, as this process runs them: a part of a group is one of them."""
+        share = self.share(phase)
+        group = self.normalisation_batch or 1
+        own = phase.micro_batch(micro_batch, group)
+        if share.parts:
+            own = len(share.samples)
+        elif own < phase.group(group) and self.ranks.any_parts(self.batch, group):
+            own = phase.group(group)  # the plan is one for a part of a group, and this rank has a whole one
+        return micro_batch_sizes(len(share.samples), own)
+
+    def micro_batches(
+        self, state: TrainingState, micro_batch: int, update: Update, shared: SharedGroup | None
+    ) -> Iterator[tuple[MicroBatch, float]]:
+        """One update's inputs in micro-batches on the device, each with its share of the update.
+
+        Args:
+            shared: the group that this process has a part of; None: its groups are whole.
+        """
+        phase, repeat, step = update.phase, update.repeat, update.step
+        share = self.share(phase)
+        mine = share.samples
+        pictures = {source: self._take(update, source, share) for source in phase.sources}
+        drawn = self.draws.batch(phase, step, repeat, share.of)  # the whole update's, whoever sees which of them
+        draws = {
+            name: pinned_copy(draw[mine.start : mine.stop], state.device, "what is drawn")
+            for name, draw in drawn.items()
+        }
+        group = self.normalisation_batch and phase.group(self.normalisation_batch)
+        first = 0
+        for size in self.probe.shown(self.sizes(phase, micro_batch)):
+            here = slice(first, first + size)
+            large = self.draws.micro_batch(phase, step, repeat, mine.start + first, size, state.device)
+            yield (
+                self.probe.micro_batch_begins(
+                    state,
+                    phase,
+                    MicroBatch(
+                        pictures={source: _to(named, here, state.device) for source, named in pictures.items()},
+                        draws=_to(draws, here, state.device) | large,
+                        size=size,
+                        normalisation_batch=group,
+                        shared=shared,
+                    ),
+                ),
+                share.weight * size / len(mine),
+            )
+            self.probe.micro_batch_ends(state, phase)
+            first += size
+
+    def _take(self, update: Update, source: str, share: Share) -> Mapping[str, Tensor]:
+        """A shared phase reads the step's pictures; one with its own data a stream of its own, without gaps."""
+        phase, step, first, count = update.phase, update.step, share.samples.start, len(share.samples)
+        if phase.shared_data:
+            return self.pictures.take(source, source, step * self.batch + first, count)
+        updates_before = -(-step // phase.every) * phase.repeats + update.repeat
+        return self.pictures.take(source, f"{source}/{phase.name}", updates_before * share.of + first, count)
+
+
+def _to(tensors: Mapping[str, Tensor], here: slice, device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor[here].to(device, non_blocking=True) for name, tensor in tensors.items()}
+
+
+@dataclass
+class TimedPictures:
+    """A feed that takes note of the time it takes.
+
+    It is the host's time. A card that still has work queued loses less than that; one that is kept busy makes the host
+    wait for its numbers, and pictures are read meanwhile, so that little or nothing is waited for here.
+    """
+
+    feed: PictureFeed  # where pictures come from
+    seconds: float = 0.0  # waited for them so far
+
+    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
+        """As the feed's own."""
+        began = time.perf_counter()
+        try:
+            return self.feed.take(source, stream, position, count)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+RunUpdate = Callable[[TrainingState, Plan, Update], PhaseResult]
+
+NextPlan = Callable[[Plan, str, str], Plan]
+"""(plan that ran out of memory, phase, torch's message) -> a plan that takes less. Raises where there is none. Or (plan
+made for compiled phases, phase that cannot be compiled, why) -> a plan for phases as they are written."""
+
+
+def until_sound(
+    run: RunUpdate,
+    state: TrainingState,
+    plan: Plan,
+    update: Update,
+    next_plan: NextPlan | None,
+    backward: Backward = forward_and_backward,
+    plan_as_written: NextPlan | None = None,
+) -> tuple[PhaseResult, Plan]:
+    """Run an update, again at half the loss scale while that is too high for the first one, and again by another plan
+    if memory runs out before anything has moved, or its phase cannot be compiled.
+
+    With the first, fp16 trains on the same pictures as fp32 from the first on. Leaving them out starts another run:
+    with 3 to 20 first steps skipped, `saehd-demo-64` had up to 20 % more loss after 500 steps, in fp32.
+
+    Args:
+        next_plan: gives a plan that takes less; None: errors are passed on.
+        backward: what it runs by; its graphs go before a smaller plan is looked for, which is held against what is
+            free.
+        plan_as_written: gives a plan for phases as they are written; None: the plan stays.
+
+    Returns:
+        What it did, and the plan by which it was run.
+    """
+    scale = state.loss_scales[update.phase.optimizer]
+    while True:
+        ask: NextPlan | None
+        try:
+            result = run(state, plan, update)
+        except NotCompiled as error:
+            ask, message, has_room = plan_as_written, str(error), True
+        except RuntimeError as error:
+            if next_plan is None or not ran_out_of_memory(error):
+                raise
+            ask, message, has_room = next_plan, str(error), False
+        else:
+            if _is_too_high(scale, result):
+                continue
+            with no_way_back(f"the update of phase {result.phase}"):
+                state.skipped[result.phase] += ~result.accepted
+            return result, plan
+        if not has_room:
+            forget_graphs(backward)
+        release_memory(state.device)  # outside the handler: its frames hold what has to go
+        if ask is not None:
+            plan = ask(plan, update.phase.name, message)
+            with no_way_back("moving to another plan"):
+                state.follow(plan)
+
+
+def _is_too_high(scale: LossScale, result: PhaseResult) -> bool:
+    """Whether a loss scale that no update was accepted by so far may be the reason that this one was not."""
+    if scale.found:
+        return False
+    scale.found = bool(result.accepted)
+    return not scale.found and result.finite_terms() and float(result.loss_scale) > 1
+
+
+@contextmanager
+def no_way_back(doing: str) -> Iterator[None]:
+    """Memory that runs out inside cannot be mended by a repetition: a part of the update has moved.
+
+    Raises:
+        TrainingFailed: it did.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        raise TrainingFailed(
+            f"memory ran out in the midst of {doing}, which cannot be repeated: resume from the "
+            f"last checkpoint with a smaller --memory ({error})"
+        ) from None
+
+
+_aten = torch.ops.aten
+_PRODUCTS = frozenset(
+    {
+        _aten.convolution,
+        _aten.mm,
+        _aten.addmm,
+        _aten.bmm,
+        _aten.baddbmm,
+        _aten._scaled_dot_product_flash_attention,
+        _aten._scaled_dot_product_flash_attention_for_cpu,
+        _aten._scaled_dot_product_efficient_attention,
+        _aten._scaled_dot_product_cudnn_attention,
+    }
+)
+"""Operations whose results cost more to make again than to keep."""
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+"""What surrounds a block's first forward, and its repetition."""
+
+
+@dataclass
+class _Forward:
+    """A block's forward, which tells the block's observers when it is a repetition: all but its first call are.
+
+    Not by the contexts that `checkpoint` takes: it refuses those while a graph of operations is traced.
+    """
+
+    block: nn.Module
+    forward: Callable[..., Any]
+    _ran: bool = False
+
+    def __call__(self, *args: Any) -> Any:
+        observers = {m.observer for m in self.block.modules() if isinstance(m, Stateful) and m.observer is not None}
+        for observer in observers:
+            observer.leave_room()  # torch has products kept only for a repetition by the very same operations
+            observer.recomputing = self._ran
+        self._ran = True
+        try:
+            return self.forward(*args)
+        finally:
+            for observer in observers:
+                observer.recomputing = False
+
+
+def _contexts_with_products() -> Contexts:
+    keep, give = create_selective_checkpoint_contexts(_keep_products)
+    return keep, give
+
+
+def _keep_products(_: object, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+    is_product = operation.overloadpacket in _PRODUCTS
+    return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block that is recomputed."""
+
+    block: nn.Module
+    forward: Callable[..., Any]  # its own
+    contexts: Callable[[], Contexts]  # what surrounds its first forward, and its repetitions
+    host: HostCopies | None  # where what it is given is kept; None: where it is
+
+    def __call__(self, *args: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self.forward(*args)
+        # Of what this keeps, only the block's arguments are seen from outside.
+        with self.host.keeping() if self.host is not None else nullcontext():
+            return checkpoint(
+                _Forward(self.block, self.forward),
+                *args,
+                use_reentrant=False,
+                preserve_rng_state=False,
+                context_fn=self.contexts,
+            )
+
+
+@contextmanager
+def recomputing(
+    networks: Mapping[str, nn.Module],
+    blocks: Mapping[str, Sequence[str]],
+    *,
+    keep_products: bool = False,
+    host: HostCopies | None = None,
+    bring_ahead: bool = False,
+) -> Iterator[None]:
+    """Recompute the named blocks (network -> module names) of the networks that are present, while this is open.
+
+    A block's activations are dropped after its forward and made again in backward. Exact by construction: the working
+    weights stay in place until backward is done, layers stage nothing while a block runs again, and no forward draws
+    random numbers. Per block, because one checkpoint around a whole network saves nothing.
+
+    Args:
+        keep_products: keep the results of convolutions and matrix products. Not for blocks that write into such a
+            result (an activation in place): torch raises.
+        host: keeps what blocks are given; None: it stays where it is.
+        bring_ahead: it comes back a block before it is needed.
+    """
+    contexts = _contexts_with_products if keep_products else noop_context_fn
+    chosen = [networks[name].get_submodule(block) for name in blocks if name in networks for block in blocks[name]]
+    before = [block.__dict__.get("forward") for block in chosen]
+    for block, own in zip(chosen, before, strict=True):
+        # An attribute of the instance hides the method of its class, or what slices have put in its place.
+        block.__dict__["forward"] = _Block(block, own or partial(type(block).forward, block), contexts, host)
+    try:
+        with host.until_done(bring_ahead=bring_ahead) if host is not None else nullcontext():
+            yield
+    finally:
+        for block, own in zip(chosen, before, strict=True):
+            if own is None:
+                del block.__dict__["forward"]
+            else:
+                block.__dict__["forward"] = own

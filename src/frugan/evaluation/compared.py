@@ -1,0 +1,114 @@
+"""What generated pictures are compared with: real pictures, or moments of them from a file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
+from frugan.data.picture_set import PictureSet
+from frugan.data.run_data import other_classes
+from frugan.errors import BadInput
+from frugan.evaluation.scorer import EvaluationOptions, features_of
+from frugan.metrics.feature_network import FeatureNetwork
+from frugan.metrics.inception import TORCHVISION
+from frugan.metrics.moments_file import FileMoments, read_moments
+from frugan.metrics.scores import NONE
+from frugan.progress import Progress, Say
+from frugan.recipe.recipe import Recipe
+from frugan.sampling.requests import known_classes
+from frugan.setup.networks import Weights
+from frugan.setup.run_data_sources import open_real
+
+DIGITS = "digits"
+"""Names the demo's unseen half where real pictures are asked for."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What generated pictures are compared with; ranks but the first have nothing."""
+
+    pictures: PictureSet | None = None
+    given: FileMoments | None = None  # moments from a file, for the Fréchet distance
+    doubt: str | None = None  # what to know of the pictures before believing scores
+
+
+def compared_with(
+    weights: Weights,
+    data: str | Path | PictureSet | None,
+    options: EvaluationOptions,
+    network: FeatureNetwork,
+    say: Say,
+    progress: Progress | None,
+) -> Compared:
+    """Open the real pictures, and read the moments, that scores of weights are asked against.
+
+    Raises:
+        BadInput: no such pictures, or of another size; no such moments, or of another feature network.
+    """
+    given = _given(options.reference, network, weights.recipe, say) if options.reference is not None else None
+    if data is None:
+        return Compared(None, given)
+    pictures = real_pictures(weights.recipe, data, say, progress)
+    doubt = other_classes(weights.class_names, pictures)
+    if doubt is not None:
+        say(f"warning: {doubt}")
+    return Compared(pictures, given, doubt)
+
+
+def are_unseen_digits(data: str | Path | PictureSet | None) -> bool:
+    """Whether the demo's unseen half is meant, and no folder of that name."""
+    return str(data) == DIGITS and not Path(DIGITS).exists()
+
+
+def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> FileMoments:
+    """Moments from a file, and a line about where they come from.
+
+    Raises:
+        BadInput: as `read_moments`, or another network made them.
+    """
+    blank = features_of(network, recipe.resolution)
+    given = read_moments(path, blank.pooled.shape[1])
+    if given.network_digest is None:
+        torchvisions = TORCHVISION.name
+        hint = "" if network.name == torchvisions else f"; BigGAN-PyTorch's files go with --network {torchvisions}"
+        say(
+            f"reference: {path}, {given.digest[:8]}: it does not say which network made it; its scores mean something "
+            f"if that was {network.name}{hint}"
+        )
+        return given
+    if given.network_digest != network.digest:
+        raise BadInput(
+            f"--reference {path}: made with another feature network ({given.network_digest[:8]}; here {network.name} "
+            f"{network.digest[:8]}); name that one with --network, or make the file again"
+        )
+    say(f"reference: {path}, {given.digest[:8]}: {given.pictures:,} pictures of {given.resolution} pixels")
+    side = recipe.resolution
+    if given.resolution != side:
+        say(f"warning: those pictures have {given.resolution} pixels, generated ones {side}: the distance counts that")
+    return given
+
+
+def real_pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+    """Open real pictures as a recipe takes them.
+
+    Raises:
+        BadInput: as `open_real`, or the recipe draws no pictures of its own.
+    """
+    if are_unseen_digits(data):
+        known_classes(recipe)
+        (need,) = recipe.sources.values()
+        data = unseen_digits(need.resolution, say)
+    return open_real(recipe, data, say, progress)
+
+
+def unseen_digits(resolution: int, say: Say) -> PictureSet:
+    """The half of the digits that the demo does not train on."""
+    _, unseen = split_digits(SPLIT_SEED)
+    say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
+    return digits_set(resolution, unseen)
+
+
+def described(data: str | Path | PictureSet | None) -> str:
+    """Where the real pictures are, for the provenance."""
+    if data is None:
+        return NONE
+    return "given" if isinstance(data, PictureSet) else str(data)

@@ -1,0 +1,196 @@
+"""Scores of real pictures, one part of them against the rest: what a perfect generator would have, and no less."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from frugan.accelerator.device import disable_reduced_precision
+from frugan.contract.settings import DataSettings
+from frugan.data.batches import random_order
+from frugan.data.formats.source import local_path
+from frugan.data.picture_set import PictureSet
+from frugan.data.survey import Fit
+from frugan.engine.ranks.place import Place
+from frugan.errors import BadInput
+from frugan.evaluation.compared import are_unseen_digits, described, real_pictures, unseen_digits
+from frugan.evaluation.feature_collector import GatheredFeatures
+from frugan.evaluation.judged import TwoSampleTest
+from frugan.evaluation.reference import (
+    FEATURES_AT_ONCE,
+    MOST_ROWS,
+    WITHOUT_FEATURES,
+    Reference,
+    network_for,
+)
+from frugan.evaluation.reference_file import pictures_at
+from frugan.evaluation.scorer import (
+    NEED_ROWS,
+    UNSEEN_BY_THE_DEMO,
+    Evaluation,
+    EvaluationOptions,
+    check_metrics,
+    features_of,
+    measurable,
+    measured,
+    too_few,
+)
+from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
+from frugan.metrics.scores import NONE, REAL, Moments, Provenance, StreamingInceptionScore, StreamingMoments
+from frugan.progress import USUAL_METRICS, Progress, Say
+from frugan.setup.devices import use_device
+from frugan.setup.networks import Weights
+
+LEAST_REAL = 20
+"""Pictures in all: ten on each side, as of generated ones."""
+DIGITS_SIDE = 32
+"""Of the digits that ship, where neither a run nor a person says another."""
+
+
+def evaluate_real(
+    data: str | Path | PictureSet,
+    options: EvaluationOptions | None = None,
+    *,
+    of: str | Path | Weights | None = None,
+    resolution: int | None = None,
+    fit: Fit = "crop",
+    say: Say = print,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Score one half of real pictures against the other: the floor that scores of generated pictures are read against.
+
+    The first part takes the place of the generated pictures: a half, but at most the options' `samples`, as distances
+    depend on counts. The inception score is that of all of them.
+
+    Args:
+        data: the pictures: anything that `train` takes, or an opened set.
+        options: how; of those about weights and draws nothing is read.
+        of: run, checkpoint or weights file whose pictures they are compared with: they are brought to its resolution
+            and channels. None: no run's.
+        resolution: side to which they are brought where there is no run; None: they are a prepared set, and have one.
+        fit: "crop" or "pad": what becomes of pictures that are not square, where there is no run.
+        say: is given a line for every automatic choice.
+        progress: (pictures done, of how many).
+
+    Raises:
+        BadInput: no such pictures, too few, no feature network, or a request that makes no sense.
+    """
+    if not Place.here().alone:
+        raise BadInput("--real: runs in one process; start it without torchrun")
+    options = options or EvaluationOptions()
+    check_metrics(options)
+    weights = Weights.open(of, say) if of is not None else None
+    if weights is not None and resolution is not None:
+        raise BadInput(f"--resolution {resolution}: the run has one; leave one of the two out")
+    if weights is not None and fit != "crop":
+        raise BadInput(f"--fit {fit}: pictures are fitted as the run's were; leave one of the two out")
+    device, why = use_device(options.device)
+    say(f"device: {device} ({why})")
+    network = network_for(options.metrics, options.network, options.network_file, device, say)
+    disable_reduced_precision()
+    pictures = _opened(data, weights, resolution, fit, say, progress)
+    if len(pictures) < LEAST_REAL:
+        raise BadInput(f"--real {described(data)}: {len(pictures)} pictures; expected at least {LEAST_REAL}")
+    wanted = USUAL_METRICS if options.metrics is None else options.metrics
+    metrics = measurable(wanted, network, pictures.resolution, say, by_name=options.metrics is not None)
+
+    first = min(len(pictures) // 2, options.samples)
+    scores: dict[str, float] = {}
+    by_class: dict[str, float] = {}
+    warnings: list[str] = []
+    test, rows = TwoSampleTest(pictures, options.samples, options.judge), 0
+    judge = test.described if "two-sample" in metrics else NONE
+    if {*metrics} - WITHOUT_FEATURES:
+        scores, by_class, warnings, rows = _half_against_half(network, pictures, first, metrics, progress)
+    if "two-sample" in metrics:
+        scores |= test.of_real()
+    for line in warnings:
+        say(f"warning: {line}")
+    provenance = Provenance(
+        network=network.name,
+        network_digest=network.digest,
+        resizer=network.resizer,
+        samples=first,
+        data=described(data),
+        data_digest=pictures.digest,
+        real=len(pictures) - first,
+        rows=rows,
+        classes="all",
+        split=UNSEEN_BY_THE_DEMO if are_unseen_digits(data) and options.split == "all" else options.split,
+        seed=0,
+        ema=False,
+        truncation=1.0,
+        statistics=NONE,
+        precision=NONE,
+        weights=NONE if weights is None else str(weights.path),
+        step=0,
+        judge=judge,
+        scored=REAL,
+    )
+    return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+
+def _half_against_half(
+    network: FeatureNetwork, pictures: PictureSet, first: int, metrics: Sequence[str], progress: Progress | None
+) -> tuple[dict[str, float], dict[str, float], list[str], int]:
+    """Score so many of the pictures, in a random order that they decide, as if they had been generated.
+
+    Returns:
+        Scores, those of classes, warnings, and the real pictures whose features metrics by rows were compared with.
+    """
+    count = len(pictures)
+    order = random_order(f"real/{pictures.digest}", count)
+    blank = features_of(network, pictures.resolution)
+    dimensions = blank.pooled.shape[1]
+    inception = None
+    if "is" in metrics and blank.logits is not None:
+        inception = StreamingInceptionScore(count, blank.logits.shape[1])
+    keeps_rows = bool(NEED_ROWS & {*metrics})
+    with ExitStack() as opened:
+        parts: list[tuple[Moments, RowStore]] = []
+        for at, before in ((order[:first], 0), (order[first:], first)):
+            store = opened.enter_context(temporary_rows(min(len(at), MOST_ROWS) if keeps_rows else 0, dimensions))
+            moments = StreamingMoments(dimensions)
+            for done, features in _features(network, pictures, at):
+                moments.update(features.pooled)
+                store.append(features.pooled)
+                if inception is not None and features.logits is not None:
+                    inception.update(features.logits)
+                if progress is not None:
+                    progress(before + done, count)
+            parts.append((moments.finish(), store))
+
+        (own, rows), (others, other_rows) = parts
+        scored = GatheredFeatures(own, inception, pictures.labels[order[: min(first, MOST_ROWS)]], 0, 0, 0)
+        against = other_rows.rows() if keeps_rows else np.empty((0, dimensions), np.float32)
+        reference = Reference(others, against, pictures.labels[order[first : first + len(against)]])
+        warnings = list(too_few(metrics, {"real": first}, dimensions))
+        scores, by_class = measured(metrics, scored, rows, reference, pictures.class_names, warnings)
+    return scores, by_class, warnings, len(against)
+
+
+def _features(network: FeatureNetwork, pictures: PictureSet, at: NDArray[np.int64]) -> Iterator[tuple[int, Features]]:
+    """Features of the pictures at these indices as they come, each time with how many are done."""
+    for start in range(0, len(at), FEATURES_AT_ONCE):
+        indices = at[start : start + FEATURES_AT_ONCE]
+        yield start + len(indices), network(torch.from_numpy(np.ascontiguousarray(pictures[indices])))
+
+
+def _opened(
+    data: str | Path | PictureSet,
+    weights: Weights | None,
+    resolution: int | None,
+    fit: Fit,
+    say: Say,
+    progress: Progress | None,
+) -> PictureSet:
+    if weights is not None:
+        return real_pictures(weights.recipe, data, say, progress)
+    if isinstance(data, PictureSet):
+        return data
+    if are_unseen_digits(data):
+        return unseen_digits(resolution or DIGITS_SIDE, say)
+    return pictures_at(local_path(data), resolution, DataSettings(fit=fit), say, progress)

@@ -1,0 +1,465 @@
+"""Scores the pictures of a generator against real ones, and says what they were measured with."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from frugan.accelerator.precision import resolve_precision
+from frugan.data.digits import are_digits
+from frugan.data.picture_set import PictureSet
+from frugan.errors import BadInput
+from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
+from frugan.evaluation.judged import TwoSampleTest
+from frugan.evaluation.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Reference, reference_of
+from frugan.files import Folders
+from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
+from frugan.metrics.moments_file import FileMoments
+from frugan.metrics.scores import (
+    NEIGHBOURS,
+    NONE,
+    SUBSET_SIZE,
+    Moments,
+    Provenance,
+    clip_distance,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+)
+from frugan.metrics.two_sample import Judge
+from frugan.metrics.vision_transformers import CLIP
+from frugan.progress import METRICS, USUAL_METRICS, Say
+from frugan.recipe.recipe import Recipe
+from frugan.sampling.requests import DrawRequest, check_draw
+
+if TYPE_CHECKING:  # one process needs no torch.distributed
+    from frugan.engine.ranks.group import RankGroup
+
+WITHOUT_PICTURES = ("fid", "is")
+"""Metrics that moments of real pictures are enough for."""
+NEED_ROWS = frozenset(("kid", "pr", "intra-fid", "cmmd"))
+"""Metrics that compare features one by one, and not their moments alone."""
+LEAST_PICTURES = MappingProxyType({"fid": 2, "kid": 2, "cmmd": 2, "pr": NEIGHBOURS + 1})
+"""Of each kind: for a covariance, a mean over pairs of two, and neighbours of each."""
+NEED_COVARIANCE = frozenset(("fid", "intra-fid"))
+"""Metrics that fewer pictures than features are too few for."""
+UNSEEN_BY_THE_DEMO = "unseen by the demo"
+"""What `evaluate` calls the half of the digits that its own network was not fitted to."""
+LEAST_PER_CLASS = 2
+"""Pictures of a class from which on it has a covariance."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How to evaluate."""
+
+    # of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network
+    # has no class probabilities
+    metrics: tuple[str, ...] | None = None
+    samples: int = 50_000  # pictures to generate
+    network: str = "inception"  # of features, as --network names it
+    network_file: Path | None = None  # of that network's weights
+    draw: DrawRequest = field(default_factory=DrawRequest)  # which pictures, and by which statistics
+    ema: bool = True  # score the averaged networks; False: those that are trained
+    split: str = "all"  # what the real pictures are, for the provenance
+    device: str = "auto"  # "auto", "cpu", or a kind of card: "cuda", "cuda:1"
+    # file of moments that the Fréchet distance is measured to; None: those of the real pictures
+    reference: Path | None = None
+    judge: Judge = field(default_factory=Judge)  # of two-sample
+
+
+def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
+    """Refuse what makes no sense, before anything is opened.
+
+    Raises:
+        BadInput: an unknown metric or none, too few samples, moments that nothing is compared with, or a request that
+            does not go with the recipe.
+    """
+    check_metrics(options)
+    if options.reference is not None and options.metrics is not None and not {*options.metrics} - WITHOUT_FEATURES:
+        raise BadInput(
+            f"--reference {options.reference}: holds moments, which {','.join(options.metrics)} does not compare with; "
+            "leave it out, or add fid to --metrics"
+        )
+    for draw in asked:
+        check_draw(draw, recipe)
+
+
+def check_metrics(options: EvaluationOptions) -> None:
+    """Refuse metrics and counts that make no sense.
+
+    Raises:
+        BadInput: an unknown metric or none, or too few samples.
+    """
+    for name in options.metrics or ():
+        if name not in METRICS:
+            raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
+    if options.metrics == ():
+        raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
+    if options.samples < 10:
+        raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found."""
+
+    # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid", "cmmd",
+    # "two_sample", "two_sample_half_width", "two_sample_real"
+    scores: Mapping[str, float]
+    provenance: Provenance  # what they were measured with
+    # class name -> Fréchet distance within it; empty if not asked for
+    by_class: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()  # what to know before believing them
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "scores": dict(self.scores),
+            "by_class": dict(self.by_class),
+            "provenance": asdict(self.provenance),
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass
+class Scorer:
+    """Scores networks of one recipe against one set of pictures, or against moments of one."""
+
+    # recipe, network, options: what is scored by what
+    recipe: Recipe
+    network: FeatureNetwork
+    pictures: PictureSet | None  # real ones; None: there are moments alone
+    options: EvaluationOptions
+    where: str  # the pictures' place, for the provenance
+    # say, progress: see `evaluate`
+    say: Say
+    progress: Callable[[int, int], None] | None = None
+    given: FileMoments | None = None  # moments from a file, for the Fréchet distance
+    # that draw a part of the pictures each; the first one scores them. None: this process draws all.
+    ranks: "RankGroup | None" = None
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """What is measured.
+
+        Raises:
+            BadInput: as `measurable`, or what needs real pictures is asked for where there are none.
+        """
+        asked = self.options.metrics
+        wanted = USUAL_METRICS if asked is None else asked
+        if self.pictures is None:
+            without = [name for name in wanted if name not in WITHOUT_PICTURES]
+            compared = "pictures are compared one by one, and --reference holds their moments alone"
+            why = f"{', '.join(without)}: {compared}"
+            if without and asked is not None:
+                raise BadInput(f"--metrics {why}; add --data PICTURES, or leave it out")
+            if without:
+                self.say(f"no {why}; --data PICTURES adds it")
+            wanted = tuple(name for name in wanted if name in WITHOUT_PICTURES)
+        return measurable(wanted, self.network, self.recipe.resolution, self.say, by_name=asked is not None)
+
+    def score(
+        self,
+        networks: Callable[[], Mapping[str, nn.Module]],
+        draw: DrawRequest,
+        device: torch.device,
+        weights: str,
+        step: int,
+        *,
+        ema: bool,
+    ) -> Evaluation | None:
+        """Draw pictures and score them; every rank calls it.
+
+        Args:
+            networks: gives those that draw; asked once there is something to draw.
+            weights, step, ema: for the provenance: where the networks come from, and whether they are averages.
+
+        Returns:
+            None on all ranks but the first.
+        """
+        collector = FeatureCollector(self.recipe, lambda: (networks(), self.network), device, self.progress, self.ranks)
+        if self.ranks is not None and self.ranks.rank != 0:
+            collector.help()
+            return None
+        with ExitStack() as opened:
+            opened.enter_context(collector.helped())
+            metrics = self.metrics  # what cannot be measured is refused before anything is drawn
+            test = self.test if "two-sample" in metrics else None
+            self._refuse_few(metrics)
+            reference = self.reference
+            warnings = self._doubts(draw, reference)
+            dimensions, samples = reference.rows.shape[1], self.options.samples
+
+            # Draw, all ranks together, and measure what was drawn.
+            scores: dict[str, float] = {}
+            by_class: dict[str, float] = {}
+            drawn: GatheredFeatures | None = None
+            if {*metrics} - WITHOUT_FEATURES:
+                store = opened.enter_context(temporary_rows(samples, dimensions))
+                task = FeatureTask(draw, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
+                drawn = _sound(collector.draw(task, store), samples)
+                names = () if self.pictures is None else self.pictures.class_names
+                scores, by_class = measured(metrics, drawn, store, reference, names, warnings)
+            if test is not None:
+                classes = test.with_classes(draw, self.recipe.classes)
+                task = FeatureTask(replace(draw, classes=classes), test.count, 0, False, False, pictures=True)
+                judged = _sound(collector.draw(task, opened.enter_context(temporary_rows(0, 0))), test.count)
+                assert judged.pictures is not None  # they were asked for
+                scores |= test.scores(judged.pictures)
+                drawn = drawn or judged
+            assert drawn is not None  # there is at least one metric
+
+        # Scores without what they were measured with would mean nothing.
+        provenance = self._provenance(draw, drawn, reference, device, weights, step, ema=ema)
+        for line in warnings:
+            self.say(f"warning: {line}")
+        return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+    @cached_property
+    def test(self) -> TwoSampleTest:
+        """The real pictures of two-sample.
+
+        Raises:
+            BadInput: too few.
+        """
+        assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
+        made = TwoSampleTest(self.pictures, self.options.samples, self.options.judge)
+        _ = made.count
+        return made
+
+    def _provenance(
+        self,
+        draw: DrawRequest,
+        drawn: GatheredFeatures,
+        reference: Reference,
+        device: torch.device,
+        weights: str,
+        step: int,
+        *,
+        ema: bool,
+    ) -> Provenance:
+        standing: str = draw.statistics
+        if draw.statistics == "standing":
+            standing = f"standing, {draw.standing_batches} batches of {drawn.standing_size}"
+        return Provenance(
+            network=self.network.name,
+            network_digest=self.network.digest,
+            resizer=self.network.resizer,
+            samples=len(drawn.labels),
+            data=self.where,
+            data_digest=NONE if self.pictures is None else self.pictures.digest,
+            real=0 if self.pictures is None else len(self.pictures),
+            rows=len(reference.rows),
+            classes="all" if draw.classes is None else ",".join(map(str, draw.classes)),
+            split=self.options.split,
+            seed=draw.seed,
+            ema=ema,
+            truncation=draw.truncation,
+            statistics=standing,
+            precision=resolve_precision(self.recipe.training.precision, device).name,
+            weights=weights,
+            step=step,
+            reference=NONE if self.given is None else str(self.given.path),
+            reference_digest=NONE if self.given is None else self.given.digest,
+            psi=draw.psi,
+            psi_layers=draw.psi_layers,
+            noise=draw.noise,
+            rounding=draw.rounding,
+            judge=self.test.described if "two-sample" in self.metrics else NONE,
+        )
+
+    def _refuse_few(self, metrics: Sequence[str]) -> None:
+        """Refuse what so few pictures cannot be scored by, before any is drawn.
+
+        Raises:
+            BadInput: naming the metric.
+        """
+        for metric in (each for each in metrics if each in LEAST_PICTURES):
+            by_moments = self.given is not None and (metric == "fid" or self.pictures is None)
+            real = None if by_moments or self.pictures is None else len(self.pictures)
+            for what, count in {"generated": self.options.samples, "real": real}.items():
+                if count is not None and count < LEAST_PICTURES[metric]:
+                    least = LEAST_PICTURES[metric]
+                    raise BadInput(f"--metrics {metric}: {count} {what} pictures; expected at least {least}")
+
+    def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
+        """What to know, before anything is drawn, of scores of this request."""
+        counts = {"generated": self.options.samples, "real": self._real(reference)}
+        doubts = list(too_few(self.metrics, counts, reference.rows.shape[1]))
+        if self.pictures is not None and self.network.name == "digits" and self.options.split != UNSEEN_BY_THE_DEMO:
+            doubts.append(
+                "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
+                "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
+                if are_digits(self.pictures)
+                else "digits: a classifier of 8 x 8 handwritten digits; of other pictures its scores say next to "
+                "nothing, and a low FID is no sign of quality: use Inception, or a network of yours (docs/metrics.md)"
+            )
+        if draw.classes is not None:
+            doubts.append(
+                "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
+                "of those classes"
+            )
+        return doubts
+
+    @cached_property
+    def reference(self) -> Reference:
+        """What is compared with, computed or kept or given; the same however often networks are scored against it."""
+        if self.pictures is None:
+            assert self.given is not None
+            return Reference.of_file(self.given)
+        if not {*self.metrics} - WITHOUT_FEATURES:
+            return Reference.without_features()
+        reference = reference_of(
+            self.pictures,
+            self.network,
+            Folders.from_environment().moments,
+            batch=FEATURES_AT_ONCE,
+            progress=self.progress,
+        )
+        return reference if self.given is None else replace(reference, moments=self.given.normal)
+
+    def _real(self, reference: Reference) -> int | None:
+        """Real pictures whose moments the Fréchet distance is measured to; None: nobody knows."""
+        if self.given is not None:
+            return self.given.pictures
+        return reference.moments.count if isinstance(reference.moments, Moments) else None
+
+
+def _sound(drawn: GatheredFeatures, samples: int) -> GatheredFeatures:
+    """What was gathered of pictures.
+
+    Raises:
+        BadInput: some of them hold values that are not finite.
+    """
+    if drawn.pictures_not_finite:
+        raise BadInput(
+            f"{drawn.pictures_not_finite} of {samples} pictures hold values that are not finite: the weights or their "
+            "precision fail there, and a score would say nothing; look at the run's skipped steps, and try a "
+            "checkpoint from before"
+        )
+    if drawn.features_not_finite:
+        raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
+    return drawn
+
+
+def measurable(
+    wanted: tuple[str, ...], network: FeatureNetwork, side: int, say: Say, *, by_name: bool
+) -> tuple[str, ...]:
+    """Those of the metrics that a feature network can give.
+
+    Args:
+        side: of the pictures in pixels.
+        by_name: whether a person asked for them; else what cannot be measured is left out with a line.
+
+    Raises:
+        BadInput: what was asked for by name cannot be measured.
+    """
+    if "cmmd" in wanted and network.name != CLIP.name:
+        raise BadInput(f"--metrics cmmd: is defined with CLIP's features, not {network.name}'s: --network {CLIP.name}")
+    if "is" not in wanted or features_of(network, side).logits is not None:
+        return wanted
+    why = f"feature network {network.name} gives no class probabilities, which the inception score needs"
+    if by_name:
+        raise BadInput(f"{why}: leave `is` out of the metrics")
+    say(f"no inception score: {why}")
+    return tuple(name for name in wanted if name != "is")
+
+
+def too_few(metrics: Sequence[str], counts: Mapping[str, int | None], dimensions: int) -> Iterator[str]:
+    """A line for each kind of pictures of which there are too few for a covariance that a metric needs.
+
+    Args:
+        counts: None: nobody knows how many.
+    """
+    for what, count in counts.items() if NEED_COVARIANCE & {*metrics} else ():
+        if count is not None and count <= dimensions:
+            yield (
+                f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
+                "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
+            )
+
+
+def measured(
+    metrics: Sequence[str],
+    drawn: GatheredFeatures,
+    store: RowStore,
+    reference: Reference,
+    class_names: Sequence[str],
+    warnings: list[str],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Scores by name, and the Fréchet distance within each class if that is among the metrics.
+
+    Args:
+        drawn, store: of the pictures that are scored.
+        reference: of those that they are compared with.
+        class_names: of these.
+        warnings: is added to.
+
+    Raises:
+        BadInput: too few pictures.
+    """
+    scores: dict[str, float] = {}
+    by_class: dict[str, float] = {}
+    rows = store.rows() if NEED_ROWS & {*metrics} else np.empty((0, 0), np.float32)
+    for metric in metrics:
+        if metric == "fid":
+            scores["fid"] = frechet_distance(drawn.moments, reference.moments)
+        elif metric == "is" and drawn.inception is not None:
+            scores["is_mean"], scores["is_std"] = drawn.inception.finish()
+        elif metric == "kid":
+            size = min(SUBSET_SIZE, len(rows), len(reference.rows))
+            if size < SUBSET_SIZE:
+                warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}: there are no more pictures")
+            scores["kid_mean"], scores["kid_std"] = kernel_distance(rows, reference.rows, subset_size=size)
+        elif metric == "pr":
+            precision, recall = precision_recall(rows, reference.rows, real_radii=reference.radii)
+            scores["precision"], scores["recall"] = precision, recall
+            both = precision + recall
+            scores["f_score"] = 2 * precision * recall / both if both else 0.0
+        elif metric == "intra-fid":
+            by_class = _by_class(rows, drawn.labels, reference, class_names, warnings)
+            scores["intra_fid"] = float(np.mean(list(by_class.values())))
+        elif metric == "cmmd":
+            scores["cmmd"] = clip_distance(rows, reference.rows)
+    return scores, by_class
+
+
+def _by_class(
+    rows: "np.ndarray[Any, Any]",
+    labels: "np.ndarray[Any, Any]",
+    reference: Reference,
+    class_names: Sequence[str],
+    warnings: list[str],
+) -> dict[str, float]:
+    """Fréchet distance within each class that has pictures enough on both sides."""
+    distances: dict[str, float] = {}
+    least = len(rows)
+    for number, name in enumerate(class_names):
+        ours, real = rows[labels == number], reference.rows[reference.labels == number]
+        if min(len(ours), len(real)) >= LEAST_PER_CLASS:
+            both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
+            distances[name] = frechet_distance(*both)
+            least = min(least, len(ours), len(real))
+    if not distances:
+        raise BadInput("intra-fid: no class has two pictures on both sides; ask for more --samples")
+    if left_out := len(class_names) - len(distances):
+        warnings.append(f"intra-fid: too few pictures of {left_out} of the classes, which the mean leaves out")
+    if least <= rows.shape[1]:
+        warnings.append(
+            f"intra-fid: down to {least} pictures in a class for {rows.shape[1]} feature dimensions: those "
+            "distances are far too high; compare only scores of the same counts"
+        )
+    return distances
+
+
+def features_of(network: FeatureNetwork, side: int) -> Features:
+    """What a network makes of two blank pictures: how many features it has, and whether it knows classes."""
+    return network(torch.zeros(2, 3, side, side, dtype=torch.uint8))

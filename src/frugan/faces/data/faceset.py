@@ -1,0 +1,471 @@
+"""A set of aligned faces: a folder of DeepFaceLab's JPEGs, a workspace, or a faceset.pak. Untrusted."""
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frugan.data.formats.source import is_hidden, is_picture_name
+from frugan.errors import BadInput
+from frugan.faces.data.dfl_jpeg import (
+    NotJpeg,
+    face_from_metadata,
+    mask_for_file,
+    picture_size,
+    polygons_for_file,
+    read_face_jpeg,
+    segments,
+)
+from frugan.faces.data.face import Face, FaceType
+from frugan.faces.data.geometry import opencv, yaw
+from frugan.files import atomic_file
+from frugan.safe_pickle.reader import load_pickle
+from frugan.safe_pickle.writer import Global, dump_pickle
+from frugan.wording import MIB, count, first_names, shown
+
+# DeepFaceLab's faceset.pak: many aligned JPEGs in one file, behind an index. Untrusted.
+#
+# Layout, numbers uint64 little-endian: the version; the size of the index; the index, a pickled list of
+# dicts; n + 1 offsets; the JPEGs one after another. Offsets count from the first JPEG, but the last is the file's size.
+
+PAK_NAME = "faceset.pak"
+VERSION = 1
+HEADER = struct.Struct("<QQ")
+OFFSET_BYTES = 8
+SAMPLE_TYPE = ("samplelib.Sample", "SampleType")
+FACE_TYPE = ("facelib.FaceType", "FaceType")
+FACE_SAMPLE = 1  # SampleType.FACE
+CURE = "Copy the file again, or pack the faces again, with DeepFaceLab or `frugan prepare`."
+
+
+@dataclass(frozen=True, eq=False)
+class Pak:
+    """The index of a pak."""
+
+    faces: tuple[Face, ...]  # what is known of each face, [n]
+    ranges: tuple[tuple[int, int], ...]  # where each JPEG begins and ends in the file, [n]
+    digest: str  # of index and offsets, 64 hexadecimal digits
+
+
+def read_pak(path: Path) -> Pak:
+    """Read the index of a pak; the JPEGs are left where they are.
+
+    Raises:
+        BadInput: not a pak, one of another version, cut off or damaged.
+    """
+    where = shown(str(path))
+    try:
+        with path.open("rb") as file:
+            return _read(file, os.fstat(file.fileno()).st_size, where)
+    except OSError as error:
+        raise BadInput(f"{where} cannot be read: {error.strerror}. Check the path and the rights.") from error
+
+
+def _read(file: BinaryIO, size: int, where: str) -> Pak:
+    header = file.read(HEADER.size)
+    if len(header) < HEADER.size:
+        raise BadInput(f"{where} is too short for a faceset.pak. {CURE}")
+    version, index_bytes = HEADER.unpack(header)
+    if version != VERSION:
+        raise BadInput(f"{where} is no faceset.pak of version {VERSION} (it says {version}). {CURE}")
+    if index_bytes > size - HEADER.size:
+        raise BadInput(f"{where} is cut off: its index takes {index_bytes:,} bytes, the file has {size:,}. {CURE}")
+    index = file.read(index_bytes)
+    # the sample type says that these are faces, whatever its number
+    stand_ins = {SAMPLE_TYPE: lambda number: None, FACE_TYPE: FaceType}
+    entries = load_pickle(index, f"{where}: its index", stand_ins)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BadInput(f"{where}: its index is no list of faces. {CURE}")
+    table = file.read((len(entries) + 1) * OFFSET_BYTES)
+    if len(table) < (len(entries) + 1) * OFFSET_BYTES:
+        raise BadInput(f"{where} is cut off before its {len(entries):,} faces. {CURE}")
+    offsets = struct.unpack(f"<{len(entries) + 1}Q", table)
+    ranges = _ranges(offsets, size, size - HEADER.size - index_bytes - len(table), where)
+    faces = tuple(_face(entry, f"{where}: face {number}") for number, entry in enumerate(entries))
+    return Pak(faces, ranges, sha256(header + index + table).hexdigest())
+
+
+def _ranges(offsets: Sequence[int], size: int, pictures_bytes: int, where: str) -> tuple[tuple[int, int], ...]:
+    """Return where each JPEG lies in a file of `size` bytes, of which the last `pictures_bytes` are the JPEGs."""
+    *starts, last = offsets
+    # the original writes the first of the two; the second is what its other offsets mean
+    if last not in (size, pictures_bytes):
+        raise BadInput(f"{where} is cut off or was added to: it was {last:,} bytes long and has {size:,}. {CURE}")
+    ends = [*starts[1:], pictures_bytes][: len(starts)]
+    if any(not start < end <= pictures_bytes for start, end in zip(starts, ends, strict=True)):
+        raise BadInput(f"{where}: its offsets do not rise within the file. {CURE}")
+    begin = size - pictures_bytes
+    return tuple((begin + start, begin + end) for start, end in zip(starts, ends, strict=True))
+
+
+def _face(entry: dict[str, Any], where: str) -> Face:
+    name, shape, person = entry.get("filename"), entry.get("shape"), entry.get("person_name")
+    if not isinstance(name, str) or not isinstance(person, str | None):
+        raise BadInput(f"{where} has no file name, or a person's name that is no text. {CURE}")
+    face_type = entry.get("face_type")
+    if not _is_size(shape) or not isinstance(face_type, FaceType):
+        raise BadInput(f"{where} ({shown(name)}) has no face type, or no shape of height, width, channels. {CURE}")
+    return face_from_metadata(
+        entry,
+        where=f"{where} ({shown(name)})",
+        name=name,
+        face_type=face_type,
+        size=(shape[0], shape[1]),
+        mask=entry.get("xseg_mask_compressed"),
+        person=person,
+    )
+
+
+def _is_size(shape: Any) -> TypeGuard[tuple[int, int, int]]:
+    return isinstance(shape, tuple | list) and len(shape) == 3 and all(type(side) is int and side > 0 for side in shape)
+
+
+def write_pak(
+    out: Path,
+    faces: Sequence[Face],
+    jpegs: Iterable[bytes],
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write a pak as the original does; it appears under its name when it is complete.
+
+    Args:
+        out: its path.
+        faces: what is known of each face.
+        jpegs: their files, in the same order.
+        progress: gets (faces done, faces in all).
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    sample_type = Global(*SAMPLE_TYPE, (FACE_SAMPLE,))
+    face_types = {face_type: Global(*FACE_TYPE, (int(face_type),)) for face_type in FaceType}
+    index = dump_pickle([_entry(face, sample_type, face_types[face.face_type]) for face in faces])
+    begin = HEADER.size + len(index) + (len(faces) + 1) * OFFSET_BYTES
+    with atomic_file(out) as beside, beside.open("wb") as file:
+        file.write(HEADER.pack(VERSION, len(index)) + index)
+        file.seek(begin)
+        offsets = []
+        for number, jpeg in enumerate(jpegs):
+            offsets.append(file.tell() - begin)
+            file.write(jpeg)
+            if progress is not None:
+                progress(number + 1, len(faces))
+        offsets.append(file.tell())
+        file.seek(begin - len(offsets) * OFFSET_BYTES)
+        file.write(struct.pack(f"<{len(offsets)}Q", *offsets))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _entry(face: Face, sample_type: Global, face_type: Global) -> dict[str, Any]:
+    return {
+        "sample_type": sample_type,
+        "filename": face.name,
+        "face_type": face_type,
+        "shape": (face.height, face.width, 3),
+        "landmarks": face.landmarks.tolist(),
+        "seg_ie_polys": polygons_for_file(face),
+        "xseg_mask": None,
+        "xseg_mask_compressed": mask_for_file(face),
+        "eyebrows_expand_mod": face.eyebrows_expand_mod,
+        "source_filename": face.source_filename,
+        "person_name": face.person,
+    }
+
+
+EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAME}"
+HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
+TAIL_BYTES = 4096  # of each, where it should end
+MOST_FILE_BYTES = 256 * MIB  # of a JPEG: one of 8192 x 8192 pixels that are all noise
+MOST_UNREADABLE = 0.01  # of the files
+END_OF_IMAGE = b"\xff\xd9"
+
+Place = tuple[str, int, int]  # file, where the JPEG begins in it, where it ends
+
+
+@dataclass(frozen=True, eq=False)
+class Faceset:
+    """What is known of N faces, and where their JPEGs are; pickled, it goes to other processes without a picture."""
+
+    faces: tuple[Face, ...]  # [N]
+    digest: str  # of what the faces are, whatever the folder is called and whenever it was copied; 64 hex digits
+    path: Path  # the folder or the pak
+    places: tuple[Place, ...]  # of each JPEG, [N]
+    # pictures without usable metadata, and folders that were not looked into (with a final "/")
+    passed_over: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.faces)
+
+    @property
+    def passed_over_line(self) -> str | None:
+        """Tell of what was passed over; None: nothing was."""
+        if not self.passed_over:
+            return None
+        shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
+        return f"{len(self.passed_over)} files without face metadata left out: {shown_names}"
+
+    @cached_property
+    def yaws(self) -> NDArray[np.float64]:
+        """How far each face is turned to the side, in radians, float64 [N]; 0.6 ms a face, once.
+
+        Raises:
+            BadInput: OpenCV is missing.
+        """
+        return np.array([yaw(face) for face in self.faces], np.float64)
+
+    def encoded(self, index: int) -> bytes:
+        """Return the JPEG of one face.
+
+        Raises:
+            BadInput: it cannot be read any more.
+        """
+        file, begin, end = self.places[index]
+        try:
+            with open(file, "rb") as opened:
+                opened.seek(begin)
+                data = opened.read(end - begin)
+        except OSError as error:
+            raise BadInput(
+                f"{shown(file)} cannot be read any more: {error.strerror}. Is the disk still there?"
+            ) from error
+        if len(data) != end - begin:
+            raise BadInput(f"{shown(file)} has changed while it was in use. Start again, from the last checkpoint.")
+        return data
+
+    def picture(self, index: int) -> NDArray[np.uint8]:
+        """Return the pixels of one face, uint8 BGR [H, W, 3].
+
+        Raises:
+            BadInput: it cannot be read or decoded, has another size than its metadata says, or OpenCV is missing.
+        """
+        cv2 = opencv()
+        face, data = self.faces[index], self.encoded(index)
+        where = f"{shown(self.places[index][0])} ({shown(face.name)})"
+        try:
+            height, width = picture_size(data)  # decoding makes room for what the header promises
+            *_, scan = segments(data)
+        except NotJpeg as error:
+            raise BadInput(f"{where} is {error}; {EXPECTED}.") from error
+        if (height, width) != (face.height, face.width):
+            raise BadInput(
+                f"{where} has {width} x {height} pixels, but {face.width} x {face.height} by its metadata. Take it out."
+            )
+        if data.find(END_OF_IMAGE, scan.end) < 0:  # decoders fill in what is missing with grey
+            raise BadInput(f"{where} is cut off. Copy it again, or take it out.")
+        try:
+            pixels: NDArray[np.uint8] | None = cv2.imdecode(
+                np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+            )
+        except cv2.error as error:
+            raise BadInput(f"{where} cannot be decoded ({error.err}). Copy it again, or take it out.") from error
+        if pixels is None:
+            raise BadInput(f"{where} cannot be decoded. Copy it again, or take it out.")
+        return pixels
+
+
+def open_faceset(path: Path) -> Faceset:
+    """Open a folder of aligned JPEGs, the faceset.pak in a folder, or a pak by itself.
+
+    As in the original, a faceset.pak wins over loose files, and folders within the folder are looked into only if it
+    has no pictures itself: then each is a person.
+
+    Raises:
+        BadInput: no faces, more than 1 % of the pictures without usable metadata, or a damaged pak.
+    """
+    pak = path / PAK_NAME if path.is_dir() else path
+    if pak.is_file():
+        return _open_pak(pak)
+    if not path.is_dir():
+        raise BadInput(f"{shown(str(path))} does not exist; {EXPECTED}. Check the path.")
+    names, folders = _listed(path)
+    if names:
+        return _open_files(path, names, tuple(f"{name}/" for name in folders))
+    inside = [f"{folder}/{name}" for folder in folders for name in _listed(path / folder)[0]]
+    return _open_files(path, inside, ())
+
+
+def pack_faceset(faceset: Faceset, out: Path, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Write a faceset as one faceset.pak; the loose files stay.
+
+    Args:
+        faceset: the faces.
+        out: the file to write, or a folder to write faceset.pak into; must not exist.
+        progress: gets (faces done, faces in all).
+
+    Returns:
+        The path of the pak.
+
+    Raises:
+        BadInput: it exists already, a face cannot be read, or there is no room.
+    """
+    pak = out / PAK_NAME if out.is_dir() else out
+    if pak.exists():
+        raise BadInput(f"{shown(str(pak))} exists already. Take it away, or choose another name.")
+    try:
+        write_pak(pak, faceset.faces, map(faceset.encoded, range(len(faceset))), progress)
+    except OSError as error:
+        raise BadInput(f"{shown(str(pak))} cannot be written: {error.strerror}.") from error
+    return pak
+
+
+def _open_pak(path: Path) -> Faceset:
+    pak = read_pak(path)
+    if not pak.faces:
+        raise BadInput(f"no faces in {shown(str(path))}; {EXPECTED}.")
+    unreadable: dict[str, str] = {}
+    faces, places = [], []
+    with path.open("rb") as file:
+        for face, (begin, end) in zip(pak.faces, pak.ranges, strict=True):
+            try:
+                refuse_cut_off(file, begin, end, f"{shown(str(path))} ({shown(face.name)})")
+            except BadInput as error:
+                unreadable[face.name] = str(error)
+                continue
+            faces.append(face)
+            places.append((str(path), begin, end))
+    _refuse_many(shown(str(path)), unreadable, len(pak.faces))
+    return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable))
+
+
+def _listed(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of the pictures and of the folders in a folder, each in order."""
+    try:
+        with os.scandir(folder) as entries:
+            visible = sorted((entry.name, entry.is_dir()) for entry in entries if not is_hidden(entry.name))
+    except OSError as error:
+        raise BadInput(f"cannot list {shown(str(folder))}: {error.strerror}. Check the rights.") from error
+    pictures = [name for name, is_folder in visible if not is_folder and is_picture_name(name)]
+    return pictures, [name for name, is_folder in visible if is_folder]
+
+
+def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]) -> Faceset:
+    """Read the metadata of the pictures `names`, relative to `folder`; the part before a "/" is a person."""
+    faces, places, unreadable = [], [], {}
+    digest = sha256()
+    for name in names:
+        try:
+            face, size, head = _read_head(folder / name)
+        except BadInput as error:
+            unreadable[name] = str(error)
+            continue
+        person = name.rpartition("/")[0]
+        faces.append(replace(face, person=person) if person else face)
+        places.append((str(folder / name), 0, size))
+        digest.update(sha256(os.fsencode(name)).digest() + size.to_bytes(8, "little") + sha256(head).digest())
+    where = shown(str(folder))
+    if not names:
+        raise BadInput(f"no faces in {where}; {EXPECTED}.")
+    _refuse_many(where, unreadable, len(names))
+    return Faceset(tuple(faces), digest.hexdigest(), folder, tuple(places), (*unreadable, *not_looked_into))
+
+
+def _refuse_many(where: str, unreadable: Mapping[str, str], number: int) -> None:
+    if len(unreadable) > MOST_UNREADABLE * number:
+        raise BadInput(
+            f"{where}: no usable face in {len(unreadable):,} of {count(number, 'picture')}: "
+            f"{first_names(list(unreadable), 8)}; take them out, or name another folder. The first: "
+            f"{next(iter(unreadable.values()))}"
+        )
+
+
+def refuse_cut_off(file: BinaryIO, begin: int, end: int, where: str) -> None:
+    """Refuse a JPEG without an end: decoders fill in what is missing with grey, at the step that samples it.
+
+    Args:
+        file: holds it, from `begin` to `end`.
+
+    Raises:
+        BadInput: it is cut off.
+    """
+    tail = max(begin, end - TAIL_BYTES)
+    file.seek(tail)
+    if END_OF_IMAGE in file.read(end - tail) and tail > begin:
+        return
+    file.seek(begin)
+    data = file.read(end - begin)
+    try:
+        *_, scan = segments(data)
+    except NotJpeg:
+        return  # told of in other words
+    if data.find(END_OF_IMAGE, scan.end) < 0:
+        raise BadInput(f"{where} is cut off. Copy it again, or take it out.")
+
+
+def _read_head(path: Path) -> tuple[Face, int, bytes]:
+    """Return a file's face, its size in bytes, and as much of its content as was read for that.
+
+    Raises:
+        BadInput: it is no aligned JPEG.
+    """
+    where = shown(str(path))
+    try:
+        if not path.is_file():  # a pipe would be waited for, and a device never ends
+            raise BadInput(f"{where} is no file. Take it out.")
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_FILE_BYTES:
+                raise BadInput(f"{where} has {size:,} bytes; expected at most {MOST_FILE_BYTES:,}. Take it out.")
+            head = file.read(HEAD_BYTES)
+            refuse_cut_off(file, 0, size, where)
+            try:
+                return read_face_jpeg(head, where), size, head
+            except BadInput:
+                if len(head) == size:
+                    raise
+            file.seek(len(head))
+            head += file.read(size - len(head))
+            return read_face_jpeg(head, where), size, head
+    except OSError as error:
+        raise BadInput(f"{where} cannot be read: {error.strerror}.") from error
+
+
+def pack(source: Path, out: Path, say: Callable[[str], None], progress: Callable[[int, int], None] | None) -> int:
+    """Pack faces.
+
+    Returns:
+        How many.
+
+    Raises:
+        BadInput: no faces, or `out` exists.
+    """
+    faces = open_faceset(source)
+    say(f"data: {len(faces.faces):,} faces in {faces.path}")
+    if faces.passed_over_line:
+        say(f"data: {faces.passed_over_line}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    pack_faceset(faces, out, progress)
+    return len(faces)
+
+
+SOURCES = {"src": "data_src", "dst": "data_dst"}
+ALIGNED = "aligned"
+
+
+def find_facesets(path: Path) -> dict[str, Path]:
+    """Return where a workspace keeps its faces: "src" and "dst", each a folder that `open_faceset` opens.
+
+    Args:
+        path: the folder with data_src/aligned and data_dst/aligned in it.
+
+    Raises:
+        BadInput: one of them is missing.
+    """
+    where = shown(str(path))
+    if not path.is_dir():
+        raise BadInput(f"{where} is no folder; expected a DeepFaceLab workspace. Check the path.")
+    folders = {side: path / folder / ALIGNED for side, folder in SOURCES.items()}
+    missing = [f"{folder}/{ALIGNED}" for side, folder in SOURCES.items() if not folders[side].is_dir()]
+    if missing:
+        raise BadInput(
+            f"{where} has no {' and no '.join(missing)}; looked there for aligned faces or {PAK_NAME}, as in a "
+            "DeepFaceLab workspace. Give the workspace folder itself, or each folder: --data src=PATH --data dst=PATH."
+        )
+    return folders

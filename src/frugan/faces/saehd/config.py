@@ -1,0 +1,264 @@
+"""What a SAEHD recipe may set, and the architecture string of the original with the sizes that follow from it.
+
+Names and defaults are the original's.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from frugan.contract.settings import CHANGEABLE, Settings, restarts, setting
+from frugan.faces.data.face import ColourTransfer, FaceTypeOption
+
+# The architecture string, such as "df-ud".
+
+LETTERS = "udtc"
+
+_FORM = re.compile(rf"^(df|liae)(?:-([{LETTERS}]+))?$")
+
+
+@dataclass(frozen=True)
+class Archi:
+    """Which parts the networks are made of."""
+
+    # "df": one code, a decoder for each side. "liae": two codes, one decoder.
+    kind: Literal["df", "liae"]
+    normalised: bool = False  # letter u, the encoder's output has unit root mean square
+    doubled: bool = False  # letter d, the networks work on half the resolution and the heads double it
+    deeper: bool = False  # letter t, one more level and residual blocks in the encoder
+    cosine: bool = False  # letter c, activations are x·cos(x) instead of leaky ReLU
+
+    @classmethod
+    def parse(cls, text: str) -> "Archi":
+        """Read "df", "liae-ud", "df-udtc" ...
+
+        Raises:
+            ValueError: another type or letter, or a letter twice.
+        """
+        match = _FORM.match(text)
+        letters = (match.group(2) or "") if match else ""
+        if not match or len(set(letters)) != len(letters):
+            raise ValueError(
+                f"archi {text!r}: expected df or liae, then perhaps a dash and some of the letters u, d, t, c, "
+                "each once, such as df-ud or liae-udt"
+            )
+        kind: Literal["df", "liae"] = "df" if match.group(1) == "df" else "liae"
+        return cls(kind, "u" in letters, "d" in letters, "t" in letters, "c" in letters)
+
+    @property
+    def multiple(self) -> int:
+        """What the resolution must be a multiple of."""
+        return 32 if self.doubled or self.deeper else 16
+
+    def encoded_side(self, resolution: int) -> int:
+        """Side of the encoder's last map in pixels."""
+        return resolution // (32 if self.deeper else 16)
+
+    def dense_side(self, resolution: int) -> int:
+        """Side of the map that the second dense layer makes."""
+        return resolution // (32 if self.doubled else 16)
+
+    def code_side(self, resolution: int) -> int:
+        """Side of the code that a decoder takes."""
+        return self.dense_side(resolution) * (1 if self.deeper else 2)
+
+    def nearest_resolution(self, resolution: int, least: int, most: int) -> int:
+        """The valid resolution nearest to one that is not."""
+        return min(most, max(least, round(resolution / self.multiple) * self.multiple))
+
+
+# Which stack of 3x3 convolutions looks at patches of a wanted size.
+
+MOST_LAYERS = 9
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Strides of a stack of 3x3 convolutions."""
+
+    strides: tuple[int, ...]  # of each layer, 1 or 2
+
+    @property
+    def receptive_field(self) -> int:
+        """Side of the patch that one value of the last map depends on, in pixels."""
+        field, step = 3, 1
+        for stride in self.strides[:-1]:
+            step *= stride
+            field += 2 * step
+        return field
+
+    @property
+    def total_stride(self) -> int:
+        """Pixels per value of the last map."""
+        total = 1
+        for stride in self.strides:
+            total *= stride
+        return total
+
+
+@cache
+def stacks() -> Mapping[int, Stack]:
+    """The stack for each receptive field that 1 to 9 layers can have: fewest layers, then largest strides.
+
+    The first layer has stride 2. Of equals the first one found stays, trying strides of 2 early before late.
+    """
+    best: dict[int, Stack] = {}
+    for layers in range(1, MOST_LAYERS + 1):
+        for bits in reversed(range(2 ** (layers - 1))):
+            stack = Stack((2, *(2 if bits >> i & 1 else 1 for i in range(layers - 1))))
+            known = best.get(stack.receptive_field)
+            if known is None or (len(known.strides) == layers and sum(stack.strides) > sum(known.strides)):
+                best[stack.receptive_field] = stack
+    return MappingProxyType(best)
+
+
+def stack_for(patch: int) -> Stack:
+    """The stack whose receptive field is nearest to `patch` pixels; of two as near the smaller."""
+    return _nearest(stacks(), patch)
+
+
+@cache
+def nearest_patch(patch: int, resolution: int, least: int, most: int) -> int:
+    """The patch size from `least` to `most` nearest to `patch` whose stack divides `resolution` pixels."""
+    known = stacks()
+    fitting = (p for p in range(least, most + 1) if resolution % _nearest(known, p).total_stride == 0)
+    return min(fitting, key=lambda p: (abs(p - patch), p))
+
+
+def _nearest(known: Mapping[int, Stack], patch: int) -> Stack:
+    return known[min(known, key=lambda field: (abs(field - patch), field))]
+
+
+LEAST_RESOLUTION, MOST_RESOLUTION = 64, 640
+PATCHES = (3, 640)
+"""Least and most of gan_patch_size, in pixels."""
+
+
+class SAEHDNetworks(Settings):
+    """Encoder, bottleneck, decoders and the two discriminators."""
+
+    archi: str = setting(
+        "liae-ud",
+        "df or liae, then letters: u (codes of unit size), d (twice the resolution for the same memory), t "
+        "(deeper), c (cosine activations)",
+    )
+    resolution: int = setting(128, "side of the faces; 64 to 640, a multiple of 16, of 32 with letters d, t")
+    face_type: FaceTypeOption = setting(
+        "f", "how much of the head a face shows: h (half), mf, f (full), wf (whole face) or head"
+    )
+    ae_dims: int = setting(256, "width of the bottleneck", ge=32, le=1024)
+    e_dims: int = setting(64, "channels of the encoder", ge=16, le=256)
+    d_dims: int = setting(64, "channels of the decoder", ge=16, le=256)
+    d_mask_dims: int = Field(ge=16, le=256, description="channels of the mask decoder; default: a third of d_dims")
+    gan_patch_size: int = Field(
+        ge=3,
+        le=640,
+        json_schema_extra=restarts("patch_discriminator"),
+        description="patch size of the GAN's discriminator, in pixels; default: about an eighth of the resolution",
+    )
+    gan_dims: int = setting(16, "channels of the patch discriminator", restarts("patch_discriminator"), ge=4, le=512)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derived_defaults(cls, values: Any) -> Any:
+        """Two defaults follow from other fields, as in the original."""
+        if not isinstance(values, dict):
+            return values
+        filled = dict(values)
+        d_dims, resolution = filled.get("d_dims", 64), filled.get("resolution", 128)
+        if "d_mask_dims" not in filled and isinstance(d_dims, int):
+            third = d_dims // 3
+            filled["d_mask_dims"] = max(16, third + third % 2)
+        if "gan_patch_size" not in filled and isinstance(resolution, int):
+            filled["gan_patch_size"] = nearest_patch(resolution // 8, resolution, *PATCHES)
+        return filled
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        archi = self.letters
+        nearest = archi.nearest_resolution(self.resolution, LEAST_RESOLUTION, MOST_RESOLUTION)
+        if nearest != self.resolution:
+            raise ValueError(
+                f"resolution {self.resolution}: {self.archi} is defined for multiples of {archi.multiple} from "
+                f"{LEAST_RESOLUTION} to {MOST_RESOLUTION}; the nearest is {nearest}"
+            )
+        for name in ("e_dims", "d_dims", "d_mask_dims"):
+            if (value := getattr(self, name)) % 2:
+                raise ValueError(f"{name} {value}: expected an even number; the nearest is {value + 1}")
+        stack = stack_for(self.gan_patch_size)
+        if self.resolution % stack.total_stride:
+            raise ValueError(
+                f"gan_patch_size {self.gan_patch_size}: its layers halve the picture down to 1/{stack.total_stride}, "
+                f"which does not divide {self.resolution} pixels; the nearest that does is "
+                f"{nearest_patch(self.gan_patch_size, self.resolution, *PATCHES)}"
+            )
+        return self
+
+    @property
+    def letters(self) -> Archi:
+        """The architecture, parsed."""
+        return Archi.parse(self.archi)
+
+
+class SAEHDObjective(Settings):
+    """Losses and sampling of SAEHD training; all may change in mid-run."""
+
+    masked_training: bool = setting(True, "learn only what is inside the mask (wf and head)", CHANGEABLE)
+    eyes_mouth_prio: bool = setting(False, "give eyes and mouth more weight, against a wandering gaze", CHANGEABLE)
+    uniform_yaw: bool = setting(
+        False, "show all head angles equally often (for sets with few profile faces)", CHANGEABLE
+    )
+    blur_out_mask: bool = setting(False, "blur just outside the mask", CHANGEABLE)
+    random_warp: bool = setting(True, "warp the input at random; switch off towards the end, for sharpness", CHANGEABLE)
+    random_src_flip: bool = setting(False, "mirror source faces at random", CHANGEABLE)
+    random_dst_flip: bool = setting(True, "mirror destination faces at random", CHANGEABLE)
+    random_hsv_power: float = setting(
+        0.0, "how much to vary the source's hue, saturation and value at random", CHANGEABLE, ge=0, le=0.3
+    )
+    ct_mode: ColourTransfer = setting("none", "give source faces the colours of destination faces", CHANGEABLE)
+    true_face_power: float = setting(
+        0.0, "df only: makes the swap look more like the source; try 0.01", CHANGEABLE, ge=0, le=1
+    )
+    face_style_power: float = setting(
+        0.0, "how strongly to learn the colours of the destination's face; try 1", CHANGEABLE, ge=0, le=100
+    )
+    bg_style_power: float = setting(
+        0.0, "how strongly to learn the colours around the destination's face; try 2", CHANGEABLE, ge=0, le=100
+    )
+    gan_power: float = setting(
+        0.0, "strength of the GAN, for fine detail; only at the very end; try 0.1", CHANGEABLE, ge=0, le=5
+    )
+    mixed_face_types: bool = setting(
+        False, "allow source and destination of different face types; each face is cropped to the recipe's", CHANGEABLE
+    )
+    pretrain: bool = setting(False, "teach the networks faces of many people first; continue in a new run with --init")
+
+    @field_validator("ct_mode", mode="before")
+    @classmethod
+    def _none_is_a_mode(cls, value: Any) -> Any:
+        """Recipes say nothing by "none", which is a mode here."""
+        return "none" if value is None else value
+
+    @property
+    def effective(self) -> "SAEHDObjective":
+        """What is trained with: pretraining sets several options aside, as in the original."""
+        if not self.pretrain:
+            return self
+        return self.model_copy(
+            update={
+                "random_warp": False,
+                "random_src_flip": True,
+                "random_dst_flip": True,
+                "random_hsv_power": 0.0,
+                "ct_mode": "none",
+                "gan_power": 0.0,
+                "face_style_power": 0.0,
+                "bg_style_power": 0.0,
+                "uniform_yaw": True,
+            }
+        )

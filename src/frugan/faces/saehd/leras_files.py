@@ -1,0 +1,473 @@
+"""DeepFaceLab's SAEHD model folders as plain values, and how their files name arrays and lay them out.
+
+A convolution is stored [k, k, in, out], a transposed one [k, k, out, in], a dense layer [in, out]: for the first two
+torch's layout is the same permutation, for the last the transpose.
+
+Source: DeepFaceLab's behaviour.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from frugan.errors import BadInput
+from frugan.faces.saehd.config import Archi, SAEHDNetworks
+from frugan.files import read_untrusted, write_flushed
+from frugan.safe_pickle.reader import load_pickle
+from frugan.safe_pickle.writer import dump_pickle
+
+UPDATES = "iters:0"
+"""The one key of an optimizer's file that is no statistic: how many updates it has made, as a NumPy int64."""
+RENAMED = {"patch_discriminator": "GAN"}
+"""Networks whose file is not called as they are."""
+
+OPTIMIZER_FILES = {
+    "autoencoder": "src_dst_opt",
+    "code_discriminator": "D_code_opt",
+    "patch_discriminator": "GAN_opt",
+}
+SCOPES = {"code_discriminator": "dis", "patch_discriminator": "D_src"}
+"""Networks that the keys of optimizers call otherwise."""
+
+SLOTS = {"adabelief": ("ms", "vs"), "rmsprop": ("acc",)}
+"""Statistics that each kind of optimizer keeps of a parameter."""
+
+Arrays = dict[str, Any]
+"""Key -> NumPy array; `iters:0` -> NumPy int64."""
+Shape = tuple[int, ...]
+
+
+def file_of(network: str) -> str:
+    """Name of a network's file, without the model's name and ".npy"."""
+    return RENAMED.get(network, network)
+
+
+def key_of(parameter: str) -> str:
+    """Name of a parameter in its network's file: down1.downs.0.conv1.weight -> down1/downs_0/conv1/weight:0."""
+    return re.sub(r"\.(\d+)\.", r"_\1.", parameter).replace(".", "/") + ":0"
+
+
+def slot_key(slot: str, network: str, parameter: str) -> str:
+    """Name of a statistic in an optimizer's file: ms_encoder/down1/downs_0/conv1/weight_0:0."""
+    return f"{slot}_{SCOPES.get(network, network)}/{key_of(parameter)}".replace(":", "_") + ":0"
+
+
+def to_file(value: Tensor) -> NDArray[np.float32]:
+    """Lay out a parameter, or a statistic of one, as the files have it."""
+    array: NDArray[np.float32] = np.ascontiguousarray(_permuted(value.detach(), (2, 3, 1, 0)).numpy())
+    return array
+
+
+def from_file(value: NDArray[np.float32]) -> Tensor:
+    """The inverse of `to_file`; shares no memory with `value`."""
+    return _permuted(torch.from_numpy(value), (3, 2, 0, 1)).clone(memory_format=torch.contiguous_format)
+
+
+def _permuted(value: Tensor, four: Sequence[int]) -> Tensor:
+    if value.ndim == 4:
+        return value.permute(*four)
+    return value.T if value.ndim == 2 else value
+
+
+def weight_keys(network: nn.Module) -> dict[str, tuple[str, Shape]]:
+    """Parameter -> its key in the network's file and its shape there; of a network on any device, meta too."""
+    return {name: (key_of(name), _shape(parameter)) for name, parameter in network.named_parameters()}
+
+
+def slot_keys(network: str, built: nn.Module, kind: str) -> dict[tuple[str, str], tuple[str, Shape]]:
+    """(parameter, slot) -> its key in an optimizer's file and its shape there, in the files' order.
+
+    Args:
+        network: name of `built`.
+        kind: of optimizer, "adabelief" or "rmsprop".
+    """
+    return {
+        (name, slot): (slot_key(slot, network, name), _shape(parameter))
+        for slot in SLOTS[kind]
+        for name, parameter in built.named_parameters()
+    }
+
+
+def _shape(parameter: Tensor) -> Shape:
+    return tuple(_permuted(parameter, (2, 3, 1, 0)).shape)
+
+
+def faults(file: str, arrays: Mapping[str, NDArray[Any]], expected: Mapping[str, Shape]) -> list[str]:
+    """A line for every array of a file that is missing or misshapen."""
+    lines = []
+    for key, shape in expected.items():
+        if key not in arrays:
+            lines.append(f"{file}: {key}: missing, expected {list(shape)}")
+        elif arrays[key].shape != shape:
+            lines.append(f"{file}: {key}: {list(arrays[key].shape)}, expected {list(shape)}")
+    return lines
+
+
+Files = Mapping[str, Mapping[str, NDArray[Any]]]
+"""File, such as "encoder" -> key -> array."""
+
+
+def misfits(networks: SAEHDNetworks, files: Files) -> list[str]:
+    """A line for every option that is another than the one the arrays were made with, as far as these tell."""
+    lines = [
+        f"{option} is {given}, but {file}.npy is of {option} {made}"
+        for option, given, made, file in (
+            ("e_dims", networks.e_dims, _size(files, "encoder", _first_layer(files), 3), "encoder"),
+            ("ae_dims", networks.ae_dims, _size(files, _inter(files), "dense1/weight:0", 1), _inter(files)),
+            ("d_dims", networks.d_dims, _widths(files, "upscale0"), _decoder(files)),
+            ("d_mask_dims", networks.d_mask_dims, _widths(files, "upscalem0"), _decoder(files)),
+            ("resolution", networks.resolution, _resolution(files), _inter(files)),
+        )
+        if made is not None and made != given
+    ]
+    return [*_letters(networks.letters, networks.archi, files), *lines]
+
+
+def gan_misfit(networks: SAEHDNetworks, files: Files) -> list[str]:
+    """The same for the patch discriminator."""
+    made = _size(files, "GAN", "in_conv/weight:0", 3)
+    if made is not None and made != networks.gan_dims:
+        return [f"gan_dims is {networks.gan_dims}, but GAN.npy is of gan_dims {made}"]
+    return [f"gan_patch_size is {networks.gan_patch_size}, but GAN.npy is of another"]
+
+
+def _letters(asked: Archi, archi: str, files: Files) -> list[str]:
+    lines = []
+    kinds = {"df": {"inter", "decoder_src", "decoder_dst"}, "liae": {"inter_AB", "inter_B", "decoder"}}
+    there = [kind for kind, names in kinds.items() if names & files.keys()]
+    if there and asked.kind not in there:
+        return [f"archi is {archi}, but the files are those of {there[0]}"]
+    encoder, decoder = files.get("encoder", {}), files.get(_decoder(files), {})
+    if encoder and asked.deeper != (made := "down1/conv1/weight:0" in encoder):
+        lines.append(f"archi is {archi}, but encoder.npy is of an archi {'with' if made else 'without'} the letter t")
+    if decoder and asked.doubled != (made := "out_conv1/weight:0" in decoder):
+        word = "with" if made else "without"
+        lines.append(f"archi is {archi}, but {_decoder(files)}.npy is of an archi {word} the letter d")
+    return lines
+
+
+def _first_layer(files: Files) -> str:
+    deeper = "down1/conv1/weight:0" in files.get("encoder", {})
+    return "down1/conv1/weight:0" if deeper else "down1/downs_0/conv1/weight:0"
+
+
+def _inter(files: Files) -> str:
+    return "inter" if "inter" in files else "inter_AB"
+
+
+def _decoder(files: Files) -> str:
+    return "decoder_src" if "decoder_src" in files else "decoder"
+
+
+def _size(files: Files, file: str, key: str, axis: int) -> int | None:
+    """Length of an array along an axis; None if it is not there."""
+    shape: Sequence[int] = files.get(file, {}).get(key, np.empty(0)).shape
+    return shape[axis] if len(shape) > axis else None
+
+
+def _widths(files: Files, layer: str) -> int | None:
+    """d_dims of a decoder's trunk: its first layer makes 8 times as many channels, each in four places."""
+    channels = _size(files, _decoder(files), f"{layer}/conv1/weight:0", 3)
+    return None if channels is None else channels // 32
+
+
+def _resolution(files: Files) -> int | None:
+    """From the length of the encoder's vector, 8·e_dims·side²."""
+    length = _size(files, _inter(files), "dense1/weight:0", 0)
+    e_dims = _size(files, "encoder", _first_layer(files), 3)
+    if not length or not e_dims:
+        return None
+    halvings = 5 if _first_layer(files) == "down1/conv1/weight:0" else 4
+    return isqrt(length // (8 * e_dims)) << halvings
+
+
+# The files themselves: options, loss history and arrays, as they hold them. Whether arrays fit the options is for the
+# family to say.
+
+MOST_FILE_BYTES = 8 << 30
+"""Of one file: the arrays of the largest published models take 2 GiB."""
+MARK = "_SAEHD_"
+DATA = "data.dat"
+
+NETWORKS = (
+    *("encoder", "inter", "inter_AB", "inter_B", "decoder_src", "decoder_dst", "decoder"),
+    *("code_discriminator", "GAN"),
+)
+OPTIMIZERS = tuple(OPTIMIZER_FILES.values())
+
+
+@dataclass
+class LerasModel:
+    """One model."""
+
+    name: str  # as in its file names, without `_SAEHD_`
+    iteration: int  # updates done
+    options: dict[str, Any]  # by the original's names, plain Python values
+    loss_history: list[list[float]]  # [src, dst] for each iteration
+    # file, such as "encoder" -> its float32 arrays, in the original's layout
+    networks: dict[str, Arrays] = field(default_factory=dict)
+    # file, such as "src_dst_opt" -> its float32 arrays, and `iters:0`
+    optimizers: dict[str, Arrays] = field(default_factory=dict)
+    sample_for_preview: Any = None  # the faces of its previews; None: it chooses some when it is opened
+
+    def file(self, stem: str) -> str:
+        """Name of one of its array files."""
+        return file_name(self.name, f"{stem}.npy")
+
+
+def file_name(name: str, what: str) -> str:
+    """Name of one of a model's files: "new" and "data.dat" make "new_SAEHD_data.dat"."""
+    return f"{name}{MARK}{what}"
+
+
+def find_models(folder: Path) -> list[str]:
+    """Names of the models in a folder, sorted.
+
+    Raises:
+        BadInput: it is no folder.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: no such folder; expected the folder of a DeepFaceLab model, such as WORKSPACE/model")
+    end = f"{MARK}{DATA}"
+    return sorted(path.name.removesuffix(end) for path in folder.iterdir() if path.name.endswith(end))
+
+
+def read_model(folder: Path, name: str | None = None) -> LerasModel:
+    """Read a model.
+
+    Args:
+        folder: DeepFaceLab's folder for models.
+        name: which one; None: the only one.
+
+    Raises:
+        BadInput: none or several are there, or a file is damaged or not what it should be.
+    """
+    name = _chosen(folder, find_models(folder), name)
+    model = _read_data(folder / file_name(name, DATA), name)
+    for kind, stems in ((model.networks, NETWORKS), (model.optimizers, OPTIMIZERS)):
+        for stem in stems:
+            path = folder / model.file(stem)
+            if path.is_file():
+                kind[stem] = _read_arrays(path)
+    return model
+
+
+def _chosen(folder: Path, names: list[str], asked: str | None) -> str:
+    if not names:
+        raise BadInput(f"{folder}: holds no SAEHD model (no file ends in {MARK}{DATA}); Quick96 and AMP are not read")
+    if asked is None:
+        if len(names) > 1:
+            raise BadInput(f"{folder}: holds the models {', '.join(map(repr, names))}; choose one with --name")
+        return names[0]
+    for name in (asked, asked.replace("_", " ")):  # as the original changes names that are typed in
+        if name in names:
+            return name
+    raise BadInput(f"{folder}: holds no model {asked!r}, but {', '.join(map(repr, names))}")
+
+
+def _read_data(path: Path, name: str) -> LerasModel:
+    value = _unpickled(path)
+    if not isinstance(value, dict) or not isinstance(value.get("options"), dict):
+        raise BadInput(f"{path}: expected iteration, options and loss history; this is no SAEHD model's data.dat")
+    iteration = _plain(value.get("iter"), f"{path}: iter")
+    if type(iteration) is not int or iteration < 0:
+        raise BadInput(f"{path}: iter {iteration!r}: expected a number of iterations")
+    options = {key: _plain(option, f"{path}: option {key}") for key, option in value["options"].items()}
+    history = _plain(value.get("loss_history", []), f"{path}: loss_history")
+    return LerasModel(
+        name,
+        iteration,
+        options,
+        _checked_history(history, path),
+        sample_for_preview=value.get("sample_for_preview"),
+    )
+
+
+def _unpickled(path: Path) -> Any:
+    try:
+        return load_pickle(read_untrusted(path, MOST_FILE_BYTES), str(path))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}); copy it again") from error
+
+
+def _checked_history(history: Any, path: Path) -> list[list[float]]:
+    if not isinstance(history, list):
+        raise BadInput(f"{path}: loss_history is a {type(history).__name__}; expected a list of [src, dst]")
+    for i, entry in enumerate(history):
+        numbers = isinstance(entry, list) and all(type(number) in (int, float) for number in entry)
+        if not numbers or len(entry) != 2:
+            raise BadInput(f"{path}: loss_history entry {i}: expected two numbers, [src, dst]; got {entry!r:.80}")
+    return [[float(src), float(dst)] for src, dst in history]
+
+
+def _plain(value: Any, where: str) -> Any:
+    """The value without NumPy: the original keeps numbers that it has clipped as NumPy scalars."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(inner, where) for inner in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(inner, where) for key, inner in value.items()}
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # a lone surrogate could not be written again
+    if value is None or type(value) in (bool, int, float):
+        return value
+    raise BadInput(f"{where} is a {type(value).__name__}; expected numbers, words and lists of them")
+
+
+def _read_arrays(path: Path) -> Arrays:
+    value = _unpickled(path)
+    if not isinstance(value, dict) or not value:
+        raise BadInput(f"{path}: expected arrays by name; this is no file of a SAEHD model")
+    return {key: _checked_array(array, key, path) for key, array in value.items()}
+
+
+def _checked_array(array: Any, key: str, path: Path) -> Any:
+    if not isinstance(array, np.ndarray | np.generic):
+        raise BadInput(f"{path}: {key} is a {type(array).__name__}; expected an array")
+    if key == UPDATES:
+        if array.size != 1 or array.dtype.kind not in "iu" or not 0 <= int(array.item()) < 1 << 62:
+            raise BadInput(f"{path}: {key} is {array.dtype} {list(array.shape)}; expected one number of updates")
+        return np.int64(array.item())
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or array.dtype.itemsize != 4:
+        raise BadInput(f"{path}: {key} is {array.dtype}; expected float32, which the original trains in")
+    if not np.isfinite(array).all():
+        raise BadInput(f"{path}: {key} holds NaN or infinities: the model is broken; take a backup of it")
+    return np.asarray(array, np.float32, order="C")
+
+
+def summary(title: str, iteration: int, options: Mapping[str, Any]) -> str:
+    """The box.
+
+    Args:
+        title: name and kind, "new_SAEHD".
+        iteration: updates done.
+        options: shown one a line.
+    """
+    rows = {"Model name": title, "Current iteration": str(iteration)}
+    shown = {key: str(value) for key, value in options.items()}
+    left = max(map(len, (*rows, *shown)))
+    right = max(map(len, (*rows.values(), *shown.values())))
+    inner = left + right + 4
+
+    def row(key: str, value: str) -> str:
+        return f"== {key:>{left}}: {value:<{right}} =="
+
+    empty = f"=={'':{inner}}=="
+    first, second = (row(key, value) for key, value in rows.items())
+    lines = [f"{' Model Summary ':=^{inner + 4}}", empty, first, empty, second, empty]
+    lines += [f"=={' Model Options ':-^{inner}}==", empty, *(row(key, value) for key, value in shown.items()), empty]
+    return "\n".join([*lines, "=" * (inner + 4)])
+
+
+SUMMARY = "summary.txt"
+FILES = (DATA, SUMMARY, *(f"{stem}.npy" for stem in (*NETWORKS, *OPTIMIZERS)))
+"""What belongs to a model, after its name; what DeepFaceLab makes of it (history, backups, DFM) stays untouched."""
+
+TEMPORARY = ".unfinished"
+
+
+def model_name(asked: str) -> str:
+    """A name as DeepFaceLab has it.
+
+    Raises:
+        BadInput: it cannot be part of a file name.
+    """
+    name = asked.replace("_", " ").strip()
+    if not name or any(c in '<>:"/\\|?*' or not c.isprintable() for c in name):
+        raise BadInput(f'--name {asked!r}: expected a name that can stand in a file name, without < > : " / \\ | ? *')
+    return name
+
+
+def check_free(folder: Path, name: str, *, replace: bool) -> None:
+    """Refuse a folder that holds a model of that name, unless it shall be replaced.
+
+    Raises:
+        BadInput: it does, or is no folder.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder}: is a file; expected a folder for the model, such as WORKSPACE/model")
+    if (there := _there(folder, name)) and not replace:
+        raise BadInput(
+            f"{folder}: holds {there[0].name} already; choose another --name or folder, or add --replace, which moves "
+            f"the old files to {_backup(folder, name).name} in it"
+        )
+
+
+def write_model(folder: Path, model: LerasModel, *, replace: bool = False) -> Path | None:
+    """Write a model's files; no file is there before it is whole.
+
+    Everything is written beside its place first. Then the files of an old model of that name are moved away, all of
+    them, and the new ones take their places.
+
+    Args:
+        folder: made if missing.
+        model: its name goes through `model_name` before.
+        replace: a model of that name may be there.
+
+    Returns:
+        Where the old model's files are now; None: there were none.
+
+    Raises:
+        BadInput: a model of that name is there and shall not be replaced.
+        OSError: the disk is full or the folder cannot be written; an old model is untouched then.
+    """
+    check_free(folder, model.name, replace=replace)
+    folder.mkdir(parents=True, exist_ok=True)
+    beside: list[Path] = []
+    try:
+        for what, content in _contents(model):
+            beside.append(folder / f"{file_name(model.name, what)}{TEMPORARY}")
+            write_flushed(beside[-1], content)
+        backup = _move_away(folder, model.name)
+        for path in beside:
+            path.replace(path.with_name(path.name.removesuffix(TEMPORARY)))
+    finally:
+        for path in beside:
+            path.unlink(missing_ok=True)
+    return backup
+
+
+def _contents(model: LerasModel) -> Iterator[tuple[str, bytes]]:
+    """What follows the name in a file's name, and the file; one at a time, because some are large."""
+    for stem, arrays in (*model.networks.items(), *model.optimizers.items()):
+        yield f"{stem}.npy", dump_pickle(arrays)
+    data: dict[str, Any] = {
+        "iter": model.iteration,
+        "options": model.options,
+        "loss_history": model.loss_history,
+        "sample_for_preview": model.sample_for_preview,
+        "choosed_gpu_indexes": None,  # of the machine that opens it
+    }
+    yield DATA, dump_pickle(data)
+    title = f"{model.name}{MARK.rstrip('_')}"
+    yield SUMMARY, summary(title, model.iteration, model.options).encode("utf-8")
+
+
+def _there(folder: Path, name: str) -> list[Path]:
+    return [path for what in FILES if (path := folder / file_name(name, what)).exists()]
+
+
+def _backup(folder: Path, name: str) -> Path:
+    number = 1
+    while (path := folder / file_name(name, f"replaced_{number:02d}")).exists():
+        number += 1
+    return path
+
+
+def _move_away(folder: Path, name: str) -> Path | None:
+    if not (old := _there(folder, name)):
+        return None
+    backup = _backup(folder, name)
+    backup.mkdir()
+    for path in old:
+        path.replace(backup / path.name)
+    return backup

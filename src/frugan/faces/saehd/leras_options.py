@@ -1,0 +1,259 @@
+"""DeepFaceLab's SAEHD options, the values of a recipe that they stand for, and whether faces agree with them.
+
+Source: DeepFaceLab's behaviour.
+
+Most options are fields of the networks or the objective under their own names; the others are listed here.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trained
+from frugan.errors import BadInput
+from frugan.faces.data.face import FaceType
+from frugan.faces.data.faceset import Faceset
+from frugan.faces.saehd.config import SAEHDObjective, stack_for, stacks
+from frugan.faces.saehd.family import SAEHDFamily
+from frugan.faces.saehd.leras_files import DATA, file_name
+
+NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")
+"""Options that say what the arrays are; the others have defaults."""
+
+ORDER = (
+    *("resolution", "face_type", "models_opt_on_gpu", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims"),
+    *("masked_training", "eyes_mouth_prio", "uniform_yaw", "blur_out_mask", "adabelief", "lr_dropout"),
+    *("random_warp", "random_hsv_power", "true_face_power", "face_style_power", "bg_style_power", "ct_mode"),
+    *("clipgrad", "pretrain", "autobackup_hour", "write_preview_history", "target_iter"),
+    *("random_src_flip", "random_dst_flip", "batch_size", "gan_power", "gan_patch_size", "gan_dims"),
+)
+"""As the original writes them."""
+
+LEGACY = frozenset({"eyes_prio"})
+"""What the original throws away when it reads it."""
+
+AUTOENCODER = "autoencoder"
+HOUR_SECONDS = 3600
+MOST_HOURS = 24
+
+DEFAULT_BATCH = 8
+LEARNING_RATE, DROPOUT, PERIOD, CLIP_NORM = 5e-5, 0.3, 500, 1.0
+FIXED = {"learning_rate": LEARNING_RATE, "eps": 1e-6, "decay": 0.9, "beta1": 0.9, "beta2": 0.999}
+"""Settings of the optimizers that the original has no option for."""
+
+
+def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections `networks`, `objective`, `training`, `optimizers` and `saving` of a recipe.
+
+    Args:
+        options: plain values; those that are missing have the original's defaults.
+
+    Raises:
+        BadInput: an option without which nothing can be built is missing.
+    """
+    if missing := [name for name in NETWORKS if name not in options]:
+        raise BadInput(f"option {missing[0]} is missing; without it nobody can tell what the arrays are")
+    networks = {name: options[name] for name in (*NETWORKS, "gan_dims") if name in options}
+    if (patch := _patch_size(options)) is not None:
+        networks["gan_patch_size"] = patch
+    objective = {name: options[name] for name in SAEHDObjective.model_fields if name in options}
+    if not str(options["archi"]).startswith("df"):
+        objective.pop("true_face_power", None)  # as the original does
+    optimizer: dict[str, Any] = {
+        "kind": "adabelief" if options.get("adabelief", True) else "rmsprop",
+        "learning_rate": LEARNING_RATE,
+    }
+    if options.get("lr_dropout", "n") not in ("n", False):
+        optimizer |= {"dropout": DROPOUT, "period": PERIOD}
+    if options.get("clipgrad", False):
+        optimizer["clip_norm"] = CLIP_NORM
+    hours = options.get("autobackup_hour", 0)
+    return {
+        "networks": networks,
+        "objective": objective,
+        "training": {
+            "batch": options.get("batch_size", DEFAULT_BATCH),
+            "duration": f"{target} steps" if (target := options.get("target_iter")) else "endless",
+        },
+        "optimizers": {"default": optimizer},
+        "saving": {"backup_every": f"{hours}h" if hours else None},
+    }
+
+
+def imported_recipe(
+    name: str, iteration: int, options: Mapping[str, Any], folder: Path = Path()
+) -> tuple[dict[str, Any], str]:
+    """Values of the recipe that a model's options stand for, and where they come from, for messages.
+
+    Args:
+        name: of the model.
+        iteration: that it has reached.
+        options: plain values.
+        folder: that the model lies in.
+
+    Raises:
+        BadInput: an option without which nothing can be built is missing.
+    """
+    where = str(folder / file_name(name, DATA))
+    try:
+        values = recipe_values(options)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+    about = {
+        "summary": f"SAEHD {options['archi']} at {options['resolution']} pixels, imported",
+        "source": f"model {name!r} of DeepFaceLab at iteration {iteration:,}",
+    }
+    return {"family": "saehd", "about": about, **values}, where
+
+
+def exported_options(
+    recipe: RecipeValues, before: tuple[Mapping[str, Any], RecipeValues] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """A model's options, and a line for every setting that has no counterpart among them.
+
+    Args:
+        recipe: as it is at the step of the export.
+        before: options of the model that the run was made of, and their recipe; None: it was made of none.
+    """
+    now = _stated(recipe)
+    if before is not None:
+        now = merged(now, _stated(before[1]), before[0])
+    settings = recipe.optimizers
+    if (missing := {"adam": "Adam", "sgd": "SGD"}.get(settings[AUTOENCODER]["kind"])) is not None:
+        return now, [f"optimizer: DeepFaceLab has no {missing}; it goes on with AdaBelief, from fresh statistics"]
+    lines = [f"optimizer: {line}" for line in without_counterpart(settings[AUTOENCODER])]
+    if others := [name for name, of in settings.items() if of != settings[AUTOENCODER]]:
+        lines.append(f"optimizer: DeepFaceLab has one for all; the settings of {', '.join(others)} are lost")
+    return now, lines
+
+
+def _stated(recipe: RecipeValues) -> dict[str, Any]:
+    hours = 0
+    if recipe.backup_seconds is not None:
+        hours = min(MOST_HOURS, max(1, round(recipe.backup_seconds / HOUR_SECONDS)))
+    return options_of(recipe.values, recipe.optimizers[AUTOENCODER], recipe.steps, hours)
+
+
+def _patch_size(options: Mapping[str, Any]) -> Any:
+    """The patch size, or the nearest that divides the resolution: one that does not is no fault without a GAN term."""
+    resolution = options["resolution"]
+    if type(resolution) is not int:
+        return None  # refused by the recipe
+    patch = options.get("gan_patch_size", max(3, resolution // 8))
+    if options.get("gan_power") or type(patch) is not int or resolution % stack_for(patch).total_stride == 0:
+        return patch
+    fitting = (
+        field for field, stack in stacks().items() if resolution % stack.total_stride == 0 and field <= resolution
+    )
+    return min(fitting, key=lambda field: abs(field - patch), default=patch)  # none: refused by the recipe
+
+
+def options_of(
+    values: Mapping[str, Any], optimizer: Mapping[str, Any], target_steps: int | None, backup_hours: int
+) -> dict[str, Any]:
+    """The options that a recipe stands for, in the original's order.
+
+    Args:
+        values: the recipe as JSON values.
+        optimizer: settings of the optimizer of the autoencoder.
+        target_steps: how long it trains; None: without an end, or for a time.
+        backup_hours: between backups; 0: none by the hour.
+    """
+    options: dict[str, Any] = {**values["networks"], **values["objective"]}
+    options |= {
+        "models_opt_on_gpu": True,
+        "adabelief": optimizer["kind"] != "rmsprop",
+        "lr_dropout": "y" if _drops(optimizer) else "n",
+        "clipgrad": optimizer["clip_norm"] is not None,
+        "autobackup_hour": backup_hours,
+        "write_preview_history": False,
+        "target_iter": 0 if target_steps is None else target_steps,
+        "batch_size": values["training"]["batch"],
+    }
+    return {name: options[name] for name in ORDER}
+
+
+def merged(now: Mapping[str, Any], as_imported: Mapping[str, Any], imported: Mapping[str, Any]) -> dict[str, Any]:
+    """Options to write: what did not change here stays as the original had it, with what it alone knows.
+
+    Args:
+        now: of the recipe as it is now.
+        as_imported: of the recipe as it was imported.
+        imported: the options that were imported; none if nothing was.
+    """
+    kept = {k: v for k, v in imported.items() if k not in LEGACY and (k not in now or now[k] == as_imported[k])}
+    return {**now, **kept}
+
+
+def without_counterpart(optimizer: Mapping[str, Any]) -> list[str]:
+    """A line for every setting of an optimizer that the original has fixed otherwise."""
+    lines = [
+        f"{name} is {optimizer[name]} here; DeepFaceLab goes on with {fixed}"
+        for name, fixed in FIXED.items()
+        if name in optimizer and optimizer[name] != fixed
+    ]
+    if (final := optimizer.get("final_learning_rate")) is not None:
+        kept = f"DeepFaceLab has no such fall and goes on with a rate of {LEARNING_RATE}"
+        lines.append(f"final_learning_rate is {final} here; {kept}")
+    if _drops(optimizer) and (optimizer["dropout"], optimizer["period"]) != (DROPOUT, PERIOD):
+        names = ("dropout", "period")
+        given = ", ".join(f"no {name}" if optimizer[name] is None else f"{name} {optimizer[name]}" for name in names)
+        lines.append(f"{given} here; DeepFaceLab goes on with lr_dropout y: {DROPOUT} and {PERIOD}")
+    if optimizer["clip_norm"] not in (None, CLIP_NORM):
+        lines.append(f"clip_norm is {optimizer['clip_norm']} here; DeepFaceLab goes on with clipgrad: {CLIP_NORM}")
+    return lines
+
+
+def _drops(optimizer: Mapping[str, Any]) -> bool:
+    return optimizer.get("dropout") not in (None, 1) or optimizer.get("period") is not None
+
+
+# The model that goes to another program, and whether faces agree with its options: what does not shows late.
+
+UNALIGNED = (FaceType.FULL_NO_ALIGN, FaceType.HEAD_NO_ALIGN, FaceType.MARK_ONLY)
+
+
+def open_faces(asked: Conversion, ours: OurSide) -> Trained:
+    """Open a run or one of its checkpoints.
+
+    Raises:
+        BadInput: it is none, damaged, or of another family.
+    """
+    trained, own = ours.checkpoint(), SAEHDFamily.name
+    if (family := trained.recipe.values["family"]) != own:
+        raise BadInput(f"{asked.source}: a {family} model; DeepFaceLab and DeepFaceLive take {own} only")
+    return trained
+
+
+def check_agreement(trained: Trained, ours: OurSide, say: Say) -> None:
+    """Refuse faces that the options do not fit, and say what looks like a mistake.
+
+    Raises:
+        BadInput: they cannot be read, or show less of the head than the options say.
+    """
+    needs = SAEHDFamily().sources(trained.recipe.networks, trained.recipe.objective)
+    eyebrows: set[float] = set()
+    for name, faces in ours.data(trained).items():
+        if not isinstance(faces, Faceset):
+            continue
+        if name in trained.trained_on and trained.trained_on[name] != faces.digest:
+            say(f"{name}: these are not the faces that the model was last trained on")
+        _say_types(name, faces, needs[name].samples.face_type, say)
+        eyebrows |= {face.eyebrows_expand_mod for face in faces.faces}
+    if len(eyebrows) > 1:
+        modes = ", ".join(f"{value:g}" for value in sorted(eyebrows))
+        say(
+            f"the faces were extracted with several eyebrow settings (eyebrows_expand_mod {modes}): masks of one reach "
+            "higher than those of the other, and merged foreheads show it; extract both sides with the same setting"
+        )
+
+
+def _say_types(name: str, faces: Faceset, wanted: FaceType, say: Say) -> None:
+    total = len(faces.faces)
+    if loose := sum(face.face_type in UNALIGNED for face in faces.faces):
+        say(f"{name}: {loose:,} of {total:,} faces were extracted without turning them upright; the model expects it")
+    other = {face.face_type for face in faces.faces} - {wanted, *UNALIGNED}
+    if other:
+        count = sum(face.face_type in other for face in faces.faces)
+        words = ", ".join(kind.in_files for kind in sorted(other))
+        say(f"{name}: {count:,} of {total:,} faces are {words}; the model sees them cut to {wanted.in_files}")

@@ -1,0 +1,254 @@
+"""Finds plans of a recipe for a card, and reports what they take."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+from frugan.accelerator.precision import Precision
+from frugan.engine.plan import Plan
+from frugan.engine.run.training import Training
+from frugan.errors import BadInput
+from frugan.families import family_code
+from frugan.planning.plan_report import Found, PlanReport, decisions, refusal
+from frugan.planning.plan_space import PlanSpace, Wishes, savers_of
+from frugan.planning.prediction import Prediction, PredictionStore, Target
+from frugan.planning.prediction_store import made_for_others, predictions_of
+from frugan.planning.rung import BesideDesktop, Rung
+from frugan.planning.search import Choice, Search
+from frugan.progress import Say, quiet
+from frugan.recipe.recipe import Recipe
+from frugan.recipe.relatives import smaller_recipes
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.cards import DESKTOP_BYTES, PUBLISHED, Budget, Card, bytes_between
+
+NEAREST_SECONDS = 3.0
+"""For the nearest change of a recipe that does not fit: that it does not is what was asked."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Finds plans for a recipe on a card. Used in a `with`, it keeps what it has found out for the next time."""
+
+    recipe: Recipe  # what is trained
+    card: Card  # what on
+    precision: Precision  # of the working weights, decided for the card
+    target: Target = "card"  # what is planned for, wherever the planning is done
+    wishes: Wishes = field(default_factory=Wishes)  # what is asked of plans
+    name: str = ""  # of the recipe, for people; finds the predictions that ship
+    gpus: int = 1  # cards that share the batch
+    # samples of a batch that this card sees; None: the most that any sees where they share it as
+    # equally as groups allow
+    share: int | None = None
+    in_parts: bool = False  # the recipe's normalisation groups are parts of groups that cards share
+    tell: Callable[[int], None] = quiet  # is told how many steps were run without data so far
+    known: PredictionStore | None = None  # predictions for the same recipe and share; None: those in files
+
+    def wishing(self, wishes: Wishes) -> Self:
+        """The same with other wishes; what is known of plans stays."""
+        return replace(self, wishes=wishes, known=self.store)
+
+    @cached_property
+    def search(self) -> Search:
+        """All plans and what is known of them.
+
+        Raises:
+            BadInput: there are more cards than normalisation groups in a batch.
+        """
+        space = PlanSpace(self.training, self.precision, self.wishes, on_card=self.target == "card")
+        return Search(space, self.card, self.store)
+
+    @cached_property
+    def training(self) -> Training:
+        """What this card does of what is trained."""
+        training = replace(training_of(self.recipe), in_parts=self.in_parts)
+        groups = -(-training.batch // training.group)
+        if self.gpus > groups:
+            plural = "" if groups == 1 else "s"
+            of = (
+                f"{groups} normalisation group{plural} of {training.group}"
+                if training.group > 1
+                else f"{groups} samples"
+            )
+            raise BadInput(
+                f"--gpus {self.gpus}: a batch of this recipe is {of}, at least one to each card; plan for at most "
+                f"{groups}, or give the recipe a larger training.batch (it changes the result)"
+            )
+        most = min(-(-groups // self.gpus) * training.group, training.batch)
+        return training.shared_by(self.gpus, most if self.share is None else self.share)
+
+    @cached_property
+    def store(self) -> PredictionStore:
+        """Predictions: those that ship, those made here before, and new ones."""
+        if self.known is not None:
+            return self.known
+        return predictions_of(self.recipe, self.training, self.name, self.target, self.tell)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.remember()
+
+    def report(
+        self, budget_bytes: int | None, *, nearest_seconds: float = NEAREST_SECONDS, say: Say = quiet
+    ) -> PlanReport:
+        """Plan for a budget, or the whole ladder without one.
+
+        Args:
+            nearest_seconds: for which the change of the recipe that would fit is looked for, where no plan does; 0:
+                nothing is asked but the plan.
+            say: is given a line before that.
+
+        Raises:
+            BadInput: the budget is below the parameters themselves, no plan is as wished, or a family of another
+                package does what no plan can be made of.
+        """
+        try:
+            return self._report(budget_bytes, nearest_seconds, say)
+        except RuntimeError as error:
+            if family_code(self.recipe.kind) is None:
+                raise
+            raise BadInput(f"family {self.recipe.family}: its step cannot be planned: {error}") from error
+
+    def _report(self, budget_bytes: int | None, nearest_seconds: float, say: Say) -> PlanReport:
+        search, recipe = self.search, self.recipe
+        budget = self._budget(budget_bytes)
+        ladder = search.ladder() if budget is None else []
+        fitting = ladder[0] if budget is None else search.within(budget.step_bytes)
+        choice = fitting or search.least()
+        if fitting is not None:
+            choice = search.as_cuda_graphs(choice, None if budget is None else budget.step_bytes)
+        fastest_seconds = search.estimates.fastest_seconds
+        rungs = [self._rung(each, fastest_seconds) for each in [choice, *ladder[1:]]]
+        several = len(self.training.distinct_stages) > 1
+        prediction = choice.prediction
+        report = PlanReport(
+            recipe=self.name,
+            fits=fitting is not None,
+            budget_bytes=budget_bytes,
+            rung=rungs[0],
+            choice=choice,
+            categories=self._categories(choice),
+            by_phase=prediction.by_phase,
+            place=prediction.place + (f", {prediction.stage}" if several else ""),
+            precision=self.precision.name,
+            batch=recipe.training.batch,
+            share=self.training.batch,
+            normalisation_batch=recipe.training.normalisation_batch,
+            card=self.card,
+            decisions=(),
+            shows_given=recipe.shows_given,
+            ladder=tuple(rungs) if ladder else (),
+            duration_seconds=recipe.training.duration.seconds(recipe.training.batch, choice.whole_seconds),
+            compiled=self._compiled(choice.plan),
+        )
+        if fitting is not None and budget is not None and nearest_seconds and self._is_whole(budget_bytes):
+            report = replace(report, beside_desktop=self._beside_desktop(budget))
+        fastest = fitting is not None and fitting.seconds <= search.estimates.fastest_first[0].seconds
+        found = Found(fastest=fastest, has_blocks=search.space.has_blocks)
+        lines = decisions(report, self.training, self.precision, self.wishes, self._between_bytes, found)
+        anew = made_for_others(self.name) if self.store.ran else None
+        report = replace(report, decisions=(*lines, *([anew] if anew else [])))
+        if fitting is not None or budget is None or not nearest_seconds:
+            return report
+        say(f"{refusal(report)}; looking for the smallest change that would fit, for {nearest_seconds:g} s")
+        return replace(report, nearest_change=self._nearest_change(budget, nearest_seconds))
+
+    def _is_whole(self, budget_bytes: int | None) -> bool:
+        """Whether a budget is all that is left of a named card which may also draw a desktop."""
+        published = PUBLISHED.get(self.card.name)
+        return published is not None and published.draws and budget_bytes == self.card.memory_bytes
+
+    def _beside_desktop(self, budget: Budget) -> BesideDesktop:
+        left_bytes = budget.total_bytes - DESKTOP_BYTES
+        step_bytes = budget.step_bytes - DESKTOP_BYTES
+        choice = self.search.within(step_bytes)
+        if choice is not None:
+            choice = self.search.as_cuda_graphs(choice, step_bytes)
+        seconds = self.search.estimates.fastest_seconds
+        return BesideDesktop(left_bytes, None if choice is None else self._rung(choice, seconds))
+
+    def _compiled(self, plan: Plan) -> tuple[Prediction, Prediction] | None:
+        """A plan as steps are written, and compiled, in the stage that takes most; None: nothing is compiled."""
+        if not self.training.compiled:
+            return None
+        stage = self.search.estimates.heaviest_stage
+        training = self.recipe.training.model_copy(update={"compile": False})
+        with replace(self, recipe=self.recipe.model_copy(update={"training": training}), known=None) as other:
+            written = other.store(replace(plan, cuda_graphs=False), stage, rough=False)
+        return written, self.store(plan, stage, rough=False)
+
+    @property
+    def _between_bytes(self) -> int:
+        """For summing gradients and for communication, where cards share the batch."""
+        return sum(bytes_between(self.gpus).values())
+
+    def _budget(self, budget_bytes: int | None) -> Budget | None:
+        """What a step may take of a budget.
+
+        Raises:
+            BadInput: it is below the parameters themselves.
+        """
+        if budget_bytes is None:
+            return None
+        budget = Budget(budget_bytes - self._between_bytes, self.card.context_bytes, self.card.workspace_bytes)
+        budget.check(sum(self.search.space.fp32_bytes.values()))
+        return budget
+
+    def _categories(self, choice: Choice) -> dict[str, int]:
+        """Bytes on the card at the peak, by what they are for."""
+        prediction, card = choice.prediction, self.card
+        categories = {str(k): v for k, v in prediction.categories.items()}
+        categories["allocator slack"] = prediction.reserved_bytes - sum(prediction.categories.values())
+        categories["CUDA context"] = card.context_bytes
+        categories["library workspaces"] = card.workspace_bytes
+        return categories | bytes_between(self.gpus)
+
+    def _rung(self, choice: Choice, fastest_seconds: float) -> Rung:
+        batch, card = self.training.batch, self.card
+        taken = choice.prediction.reserved_bytes + card.context_bytes + card.workspace_bytes + self._between_bytes
+        return Rung(
+            micro_batch=choice.plan.micro_batch,
+            accumulation=-(-batch // choice.plan.micro_batch),
+            savers=savers_of(choice.plan, batch),
+            peak_bytes=taken,
+            host_bytes=choice.prediction.host_bytes,
+            extra_compute=max(0.0, choice.work.macs / self.search.estimates.plain.work.macs - 1),
+            extra_time=max(0.0, choice.seconds / fastest_seconds - 1),
+            step_seconds=card.seconds(choice.work, choice.plan.precision),
+        )
+
+    def _nearest_change(self, budget: Budget, most_seconds: float) -> tuple[str, ...] | None:
+        """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result.
+
+        Nothing is begun that would not be done in time, by what those before took; the first is.
+        """
+        stage = self.search.estimates.heaviest_stage
+        begun = time.perf_counter()
+        longest_seconds = 0.0
+        for words, recipe in smaller_recipes(self.recipe, self.precision.name):
+            before = time.perf_counter()
+            if longest_seconds and before - begun + longest_seconds > most_seconds:
+                return None
+            same = recipe.training.precision == self.recipe.training.precision
+            precision = self.precision if same else self.card.precision(recipe.training.precision)
+            other = replace(self, recipe=recipe, precision=precision, known=None)
+            fits = other.search.least_bytes(stage) <= budget.step_bytes
+            self.store.learn(other.store)
+            longest_seconds = max(longest_seconds, time.perf_counter() - before)
+            if fits:
+                return words
+        return None
+
+    def smaller(self, plan: Plan, most_share: float, room_bytes: int | None) -> tuple[Choice | None, int]:
+        """The fastest plan that reserves less than another one; None: there is none; and what that one reserves.
+
+        Args:
+            most_share: of what the other plan reserves.
+            room_bytes: most that it may reserve besides; None: it is not known.
+        """
+        reserved_bytes = self.search.run(plan).prediction.reserved_bytes
+        most_bytes = int(reserved_bytes * most_share)
+        return self.search.within(most_bytes if room_bytes is None else min(most_bytes, room_bytes)), reserved_bytes

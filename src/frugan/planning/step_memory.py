@@ -1,0 +1,459 @@
+"""Memory and work of a training step, by running the engine's own step: no formula about any model.
+
+On tensors without data nothing is computed and no memory taken: that predicts. On real ones it measures.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from frugan.accelerator.host_memory import Away, Blocks, HostCopies, pinned_bytes, rounded_bytes
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.engine.plan import Plan
+from frugan.engine.state.state import TrainingState
+from frugan.engine.state.working_weights import pending_gradient
+from frugan.engine.step.step import Step
+from frugan.engine.step.update import Backward, DrawFeed, PictureFeed, Probe
+from frugan.memory.compiled import DatalessCompiledPhases
+from frugan.stepmemory.dataless import Dataless
+from frugan.stepmemory.tracker import Category, Peak, Replay, Trace, Tracker, named_places, tensors_of
+from frugan.stepmemory.work import Work, WorkCounter
+
+OutOfSight = Callable[[], AbstractContextManager[object]]
+"""While it is open, nothing that is made counts as on the card."""
+
+
+@dataclass(frozen=True)
+class UnwatchedPictures:
+    """Pictures in host memory: they are made out of sight of what watches the card."""
+
+    feed: PictureFeed
+    out_of_sight: OutOfSight
+
+    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
+        with self.out_of_sight():
+            return self.feed.take(source, stream, position, count)
+
+
+@dataclass(frozen=True)
+class UnwatchedDraws:
+    """Small random inputs in host memory, and large ones on the card."""
+
+    feed: DrawFeed
+    out_of_sight: OutOfSight
+
+    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
+        with self.out_of_sight():
+            return self.feed.batch(phase, step, repeat, count)
+
+    def micro_batch(
+        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        return self.feed.micro_batch(phase, step, repeat, first, count, device)
+
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        return self.feed.update_seed(phase, step, repeat)
+
+
+class HostBeside(TorchFunctionMode):
+    """Tells host memory from a card's where nothing has data, for code that moves tensors between them as grids do.
+
+    What is made without a device, or of nothing but tensors on the host, is on the host.
+
+    Args:
+        tracker: leaves out what lies on the host.
+    """
+
+    def __init__(self, tracker: Tracker) -> None:
+        super().__init__()
+        self._tracker = tracker
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of torch's, where its result would lie."""
+        kwargs = kwargs or {}
+        tensors = tensors_of((args, kwargs))
+        on_host = all(self._tracker.ignores(each) for each in tensors)
+        target = self._target(func, args, kwargs)
+        to_host = on_host if target is None else target.type == "cpu"
+        if tensors and to_host != on_host:  # nothing without data moves: torch would give the same tensor
+            func, args, kwargs = Tensor.clone, tensors[:1], {}
+        with self._tracker.elsewhere() if to_host else nullcontext():
+            return func(*args, **kwargs)
+
+    @staticmethod
+    def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.device | None:
+        """Where a result is asked for; None: wherever the operands are."""
+        if func is Tensor.cpu:
+            return torch.device("cpu")
+        named = [kwargs.get("device"), *(args[1:2] if func is Tensor.to else ())]
+        return next((torch.device(each) for each in named if isinstance(each, str | torch.device)), None)
+
+
+STEPS = 2
+"""Replayed in the allocator's model: what the fragments of one leave no room for, the next one reserves anew."""
+SHEETS = "sheets"
+"""Place of what is made while grids of samples are."""
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """What a step takes."""
+
+    peak: Peak  # of everything
+    by_phase: Mapping[str, Peak]  # phase -> its own peak; "sheets": that of sampling, if it was looked at
+    static: Mapping[Category, int]  # bytes that are there between steps, by what they are for
+    trace: Trace  # of all of it
+    begins: int  # number of the event with which the step begins
+    work: Work  # of an average step, phases that are not always due counted by their share
+    host_bytes: int  # most that the plan keeps in host memory beside the card, pinned memory as torch allocates it
+    stayed_bytes: int  # of what a micro-batch's blocks are given, most that was too small to go to the host
+
+    @cached_property
+    def on_card(self) -> Replay:
+        """What CUDA's allocator would do without a limit, in a first and a second step."""
+        return self.trace.replay(STEPS, self.begins)
+
+    @cached_property
+    def needed_bytes(self) -> int:
+        """The least that CUDA's allocator must be allowed to reserve for a first and a second step."""
+        return self.trace.needed_bytes(self.on_card, STEPS, self.begins)
+
+
+def measure_step(
+    step: Step,
+    state: TrainingState,
+    plan: Plan,
+    blocks: Mapping[str, Sequence[str]] | None = None,
+    *,
+    as_card: bool = False,
+    grids: Callable[[], object] | None = None,
+    micro_batches: int | None = None,
+    count_zeros: bool = False,
+    dataless: Dataless | None = None,
+    compiled: bool = False,
+) -> StepMemory:
+    """Run the next step under the tracker.
+
+    Args:
+        blocks: network -> modules that places are named after; None: places are phases.
+        as_card: count what would lie on a card, though everything is in one memory: not the pictures and draws on the
+            host but their copies, and no state that the plan keeps on the host.
+        grids: makes grids of samples; watched after the step.
+        micro_batches: of each update that are run, and the remainder as a last one if it is more than one; the others
+            are reckoned with. None: all.
+        count_zeros: as a step does whose gradients are reported.
+        dataless: runs operations where the state has no data.
+        compiled: where it has none, as if phases were compiled.
+    """
+    counter = WorkCounter()
+    tracker = Tracker(_held(state, plan, as_card=as_card), counter, dataless)
+    if as_card:
+        tracker.ignore(_on_host(state, plan))
+        for optimizer in state.optimizers.values():
+            optimizer.works_as_on(card=True)
+    static: dict[Category, int] = {}
+    for category, size_bytes in zip(tracker.trace.categories, tracker.trace.sizes_bytes, strict=True):
+        static[category] = static.get(category, 0) + size_bytes
+    begins = len(tracker.trace.events)
+    probe = _MemoryProbe(tracker, counter, micro_batches, as_card=as_card)
+    watched = replace(step, probe=probe)
+    if compiled and dataless is not None:
+        watched = replace(watched, backward=DatalessCompiledPhases(tracker, dataless))
+    watched = replace(watched, backward=probe.noting_terms(watched.backward))
+    if as_card:
+        watched = replace(
+            watched,
+            pictures=UnwatchedPictures(step.pictures, tracker.elsewhere),
+            draws=UnwatchedDraws(step.draws, tracker.elsewhere),
+        )
+    host_work, host_bytes = _host_work(state, plan, step.phases), _kept_on_host_bytes(state, plan)
+    with tracker, tracker.saved(), named_places(state, tracker, blocks or {}):
+        watched.run(state, plan, count_zeros=count_zeros)
+        tracker.mark("optimizer", _slots(state), again=True)
+        if grids is not None:
+            tracker.place = SHEETS
+            with HostBeside(tracker) if as_card and dataless is not None else nullcontext():
+                grids()
+    trace = tracker.trace
+    by_phase = {phase.name: _peak_of(trace, phase.name) for phase in step.phases}
+    if grids is not None:
+        by_phase[SHEETS] = _peak_of(trace, SHEETS)
+    return StepMemory(
+        peak=max((trace.peak(), *by_phase.values()), key=lambda peak: peak.size_bytes),
+        by_phase=by_phase,
+        static=static,
+        trace=trace,
+        begins=begins,
+        work=sum(probe.found, host_work),
+        host_bytes=host_bytes + probe.sent.blocks.total_bytes if as_card else 0,
+        stayed_bytes=probe.sent.most_stayed_bytes,
+    )
+
+
+def _peak_of(trace: Trace, phase: str) -> Peak:
+    return trace.peak(lambda place: place.split("/")[0] == phase)
+
+
+@dataclass
+class _Sent:
+    """Host memory that copies take, in blocks as a card's copies have them, and what got none for being small."""
+
+    blocks: Blocks[None] = field(default_factory=Blocks)
+    stayed_bytes: int = 0  # of this micro-batch
+    most_stayed_bytes: int = 0  # of any so far
+
+    def stays(self, tensor: Tensor) -> None:
+        """Count what is not sent."""
+        self.stayed_bytes += tensor.nbytes
+        self.most_stayed_bytes = max(self.most_stayed_bytes, self.stayed_bytes)
+
+    def watch(self, copy: Tensor) -> None:
+        """Give a copy a block until it is freed."""
+        block = self.blocks.take(rounded_bytes(copy.nbytes), lambda: None)
+        weakref.finalize(copy, self.blocks.give_back, block).atexit = False
+
+
+class _MemoryProbe(Probe):
+    """Tells the tracker which phase a step is in, and what its tensors are for.
+
+    Attributes:
+        found: work of each update, by its share of an average step.
+        sent: host memory that copies of activations take, and which got none.
+    """
+
+    def __init__(self, tracker: Tracker, counter: WorkCounter, micro_batches: int | None, *, as_card: bool) -> None:
+        self.found: list[Work] = []
+        self.sent = _Sent()
+        self._tracker = tracker
+        self._counter = counter
+        self._most = micro_batches
+        self._as_card = as_card
+        self._left_out = 0
+        self._before = Work()
+        self._laps: list[Work] = []  # work at the beginning of each micro-batch
+        self._done = Work()  # and at the end of the last
+        self._first_end = (0, 0)  # events so far and bytes that live at the end of the first
+        self._terms: list[Tensor] = []  # of the one that is run
+
+    def phase_begins(self, phase: Phase) -> None:
+        self._tracker.place = phase.name
+        self._laps.clear()
+        self._before = self._counter.work
+
+    def shown(self, sizes: Sequence[int]) -> Sequence[int]:
+        if self._most is None or len(sizes) <= self._most:
+            self._left_out = 0
+            return sizes
+        rest = [size for size in sizes[-1:] if size != sizes[0] and self._most > 1]
+        run = [*sizes[: self._most], *rest]
+        self._left_out = len(sizes) - len(run)
+        return run
+
+    def micro_batch_begins(self, state: TrainingState, phase: Phase, micro: MicroBatch) -> MicroBatch:
+        here = self._on_card(micro) if self._as_card else micro
+        prepared = (p for name in phase.uses for p in state.networks[name].parameters())
+        # what stands in for a master is no nn.Parameter
+        standing_in = (weight for weight in prepared if not isinstance(weight, nn.Parameter))
+        self._tracker.mark("working weights", standing_in, again=True)
+        self._tracker.mark("batch", tensors_of((here.pictures, here.draws)))
+        self._laps.append(self._counter.work)
+        self.sent.stayed_bytes = 0
+        return here
+
+    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
+        if len(self._laps) == 1:
+            self._first_end = len(self._tracker.trace.events), self._tracker.live_bytes
+        elif len(self._laps) == 2 and self._left_out:
+            self._grow_to_the_last(phase)
+        self._terms.clear()
+        self._done = self._counter.work
+        self._tracker.place = phase.name
+        self._tracker.mark("gradients", _gradients(state), again=True)
+
+    def all_carried(self, state: TrainingState) -> None:
+        self._tracker.mark("gradients", _gradients(state), again=True)  # still there: released after the update
+
+    def phase_ends(self, phase: Phase) -> None:
+        self._tracker.place = "between phases"
+        # A micro-batch like the second one for each that was left out; the first one makes what the others add to.
+        laps = [*self._laps, self._done]
+        like = laps[2] - laps[1] if len(laps) > 2 else laps[-1] - laps[-2]
+        self.found.append((self._counter.work - self._before + like * self._left_out) * (1 / phase.every))
+
+    def noting_terms(self, backward: Backward) -> Backward:
+        """The same, whose terms are known at the end of the micro-batch."""
+
+        def run(
+            phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
+        ) -> Terms:
+            terms = backward(phase, networks, micro, own, factor, plan)
+            self._terms += terms.values()
+            return terms
+
+        return run
+
+    def _grow_to_the_last(self, phase: Phase) -> None:
+        """Let the second micro-batch find what the last one would, and leave it: the terms of those that are left out.
+
+        One beyond the second also finds sums that the second was the first to make, and not what they were made of.
+        """
+        (begins, first_bytes), ends = self._first_end, len(self._tracker.trace.events)
+        left_bytes = self._tracker.live_bytes - first_bytes
+        own_bytes = self._tracker.repeat(self._terms, self._left_out)
+        more_bytes = left_bytes + (self._left_out - 1) * own_bytes
+        if more_bytes > 0:
+            self._tracker.trace.insert(more_bytes, phase.name, begins, ends)
+
+    def host_copies(self) -> HostCopies:
+        return _WatchedCopies(self._tracker if self._as_card else None, self._counter, self.sent)
+
+    def _on_card(self, micro: MicroBatch) -> MicroBatch:
+        """Copies of what lies in host memory."""
+
+        def here(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {k: t.clone() if self._tracker.ignores(t) else t for k, t in tensors.items()}
+
+        pictures = {source: here(named) for source, named in micro.pictures.items()}
+        return replace(micro, pictures=pictures, draws=here(micro.draws))
+
+
+@dataclass
+class _WatchedCopies(HostCopies):
+    """Copies that lie in host memory, though everything is in one memory; their way is counted."""
+
+    tracker: Tracker | None  # of the card; None: host and device are one, and copies count
+    counter: WorkCounter  # of work
+    sent: _Sent  # how much of them there is at once
+
+    def is_worth_it(self, tensor: Tensor) -> bool:
+        is_sent = super().is_worth_it(tensor)
+        if not is_sent:
+            self.sent.stays(tensor)
+        return is_sent
+
+    def has_queue(self, device: torch.device) -> bool:
+        return self.tracker is not None or super().has_queue(device)
+
+    def send(self, tensor: Tensor) -> Away:
+        self.counter.beside_bytes += tensor.nbytes
+        with self.tracker.elsewhere() if self.tracker is not None else nullcontext():
+            away = super().send(tensor)
+        self.sent.watch(away.there)
+        return away
+
+    def bring(self, away: Away) -> None:
+        self.counter.host_bytes += away.there.nbytes
+        super().bring(away)
+
+    def bring_ahead(self, away: Away) -> None:
+        self.counter.beside_bytes += away.there.nbytes
+        super().bring(away)
+
+
+def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, list[Tensor]]:
+    """What lives between steps."""
+    tensors: dict[Category, list[Tensor]] = {
+        "parameters": [t for network in state.networks.values() for t in (*network.parameters(), *network.buffers())]
+    }
+    on_host = _statistics(state) if as_card and plan.optimizer_on_host else []
+    kept = {id(statistic) for statistic in on_host}
+    tensors["optimizer"] = [each for each in (*_slots(state), *_numbers(state)) if id(each) not in kept]
+    if not (as_card and plan.ema_on_host):
+        tensors["averages"] = _averages(state)
+    return tensors
+
+
+def _on_host(state: TrainingState, plan: Plan) -> list[Tensor]:
+    """What a plan keeps in host memory."""
+    landings = [tensor for landing in state.ema.landings.values() for tensor in landing.values()]
+    averages = [*_averages(state), *landings] if plan.ema_on_host else []
+    return [*(_statistics(state) if plan.optimizer_on_host else ()), *averages]
+
+
+def _kept_on_host_bytes(state: TrainingState, plan: Plan) -> int:
+    """What a plan keeps in host memory between steps."""
+    kept = 0
+    if plan.ema_on_host:
+        for network in state.ema.networks.values():
+            sizes = [t.nbytes for t in network.state_dict().values()]
+            kept += sum(sizes) + pinned_bytes(sizes)  # the average, and where the network's own weights come over to
+    if plan.optimizer_on_host:
+        for optimizer in state.optimizers.values():
+            kept += pinned_bytes([slots[name].nbytes for slots in optimizer.state.values() for name in optimizer.slots])
+    return kept
+
+
+def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Work:
+    """What a plan moves between host and device in an average step."""
+    moved = 0.0
+    for phase in phases if plan.optimizer_on_host else ():
+        moved += _passing_bytes(state, phase) * phase.repeats / phase.every
+    for phase in phases if plan.shard_optimizer else ():
+        moved += _gathered_bytes(state, phase) * phase.repeats / phase.every
+    beside = float(sum(t.nbytes for t in _averages(state))) if plan.ema_on_host else 0.0
+    return Work(host_bytes=moved, beside_bytes=beside)
+
+
+def _passing_bytes(state: TrainingState, phase: Phase) -> int:
+    """What statistics on the host take of one way in an update, as long as it takes them to come and to go.
+
+    While a piece goes, the next one comes: only one, the largest, has a way to itself.
+    """
+    optimizer = state.optimizers[phase.optimizer]
+    parameters = (p for name in phase.trainable for p in state.networks[name].parameters() if p.requires_grad)
+    sizes = [sum(kept[slot].nbytes for slot in optimizer.slots) for kept in map(optimizer.kept_for, parameters)]
+    if optimizer.piece is None:
+        return sum(sizes) + max(sizes, default=0)
+    return sum(sizes) + min(sum(sizes), optimizer.piece * len(optimizer.slots) * torch.float32.itemsize)
+
+
+def _gathered_bytes(state: TrainingState, phase: Phase) -> int:
+    """Of what other cards have moved in an update: it comes over as from the host, for cards of one machine speak by
+    the same slots."""
+    shards = state.optimizers[phase.optimizer].shards
+    if shards is None:
+        return 0
+    trained = {id(p) for name in phase.trainable for p in state.networks[name].parameters()}
+    return sum(e.master.nbytes - e.own.nbytes for e in shards.slices if id(e.master) in trained)
+
+
+def _averages(state: TrainingState) -> list[Tensor]:
+    return [t for network in state.ema.networks.values() for t in (*network.parameters(), *network.buffers())]
+
+
+def _slots(state: TrainingState) -> list[Tensor]:
+    slots = (slots for optimizer in state.optimizers.values() for slots in optimizer.state.values())
+    return [value for each in slots for value in each.values() if isinstance(value, Tensor)]
+
+
+def _numbers(state: TrainingState) -> list[Tensor]:
+    """Counts and scales, each a block of its own: of a small training they are one of some hundred."""
+    scales = (number for scale in state.loss_scales.values() for number in (scale.scale, scale.good))
+    counts = (count for optimizer in state.optimizers.values() for count in optimizer.counts.values())
+    return [*scales, *counts, *state.skipped.values(), *state.carried.values()]
+
+
+def _statistics(state: TrainingState) -> list[Tensor]:
+    """Slots that may lie on the host: all but counters."""
+    return [
+        slots[name]
+        for optimizer in state.optimizers.values()
+        for slots in optimizer.state.values()
+        for name in optimizer.slots
+    ]
+
+
+def _gradients(state: TrainingState) -> list[Tensor]:
+    """Gradients of masters, and of what stands in their places while a phase runs."""
+    held = {id(p): p for optimizer in state.optimizers.values() for g in optimizer.param_groups for p in g["params"]}
+    placed = {id(p): p for network in state.networks.values() for p in network.parameters()}
+    gradients = [parameter.grad for parameter in {**held, **placed}.values()]
+    gradients += [pending_gradient(parameter) for parameter in placed.values()]
+    return [gradient for gradient in gradients if gradient is not None]

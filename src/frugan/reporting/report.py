@@ -1,0 +1,543 @@
+"""`report`: a run, or several, as one HTML page; read again, and served, while the run goes on."""
+
+import base64
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from types import MappingProxyType
+from typing import Any
+
+from PIL import Image
+
+from frugan.engine.run.events import EventTail, read_events
+from frugan.engine.run.run_folder import RunFolder
+from frugan.errors import BadInput
+from frugan.files import atomic_file, read_json
+from frugan.metrics.scores import NONE, REAL, SAME, Provenance, low_recall
+from frugan.reporting.grids import ROWS_KEYWORD
+from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render
+from frugan.wording import GIB, clock, score_name, show_size
+
+MOST_ROWS = 30
+"""The newest ones: a page is looked at, the file keeps them all."""
+
+
+def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...]]:
+    """Rows by column name, oldest first, and the warnings that came with them; a repeated measurement counts once.
+
+    Args:
+        file: lines of JSON, as `save_evaluations` writes them; lines that cannot be read are passed over.
+    """
+    rows: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
+    for values in read_events(file) if file.is_file() else ():
+        try:
+            row, warnings = _row(values), tuple(map(str, values.get("warnings", ())))
+            key = json.dumps(values["provenance"], sort_keys=True)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+            continue  # of another version
+        rows.pop(key, None)
+        rows[key] = (row, tuple(f"evaluate, {_at(row)}: {line}" for line in warnings))
+    newest = list(rows.values())[-MOST_ROWS:]
+    return tuple(row for row, _ in newest), tuple(line for _, lines in newest for line in lines)
+
+
+def _at(row: Mapping[str, str]) -> str:
+    return "real pictures" if row["step"] == "-" else f"step {row['step']}"
+
+
+def _row(values: Mapping[str, Any]) -> dict[str, str]:
+    of = values["provenance"]
+    scores = {score_name(str(name), of["network"]): f"{float(value):.4g}" for name, value in values["scores"].items()}
+    last = {"compared with": f"{of['data']} ({of['split']})", "features": str(of["network"])}
+    if of.get("scored") == REAL:
+        return {"step": "-", "samples": f"{int(of['samples']):,}", **scores, **last, "weights": "real pictures"}
+    row = {"step": f"{int(of['step']):,}", "samples": f"{int(of['samples']):,}", "truncation": f"{of['truncation']:g}"}
+    if of.get("psi", 1.0) != 1.0:
+        row["psi"] = f"{of['psi']:g}"
+    if of["classes"] != "all":
+        row["classes"] = str(of["classes"])
+    if not of["real"]:
+        last["compared with"] = str(of.get("reference"))
+    return row | scores | last | {"weights": "averaged" if of["ema"] else "trained"}
+
+
+def floors(file: Path) -> dict[str, tuple[str, dict[str, float]]]:
+    """Newest scores of real pictures: digest of the feature network -> its name, and the scores by name.
+
+    Args:
+        file: as for `taken_scores`.
+    """
+    found = {}
+    for values in read_events(file) if file.is_file() else ():
+        with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):  # of another version
+            of = values["provenance"]
+            if of.get("scored") == REAL:
+                scores = {str(name): float(value) for name, value in values["scores"].items()}
+                finite = {name: value for name, value in scores.items() if math.isfinite(value)}
+                found[str(of["network_digest"])] = str(of["network"]), finite
+    return found
+
+
+PICTURE_BYTES = 3_000_000
+"""For all grids of a page, so that it can be sent by mail."""
+
+
+@dataclass
+class RunReader:
+    """What has been read of a run so far."""
+
+    folder: RunFolder  # the run
+    name: str  # as it is shown
+    _charts: Charts = field(default_factory=Charts)
+    _notes: dict[tuple[str, str], None] = field(default_factory=dict)
+    last: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # newest event of each kind
+    _damaged: int = 0
+    beginnings: int = 0  # starts and resumptions so far: from each on steps may come again
+
+    def __post_init__(self) -> None:
+        self._tail = EventTail(self.folder.events, self._count_damaged)
+        self._grids = Grids(self.folder)
+
+    def read(self, *, to_the_end: bool = False) -> None:
+        """Take in the events that were added since the last time.
+
+        Args:
+            to_the_end: also a last line that has no end.
+        """
+        if self._tail.begun_anew():  # the file is not the one that it was
+            self._charts, self._notes, self.last, self._damaged = Charts(), {}, {}, 0
+            self.beginnings += 1
+        for event in self._charts.read(self._remembered(self._tail.added(to_the_end=to_the_end))):
+            if note := _note(event):
+                self._notes[note] = None
+
+    def view(self, picture_bytes: int | None = PICTURE_BYTES) -> RunView:
+        """What is shown of what has been read.
+
+        Args:
+            picture_bytes: room for its pictures; None: without them.
+        """
+        last, charts = self.last, self._charts
+        metrics = last.get("metrics", {})
+        shown = charts.finish()
+        scores, doubts = taken_scores(self.folder.scores)
+        plan = read_json(self.folder.plan)
+        measured = shown.get("Memory (GiB)", {}).get("measured")
+        if isinstance(peak := plan.get("peak_bytes"), int | float) and peak and measured:
+            ends = [measured.steps[0], measured.steps[-1]]
+            shown["Memory (GiB)"]["planned"] = Curve(ends, [peak / GIB] * 2)
+        provenance = metrics.get("provenance", {})
+        scored_with = provenance if isinstance(provenance, Mapping) else {}
+        if (floor := floors(self.folder.scores).get(str(scored_with.get("network_digest")))) is not None:
+            add_floor(shown, floor[1], floor[0])
+        return RunView(
+            name=self.name,
+            charts=shown,
+            facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
+            pictures=() if picture_bytes is None else tuple(self._grids.pictures(picture_bytes)),
+            notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
+            tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9), charts.card_busy),
+            damaged=self._damaged,
+            gradients=charts.gradients.finish(),
+            never=charts.gradients.never(),
+            scores=scores,
+        )
+
+    def _count_damaged(self, line: int) -> None:
+        self._damaged += 1
+
+    def _remembered(self, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Pass events on, and keep the last of each kind."""
+        for event in events:
+            self.last[str(event.get("event"))] = event
+            if event.get("event") in ("start", "resume"):
+                self.beginnings += 1
+                self.last.pop("stop", None)  # it goes on
+            yield event
+
+
+def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
+    """A line for a person, and whether it is a warning."""
+    kind = event.get("event")
+    if kind == "choice":
+        return "choice", str(event.get("line"))
+    if (words := _WARNINGS.get(str(kind))) is None:
+        return None
+    about = {name: event.get(name) for name in ("line", "phase", "reason", "rollbacks")}
+    return "warning", f"step {event.get('step')}: {words.format(**about)}"
+
+
+_WARNINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "warning": "{line}",
+        "out_of_memory": "out of memory in phase {phase}; a smaller plan",
+        "diverged": "training stopped, as updates of phase {phase} stay not finite ({reason}); ways back: {rollbacks}",
+        "checkpoint_failed": "no checkpoint: {reason}",
+        "snapshot_failed": "no sample grid: {reason}",
+    }
+)
+"""What events mean that are no choice."""
+
+
+def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What the last scores say to a person."""
+    try:
+        line = low_recall(metrics["scores"], Provenance.from_json(metrics["provenance"]))
+    except (KeyError, TypeError, AttributeError):  # no scores, or of another version
+        return
+    if line is not None:
+        yield "warning", f"step {metrics.get('step')}: {line}"
+
+
+MOST_LEVELS = 12
+"""Of tables within tables; recipes have up to 5."""
+NOTABLE_DATA_SHARE = 0.05
+"""Of the steps' time that was waiting for data: what is less is not worth a tile."""
+
+
+def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: float | None = None) -> dict[str, str]:
+    """Where a run stands.
+
+    Args:
+        last: newest event of each kind.
+        data_share: of the steps' time, waiting for data.
+        card_busy: share of the time in which the card was lately; None: it is not known.
+    """
+    step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
+    values: dict[str, str] = {}
+    with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
+        values |= _of_step(step, stop, data_share) if step else {}
+    if card_busy is not None:
+        values["card busy"] = f"{100 * card_busy:.0f} %"
+    scores = metrics.get("scores")
+    of = metrics.get("provenance")
+    network = of.get("network") if isinstance(of, Mapping) else None
+    for name, value in scores.items() if isinstance(scores, Mapping) else ():
+        if isinstance(value, int | float):
+            values[score_name(name, network)] = f"{value:.4g}"
+    if stop and stop.get("over"):
+        values["state"] = "finished"
+    return values
+
+
+def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float) -> dict[str, str]:
+    values = {
+        "step": f"{step['step']:,}",
+        "images": f"{step['images']:,}",
+        "of training": clock(float(step["seconds"])),
+        "images per second": f"{step['images'] / max(float(step['seconds']), 1e-9):.1f}",
+    }
+    if data_share >= NOTABLE_DATA_SHARE:
+        values["of the time, waiting for data"] = f"{100 * data_share:.0f} %"
+    if step.get("memory_bytes"):
+        values["memory at most"] = show_size(int(step["memory_bytes"]))
+    if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):
+        values["left"] = clock(float(step["eta_seconds"]))
+    return values
+
+
+def facts(
+    start: Mapping[str, Any], plan: Mapping[str, Any], recipe: Mapping[str, Any], scored_with: Mapping[str, Any]
+) -> dict[str, dict[str, str]]:
+    tables: dict[str, dict[str, str]] = {}
+    for title, values in (("What the scores were measured with", scored_with), ("Recipe", recipe)):
+        if values:
+            tables[title] = dict(_flat(values))
+    with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        tables |= {"Plan": _of_plan(plan)} if plan else {}
+    if start:
+        kept = ("frugan", "torch", "machine", "device", "data")
+        tables["Machine and versions"] = dict(_flat({name: start[name] for name in kept if name in start}))
+    return tables
+
+
+def _of_plan(plan: Mapping[str, Any]) -> dict[str, str]:
+    chosen = {name: plan[name] for name in ("micro_batch", "accumulation", "precision", "savers") if name in plan}
+    if "peak_bytes" in plan:
+        chosen["predicted peak"] = show_size(int(plan["peak_bytes"]))
+    categories = {f"at the peak: {k}": show_size(int(v)) for k, v in plan.get("categories", {}).items()}
+    return {name: _text(value) for name, value in (chosen | categories).items()}
+
+
+def _flat(values: Mapping[str, Any], before: str = "", levels: int = MOST_LEVELS) -> Iterable[tuple[str, str]]:
+    """Nested values by dotted names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and levels:
+            yield from _flat(value, f"{before}{name}.", levels - 1)
+        else:
+            yield f"{before}{name}", _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and not any(isinstance(each, list) for each in value):
+        return ", ".join(map(_text, value)) or "none"
+    return "-" if value is None else str(value)
+
+
+MOST_PICTURES = 40
+MOST_PIXELS = 1 << 26
+"""Of a grid: 64 pictures of 1024 x 1024."""
+FORMATS = ("PNG",)
+WIDEST = 1024
+"""Pixels: wider grids are reduced."""
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""What Pillow raises on damaged PNG files."""
+
+Shown = tuple[str, tuple[str, ...]]
+"""A picture as a data URI, and the names of its rows."""
+
+
+@dataclass
+class Grids:
+    """The grids of a run; what was encoded once is kept, so that a page that renews itself costs little."""
+
+    run: RunFolder
+    _known: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
+    _before: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
+
+    def pictures(self, most_bytes: int) -> Iterator[Picture]:
+        """Grids of all kinds, evenly over the training, as many as there is room for; the last ones always."""
+        by_kind: dict[str, list[tuple[int, Path]]] = {}
+        here = self.run.samples.resolve()
+        for step, kind, path in self.run.grids():
+            if _own(path, here):
+                by_kind.setdefault(kind, []).append((step, path))
+        self._before, self._known = self._known, {}
+        for kind, paths in by_kind.items():
+            yield from self._of_kind(kind, paths, most_bytes // len(by_kind))
+        self._before = {}
+
+    def _of_kind(self, kind: str, paths: list[tuple[int, Path]], share: int) -> Iterator[Picture]:
+        while paths and (last := self._shown(paths[-1][1], share)) is None:
+            paths.pop()
+        if not paths or last is None:
+            return
+        count = max(1, min(len(paths), MOST_PICTURES, share // len(last[0])))
+        chosen = sorted({round(i * (len(paths) - 1) / max(1, count - 1)) for i in range(count)} | {len(paths) - 1})
+        room = share - len(last[0])
+        for at in chosen[-count:]:
+            number, path = paths[at]
+            shown = last if at == len(paths) - 1 else self._shown(path, share // count)
+            if shown is not None and (at == len(paths) - 1 or (room := room - len(shown[0])) >= 0):
+                yield Picture(number, kind, *shown)
+
+    def _shown(self, path: Path, most_bytes: int) -> Shown | None:
+        """None: it cannot be read."""
+        try:
+            key = (path, path.stat().st_mtime_ns, most_bytes)
+            if key not in self._known:  # what the last page no longer showed is forgotten
+                self._known[key] = self._before.get(key) or _encoded(path, most_bytes)
+            return self._known[key]
+        except UNREADABLE:
+            return None
+
+
+def _own(path: Path, folder: Path) -> bool:
+    """Whether a file is a file and lies in a folder itself: a run from elsewhere may hold links to what is private."""
+    try:
+        return path.is_file() and path.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # a link in a circle
+        return False
+
+
+def _encoded(path: Path, most_bytes: int) -> Shown:
+    """WebP, reduced until it fits."""
+    with Image.open(path, formats=FORMATS) as opened:
+        if opened.width * opened.height > MOST_PIXELS:
+            raise ValueError(f"{path}: {opened.width} x {opened.height} pixels")
+        picture = opened.convert("RGB")
+        rows = str(opened.info.get(ROWS_KEYWORD, ""))
+    width = min(picture.width, WIDEST)
+    while True:
+        height = max(1, picture.height * width // picture.width)
+        reduced = picture if width == picture.width else picture.resize((width, height), Image.Resampling.LANCZOS)
+        file = io.BytesIO()
+        reduced.save(file, "WEBP", quality=85, method=4)
+        if len(file.getvalue()) * 4 // 3 <= most_bytes or width <= 64:
+            uri = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
+            return uri, tuple(rows.split("\n")) if rows else ()
+        width //= 2
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> Path:
+    """Write one self-contained HTML page about a run, or several to compare.
+
+    Args:
+        runs: their folders.
+        out: the page; None: report.html in the first run.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        BadInput: a folder that is no run.
+    """
+    page = page_of(runs)
+    path = Path(out) if out is not None else Path(runs[0]) / "report.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as beside:
+        beside.write_text(page, "utf-8")
+    return path
+
+
+def page_of(runs: Sequence[str | Path]) -> str:
+    """The page as text.
+
+    Raises:
+        BadInput: a folder that is no run, or none at all.
+    """
+    return page(readers_of(runs))
+
+
+def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
+    """What reads these runs; nothing is read yet.
+
+    Raises:
+        BadInput: a folder that is no run, or none at all.
+    """
+    if not runs:
+        raise BadInput("a report of no runs: name one or several run folders")
+    folders = [RunFolder(Path(run)) for run in runs]
+    for folder in folders:
+        if not folder.events.is_file():
+            raise BadInput(
+                f"{folder.path}: not a run folder (it has no events.jsonl); expected one that `frugan train` made"
+            )
+    return [RunReader(*each) for each in zip(folders, _names([folder.path for folder in folders]), strict=True)]
+
+
+def page(readers: Sequence[RunReader], *, live: bool = False) -> str:
+    """The page of what these have read, and of what was added since.
+
+    Args:
+        live: the runs go on: a last line that is being written is left for the next time.
+    """
+    views = []
+    for reader in readers:
+        reader.read(to_the_end=not live)
+        views.append(reader.view(PICTURE_BYTES // len(readers)))
+    text = render([_with_doubt(each, views[0]) for each in views], live=live)
+    return text.encode("utf-8", "replace").decode()  # JSON may spell half a character, which no file can hold
+
+
+def _with_doubt(run: RunView, first: RunView) -> RunView:
+    """Warn where the scores of a run cannot be compared with those of the first one."""
+    title = "What the scores were measured with"
+    one, other = dict(first.facts.get(title, {})), dict(run.facts.get(title, {}))
+    older = {"reference_digest": NONE, "judge": NONE}  # since older versions
+    pairs = [(name, (older | one).get(name, "?"), (older | other).get(name, "?")) for name in SAME]
+    apart = [f"{name} {mine} and {theirs}" for name, mine, theirs in pairs if mine != theirs]
+    if not one or not other or not apart:
+        return run
+    line = f"scores of {first.name} and {run.name} do not compare: {', '.join(apart)}"
+    return replace(run, notes=(*run.notes, ("warning", line)))
+
+
+def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> RunView:
+    """What is shown of a run."""
+    reader = RunReader(folder, name)
+    reader.read(to_the_end=True)
+    return reader.view(picture_bytes)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Names of run folders, with as much of their paths as tells them apart."""
+    parts = [path.resolve().parts for path in paths]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-count:]) for each in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{'/'.join(each[-1:])} ({number})" for number, each in enumerate(parts, 1)]
+
+
+LOOPBACK = "127.0.0.1"
+NAMES = frozenset({LOOPBACK, "localhost"})
+"""What this machine is called by its own browsers. A page that asks by another name was led here by a name server of
+its own, to read what it may not."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+IDLE_SECONDS = 30
+"""A connection that asks for nothing for so long is closed."""
+
+
+def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
+    """A server of the page and of nothing else; `serve_forever` runs it.
+
+    It answers GET and HEAD, to this machine alone, and reads of a run what was added since it last looked.
+
+    Args:
+        runs: folders.
+        port: on the loopback address; 0: any that is free.
+
+    Raises:
+        BadInput: a folder that is no run, or a port that is taken.
+    """
+    readers = readers_of(runs)
+    page(readers, live=True)  # says at once what is wrong with them
+    reading = Lock()  # every request has a thread of its own
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = IDLE_SECONDS
+
+        def do_GET(self) -> None:
+            self._answer(with_content=True)
+
+        def do_HEAD(self) -> None:
+            self._answer(with_content=False)
+
+        def _answer(self, *, with_content: bool) -> None:
+            if self.headers.get("Host", "").partition(":")[0] not in NAMES:
+                self.send_error(403)
+                return
+            try:
+                with reading:
+                    answer = _content(self.path.partition("?")[0], readers)
+            except OSError:  # the run was taken away
+                self.send_error(503)
+                return
+            if answer is None:
+                self.send_error(404)
+                return
+            kind, content = answer
+            self.send_response(200)
+            self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            for name, value in HEADERS.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if with_content:
+                self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    try:
+        return ThreadingHTTPServer((LOOPBACK, port), Handler)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"--port {port}: {reason}; name another, or 0 for any that is free") from error
+
+
+def _content(path: str, readers: Sequence[RunReader]) -> tuple[str, bytes] | None:
+    """What is to be seen under a path, and which kind of text it is; None: nothing is.
+
+    Raises:
+        OSError: a run's events cannot be read any more.
+    """
+    if path == "/":
+        return "html", page(readers, live=True).encode()
+    if path == "/state":  # changes whenever a run has written something
+        return "plain", " ".join(str(reader.folder.events.stat().st_size) for reader in readers).encode()
+    return None

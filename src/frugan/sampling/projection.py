@@ -1,0 +1,313 @@
+"""Projection: the place in a generator's latent space whose picture is nearest to a given one."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from frugan.contract.family import LatentSpace
+from frugan.data.decoding import background, luma, read_picture
+from frugan.data.formats.source import Unreadable
+from frugan.data.picture_needs import PictureNeeds
+from frugan.data.survey import Fitting
+from frugan.errors import BadInput
+from frugan.files import Folders
+from frugan.metrics.perceptual import SMALL, WITHOUT_CODE, Distance, choose_distance
+from frugan.progress import PROJECTION_STEPS, Progress, Say
+from frugan.recipe.recipe import Recipe
+from frugan.reporting.grids import write_grid
+from frugan.sampling.explorer import Explorer, Points, exploring
+from frugan.sampling.generators import open_networks
+from frugan.sampling.provenance import named, retold_projection
+from frugan.setup.networks import Weights
+
+SAFE_FEATURES: tuple[str, ...] = WITHOUT_CODE
+"""Those that may be asked for by whoever asks a page: they run nothing that a file brings."""
+MOST_STEPS = 100_000
+RATE = 0.1
+RISE, FALL = 0.05, 0.25
+"""Shares of the steps in which the learning rate rises in a line, and in which it falls as a cosine."""
+NOISE, NOISY = 0.05, 0.75
+"""Deviation of what is added to vectors at first, in theirs, and the share of the steps in which it ends."""
+CANDIDATES, STARTS = 48, 4
+"""Random points that are looked at before the first step, and how many of the nearest of them are followed."""
+FULL_SIDE = 64
+"""Pixels up to which so many are looked at; of larger pictures, which take longer, as many fewer."""
+CERTAIN = 0.9
+"""Share of its class that a candidate begins with, so that others may still win."""
+CALM = 1e-3
+"""Weight of a latent's mean square: long latents are unlike any that the generator was trained with."""
+
+TITLES = ("given", "mean", "found")
+SHOWN_EVERY = 10
+"""Steps from one picture that is shown to the next."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What was found."""
+
+    points: Points  # one
+    target: Tensor  # the given picture, fitted [C, R, R] in [-1, 1]
+    start: Tensor  # of the mean vector, and of all classes alike [C, R, R]
+    picture: Tensor  # of the point [C, R, R]
+    # before, after: distance of both
+    before: float
+    after: float
+    features: str  # that distances are measured in
+    space: str  # "w", "w+", "z"
+    steps: int
+
+    @property
+    def told(self) -> dict[str, str]:
+        """For the file of its latents."""
+        return {
+            "searched": self.space,
+            "features": self.features,
+            "steps": str(self.steps),
+            "distance": f"{self.after:.6g}",
+            "distance_of_mean": f"{self.before:.6g}",
+        }
+
+
+def read_fitted(file: Path | BinaryIO, recipe: Recipe) -> Tensor:
+    """A picture from a file as training would see it: cropped or padded, resized, grey where the networks are.
+
+    Returns:
+        [C, R, R] in [-1, 1].
+
+    Raises:
+        BadInput: it cannot be decoded, is a decompression bomb, or the recipe is of other data.
+    """
+    name = file if isinstance(file, Path) else "picture"
+    data, need = recipe.data, next(iter(recipe.sources.values()))
+    if not isinstance(need, PictureNeeds):
+        raise BadInput(f"{recipe.family}: is not trained on pictures, so there is none to look for in it")
+    try:
+        on = background(data.background)
+        decoded = read_picture(file, on)
+    except Unreadable as error:
+        raise BadInput(f"{name}: cannot be read: {error}") from error
+    fitting = Fitting(need.resolution, data.resample, allow_upscale=True, background=on, fit=data.fit)
+    levels = fitting(decoded)  # [3, R, R]
+    levels = luma(levels) if need.channels == 1 else levels
+    return torch.from_numpy(np.ascontiguousarray(levels)).float().div(127.5).sub(1)
+
+
+def search(
+    explorer: Explorer,
+    target: Tensor,
+    *,
+    steps: int = PROJECTION_STEPS,
+    space: str | None = None,
+    features: str = SMALL,
+    progress: Progress | None = None,
+    shown: Callable[[Tensor], None] | None = None,
+) -> Projection:
+    """Look for the place whose picture is nearest to a given one.
+
+    Several starts are followed at once, fewer as it goes on: those of the mean vector and of random points that are
+    nearest. Adam, its rate rising and falling, with some noise on the vectors in the first three quarters. Layers' own
+    noise stays as it is, so there is none to be optimised or regularised.
+
+    Args:
+        target: [C, R, R] in [-1, 1].
+        steps: of the optimisation.
+        space: "w" (one vector for all layers), "w+" (one for each) or "z"; None: the first that the generator has.
+        features: that distances are measured in, see `choose_distance`.
+        progress: is given (done, all) after each step.
+        shown: is given the nearest picture [C, R, R] now and then.
+
+    Raises:
+        BadInput: a space that there is not, or features.
+
+    Source: Karras et al. 2020 (arXiv 1912.04958), appendix D.
+    """
+    if not 1 <= steps <= MOST_STEPS:
+        raise BadInput(f"--steps {steps}: expected 1 to {MOST_STEPS:,}")
+    known = spaces(explorer.space)
+    if space is not None and space not in known:
+        raise BadInput(f"--space {space}: expected {' or '.join(known)}")
+    measure = choose_distance(features, Folders.from_environment().cache, explorer.device)
+    with explorer.in_full():  # in half precision gradients of single pictures are lost
+        distance = measure.to(target[None].to(explorer.device))
+        points = _Search(explorer, distance, space or known[0])
+        found, after = points.run(steps, progress, shown)
+        at_first, at_last = (explorer.draw(each)[0] for each in (points.first, found))
+    return Projection(found, target, at_first, at_last, points.before, after, measure.name, space or known[0], steps)
+
+
+def project(
+    source: str | Path | Weights,
+    pictures: Sequence[str | Path],
+    out: str | Path,
+    *,
+    space: str | None = None,
+    steps: int = PROJECTION_STEPS,
+    features: str = SMALL,
+    device: str = "auto",
+    say: Say = print,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Look for pictures in a generator's latent space, and write what was found.
+
+    Args:
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
+        pictures: files; each is fitted as the recipe fits its training pictures.
+        out: folder for projections.png (each picture, what the search began with, and what it found) and, named after
+            each picture, the latents of what was found: for `DrawRequest.latents`.
+        space, steps, features: see `search`.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        say: is given a line for every automatic choice, and the distances.
+        progress: (done, all) of the steps of all pictures.
+
+    Returns:
+        The grid, and the files of latents.
+
+    Raises:
+        BadInput: no such weights or pictures, two of one name, or as `search`.
+    """
+    files = [Path(picture) for picture in pictures]
+    stems = [file.stem for file in files]
+    if not files or len(set(stems)) < len(stems):
+        raise BadInput(f"--project {', '.join(map(str, pictures))}: expected pictures, each of a name of its own")
+    opened = open_networks(source, device, say)
+    folder = Path(out)
+    with exploring(opened) as explorer:
+        targets = [read_fitted(file, opened.recipe) for file in files]
+        choice = {"space": space, "steps": steps, "features": features}
+        told = retold_projection(named(source), files, out, opened.weights.step, choice)
+        rows, paths, lines = [], list[Path](), list[str]()
+        for number, (file, target) in enumerate(zip(files, targets, strict=True)):
+
+            def all_steps(done: int, of: int, before: int = number) -> None:
+                if progress is not None:
+                    progress(before * of + done, len(files) * of)
+
+            found = search(explorer, target, space=space, steps=steps, features=features, progress=all_steps)
+            lines.append(
+                f"{file}: distance {found.after:.3g} (features: {found.features}; {found.before:.3g} from the mean) in "
+                f"{found.space} after {found.steps} steps"
+            )
+            paths.append(folder / f"{file.stem}.safetensors")
+            explorer.write(found.points, paths[-1], found.told)
+            rows.append(torch.stack([found.target, found.start, found.picture]))
+    for line in lines:  # now: a progress bar was there
+        say(line)
+    about = opened.provenance | told
+    about["Description"] = f"given pictures, and what is nearest to them; {about['Description']}"
+    sheet = folder / "projections.png"
+    return [*write_grid(torch.stack(rows), sheet, about, titles=TITLES, labels=stems), *paths]
+
+
+def spaces(space: LatentSpace) -> list[str]:
+    """Names of those that are searched: one vector for all layers, and where there are several layers one for each."""
+    return [space.name, f"{space.name}+"] if space.layers > 1 else [space.name]
+
+
+class _Search:
+    """An optimisation of a few points at once, fewer as it goes on.
+
+    Args:
+        distance: to the picture.
+        name: of the space.
+    """
+
+    def __init__(self, explorer: Explorer, distance: Distance, name: str) -> None:
+        self.explorer, self.distance, self.space = explorer, distance, explorer.space
+        vectors, shares = self._candidates()
+        self.calm = CALM if self.space.mean is None else 0.0
+        self.deviation = float(vectors[1:].std(0).mean())
+        every = Points(vectors[:, None].expand(-1, self.space.layers, -1), shares)
+        far = self._measured(every)
+        self.first, self.before = every[:1], float(far[0])
+        layers = self.space.layers if name.endswith("+") else 1
+        nearest = far.argsort()[:STARTS].tolist()
+        self.vectors = [vectors[at].repeat(layers, 1).requires_grad_() for at in nearest]  # [layers, size] each
+        self.logits = [] if shares is None else [(shares[at] + 1e-9).log().requires_grad_() for at in nearest]
+
+    @torch.no_grad()
+    def _candidates(self) -> tuple[Tensor, Tensor | None]:
+        """The mean vector and random ones [1 + N, size]; and shares of classes [1 + N, classes]: all alike, or mostly
+        one; None where vectors hold their class."""
+        space, device = self.space, self.explorer.device
+        random = torch.Generator().manual_seed(0)
+        count = max(STARTS, min(CANDIDATES, CANDIDATES * FULL_SIDE // self.explorer.recipe.resolution))
+        z = torch.randn(count, space.latent_size, generator=random).to(device)
+        shares = None
+        if space.classes:
+            labels = torch.randperm(max(count, space.classes), generator=random)[:count] % space.classes
+            shares = F.one_hot(labels, space.classes).float().to(device)
+        vectors = space.place(z, shares).float()
+        mean = torch.zeros(space.size, device=device) if space.mean is None else space.mean.to(device)
+        if shares is None or space.class_free:
+            return torch.cat([mean[None], vectors]), None
+        alike = torch.full_like(shares[:1], 1 / space.classes)
+        return torch.cat([mean[None], vectors]), torch.cat([alike, alike.lerp(shares, CERTAIN)])
+
+    @torch.no_grad()
+    def _measured(self, points: Points) -> Tensor:
+        """How far some points are [N]."""
+        at_once = self.explorer.micro_batch
+        parts = [points[at : at + at_once] for at in range(0, len(points), at_once)]
+        return torch.cat([self.distance(self._drawn(part)) for part in parts])
+
+    def _drawn(self, points: Points) -> Tensor:
+        return self.space.draw(points.vectors, points.shares, "const", None)
+
+    def _points(self, which: Sequence[int], noise: float = 0.0, random: torch.Generator | None = None) -> Points:
+        """Some of those that move, with noise of a deviation."""
+        vectors = torch.stack([self.vectors[at] for at in which])  # [n, layers or 1, size]
+        if noise:
+            vectors = vectors + noise * torch.randn(vectors.shape, generator=random).to(vectors)
+        shares = torch.stack([self.logits[at] for at in which]).softmax(1) if self.logits else None
+        return Points(vectors.expand(-1, self.space.layers, -1), shares)
+
+    def run(
+        self, steps: int, progress: Progress | None, shown: Callable[[Tensor], None] | None
+    ) -> tuple[Points, float]:
+        """The nearest point found, and its distance."""
+        random = torch.Generator().manual_seed(0)
+        optimizer = torch.optim.Adam(
+            [{"params": self.vectors, "scale": self.deviation}, {"params": self.logits, "scale": 1.0}]
+            if self.logits
+            else [{"params": self.vectors, "scale": self.deviation}]
+        )
+        alive = list(range(len(self.vectors)))
+        for step in range(steps):
+            done = step / steps
+            for group in optimizer.param_groups:
+                group["lr"] = RATE * group["scale"] * _ramp(done)
+            points = self._points(alive, NOISE * self.deviation * max(0.0, 1 - done / NOISY) ** 2, random)
+            pictures = self._drawn(points)
+            far = self.distance(pictures)  # [n]
+            loss = far.sum() + self.calm * points.vectors.square().mean((1, 2)).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            order = far.argsort().tolist()
+            if shown is not None and step % SHOWN_EVERY == 0:
+                shown(pictures[order[0]].detach().cpu())
+            keep = STARTS if done < 0.25 else STARTS // 2 if done < 0.5 else 1
+            alive = [alive[at] for at in order[:keep]]
+            if progress is not None:
+                progress(step + 1, steps)
+        with torch.no_grad():
+            found = self._points(alive)
+            far = self._measured(found)
+        best = int(far.argmin())
+        points = found[best : best + 1]
+        shares = None if points.shares is None else points.shares.cpu()
+        return Points(points.vectors.contiguous().cpu(), shares), float(far[best])
+
+
+def _ramp(done: float) -> float:
+    """The learning rate's share of its largest, when a share of the steps is done."""
+    falling = min(1.0, (1 - done) / FALL)
+    return min(1.0, (done + 1e-3) / RISE) * (0.5 - 0.5 * math.cos(falling * math.pi))

@@ -1,0 +1,420 @@
+"""`sample`: grids and interpolations; many samples as npz, PNGs, grids and films; and what is nearest to them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from frugan.contract.family import GridRequest, spread
+from frugan.data.picture_set import PictureSet
+from frugan.engine.state.working_weights import prepared_together
+from frugan.engine.streams import derive_seed
+from frugan.errors import BadInput
+from frugan.metrics.diversity import nearest_pictures
+from frugan.progress import Progress, Say
+from frugan.recipe.recipe import Recipe
+from frugan.reporting.grids import LARGEST_SIDE, many_files, not_finite, numbered, write_grid
+from frugan.reporting.sample_files import write_animation, write_npz, write_png, write_pngs
+from frugan.sampling.explorer import exploring
+from frugan.sampling.generation import Sampler, generating, pixels, with_statistics
+from frugan.sampling.generators import Opened, open_networks, write_sample
+from frugan.sampling.provenance import named, retold, retold_drawn, retold_film
+from frugan.sampling.requests import DrawRequest, by_classes, check_grid, check_request, rows_that_fit
+from frugan.sampling.sheets import drawn, explores, sheets
+from frugan.setup.networks import Weights
+from frugan.setup.recipe_setup import with_pictures
+from frugan.setup.run_data_sources import Data, feeding, open_real, open_sources
+
+
+def sample(
+    source: str | Path | Weights,
+    out: str | Path,
+    request: GridRequest | None = None,
+    *,
+    data: Data | None = None,
+    device: str = "auto",
+    say: Say = print,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Write grids of samples from averaged networks, in the recipe's precision.
+
+    Args:
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
+        out: folder for the pictures.
+        request: what to draw; None: the family's own grids. Without classes and interpolation: those grids, by the
+            other fields. A `DrawRequest` may ask for standing statistics, and for a number of rows in each file.
+        data: pictures to work on, for a family that shows what it makes of given ones.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        say: is given a line for every automatic choice.
+        progress: (done, all) of the files of a grid by classes, if it is several.
+
+    Returns:
+        Paths of the grids.
+
+    Raises:
+        BadInput: no such weights, or a request that cannot be drawn.
+    """
+    opened = open_networks(source, device, say)
+    weights, recipe, networks = opened.weights, opened.recipe, opened.networks
+    if request is not None:
+        check_request(request, recipe)
+    given = _given(recipe, data, say)
+    folder = Path(out)
+    told = {} if request is None else retold(named(source), out, request, weights.step)
+    if request is not None and explores(request, recipe):
+        return _explored(opened, request, folder, told, say)
+    paths: list[Path] = []
+    with ExitStack() as feeds, torch.no_grad(), _prepared(opened, request):
+        folder.mkdir(parents=True, exist_ok=True)
+        feed = feeds.enter_context(feeding(given, recipe, torch.device("cpu"), workers=0)) if given else None
+        for name, asked in _requests(recipe, request).items():
+            sheets = _sheets(asked, recipe, folder / f"{name}.png", say)
+            for number, (path, sheet) in enumerate(sheets, 1):
+                shown = with_pictures(recipe, sheet, feed)
+                grid, written = write_sample(
+                    recipe, networks, shown, path, weights.step, weights.class_names, say, told=told
+                )
+                paths += written
+                if asked.seeds and asked.interpolate is None:
+                    paths += _one_by_one(grid, sheet, folder, opened.provenance | dict(told))
+                if progress is not None and len(sheets) > 1:
+                    progress(number, len(sheets))
+    return paths
+
+
+def _prepared(opened: Opened, request: GridRequest | None) -> AbstractContextManager[object]:
+    """Networks to draw grids with, with standing statistics if those are asked for."""
+    if isinstance(request, DrawRequest) and request.statistics == "standing":
+        return with_statistics(opened.recipe, opened.networks, opened.layout, request)
+    return prepared_together(opened.networks, opened.layout)
+
+
+def _sheets(request: GridRequest, recipe: Recipe, path: Path, say: Say) -> list[tuple[Path, GridRequest]]:
+    """A grid by classes as several, drawn and written one after the other, each from latents of its own."""
+    if not by_classes(request) or request.classes is None:
+        return [(path, request)]
+    classes, rows = request.classes, rows_that_fit(request, recipe)
+    count = -(-len(classes) // rows)
+    asked = request.rows_per_sheet if isinstance(request, DrawRequest) else None
+    if asked is None:
+        rows = -(-len(classes) // count)  # as many on the last one, or nearly
+    elif rows < min(asked, len(classes)):
+        say(f"--rows-per-sheet {asked:,}: {rows:,} are what one file has room for")
+    if count == 1:
+        return [(path, request)]
+    files = numbered(path, count)
+    say(
+        f"{len(classes):,} classes: {count} files of up to {rows} rows, {files[0].name} to {files[-1].name}"
+        + (f", as one file has at most {LARGEST_SIDE:,} pixels a side" if asked is None else "")
+    )
+    seeds = [request.seed, *(derive_seed(request.seed, "sheet", number) for number in range(1, count))]
+    return [
+        (file, replace(request, seed=seed, classes=classes[number * rows : (number + 1) * rows]))
+        for number, (file, seed) in enumerate(zip(files, seeds, strict=True))
+    ]
+
+
+def _explored(opened: Opened, request: GridRequest, folder: Path, told: Mapping[str, str], say: Say) -> list[Path]:
+    """Write what is drawn from points of a latent space: grids, and the pictures of seeds and latents one by one.
+
+    Raises:
+        BadInput: see `sheets`.
+    """
+    asked, about = _as_draw(request), opened.provenance | dict(told)
+    paths: list[Path] = []
+    with exploring(opened, asked.micro_batch) as explorer:
+        for name, sheet in sheets(explorer, asked, opened.weights.class_names, folder, say).items():
+            grid = drawn(explorer, sheet, asked)
+            path = folder / f"{name}.png"
+            paths += write_grid(grid, path, about, titles=sheet.titles, labels=sheet.labels)
+            if (line := not_finite(grid)) is not None:
+                say(f"warning: {path}: {line}")
+            if name == "seeds":
+                paths += _one_by_one(grid, asked, folder, about)
+            elif name == "latents":
+                for title, picture in zip(sheet.titles, pixels(grid[0]).numpy(), strict=True):
+                    paths.append(folder / f"latents-{title}.png")
+                    write_png(picture, paths[-1], about)
+    return paths
+
+
+def _as_draw(request: GridRequest) -> DrawRequest:
+    return request if isinstance(request, DrawRequest) else DrawRequest(**vars(request))
+
+
+def _one_by_one(grid: Tensor, request: GridRequest, folder: Path, about: Mapping[str, str]) -> list[Path]:
+    """Write the pictures of seeds [rows, columns, C, R, R] as NVlabs' programs do: seed0042.png."""
+    paths = []
+    by_class = len(request.classes or ()) > 1
+    for row, pictures in enumerate(pixels(grid).numpy()):
+        of_class = f"-class{request.classes[row]}" if request.classes is not None and by_class else ""
+        for seed, picture in zip(request.seeds, pictures, strict=True):
+            paths.append(folder / f"seed{seed:04d}{of_class}.png")
+            write_png(picture, paths[-1], about)
+    return paths
+
+
+def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequest]:
+    """Grids to draw, by file name: a family that shows given pictures draws its own, with as many rows
+    as asked for.
+    """
+    own = {
+        name: replace(one, classes=spread(one.classes, (request or one).rows)) if one.classes is not None else one
+        for name, one in recipe.kind.snapshots(recipe.networks).items()
+    }
+    if request is None:
+        return own
+    if recipe.shows_given:
+        micro_batch, rows = request.micro_batch, request.rows
+        return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
+    if request.mixing is not None or request.interpolate is not None:
+        return {f"interpolation-{request.interpolate}" if request.mixing is None else "style-mixing": request}
+    if request.seeds and request.classes is None and recipe.classes > 1:
+        return {"seeds": replace(request, classes=(0,))}
+    if request.classes is None and not request.seeds:
+        ends = max(2, request.columns)
+        return {
+            name: replace(
+                request,
+                classes=one.classes,
+                interpolate=one.interpolate,
+                columns=request.columns if one.interpolate is None else ends,
+                psi=one.psi if request.psi == 1 else request.psi,
+            )
+            for name, one in own.items()
+            if request.psi == 1 or one.psi == 1  # asked for one place, a grid of another is left out
+        }
+    return {"seeds" if request.seeds else "samples": request}
+
+
+def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:
+    """The sources that grids are made of; none for other families.
+
+    Raises:
+        BadInput: pictures are needed and not given, or given and not needed.
+    """
+    if not recipe.shows_given:
+        if data:
+            raise BadInput(
+                f"--data {data}: {recipe.family} draws from random inputs and reads no pictures; leave it out"
+            )
+        return {}
+    if not data:
+        raise BadInput(
+            f"{recipe.family} shows what it makes of given pictures: add --data PATH, or "
+            + " ".join(f"--data {name}=PATH" for name in recipe.sources)
+        )
+    return open_sources(recipe, data, say, None)
+
+
+GAP = 2
+"""Black pixels between the pictures of an animation."""
+
+
+def draw(
+    source: str | Path | Weights,
+    out: str | Path,
+    request: DrawRequest | None = None,
+    *,
+    npz: int | None = None,
+    pngs: int | None = None,
+    sheet: tuple[int, int] | None = None,
+    device: str = "auto",
+    say: Say = print,
+) -> list[Path]:
+    """Draw numbered samples of random classes into files.
+
+    Picture number i depends on the seed and on i alone, so that 100 more continue the first ones.
+
+    Args:
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
+        out: folder.
+        request: which pictures.
+        npz: pictures in samples.npz; None: none is written.
+        pngs: pictures in the folder `pngs`, by class.
+        sheet: rows and columns of random.png.
+
+    Returns:
+        Paths of what was written.
+
+    Raises:
+        BadInput: no such weights, a family that draws nothing by itself, or a request that makes no sense.
+    """
+    opened = open_networks(source, device, say)
+    folder, paths = Path(out), []
+    request = request or DrawRequest()
+    for name, count in (("--npz", npz), ("--pngs", pngs), ("--rows and --columns", sheet and sheet[0] * sheet[1])):
+        if count is not None and count < 1:
+            raise BadInput(f"{name} {count}: expected at least 1 picture")
+    if sheet is not None:
+        check_grid(*sheet, opened.recipe)
+    choice = {"npz": npz, "pngs": pngs, "sheet": sheet}
+    about = opened.provenance | retold_drawn(named(source), out, request, opened.weights.step, choice)
+    with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
+        folder.mkdir(parents=True, exist_ok=True)
+        if npz is not None:
+            paths.append(folder / "samples.npz")
+            write_npz(_blocks(generator, npz), npz, paths[-1])
+            _warn_of_not_finite(generator, paths[-1], say)
+        if pngs is not None:
+            paths.append(folder / "pngs")
+            write_pngs(_blocks(generator, pngs), paths[-1], about)
+            _warn_of_not_finite(generator, paths[-1], say)
+        if sheet is not None:
+            drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
+            path = folder / "random.png"
+            paths += _written(drawn.unflatten(0, sheet), path, about, say)
+            _warn_of_not_finite(generator, path, say)
+    return paths
+
+
+def _written(
+    grid: Tensor, path: Path, about: Mapping[str, str], say: Say, titles: Sequence[str] = ()
+) -> tuple[Path, ...]:
+    """Write a grid of pixels, and say where it is several files."""
+    paths = write_grid(grid.float().div(127.5).sub(1), path, about, titles=titles)
+    if line := many_files(paths):
+        say(f"{path.name}: {line}")
+    return tuple(paths)
+
+
+def _warn_of_not_finite(generator: Sampler, path: Path, say: Say) -> None:
+    """Say how many pictures of a file are black; the next file's are counted anew."""
+    if generator.not_finite:
+        say(f"warning: {path}: {generator.not_finite} pictures hold values that are not finite; they are black there")
+    generator.not_finite = 0
+
+
+def animate(
+    source: str | Path | Weights,
+    path: str | Path,
+    request: GridRequest,
+    *,
+    device: str = "auto",
+    say: Say = print,
+) -> Path:
+    """Write an interpolation as a film: the request's rows side by side, its columns one after the other.
+
+    Args:
+        path: ends in .gif or .mp4.
+        request: with `interpolate`; as many columns as frames.
+
+    Raises:
+        BadInput: as `sample`; or another ending.
+    """
+    check_film_name(Path(path))
+    opened = open_networks(source, device, say)
+    if request.interpolate is None and not (isinstance(request, DrawRequest) and request.shows_directions):
+        request = replace(request, interpolate="latent")
+    check_request(request, opened.recipe)
+    if explores(request, opened.recipe):
+        asked = _as_draw(request)
+        with exploring(opened, asked.micro_batch) as explorer:
+            found = sheets(explorer, asked, (), Path(path).parent, say)
+            grid = torch.cat([drawn(explorer, sheet, asked) for sheet in found.values()])
+    else:
+        with torch.no_grad(), _prepared(opened, request):
+            grid = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
+    if (line := not_finite(grid)) is not None:
+        say(f"warning: {path}: {line}")
+    frames = pixels(grid).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
+    told = retold_film(named(source), Path(path), request, opened.weights.step)
+    write_animation([_side_by_side(frame) for frame in frames], Path(path), opened.provenance | told)
+    return Path(path)
+
+
+def check_film_name(path: Path) -> None:
+    """Refuse a kind of file that no film is written as.
+
+    Raises:
+        BadInput: it is another one.
+    """
+    if path.suffix not in (".gif", ".mp4"):
+        raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
+
+
+def _blocks(generator: Sampler, count: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    for pictures, labels in generator.draw(0, count):
+        yield pictures.numpy(), labels.numpy()
+
+
+def _side_by_side(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """[n, C, R, R] -> a grid [H, W, C], as square as it can be."""
+    count = len(pictures)
+    columns = int(np.ceil(np.sqrt(count)))
+    rows = -(-count // columns)
+    channels, side = pictures.shape[1:3]
+    grid = np.zeros((rows * (side + GAP) - GAP, columns * (side + GAP) - GAP, channels), np.uint8)
+    for number, picture in enumerate(pictures):
+        top, left = (side + GAP) * (number // columns), (side + GAP) * (number % columns)
+        grid[top : top + side, left : left + side] = picture.transpose(1, 2, 0)
+    return grid
+
+
+COPIED = 0.5
+"""A sample nearer to a training picture than half of what is usual between two of them is worth a look."""
+
+
+@dataclass(frozen=True)
+class MemorisationCheck:
+    """What was found."""
+
+    sheets: tuple[Path, ...]  # one file, or several where it is large: a sample and its nearest pictures in each row
+    # distance of each sample to the nearest one, as a share of what is usual between training pictures
+    ratios: tuple[float, ...]
+    suspicious: tuple[int, ...]  # rows, from 1, whose ratio is below `COPIED`
+
+
+def check_memorisation(
+    source: str | Path | Weights,
+    data: str | Path | PictureSet,
+    out: str | Path,
+    request: DrawRequest | None = None,
+    *,
+    samples: int = 10,
+    nearest: int = 5,
+    device: str = "auto",
+    say: Say = print,
+    progress: Progress | None = None,
+) -> MemorisationCheck:
+    """Write a grid of samples, each beside the training pictures (mirrored ones too) that are nearest to it.
+
+    Nearest by pixels at 32 x 32: a copy shows, a change of pose or colour does not.
+
+    Args:
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
+        data: what it was trained on.
+        out: folder for nearest.png.
+        samples, nearest: rows, and training pictures in each.
+
+    Raises:
+        BadInput: no such weights or pictures, or counts below 1.
+    """
+    if samples < 1 or nearest < 1:
+        raise BadInput(f"--rows {samples}, --nearest {nearest}: expected at least 1")
+    opened = open_networks(source, device, say)
+    check_grid(samples, 1 + nearest, opened.recipe)
+    pictures = open_real(opened.recipe, data, say, progress)
+    with generating(opened.recipe, opened.networks, opened.layout, request or DrawRequest()) as generator:
+        drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, C, R, R]
+    count = min(nearest, len(pictures))
+    near = nearest_pictures(drawn, pictures, count, progress)
+    beside = torch.from_numpy(np.array(pictures[near.indices.flatten().numpy()])).unflatten(0, (samples, count))
+    rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, C, R, R]
+    path = Path(out) / "nearest.png"
+    titles = ("sample", *(f"near {number}" for number in range(1, count + 1)))
+    paths = _written(rows, path, opened.provenance, say, titles)
+    ratios = tuple(float(f"{ratio:.3f}") for ratio in near.ratios.tolist())
+    suspicious = tuple(row for row, ratio in enumerate(ratios, 1) if ratio < COPIED)
+    say(
+        f"nearest: a sample is {min(ratios):.2f} to {max(ratios):.2f} times as far from its nearest training picture "
+        "as two training pictures usually are"
+        + (f"; rows {', '.join(map(str, suspicious))} look copied" if suspicious else "; none looks copied")
+    )
+    return MemorisationCheck(paths, ratios, suspicious)

@@ -1,0 +1,315 @@
+"""Networks by recipe or from weights files: where these lie, what they say of themselves, what they hold."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from frugan.engine.run.checkpoint import (
+    EMA_FILE,
+    NETWORKS_FILE,
+    STATE_FILE,
+    load_networks,
+    newest_whole,
+    refuse_others,
+    step_in_name,
+)
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.tensor_files import read_metadata, read_names, read_tensors, write_tensors
+from frugan.engine.state.fp32_blocks import keep_in_fp32
+from frugan.engine.state.working_weights import make_callable, set_normalisation_batch
+from frugan.errors import BadInput
+from frugan.files import read_json
+from frugan.progress import Say
+from frugan.recipe.loading import load_recipe, parse_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.setup.recipe_setup import build_networks
+
+MOST_DIGITS = 15
+"""Of a number of steps: files come from anywhere."""
+
+
+def weights_metadata(
+    recipe: Recipe, class_names: Sequence[str] = (), *, step: int | None = None, licence: str = ""
+) -> dict[str, str]:
+    """What a weights file says about itself, so that it needs nothing else to be loaded.
+
+    Args:
+        class_names: what labels mean, in their order; empty: the networks have no classes, or nobody knows.
+        step: steps that they were trained for; None: the file's place says it, or nobody knows.
+        licence: what others may do with them; empty: nobody has said.
+    """
+    text = json.dumps(recipe.model_dump(mode="json"))
+    about = {"format": "frugan", "family": recipe.family, "recipe": text, "recipe_digest": recipe_digest(text)}
+    about |= {"class_names": json.dumps(list(class_names), ensure_ascii=False)} if class_names else {}
+    about |= {"step": str(step)} if step is not None else {}
+    return about | ({"licence": licence} if licence else {})
+
+
+def recipe_digest(text: str) -> str:
+    """SHA-256 of a recipe as a file has it."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of a run, a checkpoint or a file: looked for and verified once, by `open`; read when asked for."""
+
+    path: Path  # the file
+    metadata: Mapping[str, str]  # what it says of itself
+    checkpoint: Path | None = None  # that was meant: the folder of this file and others of the step; None: a file alone
+    named: Path | None = None  # run, checkpoint or file as it was asked for; None: it was not
+
+    @classmethod
+    def open(cls, source: "str | Path | Weights", say: Say = _warn) -> "Weights":
+        """The averages that a path means: a file itself, those of a checkpoint, or of a run's newest whole checkpoint.
+
+        A family that averages nothing writes no averages: its networks are meant then. Of a run, every file of the
+        checkpoint is held against its digest. `say` is told of damaged checkpoints. What is open already stays so.
+
+        Raises:
+            BadInput: no such path, a run without a whole checkpoint, or no file of weights.
+        """
+        if isinstance(source, Weights):
+            return source
+        path = Path(source)
+        if path.is_file():
+            return cls(path, read_metadata(path), named=path)
+        contents = (EMA_FILE, NETWORKS_FILE)
+        here = any((path / name).is_file() for name in contents)
+        return replace(cls._of_checkpoint(path if here else _newest(path, say), contents), named=path)
+
+    @classmethod
+    def _of_checkpoint(cls, folder: Path, contents: Sequence[str]) -> "Weights":
+        """The first of these files that is in a folder."""
+        for file in (folder / name for name in contents):
+            if file.is_file():
+                return cls(file, read_metadata(file), folder)
+        raise BadInput(f"{folder}: expected a run folder, a checkpoint or a .safetensors file")
+
+    @property
+    def trained(self) -> "Weights":
+        """The networks as they are trained, of the same checkpoint; of a file alone, that file."""
+        return self if self.checkpoint is None else self._of_checkpoint(self.checkpoint, (NETWORKS_FILE,))
+
+    @property
+    def ours(self) -> bool:
+        """Whether the file says that frugan wrote it."""
+        return self.metadata.get("format") == "frugan"
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """That they were trained by.
+
+        Raises:
+            BadInput: the file was not written by frugan, or its recipe is damaged.
+        """
+        return _recipe(self.metadata, self.path)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """What labels mean, in their order; empty: there are no classes, or the file does not say.
+
+        Raises:
+            BadInput: they are damaged.
+        """
+        return _class_names(self.metadata, self.path)
+
+    @property
+    def licence(self) -> str:
+        """What others may do with them; empty: the file does not say."""
+        return self.metadata.get("licence", "")
+
+    @property
+    def step(self) -> int:
+        """Steps that they have been trained for, by their checkpoint or by the file; 0: neither says."""
+        if (step := step_in_name(self.path.parent)) is not None:
+            return step
+        if isinstance(step := read_json(self.path.parent / STATE_FILE).get("step"), int):  # of one that was set aside
+            return step
+        told = self.metadata.get("step", "")
+        return int(told) if told.isascii() and told.isdigit() and len(told) <= MOST_DIGITS else 0
+
+    @cached_property
+    def networks(self) -> tuple[str, ...]:
+        """Networks that the file holds, in order."""
+        return tuple(dict.fromkeys(key.split(".")[0] for key in read_names(self.path)))
+
+    def read(self) -> dict[str, Tensor]:
+        """Read the tensors, "network.parameter" -> tensor; they are not kept here.
+
+        Raises:
+            BadInput: the file is damaged, or not there any more.
+        """
+        return read_tensors(self.path)[0]
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The same, read once and kept."""
+        return self.read()
+
+    def of(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """Tensors of some networks."""
+        return {key: value for key, value in self.tensors.items() if key.split(".")[0] in names}
+
+
+def _newest(path: Path, say: Say) -> Path:
+    """The newest whole checkpoint of a run.
+
+    Raises:
+        BadInput: no such run, or it has none.
+    """
+    run = RunFolder(path)
+    if not path.exists():
+        raise BadInput(
+            f"{path} does not exist (looked from {Path.cwd()}); expected a run folder, a checkpoint or a .safetensors "
+            "file"
+        )
+    if not run.exists:
+        raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file")
+    newest = newest_whole(run.checkpoints)
+    if newest is None:
+        raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
+    for line in newest[2]:
+        say(f"damaged checkpoint skipped: {line}")
+    return newest[0].path
+
+
+def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Weights]:
+    """Open trained and averaged networks where only one family will do.
+
+    Raises:
+        BadInput: as `Weights.open`; or of another family.
+    """
+    averaged = Weights.open(source, say)
+    trained = averaged.trained
+    for weights in (trained, averaged):
+        if weights.recipe.family != family:
+            raise BadInput(f"{source}: weights of a {weights.recipe.family} model; expected {family}")
+    return trained, averaged
+
+
+def recipe_of(path: Path) -> Recipe:
+    """The recipe that a weights file was trained by.
+
+    Raises:
+        BadInput: as `Weights.recipe`.
+    """
+    return _recipe(read_metadata(path), path)
+
+
+def _recipe(metadata: Mapping[str, str], path: Path) -> Recipe:
+    if metadata.get("format") != "frugan" or "recipe" not in metadata:
+        raise BadInput(
+            f"{path}: not written by frugan (its metadata name no recipe); expected a run or one of its files"
+        )
+    if recipe_digest(metadata["recipe"]) != metadata.get("recipe_digest", recipe_digest(metadata["recipe"])):
+        raise BadInput(
+            f"{path}: the recipe in its metadata is not the one of its digest: it was changed, or is damaged"
+        )
+    try:
+        values = json.loads(metadata["recipe"])
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: the recipe in its metadata is damaged: {error}") from error
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: the recipe in its metadata is damaged: it is no table")
+    return parse_recipe(values, str(path))
+
+
+def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
+    try:
+        names = json.loads(metadata.get("class_names", "[]"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: the class names in its metadata are damaged: {error}") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadInput(f"{path}: the class names in its metadata are no list of names")
+    return tuple(names)
+
+
+def networks_from(weights: Weights, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+    """The networks that a weights file holds, for the engine.
+
+    Raises:
+        BadInput: its tensors are not those of its recipe; no memory was taken for networks then.
+    """
+    kind, config = weights.recipe.kind, weights.recipe.networks
+    described = kind.build(config, "meta")
+    if unknown := set(weights.networks) - set(described):
+        raise BadInput(f"{weights.path}: holds {sorted(unknown)}, unknown to family {weights.recipe.family}")
+    tensors = weights.read()
+    refuse_others({name: described[name] for name in weights.networks}, tensors, str(weights.path))
+    built = kind.build(config, device)
+    keep_in_fp32(built, weights.recipe.fp32_blocks)
+    present = {name: network for name, network in built.items() if name in weights.networks}
+    load_networks(present, tensors, str(weights.path))
+    return present
+
+
+def _callable(networks: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    return {name: make_callable(network.eval()) for name, network in networks.items()}
+
+
+def build(recipe: str, overrides: Sequence[str] = (), device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+    """Build a recipe's networks with their first weights.
+
+    They are in evaluation mode and safe to call as they are: each call prepares its weights (spectral norm) and nothing
+    moves.
+
+    Args:
+        recipe: built-in name, or path of a TOML file.
+        overrides: `key.sub=value` words.
+        device: where to build; "meta" gives shapes only.
+
+    Returns:
+        Networks by name ("G", "D").
+
+    Raises:
+        BadInput: unknown recipe, key or value.
+    """
+    loaded = load_recipe(recipe, overrides)
+    networks = build_networks(loaded, device)
+    for network in networks.values():
+        set_normalisation_batch(network, loaded.training.normalisation_batch)
+    return _callable(networks)
+
+
+def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+    """Load networks from a weights file, a checkpoint or a run; family and config are in the file.
+
+    A checkpoint or a run gives its averaged networks (EMA), from which samples are drawn; name the file
+    `networks.safetensors` in a checkpoint for the others. Safe to call as they are, as from `build`.
+
+    Raises:
+        BadInput: not there, damaged, or not frugan's.
+    """
+    return _callable(networks_from(Weights.open(path), device))
+
+
+def save(
+    networks: Mapping[str, nn.Module],
+    recipe: Recipe,
+    path: str | Path,
+    class_names: Sequence[str] = (),
+    *,
+    step: int | None = None,
+    licence: str = "",
+) -> None:
+    """Write networks as a weights file that `load` reads: one safetensors file with family, recipe and its digest.
+
+    Args:
+        class_names: what labels mean, in their order; kept in the file.
+        step: steps that they were trained for; None: not kept.
+        licence: what others may do with them, such as "cc-by-4.0"; kept in the file, unless it is empty.
+    """
+    tensors = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
+    write_tensors(Path(path), tensors, weights_metadata(recipe, class_names, step=step, licence=licence))

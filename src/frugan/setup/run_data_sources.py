@@ -1,0 +1,351 @@
+"""Data of a run: found, opened, checked against the recipe, and fed to the step."""
+
+import os
+import shlex
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from frugan.accelerator.choice import accelerator_of
+from frugan.contract.data import Forgiving, OpenedSource, Reader, RunData, Shared, SourceOptions, SourceSpec
+from frugan.data.batches import Pinning, Prefetcher
+from frugan.data.formats.source import local_path
+from frugan.data.picture_set import PictureSet
+from frugan.data.run_data import read_run_data
+from frugan.data.survey import SmallPictures
+from frugan.engine.run.checkpoint import STATE_FILE, list_checkpoints
+from frugan.engine.run.run_folder import RunFolder
+from frugan.errors import BadInput
+from frugan.files import Folders, read_json
+from frugan.progress import Progress, Say, quiet
+from frugan.recipe.recipe import Recipe
+from frugan.recipe.relatives import of_resolution, picture_resolutions
+
+
+@contextmanager
+def small_for_training(path: Path, resolution: int, recipe: Recipe) -> Iterator[None]:
+    """Tell, in the words of `frugan train`, what to do with pictures at `path` that are too small for a recipe.
+
+    Raises:
+        BadInput: in place of SmallPictures.
+    """
+    try:
+        yield
+    except SmallPictures as error:
+        prepared = f"frugan prepare {shlex.quote(str(path))} OUT --resolution {resolution}"
+        cures = [
+            f"{to}, add {field} to frugan train (or {prepared} {option}, and then --data OUT)"
+            for to, field, option in (
+                ("to enlarge them", "data.allow_upscale=true", "--allow-upscale"),
+                ("to keep them whole and put background beside or around them", "data.fit=pad", "--fit pad"),
+            )
+        ]
+        if words := of_resolution(recipe, error.least):
+            cures.append(f"to train at a resolution that they have, in a new run: {shlex.join(words)}")
+        raise BadInput("\n  ".join([error.reason, *cures])) from error
+
+
+@contextmanager
+def small_for_preparing(source: Path, out: Path, resolution: int, resample: str) -> Iterator[None]:
+    """Tell the same in the words of `frugan prepare`.
+
+    Raises:
+        BadInput: in place of SmallPictures.
+    """
+    try:
+        yield
+    except SmallPictures as error:
+        words = ["frugan", "prepare", str(source), str(out)]
+        words += [] if resample == "bilinear" else ["--resample", resample]
+        here = [*words, "--resolution", str(resolution)]
+        cures = [
+            f"to enlarge them: {shlex.join([*here, '--allow-upscale'])}",
+            f"to keep them whole and put background beside or around them: {shlex.join([*here, '--fit', 'pad'])}",
+        ]
+        if fitting := [side for side in picture_resolutions() if side <= error.least]:
+            smaller = shlex.join([*words, "--resolution", str(fitting[-1])])
+            cures.append(f"for recipes of a resolution that they have: {smaller}")
+        raise BadInput("\n  ".join([error.reason, *cures])) from error
+
+
+Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
+"""A path, several by source name, or opened sources by name."""
+
+
+def named_sources(
+    data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, SourceSpec]
+) -> dict[str, Path]:
+    """Give every source that a family needs its path.
+
+    Args:
+        data: one path (if the family has one source, or if one path has them all), or paths by source name.
+
+    Raises:
+        BadInput: a source is missing or unknown.
+    """
+    if data is None:
+        data = {}
+    if not isinstance(data, Mapping):
+        located = next(iter(needs.values())).locate(Path(data), list(needs)) if needs else None
+        if located is not None:
+            return dict(located)
+        if len(needs) != 1:
+            raise BadInput(
+                f"--data {data}: this model needs several kinds of data; name each: --data {next(iter(needs))}=PATH"
+            )
+        data = {next(iter(needs)): data}
+    if unknown := sorted(set(data) - set(needs)):
+        raise BadInput(f"--data {unknown[0]}=...: unknown name; this model reads {', '.join(sorted(needs))}")
+    if missing := sorted(set(needs) - set(data)):
+        if len(needs) == 1:
+            raise BadInput("no pictures given: add --data PATH")
+        raise BadInput(f"no pictures given for {missing[0]!r}: add --data {missing[0]}=PATH")
+    return {name: Path(path) for name, path in data.items()}
+
+
+def open_sources(
+    recipe: Recipe,
+    data: Data | None,
+    say: Say,
+    progress: Progress | None,
+    known: Mapping[str, RunData] = MappingProxyType({}),
+    map_classes: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Open every source that a recipe reads, and check it.
+
+    Args:
+        known: what the run that goes on was trained on: pictures get its labels.
+        map_classes: class of the pictures -> its name in that run, as for `train`.
+
+    Raises:
+        BadInput: missing, unknown, not what the recipe can be trained on, or of other classes than the run's.
+    """
+    needs = recipe.sources
+    options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
+    opened: dict[str, Any] = {}
+    paths: dict[str, Path] | Path | None = None
+    if isinstance(data, Mapping):
+        paths = {name: local_path(value) for name, value in data.items() if isinstance(value, str | Path)}
+        opened = {name: value for name, value in data.items() if name not in paths}
+    else:
+        paths = None if data is None else local_path(data)
+    wanted = {name: need for name, need in needs.items() if name not in opened}
+    where = dict.fromkeys(opened, "")
+    for name, path in named_sources(paths, wanted).items() if wanted else ():
+        with small_for_training(path, wanted[name].resolution, recipe):
+            opened[name] = wanted[name].open(name, path, options)
+        where[name] = f" {path}"
+    if unknown := sorted(set(opened) - set(needs)):
+        raise BadInput(f"data {unknown[0]!r}: unknown name; this model reads {', '.join(sorted(needs))}")
+    fitted = {name: need.fitted(name, f"{name}{where[name]}", opened[name], options) for name, need in needs.items()}
+    _check_together(needs, fitted)
+    return fitted
+
+
+def _check_together(needs: Mapping[str, SourceSpec], fitted: Mapping[str, Any]) -> None:
+    """Have the sources of each kind checked against each other."""
+    for kind in {type(need) for need in needs.values()}:
+        alike = [name for name, need in needs.items() if type(need) is kind]
+        needs[alike[0]].check_together({name: fitted[name] for name in alike})
+
+
+def advice(recipe: Recipe, sources: Mapping[str, Any]) -> Iterator[str]:
+    """Lines for someone who begins a run on these sources: what would do better."""
+    for name, need in recipe.sources.items():
+        yield from need.advice(sources[name])
+
+
+def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+    """Open the real pictures that generated ones are compared with, in the recipe's channels.
+
+    Raises:
+        BadInput: as `open_sources`, or they are no set of pictures.
+    """
+    names = recipe.sources
+    given: Data = dict.fromkeys(names, data) if isinstance(data, PictureSet) else data
+    opened = next(iter(open_sources(recipe, given, say, progress).values()))
+    if not isinstance(opened, PictureSet):
+        raise BadInput(f"--data {data}: expected pictures")
+    return opened
+
+
+def last_run_data(run: RunFolder) -> dict[str, RunData]:
+    """What a run was last trained on; empty before its first checkpoint.
+
+    Nothing is verified, which would read whole checkpoints: names stay the same from one to the next.
+    """
+    for checkpoint in reversed(list_checkpoints(run.checkpoints)):
+        if state := read_json(checkpoint.path / STATE_FILE):
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                return read_run_data(state)
+        # else damaged: passed over by name when the run goes on
+    return {}
+
+
+def run_data_of(
+    recipe: Recipe,
+    sources: Mapping[str, OpenedSource],
+    known: Mapping[str, RunData],
+    map_classes: Mapping[str, str] | None,
+) -> dict[str, RunData]:
+    """What the run is trained on from now on.
+
+    Args:
+        sources: with the run's labels.
+        known: what it was trained on before; empty for a new run.
+        map_classes: as for `train`.
+    """
+    needs = recipe.sources
+    run_data = {}
+    for name, source in sources.items():
+        before, names = known.get(name), needs[name].class_names(source)
+        mapping = None
+        if before is not None and names:
+            mapping = before.mapping if map_classes is None else map_classes
+        run_data[name] = RunData(source.digest, before.first_digest if before else source.digest, names, mapping)
+    return run_data
+
+
+PREVIEW = "preview"
+"""Name of the stream from which previews take their samples."""
+
+MOST_WORKERS = 8
+"""A sample of a face takes 11 ms at 256 pixels and 20 ms at 512 (AMD EPYC, one core): 8 processes make 700 and 400 a
+second."""
+
+
+def default_workers(device: torch.device, ranks: int = 1) -> int:
+    """Processes that make samples where a kind of data needs them, for all sources together.
+
+    None beside a CPU that trains, else one for every two cores, up to MOST_WORKERS.
+
+    Args:
+        ranks: that share the machine's cores.
+    """
+    return 0 if device.type == "cpu" else min(MOST_WORKERS, max(1, (os.cpu_count() or 2) // (2 * ranks)))
+
+
+@dataclass
+class FeedWorkers:
+    """What the readers of a feed share; see `Workers`."""
+
+    count: int  # processes, for all sources together
+    opened: ExitStack  # closes it all
+    _shared: dict[Hashable, object] = field(default_factory=dict)
+
+    def shared(self, make: Callable[[int], Shared], close: Callable[[Shared], None]) -> Shared:
+        """What `make(count)` gives, made once."""
+        if make not in self._shared:
+            made = make(self.count)
+            self._shared[make] = made
+            self.opened.callback(close, made)
+        return cast("Shared", self._shared[make])
+
+    def at_end(self, close: Callable[[], object]) -> None:
+        """Have something closed at the end."""
+        self.opened.callback(close)
+
+
+@dataclass
+class SourceFeed:
+    """Gives the engine its pictures."""
+
+    sources: Mapping[str, OpenedSource]  # by name
+    recipe: Recipe  # as it is at present: seed, and how samples are made
+    pinning: Pinning | None  # what puts pictures where a card copies them by itself; None: nothing does
+    workers: int  # processes that make samples, for all sources together; 0: threads of this one
+    seed: int | None = None  # of the order in which pictures are shown; None: the recipe's
+    say: Say = quiet  # is told what cannot be had here
+    # is told of every picture that cannot be read any more: source, picture, reason, and how many so far
+    lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None
+    _open: ExitStack = field(default_factory=ExitStack)
+    _streams: dict[str, Prefetcher] = field(default_factory=dict)
+    _last: dict[str, tuple[tuple[int, int], Mapping[str, Tensor]]] = field(default_factory=dict)
+    _previews: dict[tuple[str, int], Mapping[str, Tensor]] = field(default_factory=dict)
+    _said: list[str] = field(default_factory=list)
+    _forgiving: dict[str, Forgiving] = field(default_factory=dict)
+    _told: dict[str, int] = field(default_factory=dict)
+    _lost: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._shared = FeedWorkers(self.workers, self._open)
+
+    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
+        """Pictures position, position+1, ... of a stream.
+
+        The last ones are kept: every phase of a step asks for them, and one that is repeated asks again.
+        """
+        known = self._last.get(stream)
+        if known is not None and known[0] == (position, count):
+            return known[1]
+        if stream not in self._streams:
+            reader = self._reader(source, stream, self._shared, self.seed)
+            prefetched = Prefetcher(reader, pinning=self.pinning, say=self._say_once)
+            self._streams[stream] = self._open.enter_context(prefetched)
+            if isinstance(reader, Forgiving):
+                self._forgiving[stream] = reader
+        self._tell_lost(source, stream)
+        self._last.pop(stream, None)  # else two batches would be held while the third is read
+        self._last[stream] = ((position, count), self._streams[stream].take(position, count))
+        return self._last[stream][1]
+
+    def _tell_lost(self, source: str, stream: str) -> None:
+        """Tell of every picture once that a stream has passed over."""
+        if stream not in self._forgiving:
+            return
+        lost = self._forgiving[stream].passed_over
+        for picture, reason in [*lost.items()] if len(lost) > self._told.get(stream, 0) else ():
+            if (source, picture) not in self._lost:
+                self._lost.add((source, picture))
+                self.lost(source, picture, reason, len(self._lost))
+        self._told[stream] = len(lost)
+
+    def _say_once(self, line: str) -> None:
+        if not self._said:
+            self._said.append(line)
+            self.say(line)
+
+    def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
+        """The same few pictures each time, apart from the training streams."""
+        if (source, count) not in self._previews:
+            self._previews[source, count] = self._reader(source, f"{source}/{PREVIEW}", None).take(0, count)
+        return self._previews[source, count]
+
+    def _reader(self, source: str, stream: str, workers: FeedWorkers | None, order: int | None = None) -> Reader:
+        recipe = self.recipe
+        need = recipe.sources[source]
+        opened: Any = self.sources[source]
+        seed, settings = recipe.training.seed if order is None else order, recipe.data
+        return need.reader(opened, self.sources, seed=seed, stream=stream, settings=settings, workers=workers)
+
+
+@contextmanager
+def feeding(
+    sources: Mapping[str, OpenedSource],
+    recipe: Recipe,
+    device: torch.device,
+    *,
+    workers: int | None = None,
+    ranks: int = 1,
+    seed: int | None = None,
+    say: Say = quiet,
+    lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None,
+) -> Iterator[SourceFeed]:
+    """A feed whose reading threads and processes end with the block.
+
+    Args:
+        device: that is fed: pictures lie where a card copies them by itself.
+        workers: processes that make samples; None: by the device and the machine's cores, which `ranks` share.
+        seed, say, lost: as `SourceFeed` has them.
+    """
+    own = accelerator_of(device)
+    count = default_workers(device, ranks) if workers is None else workers
+    feed = SourceFeed(sources, recipe, own if own.is_card else None, count, seed, say, lost)
+    with feed._open:
+        yield feed

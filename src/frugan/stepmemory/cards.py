@@ -1,0 +1,505 @@
+"""Cards as plans know them: memory and speed, what of it a plan may take, and how fast several exchange."""
+
+import math
+import platform
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib import resources
+from itertools import product
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from frugan.accelerator.base import card_has_bf16_units
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.precision import DTYPES, Precision, PrecisionName, card_precision
+from frugan.engine.run.training import Stage
+from frugan.engine.state.optimizer_shards import BUCKET_BYTES
+from frugan.errors import BadInput
+from frugan.stepmemory.work import Work
+from frugan.wording import GIB, MIB, show_size
+
+REACHED_TRAFFIC = 0.75
+"""Share of a published memory bandwidth."""
+HOST_BYTES_PER_S = 10e9
+"""Guess for pinned memory over PCI Express 3.0 with 16 lanes."""
+SECONDS_PER_KERNEL = 6e-6
+"""Guess for starting one kernel from Python, and nothing besides."""
+TIME_ERROR = 0.3
+"""Share by which a time may be off that is predicted from what was measured on the very card."""
+CONTEXT_BYTES = 450 * MIB
+"""Guess for a CUDA context with the libraries that torch loads."""
+WORKSPACE_BYTES = 320 * MIB
+"""Guess for what cuDNN and cuBLAS take from torch's allocator for themselves: published trainings show 250 to 340 MiB
+more than what lives where their peak lies in a strided convolution in half precision."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What training reaches on cards of one generation, from published trainings beside predicted ones.
+
+    The record is benchmarks/results/published-costs.json; docs/memory.md, "Published figures", has it as a table.
+    """
+
+    name: str  # for people
+    since: tuple[int, int]  # compute capability with which it begins
+    # fp32, half: share that is reached of the published peaks; fewer products at once are easier to feed
+    fp32: float
+    half: float
+    # one operation of a step on the computers that such cards stand in: what Python and autograd do around a kernel
+    # takes several times as long as starting it
+    seconds_per_operation: float
+    # least and most that a step takes beside what is predicted: every published row lies between, and where there are
+    # few rows, or none, there is room besides
+    least: float
+    most: float
+    rows: int  # published times
+
+
+GENERATIONS = (
+    Generation("before Volta", (0, 0), 0.7, 0.5, 48e-6, 0.7, 2.5, rows=0),
+    # 42 to 56 µs an operation where a step is too small for its card (benchmarks/results/tracker-on-original.json);
+    # with half of the fp32 peak BigGAN was predicted to take a third longer than it did
+    Generation("Volta", (7, 0), 0.7, 0.5, 48e-6, 0.95, 2.35, rows=23),
+    # fitted to the model of one program: see `benchmarks/published_costs.py faces-512-1`
+    Generation("Turing", (7, 5), 0.95, 0.43, 48e-6, 0.8, 1.8, rows=2),
+    Generation("Ampere", (8, 0), 0.7, 0.5, 28e-6, 0.95, 1.7, rows=14),  # 27 to 28 µs an operation
+    Generation("after Ampere", (8, 9), 0.7, 0.5, 28e-6, 0.7, 2.5, rows=0),
+)
+
+
+def generation_of(capability: tuple[int, int]) -> Generation:
+    """The generation of cards of a compute capability."""
+    return next(each for each in reversed(GENERATIONS) if each.since <= capability)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A device that plans are made for."""
+
+    name: str  # for people
+    memory_bytes: int | None  # that it has in all; None: not known
+    macs_per_s: Mapping[str, float]  # precision -> multiply-accumulates per second
+    bytes_per_s: float  # of its memory
+    host_bytes_per_s: float = HOST_BYTES_PER_S  # between it and the host
+    seconds_per_kernel: float = SECONDS_PER_KERNEL  # that starting one takes
+    # that one of a step takes the host, with its parts in Python and in autograd
+    seconds_per_operation: float = GENERATIONS[0].seconds_per_operation
+    context_bytes: int = CONTEXT_BYTES  # held outside torch's allocator
+    workspace_bytes: int = WORKSPACE_BYTES  # that libraries take from torch's allocator
+    source: Literal["measured", "guess"] = "guess"  # whether this was measured on the card, or is a guess
+    capability: tuple[int, int] | None = None  # compute capability; None: not known
+    queued: bool = True  # whether it works while the host goes on, as cards do and processors do not
+    figures_of: str | None = None  # the published card whose speeds these are; None: measured, or the card's own
+
+    def precision(self, asked: PrecisionName) -> Precision:
+        """The precision that training would have on it."""
+        if self.capability is not None:
+            return card_precision(asked, self.name, self.capability)
+        if asked == "auto":
+            reason = "assumed: compute capability 8.0 or newer; fp16 on 7.x takes as much"
+            return Precision("bf16", torch.bfloat16, reason)
+        return Precision(asked, DTYPES[asked], "asked for")
+
+    def seconds(self, work: Work, precision: Precision) -> float:
+        """How long work takes: as long as the card is busy, or as the host is with keeping it so, whichever is longer.
+
+        A processor is its own host: there both add up.
+        """
+        busy, host = self._busy_seconds(work, precision), work.operations * self.seconds_per_operation
+        return max(busy, host) if self.queued else busy + host
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """Least and most that a step takes beside what is predicted."""
+        if self.source == "measured":
+            return 1 - TIME_ERROR, 1 + TIME_ERROR
+        if self.capability is None:
+            return min(each.least for each in GENERATIONS), max(each.most for each in GENERATIONS)
+        generation = generation_of(self.capability)
+        return generation.least, generation.most
+
+    def busy_share(self, work: Work, precision: Precision) -> float:
+        """Share of the time that the card works, and does not wait for its host."""
+        return self._busy_seconds(work, precision) / self.seconds(work, precision)
+
+    def compared_seconds(self, work: Work, precision: Precision) -> float:
+        """What plans are compared by: all parts added up, so that none is free because it hides behind another.
+
+        But for copies that go on beside the rest: they count what they add to it, and the memory traffic that they are.
+        """
+        return self._busy_seconds(work, precision) + work.operations * self.seconds_per_kernel
+
+    def waits_for_launches(self, work: Work, precision: Precision) -> bool:
+        """Whether starting kernels takes the host longer than the card works at them; then CUDA graphs pay."""
+        return self.queued and work.operations * self.seconds_per_kernel > self._busy_seconds(work, precision)
+
+    def _busy_seconds(self, work: Work, precision: Precision) -> float:
+        """Of the card: products each at the speed of their own numbers, as fp32 ones are no faster beside half ones.
+
+        What is copied beside them takes longer or hides behind them, as a whole; for the rest of copies it waits.
+        """
+        fp32_macs = work.macs if precision.name == "fp32" else work.fp32_macs
+        computing = (
+            (work.macs - fp32_macs) / self.macs_per_s[precision.name]
+            + fp32_macs / self.macs_per_s["fp32"]
+            + work.bytes_moved / self.bytes_per_s
+        )
+        return max(computing, work.beside_bytes / self.host_bytes_per_s) + work.host_bytes / self.host_bytes_per_s
+
+
+KEPT_BYTES, LEFT_SHARE, LEFT_SHARE_BEFORE_TURING = 460 * MIB, 0.964, 0.975
+"""What drivers keep for themselves under Linux. From Turing on, today's keep 370 MiB of a card with 4 GB and 670 of one
+with 32; before Turing it is 1 to 2 %. Nobody has shown less than `left_bytes`, but for cards with error correction in
+ordinary memory (T4, L4, A10), of which the table knows what is left."""
+
+
+def left_bytes(memory_bytes: int, capability: tuple[int, int] = (7, 5)) -> int:
+    """Predicted: what a driver leaves of a card's memory under Linux."""
+    if capability < (7, 5):
+        return int(LEFT_SHARE_BEFORE_TURING * memory_bytes)
+    return min(memory_bytes - KEPT_BYTES, int(LEFT_SHARE * memory_bytes))
+
+
+@dataclass(frozen=True)
+class Published:
+    """A card's published figures: a row of cards.toml, which says what they are."""
+
+    gib: int
+    fp32: float
+    half: float
+    gb_per_s: float
+    capability: tuple[int, int]
+    left_mib: int | None = None  # None: nobody has shown it
+    like: str | None = None  # None: the speeds are the card's own
+    draws: bool = True  # whether a desktop may be drawn by it
+
+    @property
+    def left_bytes(self) -> int:
+        """What the driver leaves of its memory under Linux: seen, or else predicted."""
+        if self.left_mib is not None:
+            return self.left_mib * MIB
+        return left_bytes(self.gib * GIB, self.capability)
+
+    def card(self, name: str) -> Card:
+        """What is guessed from them."""
+        reached = generation_of(self.capability)
+        full = reached.fp32 * self.fp32 * 1e12 / 2
+        half = max(full, reached.half * self.half * 1e12 / 2)  # without units, products of halves are made in fp32
+        return Card(
+            name=name,
+            memory_bytes=self.left_bytes,
+            macs_per_s={"fp32": full, "fp16": half, "bf16": half if card_has_bf16_units(self.capability) else full},
+            bytes_per_s=REACHED_TRAFFIC * self.gb_per_s * 1e9,
+            seconds_per_operation=reached.seconds_per_operation,
+            capability=self.capability,
+            figures_of=self.like,
+        )
+
+
+def _published() -> Iterator[tuple[str, Published]]:
+    kinds = tomllib.loads((resources.files("frugan.stepmemory") / "cards.toml").read_text("utf-8"))
+    rows = {name: row | {"draws": kind != "server"} for kind, named in kinds.items() for name, row in named.items()}
+    for name, row in rows.items():
+        figures = {**rows[row["like"]], "left_mib": None, **row} if "like" in row else row
+        yield name, Published(**{**figures, "capability": tuple(figures["capability"])})
+
+
+PUBLISHED: Mapping[str, Published] = MappingProxyType(dict(_published()))
+
+UNNAMED = "rtx-2060"
+"""Stands for a card that is not named: the commonest of those with 6 GB and half-precision units."""
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a card of this name."""
+    return _find(name) is not None
+
+
+_UNTOLD = frozenset({"nvidia", "geforce", "tesla", "gpu", "generation", "with", "design", "workstation", "edition"})
+"""Words of a name that tell no card from another."""
+_MADE = re.compile(r"sxm\d?|pcie|hbm\d?e?|pascal|blackwell|nvl")
+"""Words that mostly do not."""
+_SERIES = frozenset({"gtx", "rtx", "quadro"})
+
+
+def _words(name: str) -> list[str]:
+    """A name as the table writes it: "NVIDIA GeForce RTX 4060Ti 16GB" is rtx, 4060, ti, 16."""
+    text = re.sub(r"[\s_/()-]+", "-", name.lower())
+    text = re.sub(r"(?<=gtx|rtx)(?=a?\d)|(?<=titan)(?=[xvr])|(?<=\d)(?=ti|super|laptop)|(?<=ti)(?=super)", "-", text)
+    text = re.sub(r"-(\d+)-?gi?b?\b", r"-\1", text)
+    text = re.sub(r"\b(mobile|notebook|max-q)\b", "laptop", text)
+    return [word for word in text.split("-") if word and word not in _UNTOLD]
+
+
+def _find(name: str) -> str | None:
+    """The key of a card, however people write it: with its maker's words or without, with its memory or without."""
+    whole = _words(name)
+    bare = [word for word in whole if not _MADE.fullmatch(word)]
+    for words, series in product((whole, bare), (None, "gtx", "rtx", "quadro-rtx", "")):
+        core = words if series is None else [series, *(word for word in words if word not in _SERIES)]
+        key = "-".join(filter(None, core))
+        if key in PUBLISHED:
+            return key
+        key, _, gib = key.rpartition("-")
+        if key in PUBLISHED and gib == str(PUBLISHED[key].gib):
+            return key
+    return None
+
+
+def named_card(name: str) -> Card:
+    """A card by its maker's name: "rtx-3060", "RTX 3060", "3060"; with the memory that its driver leaves.
+
+    Raises:
+        BadInput: not among those that are known.
+    """
+    key = _find(name)
+    if key is None:
+        near = get_close_matches("-".join(_words(name)), PUBLISHED, n=5, cutoff=0.5)
+        nearest = f"the nearest are {', '.join(near)}" if near else "docs/your-card.md names those that are"
+        raise BadInput(
+            f"card {name!r} is not known; {nearest}. For another one, give its memory instead, such as --memory 6GiB; "
+            "on a machine with the card, `frugan plan --calibrate` measures it"
+        )
+    return PUBLISHED[key].card(key)
+
+
+def card_here(name: str, memory_bytes: int, capability: tuple[int, int]) -> Card:
+    """The card of this machine, by what its driver says of it.
+
+    Its speeds are those of the published card that its name begins with ("NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX
+    3080 Laptop GPU"), of the size that is nearest, else those of `UNNAMED`.
+    """
+    key = "-".join(_words(name))
+    begins = [known for known in PUBLISHED if key == known or key.startswith(f"{known}-")]
+    if begins:
+        longest = max(begins, key=len)
+        sizes = [known for known in PUBLISHED if re.fullmatch(rf"{re.escape(longest)}(-\d+)?", known)]
+        like = min(sizes, key=lambda known: abs(PUBLISHED[known].gib * GIB - memory_bytes))
+        card = PUBLISHED[like].card(name)
+    else:
+        like, card = UNNAMED, unnamed_card()
+    figures_of = card.figures_of or (like if _find(name) is None else None)
+    return replace(card, name=name, memory_bytes=memory_bytes, capability=capability, figures_of=figures_of)
+
+
+def unnamed_card() -> Card:
+    """A card of which nothing is known but a budget; bf16 is taken to be as fast as fp16."""
+    like = PUBLISHED[UNNAMED].card("a card with half-precision units")
+    return Card(
+        name=like.name,
+        memory_bytes=None,
+        macs_per_s={**like.macs_per_s, "bf16": like.macs_per_s["fp16"]},
+        bytes_per_s=like.bytes_per_s,
+    )
+
+
+DESKTOP_BYTES = GIB
+"""Guess for what a desktop takes on the card that draws it, a browser included: from 0.8 to 1.1 GiB where people have
+written it down (benchmarks/published/card-memory.json)."""
+
+MARGIN = 0.05
+"""Share of what is free that is left alone: a desktop's windows come and go."""
+LEAST_MARGIN_BYTES = 200 * MIB
+
+
+class TooSmall(BadInput):
+    """A budget in which nothing can be trained."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Memory of a card for one process."""
+
+    total_bytes: int  # for everything
+    context_bytes: int  # of it, outside torch's allocator
+    workspace_bytes: int  # of it, for libraries within torch's allocator
+
+    @classmethod
+    def on(cls, card: Card, total_bytes: int) -> "Budget":
+        """A budget on a card."""
+        return cls(total_bytes, card.context_bytes, card.workspace_bytes)
+
+    @property
+    def step_bytes(self) -> int:
+        """What a step's own tensors may make the allocator reserve."""
+        return self.total_bytes - self.context_bytes - self.workspace_bytes
+
+    def check(self, parameter_bytes: int) -> None:
+        """Refuse a budget in which nothing can be trained.
+
+        Raises:
+            TooSmall: the fp32 parameters alone do not fit.
+        """
+        if self.step_bytes < parameter_bytes:
+            raise TooSmall(
+                f"a budget of {show_size(self.total_bytes)}: the parameters alone take {show_size(parameter_bytes)}, "
+                f"CUDA and its libraries {show_size(self.context_bytes + self.workspace_bytes)}, and training several "
+                "times as much; without a budget you are shown what it takes, down to the smallest plan"
+            )
+
+    def enforce(self, device: torch.device) -> None:
+        """Cap this process on a card: what would go beyond fails here and leaves other programs alone.
+
+        The cap counts what torch's allocator reserves, not the context, so that is taken off.
+        """
+        accelerator_of(device).limit(self.total_bytes - self.context_bytes)
+
+
+def free_bytes(device: torch.device) -> tuple[int, int]:
+    """What a process may plan with on a card by default, and what the card has in all.
+
+    What is free now, and what this process's allocator holds without use, less a margin. CUDA's context and the
+    libraries of a training step are loaded first: they take their memory when they are first used.
+    """
+    load_libraries(device)
+    card = accelerator_of(device)
+    usable = card.free_bytes + card.reserved_bytes - card.live_bytes
+    return usable - max(LEAST_MARGIN_BYTES, int(MARGIN * usable)), card.total_bytes
+
+
+def room_bytes(device: torch.device) -> int:
+    """What the allocator of this process may come to reserve on a card: what it has, and what is free."""
+    card = accelerator_of(device)
+    return card.free_bytes + card.reserved_bytes
+
+
+def outside_bytes(device: torch.device) -> int:
+    """What is taken on a card outside torch's allocator: by CUDA's context with its libraries, and other programs."""
+    card = accelerator_of(device)
+    return max(0, card.total_bytes - card.free_bytes - card.reserved_bytes)
+
+
+def load_libraries(device: torch.device) -> None:
+    """Run a convolution and a product, forward and backward, and give back what they took from the allocator."""
+    x = torch.zeros(1, 8, 8, 8, device=device, requires_grad=True)
+    out = F.conv2d(x, torch.zeros(8, 8, 3, 3, device=device), padding=1).flatten(1) @ torch.zeros(512, 8, device=device)
+    out.sum().backward()
+    accelerator_of(device).synchronize()
+    accelerator_of(device).give_back()
+
+
+def spills(system: str | None = None, release: str | None = None) -> bool:
+    """Whether a driver here moves a full card's memory to the computer's, which is slow: Windows's, also under WSL2.
+
+    There no error comes, so nothing would look for a smaller plan; under WSL2 the driver's setting against it is not
+    obeyed.
+
+    Args:
+        system, release: of the operating system; None: of this one.
+    """
+    release = platform.release() if release is None else release
+    return (platform.system() if system is None else system) == "Windows" or "microsoft" in release.lower()
+
+
+def is_spilling(device: torch.device) -> bool:
+    """Whether the driver has begun to move a full card's memory to the computer's."""
+    card = accelerator_of(device)
+    if not card.is_card or not spills():
+        return False
+    return card.free_bytes < 0.01 * card.total_bytes
+
+
+_BANDWIDTHS = MappingProxyType(
+    {"MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30, "Mbit": 1e6 / 8, "Gbit": 1e9 / 8, "Tbit": 1e12 / 8}
+)
+"""Unit -> bytes. No Gb: half of the world means bits by it, the other half bytes."""
+_TIMES = MappingProxyType({"us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3})
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_FORM = re.compile(rf"\s*{_NUMBER}\s*({'|'.join(_BANDWIDTHS)})/s\s*(?:,\s*{_NUMBER}\s*({'|'.join(_TIMES)})\s*)?")
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects any two cards that train together, and how long adding up gradients over it takes.
+
+    With N cards and V bytes of gradients, a ring (reduce-scatter, then all-gather) sends 2 (N - 1) / N * V bytes
+    through each card's link, and a tree passes 2 ceil(log2 N) messages one after the other:
+
+        seconds = 2 (N - 1) / N * V / bandwidth  +  2 ceil(log2 N) * latency
+    """
+
+    bytes_per_s: float  # through each card, one way; of the slowest link where they differ
+    latency_s: float  # of a message
+    guess: bool = False  # whether nobody has said so
+
+    def sent_bytes(self, size_bytes: float, cards: int) -> float:
+        """What adding up so many bytes over all cards sends through the link of each."""
+        return 2 * (cards - 1) / cards * size_bytes
+
+    def gathered_bytes(self, size_bytes: float, cards: int) -> float:
+        """What so many bytes, of which each card has made a part, send through the link of each until all have them."""
+        return (cards - 1) / cards * size_bytes
+
+    def seconds(self, size_bytes: float, cards: int) -> float:
+        """How long adding up so many bytes over all cards takes."""
+        if cards == 1:
+            return 0.0
+        return self.sent_bytes(size_bytes, cards) / self.bytes_per_s + 2 * math.ceil(math.log2(cards)) * self.latency_s
+
+
+GUESSED = Link(8e9, 20e-6, guess=True)
+"""Cards of one machine on PCI Express 3.0 with 16 lanes, which share what the board has."""
+
+
+def parse_link(text: str) -> Link:
+    """The link of "8GB/s", "25Gbit/s" or "8GB/s,50us" (bandwidth through each card, and latency of a message).
+
+    Raises:
+        BadInput: not a positive bandwidth with a unit.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise BadInput(
+            f"--link {text!r}: expected the bandwidth between cards with its unit, such as 8GB/s or 25Gbit/s, and if "
+            f"you know it the latency after a comma: 8GB/s,50us (units: {', '.join(_BANDWIDTHS)})"
+        )
+    bandwidth = float(match[1]) * _BANDWIDTHS[match[2]]
+    if not 0 < bandwidth < math.inf:
+        raise BadInput(f"--link {text!r}: nothing would ever arrive; expected more, such as 8GB/s")
+    latency = GUESSED.latency_s if match[3] is None else float(match[3]) * _TIMES[match[4]]
+    return Link(bandwidth, latency)
+
+
+COMMUNICATION_BYTES = 300 * MIB
+"""Guess for the buffers of NCCL's channels between cards of one machine."""
+
+
+def bytes_between(cards: int) -> dict[str, int]:
+    """What each of several cards that share the batch holds for that, by what it is for."""
+    if cards == 1:
+        return {}
+    buckets = 2 * BUCKET_BYTES  # one is made as the last one goes
+    return {"gradient buckets": buckets, "communication": COMMUNICATION_BYTES}
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What cards add up in an update of one phase."""
+
+    phase: str  # its name
+    size_bytes: int  # of its gradients, fp32; losses and statistics besides them are small
+    updates: float  # in an average step
+
+
+def sums_of(stage: Stage, networks: Mapping[str, nn.Module]) -> tuple[Sum, ...]:
+    """What cards add up in an average step of a stage of training, phase by phase."""
+    return tuple(
+        Sum(
+            phase.name,
+            sum(4 * p.numel() for name in phase.trainable for p in networks[name].parameters() if p.requires_grad),
+            phase.repeats / phase.every,
+        )
+        for phase in stage.phases
+    )
+
+
+def seconds_between(link: Link, sums: tuple[Sum, ...], cards: int) -> float:
+    """What cards that compute nothing meanwhile spend on adding up in an average step."""
+    return sum(each.updates * link.seconds(each.size_bytes, cards) for each in sums)

@@ -1,0 +1,346 @@
+"""Runs torch code on tensors that have shapes and no data: a rule for each operation that steps are made of.
+
+Torch has such rules of its own ("meta" kernels), for every operation; most are written in Python and take 50 to 1,000
+times as long as these, and the first one that is called imports a compiler. What is not listed here is asked of them.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from frugan.stepmemory import shapes
+from frugan.stepmemory.shapes import Spec, Specs
+
+aten = torch.ops.aten
+
+Rule = Callable[..., Specs]
+"""Takes the operation's own arguments; gives NotImplemented where only torch can tell."""
+
+
+def _table() -> dict[Any, Rule]:
+    """Operation -> its rule."""
+    of: dict[Rule, tuple[Any, ...]] = {
+        shapes.pointwise: (
+            aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar, aten.mul.Tensor,
+            aten.mul.Scalar, aten.addcmul.default, aten.addcdiv.default, aten.maximum.default, aten.minimum.default,
+            aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
+            aten.bitwise_xor.Tensor,
+            aten.softplus_backward.default, aten.sigmoid_backward.default, aten.tanh_backward.default,
+            aten.hardtanh_backward.default,
+            aten.lerp.Scalar, aten.lerp.Tensor, aten.remainder.Scalar, aten.remainder.Tensor,
+        ),
+        shapes.float_pointwise: (
+            aten.div.Tensor, aten.div.Scalar, aten.sqrt.default, aten.rsqrt.default, aten.exp.default, aten.log.default,
+            aten.sin.default, aten.cos.default, aten.tanh.default, aten.sigmoid.default, aten.reciprocal.default,
+        ),
+        shapes.compared: (
+            aten.ge.Scalar, aten.gt.Scalar, aten.le.Scalar, aten.lt.Scalar, aten.eq.Scalar, aten.ne.Scalar,
+            aten.ge.Tensor, aten.gt.Tensor, aten.le.Tensor, aten.lt.Tensor, aten.eq.Tensor, aten.ne.Tensor,
+            aten.logical_and.default, aten.logical_or.default, aten.logical_not.default, aten.isfinite.default,
+        ),
+        shapes.second_first: (
+            aten.threshold_backward.default, aten.leaky_relu_backward.default,
+        ),
+        shapes.where: (aten.where.self,),
+        shapes.as_first: (
+            aten.relu.default, aten.leaky_relu.default, aten.neg.default, aten.abs.default, aten.sgn.default,
+            aten.sign.default, aten.floor.default, aten.ceil.default, aten.round.default, aten.clamp.default,
+            aten.clamp_min.default, aten.clamp_max.default, aten.softplus.default, aten.bitwise_not.default,
+            aten.flip.default,
+        ),
+        shapes.like: (
+            aten.ones_like.default, aten.zeros_like.default, aten.empty_like.default, aten.full_like.default,
+            aten.rand_like.default, aten.randn_like.default,
+        ),
+        shapes.new: (
+            aten.new_empty.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
+        ),
+        shapes.new_strided: (aten.new_empty_strided.default,),
+        shapes.made: (
+            aten.empty.memory_format, aten.zeros.default, aten.ones.default, aten.rand.default, aten.rand.generator,
+            aten.randn.default, aten.randn.generator,
+        ),
+        shapes.made_strided: (aten.empty_strided.default,),
+        shapes.full: (aten.full.default,),
+        shapes.number: (aten.scalar_tensor.default,),
+        shapes.integers: (aten.randint.default, aten.randint.generator),
+        shapes.integers_from: (aten.randint.low, aten.randint.low_generator),
+        shapes.range_: (aten.arange.default, aten.arange.start, aten.arange.start_step),
+        shapes.sum_: (aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim),
+        shapes.extreme: (aten.amax.default, aten.amin.default),
+        shapes.variance: (aten.var.correction,),
+        shapes.judged: (aten.all.default, aten.any.default, aten.all.dim, aten.any.dim),
+        shapes.norm: (aten.linalg_vector_norm.default,),
+        shapes.counted: (aten.count_nonzero.default,),
+        shapes.mm: (aten.mm.default, aten.bmm.default),
+        shapes.addmm: (aten.addmm.default, aten.baddbmm.default),
+        shapes.mv: (aten.mv.default,),
+        shapes.dot: (aten.dot.default,),
+        shapes.convolution: (aten.convolution.default,),
+        shapes.convolution_backward: (aten.convolution_backward.default,),
+        shapes.average_pool: (aten.avg_pool2d.default,),
+        shapes.max_pool: (aten.max_pool2d_with_indices.default,),
+        shapes.as_second: (aten.avg_pool2d_backward.default, aten.max_pool2d_with_indices_backward.default),
+        shapes.upsampled: (aten.upsample_nearest2d.default,),
+        shapes.upsampled_backward: (aten.upsample_nearest2d_backward.default,),
+        shapes.batch_norm: (aten.native_batch_norm.default,),
+        shapes.batch_norm_backward: (aten.native_batch_norm_backward.default,),
+        shapes.cat: (aten.cat.default,),
+        shapes.stack: (aten.stack.default,),
+        shapes.padded: (aten.constant_pad_nd.default,),
+        shapes.embedding: (aten.embedding.default,),
+        shapes.indexed: (aten.index.Tensor,),
+        shapes.embedding_backward: (aten.embedding_dense_backward.default,),
+        shapes.put_back: (aten.slice_backward.default, aten.select_backward.default),
+        shapes.softmax: (aten._softmax.default,),
+        shapes.softmax_backward: (aten._softmax_backward_data.default,),
+        shapes.attention: (aten._scaled_dot_product_flash_attention_for_cpu.default,),
+        shapes.attention_backward: (aten._scaled_dot_product_flash_attention_for_cpu_backward.default,),
+        shapes.each: (
+            aten._foreach_mul.Scalar, aten._foreach_mul.List, aten._foreach_add.Scalar, aten._foreach_add.List,
+            aten._foreach_div.List, aten._foreach_div.ScalarList, aten._foreach_sqrt.default,
+        ),
+        shapes.each_norm: (aten._foreach_norm.Scalar,),
+    }  # fmt: skip
+    return {operation: rule for rule, operations in of.items() for operation in operations}
+
+
+RULES: Mapping[Any, Rule] = MappingProxyType(_table())
+"""Operation -> what it gives."""
+
+META = torch.device("meta")
+_ALIASES = frozenset({aten.detach.default, aten._unsafe_view.default, aten.lift_fresh.default, aten.alias.default})
+"""Views, though torch does not list all of them as such."""
+
+
+class Known:
+    """What is known of an operation on operands of some shapes.
+
+    Attributes:
+        specs: of its results.
+        cost: whatever a counter keeps of its work; None: not counted so far.
+    """
+
+    __slots__ = ("cost", "specs")
+
+    def __init__(self, specs: Specs) -> None:
+        self.specs = specs
+        self.cost: tuple[int, int, int] | None = None
+
+
+class Dataless:
+    """Runs operations on tensors without data, torch's own on its "meta" device, in a few microseconds each.
+
+    What an operation gives is found once for each set of its operands' shapes, and made by a look into a table from
+    then on; so is its work.
+
+    Attributes:
+        value: what a tensor is said to hold when it is asked; None: that is an error.
+    """
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+        self._known: dict[tuple[Any, ...], Known] = {}
+        self._viewing: set[Any] = set()
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Known | None]:
+        """Run an operation: its results, and what is known of it; None: it is a view, which costs nothing.
+
+        Raises:
+            RuntimeError: it asks for a value.
+        """
+        if func in self._viewing:
+            return func(*args, **kwargs), None
+        tensors: list[Tensor] = []
+        parts: list[Any] = [func]
+        _describe(args, parts, tensors)
+        if kwargs:
+            _describe(kwargs.items(), parts, tensors)
+        if tensors and not all(x.is_meta for x in tensors):
+            if not any(x.is_meta for x in tensors):
+                return func(*args, **_without_device(kwargs)), None  # constants, made of numbers in the program
+            args, kwargs = _on_meta(args), {name: _on_meta(value) for name, value in kwargs.items()}
+            return self.run(func, args, kwargs)
+        if len(tensors) > 1:
+            parts.append(len({*map(id, tensors)}))  # what is read twice moves once
+        key = tuple(parts)
+        known = self._known.get(key)
+        if known is None:
+            return self._first_time(func, args, kwargs, key, tensors)
+        return _made(known.specs, func, args, kwargs), known
+
+    def _first_time(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], key: tuple[Any, ...], tensors: Sequence[Tensor]
+    ) -> tuple[Any, Known | None]:
+        if func.is_view or func in _ALIASES or torch.Tag.inplace_view in func.tags:
+            self._viewing.add(func)
+            return func(*args, **kwargs), None
+        if func is aten._local_scalar_dense.default:
+            if self.value is not None:
+                return self.value, None
+            raise RuntimeError("_local_scalar_dense: tensors without data cannot be asked for a value")
+        specs = RULES[func](*args, **kwargs) if func in RULES else NotImplemented
+        if specs is NotImplemented and func._schema.is_mutable and _writes_its_results(func):
+            specs = _WRITTEN
+        if specs is NotImplemented:
+            return self._asked_of_torch(func, args, kwargs, key, tensors)
+        self._known[key] = known = Known(specs)
+        return _made(specs, func, args, kwargs), known
+
+    def _asked_of_torch(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], key: tuple[Any, ...], tensors: Sequence[Tensor]
+    ) -> tuple[Any, Known | None]:
+        """Run an operation that has no rule; nothing is known of one that gives other things than new tensors."""
+        placed = {**_without_device(kwargs), "device": META} if _takes_device(func) else kwargs
+        out = func(*args, **placed)
+        made = (
+            [out]
+            if isinstance(out, Tensor)
+            else [x for x in out if x is not None]
+            if isinstance(out, tuple | list)
+            else []
+        )
+        given = {x.untyped_storage()._cdata for x in tensors}
+        if not made or any(not isinstance(x, Tensor) or x.untyped_storage()._cdata in given for x in made):
+            return out, None
+        self._known[key] = known = Known(_specs_of(out))
+        return out, known
+
+
+_WRITTEN: Any = ("written",)
+"""Stands for the specs of an operation that gives back what it wrote into."""
+
+
+def _writes_its_results(func: Any) -> bool:
+    """Whether all that an operation gives are operands that it wrote into."""
+    return all(r.alias_info is not None and r.alias_info.is_write for r in func._schema.returns)
+
+
+def _made(specs: Specs, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if specs is _WRITTEN:
+        returned = len(func._schema.returns)
+        if returned == 0:
+            return None
+        return next((kwargs[name] for name in ("out", "grad_input") if name in kwargs), args[0])
+    if specs is None:
+        return None
+    if isinstance(specs, list):
+        return [_empty(each) for each in specs]
+    if len(specs) == 3 and isinstance(specs[2], torch.dtype):
+        return torch.empty_strided(specs[0], specs[1], dtype=specs[2], device=META)
+    return tuple(None if each is None else _empty(each) for each in specs)
+
+
+def _empty(spec: Spec) -> Tensor:
+    return torch.empty_strided(spec[0], spec[1], dtype=spec[2], device=META)
+
+
+def _specs_of(out: Any) -> Specs:
+    if isinstance(out, Tensor):
+        return tuple(out.shape), out.stride(), out.dtype
+    specs = [None if x is None else (tuple(x.shape), x.stride(), x.dtype) for x in out]
+    return specs if isinstance(out, list) else tuple(specs)  # type: ignore[return-value]
+
+
+def _describe(values: Any, parts: list[Any], tensors: list[Tensor]) -> None:
+    """Add to a key all that decides what an operation gives."""
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+            parts += (value.shape, value.stride(), value.dtype)
+        elif isinstance(value, list | tuple):
+            parts.append(len(value))
+            _describe(value, parts, tensors)
+        else:
+            parts += (value.__class__, value)  # 1, 1.0 and True are equal
+
+
+def _on_meta(value: Any) -> Any:
+    """The same with tensors that have data replaced by ones that have not."""
+    if isinstance(value, Tensor):
+        if value.is_meta:
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)
+    if isinstance(value, list | tuple):
+        return type(value)(_on_meta(each) for each in value)
+    return value
+
+
+def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in ("device", "pin_memory", "generator")}
+
+
+def _takes_device(func: Any) -> bool:
+    return any(argument.name == "device" for argument in func._schema.arguments)
+
+
+class WithoutData(TorchDispatchMode):
+    """Inside, whatever is made has no data."""
+
+    def __init__(self, dataless: Dataless) -> None:
+        super().__init__()
+        self._dataless = dataless
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; torch would import its compiler to make sure
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation."""
+        return self._dataless.run(func, args, kwargs or {})[0]
+
+
+@contextmanager
+def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
+    """Inside, attention on tensors without data is the fused one wherever it would be on a device.
+
+    Torch chooses by the device, and for "meta" takes what stores the whole map.
+
+    Args:
+        with_dropout: also where attention is dropped out, as on cards; a processor then stores the map.
+    """
+    plain = F.scaled_dot_product_attention
+
+    def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        fits = query.is_meta and {*options} <= {"scale"} and query.ndim == 4 and (with_dropout or not dropout_p)
+        if not fits or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
+            return plain(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = query.new_zeros(attn_mask.shape)  # what torch makes of it
+        outputs = aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, is_causal, attn_mask=attn_mask, **options
+        )
+        return outputs[0]  # type: ignore[no-any-return]
+
+    F.scaled_dot_product_attention = attention  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention = plain
+
+
+@contextmanager
+def resting_collector() -> Iterator[None]:
+    """Inside, Python's collector rests: faster, and memory goes at the same moments every time."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()

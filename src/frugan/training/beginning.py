@@ -1,0 +1,258 @@
+"""How a training begins: networks, state, plan and shares on the device, from a checkpoint, other weights or afresh."""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from frugan.api.kernels import kernels_beside, kernels_for
+from frugan.engine.plan import Plan
+from frugan.engine.ranks.ranks import ShareChoice, check_ranks
+from frugan.engine.run.checkpoint import restore
+from frugan.engine.run.loop import Loop
+from frugan.engine.run.step_log import DivergenceWatch, StepLog
+from frugan.engine.state.state import TrainingState
+from frugan.setup.devices import card_identity, misspelt_cards, told_when_full, use_device
+from frugan.setup.networks import weights_metadata
+from frugan.training.card_watch import look_for_second_cards, watched_card
+from frugan.training.estimates import Opening
+from frugan.training.observers import watch
+from frugan.training.plan_in_force import TrainingPlanner
+from frugan.training.recovery import (
+    NOTHING_HAPPENED,
+    ROLLBACKS,
+    Recovery,
+    Resumed,
+    init_of,
+    precision_beside,
+    precision_of,
+    rolled_back,
+    seed_after,
+)
+from frugan.training.run import TrainRun
+from frugan.training.stages import stages_of
+from frugan.training.starting_weights import refuse_untaught, start_from
+from frugan.version import __version__
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """What the first rank tells the others, so that they need nothing of the run's folder."""
+
+    shares: ShareChoice  # of the batch, and the plans that go with them
+    plan: Mapping[str, Any]  # its own, as JSON
+    budget_bytes: int | None  # on a card; None: none was asked for
+    rollbacks: int  # how often the run went back: order of data and draws go by it
+    kernels: frozenset[str]  # names of those of our own that it uses
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a training goes on from, on this rank."""
+
+    # state, plan, planner: of this rank; all have the first one's state in the end
+    state: TrainingState
+    plan: Plan
+    planner: TrainingPlanner
+    # the JSON state of the checkpoint; empty: there is none, or this is another rank than the first
+    saved: Mapping[str, Any]
+    decision: _Decision  # by the first rank
+
+
+def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
+    """Make ready to train: what the loop goes on from is loaded, said and written down; every rank calls it.
+
+    Args:
+        recovery: what became of the run in this process so far.
+
+    Raises:
+        BadInput: the checkpoint is of another recipe, or damaged, or the weights to start from cannot be used; or this
+            rank cannot do what the first one does.
+    """
+    recipe, training, ranks = run.recipe, run.recipe.training, run.ranks
+    start = _lead(run, recovery) if run.is_first else None
+    decision = ranks.broadcast(None if start is None else start.decision)
+    if start is None:
+        assert decision is not None  # the first rank has sent it
+        start = _follow(run, decision)
+    ranks.give_state(start.state)
+    state, plan = start.state, start.plan
+    shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
+
+    watched = watch(run, state.device)
+    card = watched_card(run, state.device)
+    look_for_second_cards(run, state.device, card)
+    if run.is_first:
+        _write_down(run, state)
+
+    kept = _kept(run, start, shares)
+    opening = Opening(run, start.saved, kept)
+    return Loop(
+        state=state,
+        plan=plan,
+        stages=stages_of(
+            run,
+            watched.losses,
+            opening.look,
+            seed_after(training.seed, start.decision.rollbacks),
+            start.planner.hold_to_budget,
+        ),
+        next_plan=start.planner.next,
+        plan_as_written=start.planner.as_written,
+        duration=training.duration,
+        batch=training.batch,
+        keep=recipe.saving.keep_checkpoints,
+        run=run.folder,
+        log=run.log,
+        steps=StepLog(
+            run.log,
+            run.folder.checkpoints,
+            state.device,
+            training.duration,
+            run.command,
+            DivergenceWatch.of(start.saved, state.step),
+            card=card,
+        ),
+        metadata=weights_metadata(recipe, run.class_names),
+        kept=kept,
+        requests=run.requests,
+        goes_on_when_full=recipe.saving.when_full == "go-on",
+        seconds=float(start.saved.get("seconds", 0.0)),
+        images=int(start.saved.get("images", state.step * training.batch)),
+        ranks=ranks,
+        goes_back_to=watched.goes_back_to,
+        stop_at=run.stop_at,
+    )
+
+
+def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
+    """What every checkpoint keeps."""
+    rollbacks = start.decision.rollbacks
+    return {
+        "data": {name: data.as_json() for name, data in run.data.items()},
+        "device": start.state.device.type,
+        "card": card_identity(start.planner.device),
+        "memory_budget_bytes": start.planner.asked_bytes,
+        "ranks": run.ranks.size,
+        **({ROLLBACKS: rollbacks} if rollbacks else {}),
+        **shares.kept(run.ranks),
+    }
+
+
+def _lead(run: TrainRun, recovery: Recovery) -> _Start:
+    """What the first rank, or the only one, goes on from."""
+    recipe = run.recipe
+
+    resumed = Resumed.of(run)
+    saved: Mapping[str, Any] = {} if resumed is None else resumed.saved
+
+    # On which device, with which share of each batch and by which plan it is trained; networks and state are loaded.
+    device, why = use_device(run.options.device)
+    run.choose(f"device: {device} ({why})")
+    if line := misspelt_cards():
+        run.choose(line)
+    batch, group = recipe.training.batch, recipe.training.normalisation_batch or 1
+    shares = ShareChoice.of(run.options.shares, batch, group, run.ranks, saved, run.choose)
+    run.ranks.deal_by(shares.samples)
+    with told_when_full(device, "training was set up"):
+        state, plan, planner, kernels = _create(run, device, resumed, recovery, shares)
+
+    # Other weights to start from; of a checkpoint, which is loaded already, people are told.
+    if resumed is not None:
+        resumed.tell(run)
+    elif run.start is not None:
+        start_from(run.start, recipe, state, run.class_names, run.choose)
+    else:
+        refuse_untaught(state.networks)
+    shares.led_by(plan)
+    rollbacks = max(recovery.rollbacks, rolled_back(saved))
+    decision = _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks, kernels)
+    return _Start(state, plan, planner, saved, decision)
+
+
+def _create(
+    run: TrainRun,
+    device: torch.device,
+    resumed: Resumed | None,
+    recovery: Recovery,
+    shares: ShareChoice,
+) -> tuple[TrainingState, Plan, TrainingPlanner, frozenset[str]]:
+    """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
+    training, saved = run.training, {} if resumed is None else resumed.saved
+    planner = TrainingPlanner(run, device, precision_of(run, device, saved, recovery.precision))
+    group = training.normalisation_batch or 1
+    for line in check_ranks(training.phases, training.batch, group, run.ranks.size, shares.samples):
+        run.choose(line)
+    plan, report = planner.first(saved if saved and shares.as_kept(saved) else None)
+    kernels = kernels_for(run.recipe, training, device, run.choose)
+
+    def load(by: Plan) -> tuple[TrainingState, list[str]]:
+        state = replace(training, kernels=kernels).state(by, device, run.ranks)
+        return state, [] if resumed is None else restore(resumed.checkpoint, resumed.saved, state, resumed.restarts)
+
+    (state, lines), loaded_by = planner.load(load, plan)
+    in_force = loaded_by if report is None or loaded_by != plan else report
+    run.folder.write_plan(in_force.as_json())
+    for line in lines:
+        run.choose(line)
+    if blocks := run.recipe.training.fp32_blocks:
+        run.choose(_fp32_line(blocks, loaded_by.precision.name))
+    return state, loaded_by, planner, kernels
+
+
+def _fp32_line(blocks: Sequence[str], precision: str) -> str:
+    """What `training.fp32_blocks` does here."""
+    if precision == "fp32":
+        return "training.fp32_blocks changes nothing: everything computes in fp32"
+    return f"in fp32 while the rest computes in {precision}: {', '.join(blocks)} (training.fp32_blocks)"
+
+
+def _follow(run: TrainRun, decision: _Decision) -> _Start:
+    """What another rank than the first goes on from: a state of the right shape, and a plan of its own if it must.
+
+    Raises:
+        BadInput: this rank's card cannot do what the first one's does.
+        TrainingFailed: it has no room.
+    """
+    ranks, device, shares = run.ranks, torch.device(run.options.device), decision.shares
+    ranks.deal_by(shares.samples)
+    precision = precision_beside(run, device, decision.plan["precision"])
+    planner = TrainingPlanner(run, device, precision)
+    if decision.budget_bytes is not None:
+        planner.cap(decision.budget_bytes)
+    plan = Plan.from_json(decision.plan, precision)
+    if shares.samples is not None:
+        plan = planner.own_plan(plan, shares.plans[ranks.rank] if shares.plans else None)
+    with told_when_full(device, "training was set up"):
+        kernels = kernels_beside(decision.kernels, run.recipe, device, run.choose_here)
+        training = replace(run.training, kernels=kernels)
+        state, plan = planner.load(lambda by: training.state(by, device, ranks), plan)
+    return _Start(state, plan, planner, {}, decision)
+
+
+def _write_down(run: TrainRun, state: TrainingState) -> None:
+    """The recipe that counts from here on, and the event that says what began where."""
+    recipe = run.recipe.model_dump(mode="json")
+    run.folder.write_recipe(recipe)
+    run.log.write(
+        "start",
+        step=state.step,
+        frugan=__version__,
+        torch=str(torch.__version__),
+        machine=platform.platform(),
+        device=str(state.device),
+        data={name: {"digest": source.digest, "pictures": len(source)} for name, source in run.sources.items()},
+        recipe=recipe,
+        command=run.command,
+        directory=os.getcwd(),
+        parameters={
+            f"{name}.{key}": each.numel()
+            for name, network in state.networks.items()
+            for key, each in network.named_parameters()
+            if each.requires_grad
+        },
+        **init_of(run.start),
+    )

@@ -1,0 +1,275 @@
+"""What is found out and said before the first step: the fastest number of threads, and how long training will take."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import torch
+
+from frugan.accelerator.device import out_of_memory_noted, release_memory
+from frugan.engine.plan import Plan
+from frugan.engine.run import threads
+from frugan.engine.run.loop import Loop, RunningStage
+from frugan.engine.step.update import NotCompiled
+from frugan.planning.prediction import Prediction, least_work, predict
+from frugan.planning.prediction_store import shipped_predictions
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.recipes import built_in, smallest_cards
+from frugan.setup.devices import serving_build
+from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.cards import PUBLISHED, Card, named_card
+from frugan.training.run import TrainRun
+from frugan.wording import between, duration
+
+
+def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: int, most_seconds: float) -> str:
+    """The end of a line about a training that takes long; empty if nothing that ships would be shorter.
+
+    Args:
+        name: of the recipe, if it is a built-in one.
+        plan: that it runs by here.
+        step_seconds: that a step takes here.
+        steps: that are left.
+        most_seconds: that a training should take.
+    """
+    training = training_of(recipe)
+    try:
+        predicted = predict(training, plan, "cpu", training.stages[0], rough=True)
+    except RuntimeError:  # torch refuses the plan on tensors without data; the training itself has not been asked
+        return ""
+    parts = []
+    if (smaller := _smaller(recipe, name, predicted, step_seconds, most_seconds)) is not None:
+        parts.append(f"{smaller[0]}, which is smaller, takes about {duration(smaller[1])} here")
+    if (card := _card(recipe, name, predicted, steps, step_seconds * steps, most_seconds)) is not None:
+        parts.append(
+            f"this one wants a card such as {card[0]}: about {duration(card[1])} by its maker's figures "
+            f"({between(*(factor * card[1] for factor in named_card(card[0]).times))})"
+        )
+    return "".join(f"; {part}" for part in parts)
+
+
+def _smaller(
+    recipe: Recipe, name: str, predicted: Prediction, step_seconds: float, most_seconds: float
+) -> tuple[str, float] | None:
+    """The largest built-in recipe of the family, no larger in pixels, that would end in time here, and its seconds.
+
+    By arithmetic or by traffic, whichever says longer: small networks do not reach the arithmetic of large ones.
+    """
+    side = recipe.resolution
+    candidates = []
+    for other_name in built_in():
+        other = load_recipe(other_name)
+        file = shipped_predictions(other_name)
+        if other.family != recipe.family or other_name == name or file is None or other.resolution > side:
+            continue
+        steps, theirs = other.training.duration.known_steps(other.training.batch), least_work(file)
+        if steps is None or theirs is None:
+            continue
+        share = max(theirs.macs / predicted.work.macs, theirs.bytes_moved / predicted.work.bytes_moved)
+        seconds = share * step_seconds * steps
+        if seconds <= most_seconds:
+            candidates.append((other.resolution, theirs.macs, other_name, seconds))
+    return max(candidates)[2:] if candidates else None
+
+
+def _card(
+    recipe: Recipe, name: str, predicted: Prediction, steps: int, here_seconds: float, most_seconds: float
+) -> tuple[str, float] | None:
+    """The smallest known card on which training ends in time, or the fastest of all, and its seconds."""
+    half_gib = smallest_cards().get(name) or 0
+    fp32_gib = smallest_cards(fp32=True).get(name) or half_gib
+    candidates: list[tuple[float, Card]] = []
+    for card in _cards():
+        precision = card.precision(recipe.training.precision)
+        least_gib = fp32_gib if precision.name == "fp32" else half_gib
+        if PUBLISHED[card.name].gib >= least_gib:
+            candidates.append((card.seconds(predicted.work, precision) * steps, card))
+    in_time = [(seconds, card) for seconds, card in candidates if seconds <= most_seconds]
+    seconds, card = in_time[0] if in_time else min(candidates, key=lambda one: one[0])
+    return (card.name, seconds) if seconds < here_seconds / 2 else None
+
+
+def _cards() -> Iterator[Card]:
+    """Known cards with speeds of their own that a build of torch still serves, smallest first."""
+    for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
+        if PUBLISHED[key].like is None and serving_build(PUBLISHED[key].capability) is not None:
+            yield named_card(key)
+
+
+WORTH_TIMING = 50
+"""Steps for each number of threads: timing one takes up to 10."""
+WORTH_AN_ESTIMATE = 20
+"""Steps: fewer tell by themselves how long they take."""
+WORTH_SECONDS = 120.0
+"""The same for a training that ends by the clock."""
+LONG_SECONDS = 2 * 24 * 3600.0
+"""From here on a training is said to be long, with what would be shorter."""
+
+
+@dataclass
+class Opening:
+    """Looks at a training before its first step, and again when it becomes slow."""
+
+    run: TrainRun  # is given a line for every choice; its stop ends a measurement early
+    saved: Mapping[str, Any]  # the JSON state of the checkpoint that is resumed; empty: none is
+    # JSON values of every checkpoint: take the number of threads, and the machine that it was chosen on
+    kept: dict[str, Any]
+    _ahead: Callable[[], int] = field(default_factory=lambda: count().__next__)
+    _looked: bool = False
+
+    def look(self, loop: Loop, stage: RunningStage) -> None:
+        """Choose the number of threads and say how long training will take, before its first stage; and let each
+        stage look again."""
+        # ranks that share the cores would disturb each other's timing
+        on_cpu = loop.state.device.type == "cpu" and (loop.ranks.size == 1 or threads.asked_for() is not None)
+        if on_cpu and threads.asked_for() is None and threads.available_cores() > 1:
+            stage.look_again = lambda slower: self._look_again(loop, stage, slower)
+        if self._looked:
+            return
+        self._looked = True
+        for line in (short_course(self.run.recipe), slow_average(self.run.recipe)):
+            if line is not None:
+                self.run.choose(f"warning: {line}")
+        self.run.stop.doing = "the timing of a step"
+        seconds = self._choose_threads(loop, stage) if on_cpu else None
+        if _has_left(loop, WORTH_AN_ESTIMATE):
+            seconds = seconds or self._timed(loop, stage)
+            if seconds is not None:
+                self._estimate(loop, seconds)
+
+    def _look_again(self, loop: Loop, stage: RunningStage, slower: float) -> None:
+        """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
+        before = torch.get_num_threads()
+        seconds_of = threads.time_counts(
+            self._timer(loop, stage), threads.candidates(threads.available_cores()), self._stopped
+        )
+        if self._stopped():
+            torch.set_num_threads(before)
+            return
+        taken = threads.fastest(seconds_of)
+        self._set(taken)
+        so = f"{taken} from here on" if taken != before else f"still {before}; something else is slowing this machine"
+        self.run.choose(
+            f"threads at step {loop.state.step:,}: steps take {slower:.1f} times as long as they did "
+            f"(timed again: {_times(seconds_of)}): {so}"
+        )
+
+    def _choose_threads(self, loop: Loop, stage: RunningStage) -> float | None:
+        """Set the number of threads; the seconds of a step with them, if it was timed."""
+        before: Mapping[str, Any] = self.saved.get("threads") or {}
+        if (asked := threads.asked_for()) is not None:
+            number = torch.get_num_threads()
+            changed = before and before["number"] != number
+            other = f"; the run had {before['number']}: from here on results may differ by rounding" if changed else ""
+            self._set(number)
+            self.run.choose(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
+            return None
+        if before and before["machine"] == threads.machine_name():
+            self._set(int(before["number"]))
+            self.run.choose(f"threads: {before['number']}, as the run had here; override with {threads.OWN_VARIABLE}")
+            return None
+        counts = threads.candidates(threads.available_cores())
+        if len(counts) == 1 or not _has_left(loop, WORTH_TIMING * len(counts)):
+            return None
+        number = torch.get_num_threads()
+        seconds_of = threads.time_counts(self._timer(loop, stage), counts, self._stopped)
+        if self._stopped():
+            torch.set_num_threads(number)
+            return None
+        self._set(number := threads.fastest(seconds_of))
+        other = f"; the run was on another machine, with {before['number']}" if before else ""
+        self.run.choose(
+            f"threads: {number}, the fastest here ({_times(seconds_of)}){other}; override with {threads.OWN_VARIABLE}"
+        )
+        return seconds_of[number]
+
+    def _timed(self, loop: Loop, stage: RunningStage) -> float | None:
+        """Seconds of a step; None: it was stopped, or memory ran out."""
+        rehearsal = self._timer(loop, stage)
+        seconds = None
+        with out_of_memory_noted() as messages:
+            rehearsal()  # what the first run makes, later ones find ready
+            seconds = None if self._stopped() else rehearsal()
+        if messages:
+            release_memory(loop.state.device)
+            self.run.choose("no estimate of the time: memory ran out; the first step will look for a smaller plan")
+        return seconds
+
+    def _estimate(self, loop: Loop, seconds: float) -> None:
+        if (left := _steps_left(loop)) is None:
+            self.run.choose(f"estimate: about {duration(seconds)} a step, for {loop.duration} in all")
+            return
+        line = f"estimate: about {duration(seconds)} a step, {duration(left * seconds)} for {left:,} steps"
+        if left * seconds > LONG_SECONDS:
+            line += advice(self.run.recipe, self.run.name, loop.plan, seconds, left, LONG_SECONDS)
+        self.run.choose(line)
+
+    def _timer(self, loop: Loop, stage: RunningStage) -> Callable[[], float]:
+        """Times a step; where a phase cannot be compiled, by the plan that is made then."""
+
+        def timed() -> float:
+            while True:
+                try:
+                    return threads.rehearse(stage.step, loop.state, loop.plan, self._ahead())
+                except NotCompiled as error:
+                    phase, reason = error.phase, str(error)
+                release_memory(loop.state.device)
+                loop.state.follow(loop.written_plan(loop.plan, phase, reason))
+
+        return timed
+
+    def _stopped(self) -> bool:
+        return self.run.stop.asked
+
+    def _set(self, number: int) -> None:
+        torch.set_num_threads(number)
+        self.kept["threads"] = {"number": number, "machine": threads.machine_name()}
+
+
+def short_course(recipe: Recipe) -> str | None:
+    """What is wrong with a burn-in that the run's end cuts off; None: nothing."""
+    training = recipe.training
+    steps, course = training.duration.known_steps(training.batch), training.course
+    if training.burn_in is None or steps is None or (reached := course.at(steps * training.batch)) >= 1:
+        return None
+    return (
+        f"training.burn_in {training.burn_in} is longer than the run, {training.duration}: what changes during it "
+        f"(learning rates, gamma, the average's half-life) gets {reached:.1%} of its way; "
+        "training.burn_in=0.5 is half of the run, however long"
+    )
+
+
+def slow_average(recipe: Recipe) -> str | None:
+    """What is wrong with an average that follows its networks too slowly for the run's length; None: nothing."""
+    batch = recipe.training.batch
+    steps = recipe.training.duration.known_steps(batch)
+    if steps is None or steps < WORTH_AN_ESTIMATE or not recipe.kind.averaged():
+        return None
+    over = recipe.ema.slow_over(steps, batch, recipe.training.course.at((steps - 1) * batch))
+    if over is None:
+        return None
+    return (
+        f"the average, from which samples are drawn, is over about the last {over:,.0f} steps, and the run has "
+        f"{steps:,}: so samples will be older than the training is; ema.{recipe.ema.setting_for(steps, batch)} would "
+        "be a tenth of the run"
+    )
+
+
+def _has_left(loop: Loop, steps: int) -> bool:
+    """Whether so many steps are still to come; of a training that ends by the clock, whether minutes are."""
+    left = _steps_left(loop)
+    return loop.duration.amount - loop.seconds >= WORTH_SECONDS if left is None else left >= steps
+
+
+def _steps_left(loop: Loop) -> int | None:
+    """Steps of the whole training that are still to come; None: it ends by the clock, or by a person."""
+    steps = loop.duration.known_steps(loop.batch)
+    return None if steps is None else steps - loop.state.step
+
+
+def _times(seconds: Mapping[int, float]) -> str:
+    """A step's seconds by number of threads."""
+    shown = [f"{duration(seconds[number])} a step with {number}" for number in sorted(seconds)]
+    return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])])

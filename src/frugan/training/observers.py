@@ -1,0 +1,362 @@
+"""Who reads a training's events while it goes on: watches that warn, its losses, trackers of experiments."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from frugan.accelerator.device import out_of_memory_noted
+from frugan.contract.family import GridRequest
+from frugan.data.batches import random_order
+from frugan.data.picture_set import PictureSet
+from frugan.engine.plan import Plan
+from frugan.engine.run.events import Event, read_events
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.state.state import TrainingState
+from frugan.engine.state.working_weights import prepared_together
+from frugan.errors import BadInput
+from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
+from frugan.recipe.recipe import Recipe
+from frugan.reporting.signs import CollapseSigns, GradientSigns
+from frugan.stepmemory.cards import is_spilling
+from frugan.training.recovery import GaveUp, second_try
+from frugan.training.run import TrainRun
+from frugan.wording import score_name
+
+
+def sides_of(event: Mapping[str, Any]) -> dict[str, float]:
+    """Loss of each side in a step event: the sum of the terms named "side/...", over all phases; empty for families
+    without sides."""
+    losses: dict[str, float] = {}
+    for phase in event["phases"].values():
+        for name, value in phase["terms"].items():
+            side, slash, _ = name.partition("/")
+            if slash:
+                losses[side] = losses.get(side, 0.0) + float(value)
+    return losses
+
+
+@dataclass
+class LossHistory:
+    """Losses by side, in the order of steps."""
+
+    # side -> loss of every step; the losses that an imported model brought stand first
+    curves: "dict[str, array[float]]" = field(default_factory=dict)
+    # side -> the step of each entry of its curve; 0 for those that were imported
+    steps: "dict[str, array[int]]" = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Path) -> "LossHistory":
+        """From an event file, which may not be there yet."""
+        history = cls()
+        if events.is_file():
+            for event in read_events(events):
+                with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):  # of another version
+                    history.add(event)
+        return history
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take in one event; only steps and imports count, and where training went back to go on from."""
+        kind = event["event"]
+        if kind == "imported":
+            for losses in event.get("loss_history", []):
+                for side, value in zip(event["loss_sides"], losses, strict=True):
+                    self._append(str(side), 0, float(value))
+        elif kind == "step":
+            for side, value in sides_of(event).items():
+                self._append(side, event["step"], value)
+        elif kind in ("start", "resume"):
+            for side, steps in self.steps.items():
+                kept = bisect_right(steps, event["step"])
+                del steps[kept:], self.curves[side][kept:]
+
+    def _append(self, side: str, step: int, value: float) -> None:
+        self.curves.setdefault(side, array("d")).append(value)  # a million steps are 8 MB, not 32 as a list
+        self.steps.setdefault(side, array("q")).append(step)
+
+
+FIRST_LOOK_STEPS = 500
+FIRST_LOOK_IMAGES = 10_000
+"""Before both of these a generator has learnt too little: its samples may all be alike, or differ as noise does."""
+SAMPLES = 32
+"""Of each class. Real pictures in their places had at least 0.89 of the real distance, as a mean over the classes, in
+all of 3,600 draws from six sets; with 16 it went down to 0.83."""
+MOST_CLASSES = 10
+LEAST_REAL = 10
+"""Pictures of a class from which on their distances say what is usual in it."""
+MOST_REAL = 200
+MOST_REAL_BYTES = 256 * 2**20
+"""Real pictures read in all, unless `SAMPLES` of each class are more."""
+TWINS_SHARE = 0.25
+"""Of a class's real pictures: among so many samples, one that knows them all and nothing else seldom repeats itself."""
+SEED = 4
+
+
+@dataclass
+class VarietyWatch:
+    """Compares samples of a training with the pictures that it learns from: how much those of a class vary.
+
+    Samples come from the networks that are trained, not from their averages: an average shows a collapse later by as
+    many steps as it reaches back. On the digits, of a run that collapsed between steps 400 and 600, its samples had
+    0.91 of the real distance at step 600, those of the trained weights 0.58.
+    """
+
+    recipe: Recipe  # of the training
+    pictures: PictureSet  # what it learns from
+
+    @cached_property
+    def classes(self) -> tuple[int, ...]:
+        """Up to `MOST_CLASSES` of those that have pictures enough, evenly over all of them."""
+        counts = np.bincount(self.pictures.labels)
+        enough = np.flatnonzero(counts >= LEAST_REAL)
+        if not len(enough):
+            return ()
+        at = np.unique(np.linspace(0, len(enough) - 1, min(MOST_CLASSES, len(enough))).round().astype(np.int64))
+        return tuple(int(label) for label in enough[at])
+
+    @cached_property
+    def _real(self) -> WithinClass:
+        """Distances between real pictures, of each class as many as `MOST_REAL` and `MOST_REAL_BYTES` allow."""
+        share = MOST_REAL_BYTES // (len(self.classes) * self.pictures.channels * self.pictures.resolution**2)
+        most = min(MOST_REAL, max(SAMPLES, share))
+        order = random_order(f"variety/{self.pictures.digest}", len(self.pictures))
+        labels = self.pictures.labels[order]
+        chosen = {label: np.sort(order[labels == label][:most]) for label in self.classes}
+        rows = [pixel_rows(torch.from_numpy(np.array(self.pictures.readable(at)))) for at in chosen.values()]
+        numbers = [torch.full((len(of),), label) for label, of in zip(chosen, rows, strict=True)]
+        return within_class(torch.cat(rows), torch.cat(numbers))
+
+    def due(self, step: int) -> bool:
+        """Whether there is something to measure after so many steps."""
+        images = step * self.recipe.training.batch
+        return bool(self.classes) and step >= FIRST_LOOK_STEPS and images >= FIRST_LOOK_IMAGES
+
+    def measure(self, state: TrainingState, plan: Plan) -> DiversityRatios | None:
+        """Variety of the generator as it is trained now; leaves no trace. None: its pictures are not finite."""
+        networks = {name: state.networks[name] for name in state.shown}
+        request = GridRequest(seed=SEED, classes=self.classes, columns=SAMPLES, micro_batch=plan.micro_batch)
+        with torch.no_grad(), prepared_together(networks, plan.layout(state.device)):
+            grid = self.recipe.kind.sample(self.recipe.networks, networks, request)  # [classes, SAMPLES, C, R, R]
+        return self.compare(grid) if bool(torch.isfinite(grid).all()) else None
+
+    def compare(self, grid: Tensor) -> DiversityRatios:
+        """Compare samples with the real pictures.
+
+        Args:
+            grid: in [-1, 1], a row for each of `classes` [classes, samples, C, R, R].
+        """
+        labels = torch.tensor(self.classes).repeat_interleave(grid.shape[1])
+        samples = within_class(pixel_rows(grid.flatten(0, 1)), labels)
+        return ratios(samples, self._real, real_share=TWINS_SHARE)
+
+
+def _variety_watch(run: TrainRun) -> VarietyWatch | None:
+    """How to watch a training; None where it does not learn pictures by classes."""
+    needs = run.recipe.sources
+    if len(needs) != 1:
+        return None
+    ((name, need),) = needs.items()
+    pictures = run.sources[name]
+    if need.classes is None or not isinstance(pictures, PictureSet):
+        return None
+    return VarietyWatch(run.recipe, pictures)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is known of a training by its events."""
+
+    losses: LossHistory  # those so far, which grow
+    goes_back_to: Callable[[], int | None]  # the step that a second try would go back to; None: none is open
+
+
+def watch(run: TrainRun, device: torch.device) -> Watched:
+    """Have a run's events read from here on: its losses are kept, and what looks wrong is told.
+
+    That is a collapse, by losses, gradients or variety; parameters that get no gradient, and fp16 that turns gradients
+    into zeros; and, once, at a checkpoint, a driver that moves a full card's memory to the host (Windows).
+
+    Raises:
+        GaveUp: by whoever writes the event that shows it, where the run may try again.
+    """
+    losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
+    collapse, gradients = CollapseSigns(), GradientSigns()
+    again: tuple[str, ...] = ()
+    if run.is_first:
+        again = second_try(run.folder.events, run.recipe) if run.ranks.size == 1 else ()
+        for event in read_events(run.folder.events):  # of a run that goes on, however often it was stopped
+            with suppress(LookupError, TypeError, ValueError, AttributeError):  # an event of another version
+                list(collapse.look(event))  # its lines were told then
+    told = set(collapse.given_up)  # or of what nobody tried again for then
+    spilling = False
+
+    def at_work() -> int:
+        return max(collapse.at_work.values(), default=0)
+
+    def look(event: Event) -> None:
+        nonlocal spilling, again
+        losses.add(event)
+        for line in (*collapse.look(event), *gradients.look(event)):
+            run.warn(int(event["step"]), line)
+        told.intersection_update(collapse.given_up)
+        if again and collapse.given_up - told:
+            words, again = again, ()
+            raise GaveUp(int(event["step"]), at_work(), words)
+        if event["event"] == "checkpoint" and not spilling and is_spilling(device):
+            spilling = True
+            run.choose(
+                "the card is full: this system's driver may be moving memory to the computer's own, which is many "
+                "times slower; close other programs, or resume with a smaller --memory"
+            )
+
+    run.log.subscribe(look)
+    return Watched(losses, lambda: at_work() if again else None)
+
+
+def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:
+    """Measures, where that is due, how much samples of a class vary, and writes an event of it."""
+    watch = _variety_watch(run)
+    return lambda state, plan: None if watch is None else _measure(run, watch, state, plan)
+
+
+def _measure(run: TrainRun, watch: VarietyWatch, state: TrainingState, plan: Plan) -> None:
+    if not watch.due(state.step):
+        return
+    ratios = None
+    with out_of_memory_noted() as messages:
+        ratios = watch.measure(state, plan)
+    for message in messages:
+        run.choose(f"variety within classes not measured at step {state.step:,}, memory ran out: {message}")
+    if ratios is not None:
+        names = watch.pictures.class_names
+        mean, nearest = (
+            {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (ratios.mean, ratios.nearest)
+        )
+        run.log.write("variety", step=state.step, mean=mean, nearest=nearest)
+
+
+Follow = Callable[[Event], None]
+
+_OF_A_PHASE = ("gradient_norm", "loss_scale", "skipped", "learning_rate")
+
+
+def has_tensorboard() -> bool:
+    """Whether TensorBoard is installed."""
+    return find_spec("tensorboard") is not None
+
+
+@contextmanager
+def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Iterator[Follow]:
+    """Pass events on while the block is open.
+
+    Args:
+        run: folder; TensorBoard's files go into its folder `tensorboard`.
+        tensorboard: write them.
+        wandb_project: on Weights & Biases; None: send nothing there.
+
+    Raises:
+        BadInput: what is asked for is not installed.
+    """
+    with ExitStack() as opened:
+        followers: list[Follow] = []
+        if tensorboard:
+            followers.append(opened.enter_context(_tensorboard(run)))
+        if wandb_project is not None:
+            followers.append(opened.enter_context(_wandb(run, wandb_project)))
+
+        def follow(event: Event) -> None:
+            for each in followers:
+                each(event)
+
+        yield follow
+
+
+def scalars(event: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers of an event by name ("D/real", "scores/fid"); what is not finite is left out."""
+    numbers: dict[str, Any] = {}
+    if event.get("event") == "step":
+        numbers = _of_a_step(event)
+    elif event.get("event") == "metrics":
+        network = event.get("provenance", {}).get("network")
+        numbers = {f"scores/{score_name(name, network)}": value for name, value in event["scores"].items()}
+    elif event.get("event") == "variety" and event["mean"]:
+        numbers = {f"variety/{name}": fmean(event[name].values()) for name in ("mean", "nearest")}
+    return {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
+
+
+def _of_a_step(event: Mapping[str, Any]) -> dict[str, Any]:
+    numbers: dict[str, Any] = {}
+    for phase, entry in event["phases"].items():
+        numbers |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
+        numbers |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
+    numbers |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
+    numbers |= {f"card/{name}": value for name, value in event.get("card", {}).items() if name != "samples"}
+    numbers |= event.get("carried", {})
+    numbers |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
+    return numbers
+
+
+@contextmanager
+def _tensorboard(run: Path) -> Iterator[Follow]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise BadInput("--tensorboard: TensorBoard is not installed: pip install 'frugan[report]'") from error
+    writer = SummaryWriter(str(run / "tensorboard"))
+
+    def follow(event: Event) -> None:
+        for name, value in scalars(event).items():
+            writer.add_scalar(name, value, event["step"])
+        for path in _grids(run, event):
+            with Image.open(path) as grid:
+                pixels = np.asarray(grid.convert("RGB"))
+            writer.add_image(_kind(path), pixels, event["step"], dataformats="HWC")
+
+    try:
+        yield follow
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _wandb(run: Path, project: str) -> Iterator[Follow]:
+    try:
+        import wandb  # noqa: PLC0415  (an extra of its own)
+    except ImportError as error:
+        raise BadInput(f"--wandb {project}: Weights & Biases is not installed: pip install wandb") from error
+    session = wandb.init(
+        project=project, name=run.name, dir=str(run), id=RunFolder(run).called_at_wandb(), resume="allow"
+    )
+
+    def follow(event: Event) -> None:
+        if event.get("event") == "start":
+            session.config.update(event["recipe"], allow_val_change=True)
+        values: dict[str, Any] = dict(scalars(event))
+        values |= {_kind(path): wandb.Image(str(path)) for path in _grids(run, event)}
+        if values:
+            session.log({**values, "step": event["step"]})
+
+    try:
+        yield follow
+    finally:
+        session.finish()
+
+
+def _grids(run: Path, event: Mapping[str, Any]) -> list[Path]:
+    return [run / name for name in event.get("paths", ())] if event.get("event") == "snapshot" else []
+
+
+def _kind(path: Path) -> str:
+    """ "step-000000200-samples.png" -> "samples"."""
+    return path.stem.split("-", 2)[-1]

@@ -1,0 +1,213 @@
+"""A step of any module run without data: what lives at its peak, and the work that it is."""
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from frugan.accelerator.choice import accelerator_of
+from frugan.engine.plan import micro_batch_sizes
+from frugan.engine.state.working_weights import pending_gradient
+from frugan.planning.prediction import no_compiler
+from frugan.planning.step_memory import STEPS
+from frugan.stepmemory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
+from frugan.stepmemory.tracker import Category, Tracker, tensors_of
+from frugan.stepmemory.work import Work, WorkCounter
+from frugan.training.own_loop.module_step import (
+    Inputs,
+    Loss,
+    ModulePlan,
+    micro_batches,
+    moved_by,
+    until_judged,
+    without_trace,
+)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a step takes."""
+
+    live_bytes: int  # most that lives at once
+    reserved_bytes: int  # the least that a card's allocator must be allowed to reserve; on a CPU what lives
+    categories: Mapping[str, int]  # bytes that live at the peak, by what they are for
+    work: Work  # of the whole step
+
+
+@dataclass(frozen=True)
+class Task:
+    """A step that is planned."""
+
+    # model, loss, inputs, optimizer: as `plan_module` takes them
+    model: nn.Module
+    loss: Loss
+    inputs: Inputs
+    optimizer: torch.optim.Optimizer
+    averages: tuple[Tensor, ...]  # that lie beside the model
+    device: torch.device  # the model's
+    as_card: bool  # planned for a card, wherever the model is
+    dataless: Dataless = field(default_factory=Dataless)  # runs operations, and remembers what they give
+
+    def copied(self, leaf: Tensor) -> bool:
+        """Whether a tensor of the batch lies on the host of a card, so that parts of it are copied."""
+        return self.as_card and not accelerator_of(leaf.device).is_card
+
+    def run(self, plan: ModulePlan) -> Taken:
+        """Run a whole step by a plan, of which all micro-batches but two of the same size are reckoned with.
+
+        Raises:
+            RuntimeError: the model asks for a value, or torch refuses.
+        """
+        dataless, counter = self.dataless, WorkCounter()
+        with resting_collector(), no_compiler(), fused_attention(with_dropout=self.as_card):
+            model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card)
+            inputs = tree_map(_without_data, self.inputs)
+            with WithoutData(dataless), _answering(dataless):
+                _begin_state(optimizer)
+            held = {*model.parameters(), *model.buffers(), *moved_by(optimizer).values()}
+            kept = tensors_of(list(optimizer.state.values()))
+            flat = list(zip(tensors_of(self.inputs), tensors_of(inputs), strict=True))
+            existing: dict[Category, list[Tensor]] = {
+                "parameters": list(held),
+                "optimizer": [each for each in kept if each.is_meta or not self.as_card],  # counts stay on the host
+                "averages": [_without_data(each) for each in self.averages],
+                "batch": [there for here, there in flat if not self.copied(here)],
+            }
+            tracker = Tracker(existing, counter, dataless)
+            tracker.ignore(there for here, there in flat if self.copied(here))
+            begins = len(tracker.trace.events)
+            parts = _WatchedParts(model, inputs, plan, tracker, counter)
+            with tracker, tracker.saved(), without_trace(model, optimizer) as undo:
+                tracker.place = "forward and backward"
+                until_judged(model, self.loss, optimizer, parts, plan)
+                tracker.mark("gradients", (p.grad for p in held if p.grad is not None), again=True)
+                tracker.place = "optimizer"
+                with _answering(dataless):
+                    optimizer.step()
+                undo.pop_all()
+        peak, trace = tracker.trace.peak(), tracker.trace
+        live = reserved = peak.size_bytes
+        if self.as_card:
+            unlimited = trace.replay(STEPS, begins)
+            live = max(live, unlimited.taken_bytes)
+            reserved = max(live, trace.needed_bytes(unlimited, STEPS, begins))
+        return Taken(
+            live, reserved, {str(k): size for k, size in peak.categories.items()}, counter.work + parts.left_out
+        )
+
+
+class _WatchedParts:
+    """Micro-batches, of which a tracker is told what lives; all but two of the same size are left out.
+
+    Attributes:
+        left_out: work of those.
+    """
+
+    def __init__(
+        self, model: nn.Module, inputs: Inputs, plan: ModulePlan, tracker: Tracker, counter: WorkCounter
+    ) -> None:
+        sizes = micro_batch_sizes(plan.batch, plan.micro_batch)
+        self._sizes = [*sizes[:2], *(size for size in sizes[2:][-1:] if size != sizes[0])]
+        self._missing = len(sizes) - len(self._sizes)
+        self._model, self._inputs, self._batch = model, inputs, plan.batch
+        self._tracker, self._counter = tracker, counter
+        self.left_out = Work()
+
+    def __iter__(self) -> Iterator[tuple[Inputs, float]]:
+        laps: list[Work] = []
+        for part, share in micro_batches(self._inputs, self._sizes, self._batch, META):
+            self._mark()
+            laps.append(self._counter.work)
+            yield tree_map(self._copied, part), share
+        laps.append(self._counter.work)
+        self._mark()
+        if self._missing:
+            self.left_out = (laps[2] - laps[1]) * self._missing
+
+    def _copied(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not self._tracker.ignores(leaf):
+            return leaf
+        copied = leaf.clone()
+        self._tracker.mark("batch", [copied])
+        return copied
+
+    def _mark(self) -> None:
+        placed = list(self._model.parameters())
+        self._tracker.mark("working weights", (p for p in placed if not isinstance(p, nn.Parameter)), again=True)
+        gradients = (g for p in placed if (g := pending_gradient(p)) is not None)
+        self._tracker.mark("gradients", gradients, again=True)
+
+
+def _without_data(leaf: Any) -> Any:
+    return torch.empty_like(leaf, device=META) if isinstance(leaf, Tensor) else leaf
+
+
+def on_meta(
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, as_card: bool
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Twins of a model and its optimizer whose tensors have no data.
+
+    Args:
+        as_card: the optimizer works on lists of tensors, as torch's do by themselves on cards.
+    """
+    made: dict[int, Any] = {}
+    for parameter in (*model.parameters(), *moved_by(optimizer).values()):
+        made[id(parameter)] = nn.Parameter(_without_data(parameter), requires_grad=parameter.requires_grad)
+    made |= {id(buffer): _without_data(buffer) for buffer in model.buffers()}
+    constants = (v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor))
+    twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | made)
+    twin = object.__new__(type(optimizer))
+    twin.__dict__ |= {name: value for name, value in vars(optimizer).items() if name != "step"}  # a scheduler's wrapper
+    twin.__dict__ |= {name: {} for name in vars(optimizer) if name.endswith("_hooks")}
+    twin._need_device_dtype_check_for_fused = False  # type: ignore[attr-defined]  # of devices
+    twin.param_groups = []
+    for group in optimizer.param_groups:
+        own = {**group, "params": [made[id(p)] for p in group["params"]]}
+        if own.get("capturable"):
+            own["capturable"] = False  # which torch allows on cards alone, and takes no other memory
+        if as_card and own.get("foreach", False) is None and not own.get("fused"):
+            own["foreach"] = True
+        twin.param_groups.append(own)
+    twin.state = defaultdict(dict)
+    for moved, kept in optimizer.state.items():  # counts have values, which optimizers look at
+        twin.state[made[id(moved)]] = {
+            name: _without_data(v) if isinstance(v, Tensor) and v.ndim else copy.deepcopy(v) for name, v in kept.items()
+        }
+    return twin_model, twin
+
+
+@contextmanager
+def _answering(dataless: Dataless) -> Iterator[None]:
+    """Let optimizers ask for values: some scale their steps by a norm (Adafactor), which takes no other memory."""
+    dataless.value = 1.0
+    try:
+        yield
+    finally:
+        dataless.value = None
+
+
+def _begin_state(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimizer make its state; fused ones as others do, for torch refuses them here, but with counts beside."""
+    fused = [bool(group.get("fused")) for group in optimizer.param_groups]
+    parameters = [parameter for parameter in moved_by(optimizer).values() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
+    for group, is_fused in zip(optimizer.param_groups, fused, strict=True):
+        if is_fused:
+            group["fused"] = False
+    optimizer.step()
+    for group, is_fused in zip(optimizer.param_groups, fused, strict=True):
+        if is_fused:
+            group["fused"] = True
+            for parameter in group["params"]:
+                kept = optimizer.state[parameter]
+                counts = {name: v for name, v in kept.items() if isinstance(v, Tensor) and not v.ndim}
+                kept |= {name: parameter.new_empty(()) for name in counts}
+    for parameter in parameters:
+        parameter.grad = None

@@ -1,0 +1,367 @@
+"""`plan_module`: whether a step of any module fits a card, and how, found by running it without data."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.precision import DTYPES, Precision, PrecisionName, resolve_precision
+from frugan.errors import BadInput
+from frugan.planning.prediction import why_refused
+from frugan.planning.search import LOWER
+from frugan.stepmemory.calibration import choose_card
+from frugan.stepmemory.cards import Budget, Card, free_bytes
+from frugan.stepmemory.tracker import tensors_of
+from frugan.training.own_loop.dataless_step import Taken, Task
+from frugan.training.own_loop.ema_hook import EmaHook
+from frugan.training.own_loop.module_step import (
+    Inputs,
+    Loss,
+    ModulePlan,
+    block_named,
+    check_plain,
+    moved_by,
+    samples_in,
+)
+from frugan.wording import count, first_names, parse_size, show_size
+
+SLACK = "allocator slack"
+OUTSIDE = ("CUDA context", "library workspaces")
+"""Categories beside those of the step itself."""
+
+
+@dataclass(frozen=True)
+class ModuleReport(ModulePlan):
+    """The plan of a step, what it is predicted to take, and why it was chosen; printed, it says so to people."""
+
+    name: str = field(kw_only=True)  # of the module's class
+    fits: bool = field(kw_only=True)  # within the budget; True without one
+    budget_bytes: int | None = field(kw_only=True)  # on the card in all; None: there is none, or it is for a CPU
+    peak_bytes: int = field(kw_only=True)  # on the card in all, CUDA's context and libraries too; on a CPU what lives
+    categories: Mapping[str, int] = field(kw_only=True)  # bytes at the peak, by what they are for
+    extra_time: float = field(kw_only=True)  # predicted beyond the whole batch with nothing recomputed, as a share
+    decisions: tuple[str, ...] = field(kw_only=True)  # a line for each choice: what, why, how to override
+    search: "Search" = field(kw_only=True, repr=False, compare=False)  # among all plans of the step
+
+    def smaller(self) -> ModulePlan | None:
+        """The fastest that takes at most 93 % of this one; None: there is none."""
+        own = self.search.taken(self.micro_batch, self.recompute)
+        chosen = self.search.within(int(LOWER * own.reserved_bytes))
+        if chosen is None:
+            return None
+        why = "memory ran out: this is the fastest plan that takes less than the one before"
+        return replace(self.of(*chosen), fits=True, decisions=(*self.decisions, why))
+
+    def of(self, micro_batch: int, recompute: tuple[str, ...]) -> "ModuleReport":
+        """The same of another plan of the step."""
+        taken, search = self.search.taken(micro_batch, recompute), self.search
+        outside = {name: self.categories[name] for name in OUTSIDE if name in self.categories}
+        slack = {SLACK: taken.reserved_bytes - sum(taken.categories.values())} if outside else {}
+        plain = (search.sizes[-1], ())
+        return replace(
+            self,
+            micro_batch=micro_batch,
+            recompute=recompute,
+            peak_bytes=taken.reserved_bytes + sum(outside.values()),
+            categories={**taken.categories, **slack, **outside},
+            extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
+        )
+
+    def __str__(self) -> str:
+        """For people to read."""
+        budget = "" if self.budget_bytes is None else f" {show_size(self.budget_bytes)}"
+        where = "on a CPU" if self.search.card is None else "on the card"
+        verdict = "fits" if self.fits else "does not fit"
+        forwards = count(-(-self.batch // self.micro_batch), "forward")
+        blocks = f"recomputed: {first_names(self.recompute)}" if self.recompute else "nothing recomputed"
+        return "\n".join(
+            [
+                f"{self.name} {verdict}{budget}: predicted peak {show_size(self.peak_bytes)} {where}",
+                f"micro-batch {self.micro_batch}, {forwards} for batch {self.batch}; {self.precision.name}; {blocks}; "
+                f"extra time {self.extra_time:.0%} (predicted)",
+                "",
+                "at the peak:",
+                *(
+                    f"{name:20} {show_size(size):>10}"
+                    for name, size in sorted(self.categories.items(), key=lambda each: -each[1])
+                    if size
+                ),
+                "",
+                *(f"- {line}" for line in self.decisions),
+            ]
+        )
+
+
+def plan_module(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Sequence[Any] | Mapping[str, Any] | Tensor,
+    optimizer: torch.optim.Optimizer,
+    memory: str | int | None = None,
+    *,
+    card: str | None = None,
+    precision: PrecisionName = "auto",
+    normalisation_batch: int | None = None,
+    blocks: Sequence[str] | None = None,
+    ema: EmaHook | None = None,
+) -> ModuleReport:
+    """Say whether a step of a module fits a memory budget, and with which micro-batch, precision and recomputed blocks.
+
+    Runs the step on tensors without data: needs no card, no memory to speak of, and moves nothing.
+
+    Args:
+        model: on any device, "meta" too; parameters in fp32.
+        loss: (model, *inputs) -> the mean of the loss over the samples.
+        inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists
+            and dicts of them. On the host each part is copied when it is due; on a card they are counted there.
+        optimizer: that moves the model's parameters.
+        memory: budget on a card in all, "6GiB" or bytes. None: all of a named card, or what is free on the model's;
+            a model on the CPU that no card is named for is planned for the CPU, without a limit.
+        card: plan for a card of this name, "rtx-3060"; None: the model's, or one that is not named.
+        precision: "auto", "fp32", "fp16" or "bf16"; "auto" goes by the card, and is fp32 for modules that do not run
+            in half precision.
+        normalisation_batch: samples in each forward, where layers look at several samples together. None: all, for
+            modules with batch normalisation.
+        blocks: names of modules that may be recomputed; None: those that lists and sequences of the module hold.
+        ema: average that is kept of the model, to be counted.
+
+    Raises:
+        BadInput: unknown card or block, a wrapped model, inputs of different numbers of samples, or a module that asks
+            for the value of a tensor.
+    """
+    check_plain(model, optimizer)
+    if precision not in (known := get_args(PrecisionName)):
+        raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
+    given = _as_arguments(inputs)
+    batch = samples_in(given)
+    if normalisation_batch is not None and not 1 <= normalisation_batch <= batch:
+        raise BadInput(f"normalisation_batch {normalisation_batch}: expected 1 to {batch}, the batch")
+    halves = [name for name, p in model.named_parameters() if p.dtype not in (torch.float32, torch.float64)]
+    if halves:
+        raise BadInput(f"{first_names(halves)}: expected parameters in fp32; what they are cast to is the plan's part")
+    device = next(model.parameters()).device
+    on_card = memory is not None or card is not None or accelerator_of(device).is_card
+    planned_for = choose_card(card, device) if on_card else None
+    task = Task(
+        model=model,
+        loss=loss,
+        inputs=given,
+        optimizer=optimizer,
+        averages=()
+        if ema is None or ema.on_host
+        else tuple(tensors_of([n.state_dict() for n in ema.networks.values()])),
+        device=device,
+        as_card=on_card,
+    )
+    together = normalisation_batch or (batch if normalises_batches(model) else None)
+    if isinstance(blocks, str):
+        raise BadInput(f"blocks {blocks!r}: expected several names, such as [{blocks!r}]")
+    names = recomputable(model) if blocks is None else tuple(blocks)
+    for name in names:
+        block_named(model, name)
+    tried = _in_precision(Search(task, batch, together, names, planned_for), precision, device)
+    budget_bytes = _budget_bytes(memory, card, planned_for, device)
+    if budget_bytes is not None and memory is None and card is None:
+        budget_bytes += _held_bytes(task, device)  # it counts as part of the step, and is not free any more
+    return _report(tried, budget_bytes, normalisation_batch)
+
+
+def _as_arguments(inputs: Sequence[Any] | Mapping[str, Any] | Tensor) -> Inputs:
+    return (inputs,) if isinstance(inputs, Tensor | Mapping) else tuple(inputs)
+
+
+def _budget_bytes(memory: str | int | None, named: str | None, card: Card | None, device: torch.device) -> int | None:
+    if card is None:
+        return None
+    if memory is not None:
+        return parse_size(memory) if isinstance(memory, str) else memory
+    return card.memory_bytes if named is not None else free_bytes(device)[0] + card.context_bytes
+
+
+def _held_bytes(task: Task, device: torch.device) -> int:
+    """What a step's model, optimizer, averages and inputs take on a device already, each storage once."""
+    own = [*task.model.parameters(), *task.model.buffers(), *moved_by(task.optimizer).values(), *task.averages]
+    every = (*own, *tensors_of(list(task.optimizer.state.values())), *tensors_of(task.inputs))
+    storages = [each.untyped_storage() for each in every if each.device.type == device.type]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
+def normalises_batches(model: nn.Module) -> bool:
+    """Whether what batch normalisation makes of a sample depends on the others, so that no batch may be split."""
+    return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in model.modules())
+
+
+def recomputable(model: nn.Module) -> tuple[str, ...]:
+    """Names of a model's blocks: what its lists and sequences hold, or sequences of single layers as a whole."""
+    return tuple(_blocks(model, ""))
+
+
+def _blocks(module: nn.Module, name: str) -> Iterator[str]:
+    held = [(f"{name}.{child}".lstrip("."), each) for child, each in module.named_children()]
+    in_order = isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential)
+    if isinstance(module, nn.Sequential) and name and not any(_is_composite(each) for _, each in held):
+        if any(True for _ in module.parameters()):
+            yield name
+        return
+    for child, each in held:
+        if not in_order or isinstance(each, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+            yield from _blocks(each, child)
+        elif _is_composite(each):
+            yield child
+
+
+def _is_composite(module: nn.Module) -> bool:
+    return any(True for _ in module.children())
+
+
+# The plans that there are, and the choice.
+
+
+@dataclass(frozen=True)
+class Search:
+    """Chooses among the plans of a step."""
+
+    task: Task  # the step
+    batch: int  # samples of it
+    together: int | None  # that a forward must have; None: any number
+    blocks: tuple[str, ...]  # that may be recomputed
+    card: Card | None  # where it would run; None: on a CPU
+    precision: Precision = field(default_factory=lambda: Precision("fp32", DTYPES["fp32"], "asked for"))
+    _known: dict[tuple[str, int, tuple[str, ...]], Taken] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Micro-batches worth trying, smallest first."""
+        if self.together is not None:
+            return [self.together]
+        counts = [factor * 2**i for i in range(self.batch.bit_length()) for factor in (1, 3)]
+        return sorted({-(-self.batch // each) for each in counts if each <= self.batch} | {1})
+
+    def plan(self, micro_batch: int, recompute: tuple[str, ...]) -> ModulePlan:
+        """A plan."""
+        return ModulePlan(self.batch, micro_batch, self.precision, recompute)
+
+    def taken(self, micro_batch: int, recompute: tuple[str, ...]) -> Taken:
+        """What a plan takes."""
+        key = (self.precision.name, micro_batch, recompute)
+        if key not in self._known:
+            self._known[key] = self.task.run(self.plan(micro_batch, recompute))
+        return self._known[key]
+
+    def seconds(self, micro_batch: int, recompute: tuple[str, ...]) -> float:
+        """What plans are compared by."""
+        card = self.card or choose_card(None, torch.device("cpu"))
+        return card.compared_seconds(self.taken(micro_batch, recompute).work, self.precision)
+
+    def within(self, limit_bytes: int) -> tuple[int, tuple[str, ...]] | None:
+        """The fastest plan whose allocator reserves no more than a limit; None: there is none."""
+        found = []
+        for recompute in dict.fromkeys([(), self.blocks]):
+            size = self._largest(limit_bytes, recompute)
+            if size is not None:
+                found.append((size, recompute))
+            if size == self.sizes[-1]:
+                break  # nothing is won by recomputing
+        return min(found, key=lambda each: self.seconds(*each)) if found else None
+
+    def _largest(self, limit_bytes: int, recompute: tuple[str, ...]) -> int | None:
+        """The largest micro-batch that fits."""
+        sizes = self.sizes
+        least, most = 0, len(sizes)
+        tried = most - 1  # which is often the answer
+        while least < most:
+            if self.taken(sizes[tried], recompute).reserved_bytes <= limit_bytes:
+                least = tried + 1
+            else:
+                most = tried
+            tried = (least + most) // 2
+        return sizes[least - 1] if least else None
+
+    def least(self) -> tuple[int, tuple[str, ...]]:
+        """The plan that takes least."""
+        ways = [(self.sizes[0], recompute) for recompute in dict.fromkeys([(), self.blocks])]
+        return min(ways, key=lambda each: self.taken(*each).reserved_bytes)
+
+
+def _in_precision(search: Search, asked: PrecisionName, device: torch.device) -> Search:
+    """The search in the precision that is asked for; by "auto" in fp32 where the module refuses a half one.
+
+    Raises:
+        BadInput: the module does not run without data.
+    """
+    precision = resolve_precision(asked, device) if search.card is None else search.card.precision(asked)
+    chosen = replace(search, precision=precision)
+    plain = (search.sizes[-1], ())
+    try:
+        chosen.taken(*plain)
+    except RuntimeError as error:
+        name, reason = type(search.task.model).__name__, why_refused(error)
+        if precision.name == "fp32":
+            outside = "; does the loss train parameters outside of the model? Freeze them, or put them in the model"
+            cure = outside if "got meta" in reason or "and cpu" in reason else ""
+            raise BadInput(f"{name}: its step cannot be run without data: {reason}{cure}") from error
+        in_fp32 = _in_precision(search, "fp32", device)
+        if asked != "auto":
+            raise BadInput(f'{name} does not run in {precision.name}: {reason}; precision="fp32" does') from error
+        return replace(
+            in_fp32, precision=replace(in_fp32.precision, reason=f"it does not run in {precision.name}: {reason}")
+        )
+    return chosen
+
+
+def _report(search: Search, budget_bytes: int | None, normalisation_batch: int | None) -> ModuleReport:
+    plain = (search.sizes[-1], ())
+    chosen: tuple[int, tuple[str, ...]] | None = plain
+    outside: dict[str, int] = {}
+    if search.card is not None and budget_bytes is not None:
+        budget = Budget.on(search.card, budget_bytes)
+        budget.check(sum(p.nbytes for p in search.task.model.parameters()))
+        chosen = search.within(budget.step_bytes)
+        outside = dict(zip(OUTSIDE, (budget.context_bytes, budget.workspace_bytes), strict=True))
+    micro_batch, recompute = chosen or search.least()
+    first = ModuleReport(
+        batch=search.batch,
+        micro_batch=micro_batch,
+        precision=search.precision,
+        recompute=recompute,
+        name=type(search.task.model).__name__,
+        fits=chosen is not None,
+        budget_bytes=budget_bytes,
+        peak_bytes=0,
+        categories=outside,
+        extra_time=0.0,
+        decisions=tuple(_decisions(search, micro_batch, recompute, normalisation_batch)),
+        search=search,
+    )
+    return first.of(micro_batch, recompute)
+
+
+def _decisions(
+    search: Search, micro_batch: int, recompute: tuple[str, ...], normalisation_batch: int | None
+) -> Iterator[str]:
+    model, precision = search.task.model, search.precision
+    warning = "" if precision.warning is None else f" ({precision.warning})"
+    yield f'precision: {precision.name}, {precision.reason}{warning}; override with precision="fp32", "fp16" or "bf16"'
+    if normalisation_batch is not None:
+        yield f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is"
+    elif search.together is not None:
+        yield (
+            "batch normalisation: each forward takes the whole batch, because a part of it would be normalised by "
+            "itself, which changes the result; normalisation_batch=N allows forwards of N samples"
+        )
+    if any(isinstance(m, _DropoutNd) and m.training and m.p for m in model.modules()) and micro_batch < search.batch:
+        yield "dropout: its masks are drawn for each forward, so another micro-batch draws other ones"
+    if not search.blocks:
+        yield "recompute: no list or sequence of modules holds blocks for it; name some with blocks=[...]"
+    elif not recompute:
+        yield f"recompute: not needed; {count(len(search.blocks), 'block')} could be: {first_names(search.blocks)}"
+    if (card := search.card) is not None:
+        yield (
+            f"card: {card.name}; {show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} "
+            f"for its libraries{': guesses' if card.source == 'guess' else ', measured'}"
+        )

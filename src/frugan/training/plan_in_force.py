@@ -1,0 +1,460 @@
+"""The plan that a training has in force: gone on with, made by the planner, or made smaller when memory runs out."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.device import out_of_memory_noted, release_memory
+from frugan.accelerator.precision import Precision
+from frugan.engine.compiled_phases import compiles
+from frugan.engine.plan import Plan, check_micro_batch
+from frugan.engine.ranks.place import Share, deal
+from frugan.errors import BadInput, TrainingFailed
+from frugan.planning.plan_report import PlanReport
+from frugan.planning.plan_space import Wishes
+from frugan.planning.planner import Planner
+from frugan.planning.search import Choice
+from frugan.setup.devices import card_identity, host_bytes, told_when_full
+from frugan.stepmemory.calibration import choose_card
+from frugan.stepmemory.cards import Budget, Card, bytes_between, free_bytes, outside_bytes, room_bytes, spills
+from frugan.training.run import TrainRun
+from frugan.wording import GIB, parse_size, show_size, typed_size
+
+Loaded = TypeVar("Loaded")
+
+STEP_DOWN = 0.92
+"""When memory runs out, the next plan is predicted to reserve at most this share of what the last one was."""
+
+ON_HOST = frozenset({"ema-on-host", "optimizer-on-host", "offload"})
+"""Savings that keep something in the computer's memory."""
+MOST_OF_HOST = 0.75
+"""Share of it that a plan may keep there: the program, its pictures and the system want the rest."""
+MOST_GROWTH_BYTES = GIB
+"""That CUDA's context is taken to grow by during training, with what NCCL takes; more is another program's."""
+
+
+@dataclass
+class TrainingPlanner:
+    """Chooses plans for a run on the device that trains it.
+
+    `Planner` finds plans for a card that need not be there; what stands here, only a training knows: the plan that it
+    goes on with, its ranks' shares, what is free at this moment, what ran out, and that on a processor without a budget
+    there is nothing to choose.
+    """
+
+    run: TrainRun  # what is trained, as it was asked for; is told of every choice
+    # device, precision: where and how
+    device: torch.device
+    precision: Precision
+    asked_bytes: int | None = None  # budget that was asked for, now or when the run was begun; None: none was
+    common: Plan | None = None  # a plan that shares out the optimizers' state as all ranks must; None: this one decides
+    # budget that is kept to, and what other programs are taken to have had by then; None: there is no cap
+    _held: tuple[int, int] | None = None
+
+    @property
+    def _own_share(self) -> Share:
+        """Of the batch, that plans are for."""
+        return self._share(self.run.recipe.training.normalisation_batch or 1)
+
+    def _share(self, group: int) -> Share:
+        """This rank's, or where all are alike that of the first."""
+        ranks, batch = self.run.ranks, self.run.recipe.training.batch
+        return deal(batch, group, ranks.size)[0] if ranks.proportions is None else ranks.share(batch, group)
+
+    def first(self, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
+        """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
+
+        Args:
+            saved: the JSON state of the checkpoint that is resumed; None: nothing is gone on with.
+
+        Raises:
+            BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
+        """
+        options, training = self.run.options, self.run.training
+        if options.shard_optimizer and self.run.ranks.size == 1:
+            self.run.choose_here("--shard-optimizer is ignored: this process trains alone")
+        kept_bytes = None if saved is None else saved.get("memory_budget_bytes")
+        # the same budget once more, as a command that is repeated has it, asks for no other plan
+        is_repeated = options.memory is not None and parse_size(options.memory) == kept_bytes
+        asked = replace(options, memory=None) if is_repeated else options
+        goes_on = saved is not None and self._goes_on(saved)
+        if saved is not None and goes_on and not asked.asks_for_a_plan:
+            plan = Plan.from_json(saved["plan"], self.precision)
+            if self._own_share.team is None:
+                check_micro_batch(plan.micro_batch, training.batch, training.group)
+            self.run.choose_here(
+                "plan: the one that this run has used; another --memory or --micro-batch makes a new one"
+            )
+            self.cap(kept_bytes)
+            return plan, None
+        if saved is None or self._elsewhere(saved):
+            kept_bytes = None  # it was for another card
+        if not self._on_card and options.memory is None and kept_bytes is None and not options.savers:
+            return self._only_plan(), None
+        self._check_micro_batch(self._own_share, training.group)
+        return self._search(kept_bytes)
+
+    def _check_micro_batch(self, share: Share, group: int) -> None:
+        """Refuse one that would change the result.
+
+        Raises:
+            BadInput: it would, or ranks share normalisation groups.
+        """
+        asked = self.run.options.micro_batch
+        if asked is None:
+            return
+        if share.team is not None:
+            raise BadInput(
+                f"--micro-batch {asked}: {len(share.team)} ranks share a normalisation group of {share.group}, and "
+                f"each takes its part of it in one forward, here {len(share.samples)}; leave out --micro-batch"
+            )
+        # what is asked for holds for all ranks: it may be as large as the largest share
+        most = len(share.samples) if self.run.ranks.proportions is None else self.run.training.batch
+        check_micro_batch(asked, most, group)
+
+    def _only_plan(self) -> Plan:
+        """The plan on a CPU without a budget: there is one memory, and nothing has to be searched for."""
+        training, ranks = self.run.training, self.run.ranks.size
+        share, whole, group = self._share(training.group), training.batch, training.group
+        self._check_micro_batch(share, group)
+        micro_batch, asked = len(share.samples), self.run.options.micro_batch
+        if share.team is not None:
+            self.run.choose_here(
+                f"micro-batch: {micro_batch} of a normalisation group of {share.group} that {len(share.team)} ranks "
+                f"share, of batch {whole} on {ranks}"
+            )
+        else:
+            batch = micro_batch
+            micro_batch = min(asked or (group if group > 1 else batch), batch)
+            of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
+            all_of_it = f"the {'batch' if ranks == 1 else 'share'}: nothing is normalised over samples"
+            why = f"{'one normalisation group' if group > 1 else all_of_it}; override with --micro-batch"
+            why = why if asked is None else "asked for"
+            self.run.choose_here(f"micro-batch: {micro_batch} x {-(-batch // micro_batch)} = {of} ({why})")
+        shard = self.run.options.shard_optimizer if self.common is None else self.common.shard_optimizer
+        return Plan(
+            micro_batch,
+            self.precision,
+            training.recomputable(training.build("meta")) if self.run.options.recompute else {},
+            ema_on_host=self.run.options.ema_on_host,
+            shard_optimizer=shard and ranks > 1,
+        )
+
+    def _search(self, kept_bytes: int | None) -> tuple[Plan, PlanReport]:
+        """Choose a plan.
+
+        Args:
+            kept_bytes: the budget that holds where none is asked for; None: what is free.
+        """
+        options = self.run.options
+        if options.ema_on_host and not self._averages_can_move:
+            self.run.choose_here("--ema-on-host is ignored: there is no EMA to move, or no card to move it from")
+        asked_bytes = kept_bytes if options.memory is None else parse_size(options.memory)
+        budget_bytes = asked_bytes
+        if budget_bytes is None and self._on_card:
+            usable, _ = free_bytes(self.device)
+            budget_bytes = usable + self._card.context_bytes
+            self.run.choose_here(
+                f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory"
+            )
+        with self.planner as planner:
+            report = self._within_host_memory(planner, planner.report(budget_bytes), budget_bytes)
+        for line in report.decisions:
+            self.run.choose_here(line)
+        rung = report.rung
+        if not report.fits and budget_bytes is not None:
+            change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
+            raise BadInput(
+                f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
+                f"{typed_size(rung.peak_bytes)}{change}"
+            )
+        self.run.choose_here(
+            f"plan: predicted peak {show_size(rung.peak_bytes)}, extra compute {rung.extra_compute:.0%}, "
+            f"memory savings {', '.join(rung.savers) or 'none'}"
+        )
+        self.cap(asked_bytes)
+        return report.choice.plan, report
+
+    def _within_host_memory(self, planner: Planner, report: PlanReport, budget_bytes: int | None) -> PlanReport:
+        """A plan that keeps no more beside the card than the computer has: pinned memory cannot be swapped.
+
+        Raises:
+            BadInput: what was asked for keeps more.
+        """
+        has = host_bytes() if self._on_card else None
+        if has is None or (kept := report.rung.host_bytes) <= MOST_OF_HOST * has:
+            return report
+        there = f"{show_size(kept)} in the computer's memory, most of it pinned, and that has {show_size(has)}"
+        if asked := ON_HOST & {*planner.wishes.use}:
+            raise BadInput(
+                f"{', '.join(sorted(asked))}: this plan would keep {there}; leave it out, or avoid the others of "
+                f"{', '.join(sorted(ON_HOST))}"
+            )
+        self.run.choose_here(f"host memory: the plan would keep {there}: looking for one that keeps nothing there")
+        without = replace(planner.wishes, avoid={*planner.wishes.avoid, *ON_HOST})
+        return planner.wishing(without).report(budget_bytes)
+
+    def _is_too_much_beside(self, choice: Choice) -> bool:
+        """Whether a plan keeps more in the computer's memory than can be pinned there."""
+        has = host_bytes() if self._on_card else None
+        return has is not None and choice.prediction.host_bytes > MOST_OF_HOST * has
+
+    def own_plan(self, common: Plan, kept: Mapping[str, Any] | None) -> Plan:
+        """The plan for this rank's own share on its own card; where ranks share normalisation groups, be it in one
+        phase that sees few samples, all have one.
+
+        Args:
+            common: the first rank's.
+            kept: what this rank had when the run was left; None: there is none.
+
+        Raises:
+            BadInput: it does not fit there.
+        """
+        training, self.common = self.run.training, common
+        batch, group = training.batch, training.normalisation_batch or 1
+        if any(self.run.ranks.any_parts(phase.samples(batch), phase.group(group)) for phase in training.phases):
+            return common
+        return self.first(None)[0] if kept is None else Plan.from_json(kept, self.precision)
+
+    def load(self, load: Callable[[Plan], Loaded], plan: Plan) -> tuple[Loaded, Plan]:
+        """Load by a plan, and once more by a smaller one if memory runs out.
+
+        Args:
+            load: makes everything anew each time; what it had made when it failed goes.
+
+        Returns:
+            What was loaded, and the plan that it was loaded by.
+
+        Raises:
+            TrainingFailed: no plan is smaller, or memory ran out again.
+        """
+        with out_of_memory_noted() as messages:
+            loaded = load(plan)
+        if not messages:
+            return loaded, plan
+        release_memory(self.device)
+        # what stays on the card between steps goes from it
+        away = {"optimizer-on-host"} | ({"ema-on-host"} if self.run.recipe.kind.averaged() else set())
+        use = away - {*self.run.options.avoid} if self._on_card else set[str]()
+        plan = self._smaller(plan, "while networks and their state were loaded", messages[0], use=use)
+        with told_when_full(self.device, "the networks and their state were loaded by the smaller plan as well"):
+            return load(plan), plan
+
+    def next(self, plan: Plan, phase: str, message: str) -> Plan:
+        """A plan that takes less than one that ran out of memory.
+
+        Raises:
+            TrainingFailed: there is none.
+        """
+        return self._smaller(plan, f"in phase {phase}", message, ". Nothing was changed by it")
+
+    def as_written(self, plan: Plan, phase: str, reason: str) -> Plan:
+        """The plan to go on by once a phase cannot be compiled, as if none could: if one cannot, seldom can another.
+
+        The one in force, if it fits as well; else the fastest that does, or where none is predicted to, the smallest.
+        """
+        if not self.planner.recipe.training.compile:
+            return plan  # it was made for them
+        recipe = self.planner.recipe
+        training = recipe.training.model_copy(update={"compile": False})
+        self.planner = replace(self.planner, recipe=recipe.model_copy(update={"training": training}), known=None)
+        plan, room = replace(plan, cuda_graphs=False), self._room_bytes()
+        if room is None:
+            return plan
+        asked, avoid = self._shared_out_as(plan)
+        wishes = Wishes(use=asked, avoid={*self.run.options.avoid, *avoid})
+        with self.planner.wishing(wishes) as planner:
+            needed = planner.search.run(plan).prediction.reserved_bytes
+            if needed <= room:
+                return plan
+            choice = planner.search.within(room) or planner.search.least()
+        if self._is_too_much_beside(choice):
+            with self.planner.wishing(replace(wishes, avoid={*wishes.avoid, *ON_HOST})) as planner:
+                choice = planner.search.within(room) or planner.search.least()
+        self.run.choose_here(
+            f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
+            f"{show_size(choice.prediction.reserved_bytes)}: with phase {phase} as it is written the one before would "
+            f"take {show_size(needed)}, and there is room for {show_size(room)}; the batch stays the same"
+        )
+        return choice.plan
+
+    def _smaller(self, plan: Plan, where: str, message: str, lost: str = "", use: Collection[str] = ()) -> Plan:
+        """The fastest plan that takes less, and no more than there is room for now.
+
+        Raises:
+            TrainingFailed: there is none.
+        """
+        reason = message.partition("\n")[0]
+        self.run.choose_here(f"out of memory {where}: {reason}{lost}; looking for a smaller plan")
+        # what was asked for has proved too much, but for what all ranks do together
+        asked, avoid = self._shared_out_as(plan)
+        room = self._room_bytes()
+        wishes = Wishes(use={*use, *asked}, avoid={*self.run.options.avoid, *avoid})
+        with self.planner.wishing(wishes) as planner:
+            choice, now = planner.smaller(plan, STEP_DOWN, room)
+        if choice is not None and self._is_too_much_beside(choice):
+            wishes = Wishes(use={*asked}, avoid={*wishes.avoid, *ON_HOST})
+            with self.planner.wishing(wishes) as planner:
+                choice, now = planner.smaller(plan, STEP_DOWN, room)
+        if choice is None:
+            free = "" if room is None else f", and there is room for {show_size(room)}"
+            raise TrainingFailed(
+                f"memory ran out {where} and no plan takes less{free} ({reason}). Close other programs that use the "
+                "card, or start a new run with a smaller recipe: `frugan plan` says which would fit"
+            )
+        self.run.choose_here(
+            f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
+            f"{show_size(choice.prediction.reserved_bytes)} instead of {show_size(now)}; the batch stays the same"
+        )
+        return choice.plan
+
+    def _shared_out_as(self, plan: Plan | None) -> tuple[set[str], set[str]]:
+        """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
+        both = {"shard-optimizer"} if plan is not None and self.run.ranks.size > 1 else set[str]()
+        return (both, set()) if plan is not None and plan.shard_optimizer else (set(), both)
+
+    def _room_bytes(self) -> int | None:
+        """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
+        budget = None if self.asked_bytes is None else Budget.on(self._card, self.asked_bytes).step_bytes
+        if not self._on_card:
+            return budget
+        room = room_bytes(self.device) - self._card.workspace_bytes
+        room -= bytes_between(self.run.ranks.size).get("gradient buckets", 0)
+        return room if budget is None else min(room, budget)
+
+    @property
+    def _on_card(self) -> bool:
+        return accelerator_of(self.device).is_card
+
+    @property
+    def _averages_can_move(self) -> bool:
+        return self._on_card and bool(self.run.recipe.kind.averaged())
+
+    @cached_property
+    def _card(self) -> Card:
+        card = choose_card(None, self.device)
+        return card if self._on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU")
+
+    @property
+    def _wishes(self) -> Wishes:
+        """What is asked of plans: as the options have it, where it can be had here."""
+        options = self.run.options
+        flags = {
+            "recompute": options.recompute,
+            "ema-on-host": options.ema_on_host and self._averages_can_move,
+            "shard-optimizer": options.shard_optimizer and self.run.ranks.size > 1,
+        }
+        shared_out, whole = self._shared_out_as(self.common)
+        # no more than this rank's share, which may be the smallest
+        micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self._own_share.samples))
+        asked = {*options.use, *(name for name, given in flags.items() if given), *shared_out}
+        return Wishes(micro_batch, asked, {*options.avoid, *whole})
+
+    @cached_property
+    def planner(self) -> Planner:
+        """What finds plans for this rank's share."""
+        # The recipe as it would be if every rank had this one's share; not compiled where there is no compiler: then
+        # steps run as they are written.
+        recipe, share, ranks = self.run.recipe, self._own_share, self.run.ranks.size
+        training, own = recipe.training, len(share.samples)
+        group = training.normalisation_batch if share.team is None else own
+        as_here = {"batch": own * ranks, "normalisation_batch": group}
+        changed = training.model_copy(update={**as_here, "compile": compiles(training.compile, self.device)})
+        return Planner(
+            recipe=recipe.model_copy(update={"training": changed}),
+            card=self._card,
+            precision=self.precision,
+            target="card" if self._on_card else "cpu",
+            wishes=self._wishes,
+            name=self.run.name,
+            gpus=ranks,
+            in_parts=share.team is not None,
+        )
+
+    def _elsewhere(self, saved: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint was written on another device, or another card."""
+        other_card = self._on_card and saved.get("card") != card_identity(self.device)
+        return bool(saved.get("device", self.device.type) != self.device.type or other_card)
+
+    def _goes_on(self, saved: Mapping[str, Any]) -> bool:
+        """Whether the plan that a checkpoint was written by is one for this device and precision."""
+        if "micro_batch" not in saved["plan"]:
+            return False  # a converted model has no plan yet
+        ranks, card = int(saved.get("ranks", 1)), saved.get("card")
+        if ranks != self.run.ranks.size:
+            why = f", because the batch is now shared by {self.run.ranks.size}, and was by {ranks}"
+        elif saved.get("device", self.device.type) != self.device.type:
+            return False
+        elif card != card_identity(self.device) and self._on_card:
+            was = "a card that it did not note"
+            if card is not None:
+                was = f"{card['name']} with {show_size(card['memory_bytes'])}"
+            dropped = saved.get("memory_budget_bytes") and self.run.options.memory is None
+            budget = "; the budget for the old card no longer applies" if dropped else ""
+            why = f", because the run was on {was} so far, and this is another one{budget}"
+        elif saved["plan"]["precision"] != self.precision.name and self._on_card:
+            why = f" for {self.precision.name}; it was for {saved['plan']['precision']}"
+        else:
+            return True
+        self.run.choose_here(f"plan: made again{why}")
+        return False
+
+    def cap(self, budget_bytes: int | None) -> None:
+        """Let this process have no more of a card than its budget, and where a full card spills no more than is free.
+
+        Args:
+            budget_bytes: asked for, now or when the run was begun; None: nothing was.
+        """
+        self.asked_bytes = budget_bytes
+        if not self._on_card:
+            if self.run.options.memory is not None:
+                self.run.choose_here(
+                    "a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it"
+                )
+            return
+        card = self._card
+        accelerator_of(self.device).limit(None)  # an earlier training may have left one
+        if budget_bytes is None and not spills():
+            return
+        usable, total = free_bytes(self.device)  # with CUDA's libraries loaded, which the card's figure counts
+        if budget_bytes is None:  # there a full card spills, and crawls
+            budget_bytes = usable + card.context_bytes
+        self._held = min(budget_bytes, total), max(0, outside_bytes(self.device) - card.context_bytes)
+        Budget.on(card, self._held[0]).enforce(self.device)
+        self.run.choose_here(f"cap: torch may take {show_size(self._held[0] - card.context_bytes)} on this card")
+
+    def hold_to_budget(self) -> None:
+        """Lower the cap where CUDA's context has come to take more than the card's figure: the budget is for all of it.
+
+        Kernels are loaded when they are first used, so it grows until each phase has run. What was taken outside
+        torch's allocator when the cap was set, beyond that figure, is held to be other programs'; what was added since
+        is not.
+        """
+        if self._held is None:
+            return
+        budget_bytes, others_bytes = self._held
+        card, own = self._card, accelerator_of(self.device)
+        context_bytes = outside_bytes(self.device) - others_bytes
+        if context_bytes <= card.context_bytes:
+            return
+        if context_bytes - card.context_bytes > MOST_GROWTH_BYTES:  # no context does: another program has come
+            self._held = budget_bytes, others_bytes + context_bytes - card.context_bytes
+            self.run.choose_here(
+                f"cap: left as it is; {show_size(context_bytes - card.context_bytes)} more are taken on this card "
+                "outside of torch than when it was set, so another program has come"
+            )
+            return
+        self._card = replace(card, context_bytes=context_bytes)
+        self.planner = replace(self.planner, card=self._card, known=self.planner.store)
+        Budget.on(self._card, budget_bytes).enforce(self.device)
+        most = budget_bytes - context_bytes
+        self.run.choose_here(
+            f"cap: torch may take {show_size(most)} on this card from here on: CUDA's context has grown to "
+            f"{show_size(context_bytes)}, from the {show_size(card.context_bytes)} that were planned with"
+        )
+        if own.reserved_bytes > most:
+            release_memory(self.device)

@@ -1,0 +1,408 @@
+"""What a run goes on from: its newest checkpoint, or, once it has diverged, its last sound one by itself."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.device import disable_reduced_precision, tf32_decision
+from frugan.accelerator.precision import (
+    Precision,
+    PrecisionName,
+    continued_precision,
+    resolve_precision,
+    wider_precision,
+)
+from frugan.data.run_data import other_pictures, read_run_data
+from frugan.engine.run.checkpoint import (
+    DIVERGED,
+    EMA_FILE,
+    GAVE_UP,
+    NETWORKS_FILE,
+    OPTIMIZERS_FILE,
+    UNFINISHED,
+    Checkpoint,
+    list_checkpoints,
+    newest_whole,
+    set_aside,
+    set_aside_newer,
+)
+from frugan.engine.run.events import read_events
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.step_log import Diverged, sound_checkpoints
+from frugan.engine.run.tensor_files import read_tensors
+from frugan.engine.streams import derive_seed
+from frugan.errors import BadInput, TrainingFailed
+from frugan.recipe.loading import parse_recipe, read_run_recipe, recipe_with
+from frugan.recipe.overrides import Difference, differences
+from frugan.recipe.recipe import Recipe
+from frugan.setup.networks import recipe_of
+from frugan.training.run import TrainRun
+from frugan.training.starting_weights import Start
+
+ROLLBACKS = "rollbacks"
+"""Under this name a checkpoint keeps how often its run went back: the order of data goes by it."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What became of a run in this process so far."""
+
+    rollbacks: int = 0  # how often it went back, over all resumptions
+    precision: Precision | None = None  # that it goes on in; None: as it did
+
+
+NOTHING_HAPPENED = Recovery()
+
+
+def rolled_back(saved: Mapping[str, Any]) -> int:
+    """How often a run had gone back when a checkpoint was written, by its JSON state."""
+    number = saved.get(ROLLBACKS, 0)
+    return number if isinstance(number, int) else 0
+
+
+def seed_after(seed: int, rollbacks: int) -> int:
+    """The seed that order of data and draws go by after so many rollbacks."""
+    return derive_seed(seed, "rollback", rollbacks) if rollbacks else seed
+
+
+def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.device) -> Recovery:
+    """Decide how a run that has diverged goes on, say so, and keep it among the events.
+
+    Where fp16 has not the range and the recipe leaves the precision open, in a wider one; else in another order of
+    data. Checkpoints from within the trouble have been set aside already; those with values that are not finite are
+    set aside here.
+
+    Raises:
+        Diverged: as given: no sound checkpoint is left, or the recipe lets it go back no more.
+    """
+    # no checkpoint was written, and none was set aside
+    untouched = not any(not path.name.startswith(UNFINISHED) for path in run.folder.checkpoints.glob("*"))
+    newest = _newest_finite(run.folder.checkpoints)
+    may_widen = error.out_of_range and before.precision is None and run.recipe.training.precision == "auto"
+    if newest is None and untouched and may_widen:
+        return _widened(run, error, before, device, to=0)
+    if newest is None:
+        run.log.write("diverged", step=error.step, phase=error.phase, reason=error.reason, rollbacks=before.rollbacks)
+        raise error
+    checkpoint, saved = newest
+    set_aside_newer(run.folder.backups, checkpoint, DIVERGED)
+    if may_widen:
+        return _widened(run, error, before, device, to=checkpoint.step)
+    facts = {"phase": error.phase, "reason": error.reason, "to": checkpoint.step}
+    done, most = max(before.rollbacks, rolled_back(saved)), run.recipe.training.rollbacks
+    if done >= most:
+        run.log.write("diverged", step=error.step, rollbacks=done, **facts)
+        raise error
+    run.log.write("rollback", step=error.step, number=done + 1, most=most, **facts)
+    run.warn(
+        error.step,
+        f"phase {error.phase}: updates stay not finite ({error.reason}); back to step {checkpoint.step:,} and on in "
+        f"another order of data ({done + 1} of training.rollbacks={most})",
+    )
+    return replace(before, rollbacks=done + 1)
+
+
+def _widened(run: TrainRun, error: Diverged, before: Recovery, device: torch.device, *, to: int) -> Recovery:
+    wider = wider_precision(device)
+    facts = {"phase": error.phase, "reason": error.reason, "to": to}
+    run.log.write("precision", step=error.step, before="fp16", now=wider.name, **facts)
+    run.warn(
+        error.step,
+        f"phase {error.phase}: fp16 overflows even at its least loss scale ({error.reason}); the run goes on in "
+        f"{wider.name} from step {to:,}, as training.precision is auto",
+    )
+    return replace(before, precision=wider)
+
+
+CHOSEN, TRIED_AGAIN = "recipe chosen", "second try"
+"""Events of a run whose recipe frugan chose: that it did, and with what it may try again; and that it has."""
+
+
+class GaveUp(TrainingFailed):
+    """The discriminator of a run whose recipe frugan chose has given up, and a second try is open.
+
+    Args:
+        step: steps done.
+        at_work: the last step at which it had not given up.
+        words: overrides of the second try.
+    """
+
+    def __init__(self, step: int, at_work: int, words: Sequence[str]) -> None:
+        super().__init__("the discriminator has given up")
+        self.step = step
+        self.at_work = at_work
+        self.words = tuple(words)
+
+
+def second_try(events: Path, recipe: Recipe) -> tuple[str, ...]:
+    """Overrides that a run may try again with; empty: it may not, or has, or somebody has changed how it learns."""
+    words: tuple[str, ...] = ()
+    chosen: Recipe | None = None  # its recipe as it was chosen
+    for event in read_events(events):
+        with suppress(LookupError, TypeError, BadInput):  # an event of another version
+            if event["event"] == CHOSEN:
+                words, chosen = tuple(event["second"]), None
+            elif event["event"] == TRIED_AGAIN or (event["event"] == "step" and not words):
+                return ()
+            elif event["event"] == "start":
+                now = parse_recipe(event["recipe"], "the run's recipe")
+                chosen = chosen or now
+                if _learns_otherwise(chosen, now):
+                    return ()
+    return () if chosen is not None and _learns_otherwise(chosen, recipe) else words
+
+
+def _learns_otherwise(before: Recipe, now: Recipe) -> bool:
+    return any(key.startswith(("optimizers.", "objective.")) for key in differences(before, now))
+
+
+def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
+    """Go back to the last checkpoint from before a discriminator gave up, or to the start, with another recipe.
+
+    Where it began from weights that are gone, and would have to begin anew, it goes on as it was instead.
+
+    Returns:
+        The run as it is trained from there on.
+    """
+    sound = [each for each in list_checkpoints(run.folder.checkpoints) if each.step <= error.at_work]
+    if not sound and run.start is None:  # resumed since: then nobody has named the weights again
+        try:
+            run = replace(run, start=began_from(run.folder))
+        except BadInput as gone:
+            run.log.write(TRIED_AGAIN, step=error.step, to=error.step, overrides=())
+            run.warn(error.step, f"no second try: it would begin anew, from weights that cannot be read ({gone})")
+            return run
+    for folder in (run.folder.checkpoints, run.folder.backups):
+        for checkpoint in list_checkpoints(folder):
+            if checkpoint.step > error.at_work:
+                set_aside(checkpoint, GAVE_UP)
+    to = max((each.step for each in sound), default=0)
+    words = ", ".join(error.words)
+    run = replace(run, recipe=recipe_with(run.recipe.model_dump(mode="json"), error.words, "the run's recipe"))
+    run.folder.write_recipe(run.recipe.model_dump(mode="json"))  # before the event, behind which nobody tries again
+    run.log.write(TRIED_AGAIN, step=error.step, to=to, overrides=error.words)
+    run.warn(error.step, f"a second try, as frugan chose the recipe: back to step {to:,}, and on with {words}")
+    return run
+
+
+def init_of(start: Start | None) -> dict[str, str]:
+    """What an event says of what a run begins from."""
+    if start is None:
+        return {}
+    classes = {} if start.classes is None else {"init_classes": str(start.classes)}
+    return {"init": str(start.path.resolve()), **classes}
+
+
+def began_from(run: RunFolder) -> Start | None:
+    """What a run began from, as its events tell; None: from random weights.
+
+    Raises:
+        BadInput: it is there no more.
+    """
+    init = classes = None
+    for event in read_events(run.events) if run.events.is_file() else ():
+        if event.get("event") == CHOSEN or (event.get("event") == "start" and "init" in event):
+            init, classes = event.get("init"), event.get("init_classes")
+    return Start.of(init, classes)
+
+
+def choice_of(events: Path) -> Mapping[str, Any]:
+    """What the recipe of a run was chosen for, as its events tell: the last time before it was trained; empty: not."""
+    choice: Mapping[str, Any] = {}
+    for event in read_events(events):
+        if event.get("event") == "step":
+            break
+        if event.get("event") == CHOSEN:
+            choice = event
+    return choice
+
+
+def _newest_finite(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """The newest whole checkpoint, if it is sound and every number in it is finite; others are set aside until it is.
+
+    A weight that went bad in memory is in the next checkpoint before the update that it spoils is known.
+    """
+    while list_checkpoints(folder):
+        try:
+            newest = newest_whole(folder)
+        except BadInput:  # none is
+            return None
+        if newest is None or newest[0].step not in {each.step for each in sound_checkpoints(folder)}:
+            return None
+        if _finite(newest[0].path):
+            return newest[0], newest[1]
+        set_aside(newest[0], DIVERGED)
+    return None
+
+
+def _finite(path: Path) -> bool:
+    files = [path / name for name in (NETWORKS_FILE, EMA_FILE, OPTIMIZERS_FILE) if (path / name).is_file()]
+    return all(
+        bool(torch.isfinite(tensor).all())
+        for file in files
+        for tensor in read_tensors(file)[0].values()
+        if tensor.is_floating_point()
+    )
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The checkpoint that a run is resumed from."""
+
+    checkpoint: Checkpoint  # the newest whole one
+    saved: Mapping[str, Any]  # its JSON state
+    damage: Sequence[str]  # what is wrong with newer ones
+    before: Recipe  # that it was trained by
+    restarts: Collection[str]  # networks that start fresh, as fields of the recipe have changed
+
+    @classmethod
+    def of(cls, run: TrainRun) -> "Resumed | None":
+        """What is there already; None: the run is new.
+
+        Raises:
+            BadInput: this recipe or these pictures may not go on with it; or no checkpoint is whole.
+        """
+        newest = newest_whole(run.folder.checkpoints)
+        if newest is None:
+            return None
+        checkpoint, saved, damage = newest
+        # The checkpoint's recipe counts, not recipe.json: that is changed already if a run died before it saved.
+        before = recipe_of(checkpoint.path / NETWORKS_FILE)
+        changed = changed_fields(before, run.recipe, run.folder.path)
+        if "training.duration" in changed:
+            _refuse_shorter(run, checkpoint.step)
+        _refuse_swapped(run, {name: known.digest for name, known in read_run_data(saved).items()})
+        return cls(checkpoint, saved, damage, before, {name for change in changed.values() for name in change.restarts})
+
+    def tell(self, run: TrainRun) -> None:
+        """Say and write down where the run goes on, and what is other than before; set newer checkpoints aside."""
+        step = self.checkpoint.step
+        for fault in self.damage:
+            run.choose(f"damaged checkpoint skipped: {fault}")
+        for moved in set_aside_newer(run.folder.checkpoints, self.checkpoint):
+            run.choose(f"set aside as {moved}; delete it when it is of no more use")
+        run.log.write("resume", step=step)
+        run.choose(f"resuming {run.folder.path} at step {step:,}")
+        for key, change in differences(self.before.at_step(step), run.recipe.at_step(step)).items():
+            run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
+            run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
+        if self.before.stages != run.recipe.stages:
+            run.log.write(
+                "changed", step=step, field="stages", before=str(self.before.stages), now=str(run.recipe.stages)
+            )
+            run.choose(f"changed from step {step:,} on: the recipe's stages")
+        for name, known in read_run_data(self.saved).items():
+            digest = run.sources[name].digest if name in run.sources else known.digest
+            if digest != known.digest:
+                run.log.write("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
+            if name in run.sources and (line := other_pictures(name, known, digest)):
+                run.choose(line)
+        _tell_finished(run, step)
+
+
+def _tell_finished(run: TrainRun, step: int) -> None:
+    """Where nothing is left to do: how to train longer."""
+    steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
+    if steps is not None and step >= steps:
+        run.choose(
+            f"{run.folder.path} is finished: step {step:,} of {steps:,}. To train longer, give a longer duration: "
+            f"'training.duration={step + steps} steps'"
+        )
+
+
+def _refuse_shorter(run: TrainRun, step: int) -> None:
+    """Steps count from the run's beginning: to say how many more is easily meant."""
+    steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
+    if steps is not None and steps < step:
+        raise BadInput(
+            f"training.duration={run.recipe.training.duration}: {run.folder.path} is at step {step:,} already; "
+            f"expected more, as steps count from the beginning: 'training.duration={step + steps} steps' trains "
+            f"{steps:,} more"
+        )
+
+
+def _refuse_swapped(run: TrainRun, saved: Mapping[str, str]) -> None:
+    """Two sources in each other's places would train a model in the wrong direction."""
+    now = {name: source.digest for name, source in run.sources.items()}
+    for a, b in combinations(sorted(set(now) & set(saved)), 2):
+        if now[a] != now[b] and (now[a], now[b]) == (saved[b], saved[a]):
+            raise BadInput(
+                f"--data {a}=... and --data {b}=... are swapped: {a} is what the run was trained with as {b}, and "
+                "the other way round; swap them back, or choose another --out"
+            )
+
+
+def refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
+    """Refuse to go on with a run of another recipe, before its pictures are opened.
+
+    Raises:
+        BadInput: a fixed field differs.
+    """
+    if run.exists:
+        changed_fields(parse_recipe(read_run_recipe(run.recipe), str(run.recipe)), recipe, run.path)
+
+
+def precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any], wanted: Precision | None) -> Precision:
+    """The precision that a run is begun or goes on in; torch does no less than it says from here on.
+
+    Args:
+        saved: the JSON state of the checkpoint that is resumed; empty: none is.
+        wanted: that a recovery has decided on; None: none has.
+    """
+    disable_reduced_precision()
+    if line := tf32_decision(accelerator_of(device).capability):
+        run.choose(line)
+    if wanted is not None:
+        return wanted
+    asked = run.recipe.training.precision
+    before: PrecisionName = saved["plan"]["precision"] if saved else "auto"
+    if asked == "auto" and before != "auto":
+        precision = continued_precision(before, device)
+        run.choose(f"precision: {precision.name} ({precision.reason})")
+    else:
+        precision = resolve_precision(asked, device)
+    if asked == before == "auto":
+        other = "" if precision.name == "fp32" else "; for full precision begin a run with training.precision=fp32"
+        run.choose(f"precision: {precision.name} ({precision.reason}{other})")
+    if precision.warning:
+        run.choose(f"precision {precision.name}: {precision.warning}")
+    return precision
+
+
+def precision_beside(run: TrainRun, device: torch.device, first: PrecisionName) -> Precision:
+    """The same on another rank than the first, which has chosen it.
+
+    Raises:
+        BadInput: this rank's card cannot.
+    """
+    disable_reduced_precision()
+    precision = resolve_precision(first, device)
+    if precision.name != first:
+        raise BadInput(
+            f"{run.ranks.name} cannot train in {first}, as the first rank does ({precision.warning}); give all of them "
+            f"training.precision={precision.name}"
+        )
+    return precision
+
+
+def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:
+    """What differs from the recipe of the run that is resumed.
+
+    Raises:
+        BadInput: a fixed field differs.
+    """
+    changed = differences(before, now)
+    fixed = {key: field for key, field in changed.items() if not field.changeable}
+    if fixed:
+        lines = "\n".join(f"  {key}: {field.before} in the run, {field.after} now" for key, field in fixed.items())
+        raise BadInput(
+            f"run {run} was begun with other values of fields that cannot change:\n{lines}\n"
+            "choose another --out, or use the run's values"
+        )
+    return changed

@@ -1,0 +1,155 @@
+"""A run that is open for training: what is trained on what, how, where it goes, whom to tell, and how it ended."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from frugan.contract.data import RunData
+from frugan.data.run_data import class_names
+from frugan.engine.durations import Duration
+from frugan.engine.ranks.place import parse_shares
+from frugan.engine.ranks.ranks import OneRank, Ranks
+from frugan.engine.requests import Requests, StopRequest
+from frugan.engine.run.events import EventLog, NoEvents
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.training import Training
+from frugan.planning.plan_space import Wishes
+from frugan.progress import Say
+from frugan.recipe.recipe import Recipe
+from frugan.setup.recipe_setup import training_of
+from frugan.training.starting_weights import Start
+from frugan.wording import parse_size
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What may be asked of a training, besides the recipe."""
+
+    micro_batch: int | None = None  # samples in one forward; None: by the plan, on a CPU one normalisation group
+    recompute: bool = False  # recompute every block that may be
+    ema_on_host: bool = False  # keep the average in host memory
+    shard_optimizer: bool = False  # each rank keeps the optimizers' state of its part of the weights alone
+    device: str = "auto"  # "auto", "cpu", or a kind of card: "cuda", "cuda:1"
+    workers: int | None = None  # processes that make face samples, for all sources together; None: by the machine
+    memory: str | None = None  # budget on the card, such as "6GiB"; None: what is free there less a margin
+    use: Collection[str] = ()  # savings that the plan must use
+    avoid: Collection[str] = ()  # savings that it must not
+    tensorboard: bool = False  # write TensorBoard's files into the run as well
+    wandb_project: str | None = None  # send everything to this project on Weights & Biases; None: nothing
+    # time such as "23h", of all that is done here, after which to save and stop, however much is left; None: never
+    stop_after: str | None = None
+    requeue: bool = False  # SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over
+    # of a batch that ranks take: "equal", or a number for each such as "6,5"; None: as the run had it, else all alike
+    shares: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a mistyped size or time before any picture is read.
+
+        Raises:
+            BadInput: a saving is unknown, or `memory` is none, or `stop_after`, or `shares` are none.
+        """
+        Wishes(self.micro_batch, self.use, self.avoid)
+        if self.memory is not None:
+            parse_size(self.memory)
+        _ = self.stop_after_seconds
+        if self.shares is not None:
+            parse_shares(self.shares)
+
+    @property
+    def stop_after_seconds(self) -> float | None:
+        """Seconds after which to stop; None: never.
+
+        Raises:
+            BadInput: it is no time.
+        """
+        if self.stop_after is None:
+            return None
+        return Duration.parse_seconds(self.stop_after, "--stop-after")
+
+    @property
+    def savers(self) -> bool:
+        """Whether savers are asked for or ruled out by name."""
+        return bool(self.use or self.avoid)
+
+    @property
+    def asks_for_a_plan(self) -> bool:
+        """Whether anything is asked that a plan decides."""
+        asked = (self.recompute, self.ema_on_host, self.shard_optimizer, self.memory, self.savers)
+        return self.micro_batch is not None or any(asked)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What `train` left."""
+
+    run: Path  # the run folder
+    step: int  # steps done
+    finished: bool  # whether the recipe's duration is over
+    seconds: float  # of training, over all resumptions
+    threads: int  # that a CPU trained with, at the end
+    rank: int = 0  # of this process among those that trained together; the first alone has written anything
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """A run with its recipe and data, on any of the ranks that train it; its folder is the first one's alone."""
+
+    # recipe, name: what is trained; the name finds the predictions that ship
+    recipe: Recipe
+    name: str
+    sources: Mapping[str, Any]  # opened data by source name
+    data: Mapping[str, RunData]  # what checkpoints keep of them
+    folder: RunFolder  # where things go
+    options: TrainingOptions  # how it runs here
+    say: Say  # is given a line for every automatic choice
+    log: EventLog = field(default_factory=NoEvents)  # where it is written what happens, and who reads it
+    # stop, requests: what is asked for while training goes on
+    stop: StopRequest = field(default_factory=StopRequest)
+    requests: Requests = field(default_factory=Requests)
+    stop_at: float | None = None  # when to save and stop, on the clock of `time.perf_counter`; None: at the end
+    start: Start | None = None  # weights that a new run starts from; None: first weights
+    command: str | None = None  # that goes on with the run, for messages; None: there is none
+    ranks: Ranks = field(default_factory=OneRank)  # the processes that train together
+
+    @cached_property
+    def training(self) -> Training:
+        """What the recipe trains."""
+        return training_of(self.recipe)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the labels mean; empty: there are none."""
+        return class_names(self.data)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes, and says what holds for all."""
+        return self.ranks.rank == 0
+
+    def choose(self, line: str) -> None:
+        """Say what was chosen for all ranks, and keep it among the events."""
+        if self.is_first:
+            self.say(line)
+            self.log.write("choice", line=line)
+
+    def choose_here(self, line: str) -> None:
+        """Say what was chosen for this rank."""
+        if self.is_first:
+            self.choose(line)
+        else:
+            self.say(line)
+
+    def warn(self, step: int, line: str) -> None:
+        """Say what is wrong, and keep it among the events."""
+        if self.is_first:
+            self.say(f"warning: {line}")
+            self.log.write("warning", step=step, line=line)
+
+    def warn_here(self, step: int, line: str) -> None:
+        """Say what is wrong on this rank."""
+        if self.is_first:
+            self.warn(step, line)
+        else:
+            self.say(line)

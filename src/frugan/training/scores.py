@@ -1,0 +1,223 @@
+"""Scores of a training while it goes on."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from frugan.accelerator.device import ran_out_of_memory, release_memory
+from frugan.data.picture_set import PictureSet
+from frugan.engine.durations import EvaluationSettings
+from frugan.engine.plan import Plan
+from frugan.engine.state.state import TrainingState
+from frugan.errors import BadInput, TrainingFailed
+from frugan.evaluation.feature_collector import FeatureCollector
+from frugan.evaluation.judged import TwoSampleTest
+from frugan.evaluation.reference import WITHOUT_FEATURES, missing_weights, network_for
+from frugan.evaluation.scorer import Evaluation, EvaluationOptions, Scorer
+from frugan.metrics.feature_network import FeatureNetwork, Features
+from frugan.metrics.scores import low_recall
+from frugan.metrics.two_sample import Judge
+from frugan.recipe.recipe import Recipe
+from frugan.sampling.requests import DrawRequest
+from frugan.training.run import TrainRun
+
+if TYPE_CHECKING:  # one process needs no torch.distributed
+    from frugan.engine.ranks.group import RankGroup
+
+MOST_WHILE_TRAINING = 64
+"""Samples in one forward beside a training, whose own micro-batch has shown that it fits; more are hardly faster."""
+JUDGE_WHILE_TRAINING = Judge(networks=1, batch=16)
+"""A fifth of the usual one's time: what it is for is noticed by far."""
+
+
+HOST = torch.device("cpu")
+
+
+@dataclass
+class VisitingNetwork:
+    """A network of features that is on a device only while it is used: plans count on its room there."""
+
+    network: FeatureNetwork
+    device: torch.device
+    _there: bool = False
+
+    @property
+    def name(self) -> str:
+        """See `FeatureNetwork`."""
+        return self.network.name
+
+    @property
+    def digest(self) -> str:
+        """See `FeatureNetwork`."""
+        return self.network.digest
+
+    @property
+    def resizer(self) -> str:
+        """See `FeatureNetwork`."""
+        return self.network.resizer
+
+    def to(self, device: torch.device) -> None:
+        """See `FeatureNetwork`."""
+        self.network.to(device)
+        self._there = device == self.device
+
+    def __call__(self, pictures: Tensor) -> Features:
+        """See `FeatureNetwork`."""
+        if not self._there:
+            self.to(self.device)
+        return self.network(pictures)
+
+
+@dataclass
+class TrainingScores:
+    """Scores the networks of a training against its own pictures."""
+
+    run: TrainRun  # is told when scores could not be taken: no reason to end a training
+    recipe: Recipe  # as it is at present, with its evaluation settings
+    device: torch.device  # that trains
+    _recall_told: bool = False
+
+    @property
+    def ranks(self) -> "RankGroup | None":
+        """Those that train together, and draw together; None: this process is alone."""
+        return cast("RankGroup", self.run.ranks) if self.run.ranks.size > 1 else None
+
+    @cached_property
+    def network(self) -> VisitingNetwork:
+        """The one of features.
+
+        Raises:
+            BadInput: it is not there.
+        """
+        settings = self.recipe.evaluation
+        network = network_for(settings.metrics, settings.network, None, HOST, self.run.choose)
+        return VisitingNetwork(network, self.device)
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """What scores, with its feature network loaded.
+
+        Raises:
+            BadInput: the network is not there.
+        """
+        settings = self.recipe.evaluation
+        options = EvaluationOptions(
+            metrics=settings.metrics, samples=settings.samples, split="trained on", judge=JUDGE_WHILE_TRAINING
+        )
+        (pictures,) = self.run.sources.values()
+        assert isinstance(pictures, PictureSet)
+        say, ranks = self.run.choose, self.ranks
+        return Scorer(self.recipe, self.network, pictures, options, "the training set", say, ranks=ranks)
+
+    def check(self) -> None:
+        """Refuse what cannot be scored, before the first step.
+
+        Raises:
+            BadInput: the network is not there, or a metric cannot use it.
+        """
+        with self._network_goes_back():
+            _ = self.scorer.metrics
+        release_memory(self.device)
+
+    @contextmanager
+    def _network_goes_back(self) -> Iterator[None]:
+        """Behind the block the network of features is on the host, be it that there was no room for all of it."""
+        try:
+            yield
+        finally:
+            if "network" in vars(self):  # it was loaded
+                self.network.to(HOST)
+
+    def take(self, state: TrainingState, plan: Plan) -> tuple[Mapping[str, float], Mapping[str, Any]] | None:
+        """Scores of the averaged networks, and their card; None if that failed, and on all ranks but the first."""
+        if not self.run.is_first:
+            self._draw_part(state, plan)
+            return None
+        try:
+            with self._network_goes_back():
+                scored = self._take(state, plan)
+        except TrainingFailed:  # a rank is lost
+            raise
+        except (BadInput, ValueError, OSError) as error:
+            self.run.warn(state.step, f"no scores: {error}")
+            return None
+        except RuntimeError as error:  # memory ran out, or a decomposition did not converge
+            kind = "memory ran out" if ran_out_of_memory(error) else type(error).__name__
+            self.run.warn(state.step, f"no scores, {kind}: {error}")
+            return None
+        assert scored is not None  # this is the first rank
+        line = low_recall(scored.scores, scored.provenance)
+        if line is not None and not self._recall_told:
+            self.run.warn(state.step, line)
+        self._recall_told = line is not None
+        return scored.scores, scored.provenance.as_json()
+
+    def _take(self, state: TrainingState, plan: Plan) -> Evaluation | None:
+        settings = self.recipe.evaluation
+        draw = DrawRequest(
+            seed=self.recipe.training.seed,
+            truncation=settings.truncation,
+            statistics=settings.statistics,
+            standing_batches=settings.standing_batches,
+            standing_size=settings.standing_size,
+            noise=settings.noise,
+            micro_batch=min(plan.micro_batch, MOST_WHILE_TRAINING),
+        )
+        averaged = bool(state.ema.networks)
+        return self.scorer.score(
+            lambda: networks_to_score(state, plan),
+            draw,
+            state.device,
+            str(self.run.folder.path),
+            state.step,
+            ema=averaged,
+        )
+
+    def _draw_part(self, state: TrainingState, plan: Plan) -> None:
+        """On any rank but the first: draw what it is asked for, in what this rank has room for."""
+
+        def tools() -> tuple[Mapping[str, nn.Module], FeatureNetwork]:
+            return networks_to_score(state, plan), self.network
+
+        with self._network_goes_back():
+            FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).help()
+
+
+def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSettings | None, str | None]:
+    """The scores that can be taken, and what to say of the others; None: none can, and all can.
+
+    Recipes ask for scores by themselves, so that a training goes on without them.
+    """
+    few = None
+    if "two-sample" in settings.metrics:
+        (pictures,) = run.sources.values()
+        assert isinstance(pictures, PictureSet)
+        few = TwoSampleTest.lacking(len(pictures), settings.samples)
+    others = settings.metrics if few is None else tuple(each for each in settings.metrics if each != "two-sample")
+    settings = settings.model_copy(update={"metrics": others})
+    lacks = few if not others else _missing(run, settings)
+    return (settings, few) if lacks is None else (None, lacks)
+
+
+def _missing(run: TrainRun, settings: EvaluationSettings) -> str | None:
+    """Where the weights of a feature network are missing, on any rank; all ranks look, and all are told."""
+    missing = missing_weights(settings.network) if {*settings.metrics} - WITHOUT_FEATURES else None
+    if run.ranks.size == 1:
+        return missing
+    ranks = cast("RankGroup", run.ranks)
+    everywhere = zip(ranks.watch.names, ranks.gather(missing), strict=True)
+    return next((f"{name}: {line}" for name, line in everywhere if line is not None), None)
+
+
+def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Module]:
+    """The networks that draw, on the device that trains."""
+    if not plan.ema_on_host or not state.ema.networks:
+        return state.shown
+    # no activations live now, so there is room for them; a processor would take hours
+    return {name: copy.deepcopy(network).to(state.device) for name, network in state.shown.items()}

@@ -1,0 +1,135 @@
+"""What a run does from one change of its recipe to the next: data, phases, grids and scores, opened together."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from frugan.engine.compiled_phases import backward_of
+from frugan.engine.durations import Clock, GridClock
+from frugan.engine.plan import Plan
+from frugan.engine.run.checkpoint import BestCheckpoints
+from frugan.engine.run.loop import Loop, RunningStage, Scoring, Stages
+from frugan.engine.state.state import TrainingState
+from frugan.engine.step.update import forget_graphs
+from frugan.engine.streams import Streams
+from frugan.nn.spectral_norm import top_singular_values
+from frugan.recipe.overrides import differences
+from frugan.sampling.generators import write_grids
+from frugan.setup.run_data_sources import feeding
+from frugan.training.observers import LossHistory, variety_measurement
+from frugan.training.run import TrainRun
+
+
+def stages_of(
+    run: TrainRun,
+    losses: LossHistory,
+    look: Callable[[Loop, RunningStage], None],
+    seed: int,
+    after_full_step: Callable[[], None],
+) -> Stages:
+    """What opens a run's stages one after the other.
+
+    Args:
+        losses: drawn above the grids.
+        look: is given each stage on the first rank, before its first step.
+        seed: that order of data and draws go by.
+        after_full_step: is called in each stage, when a step that all phases were due in is over.
+    """
+    measure_variety = variety_measurement(run)
+
+    @contextmanager
+    def stage(loop: Loop) -> Iterator[RunningStage]:
+        step, seconds = loop.state.step, loop.seconds
+        recipe, training, saving = run.recipe.at_step(step), run.recipe.training, run.recipe.saving
+        for key, change in differences(run.recipe, recipe).items():
+            if key != "stages":
+                run.choose(f"stage from step {step:,} on: {key} = {change.after}")
+        device = loop.state.device
+
+        def lost(source: str, picture: str, reason: str, count: int) -> None:
+            reached = loop.state.step
+            run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
+            run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
+
+        with feeding(
+            run.sources,
+            recipe,
+            device,
+            workers=run.options.workers,
+            ranks=run.ranks.local_size,
+            seed=seed,
+            say=run.choose_here,
+            lost=lost,
+        ) as feed:
+
+            def draw(state: TrainingState, plan: Plan) -> list[Path]:
+                curves = losses.curves
+                paths = write_grids(recipe, state, plan, run.folder, feed, curves, run.class_names, run.choose)
+                measure_variety(state, plan)
+                return paths
+
+            backward = backward_of(
+                recipe.training.compile, device, run.choose, lambda line: run.warn_here(loop.state.step, line)
+            )
+            made = RunningStage(
+                step=run.training.step(
+                    feed, Streams(seed), stage=run.training.stage_at(step), ranks=run.ranks, backward=backward
+                ),
+                until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
+                checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
+                backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,
+                snapshot=GridClock(saving.snapshot_every, training.batch, seconds),
+                report=Clock(saving.report_every, training.batch, seconds),
+                draw=draw,
+                readings=_singular_values,
+                scoring=_scoring(run, loop.state, seconds),
+                after_full_step=after_full_step,
+            )
+            if run.is_first:
+                look(loop, made)
+            try:
+                yield made
+            finally:
+                forget_graphs(backward)  # what comes next takes their room
+
+    return stage
+
+
+def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | None:
+    """How the recipe, as it is at present, wants the training scored; None: not at all, or the weights are missing.
+
+    Raises:
+        BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
+    """
+    recipe = run.recipe.at_step(state.step)
+    settings = recipe.evaluation
+    if settings.every is None:
+        return None
+    # Feature networks and what reads them are loaded only for a training that is scored.
+    from frugan.training.scores import TrainingScores, possible  # noqa: PLC0415
+
+    taken, lacking = possible(run, settings)
+    if taken is None:
+        run.warn(state.step, f"no scores while training: {lacking}; evaluation.every=none leaves out this line")
+        return None
+    if lacking is not None:
+        by_it = "; no checkpoint is kept in best/, which goes by it (evaluation.best_by)"
+        run.warn(state.step, f"not all scores while training: {lacking}{by_it * (settings.best_by == 'two_sample')}")
+    recipe = recipe.model_copy(update={"evaluation": taken})
+    scores = TrainingScores(run, recipe, state.device)
+    best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
+    if run.is_first:
+        scores.check()
+        for path in best.forget_after(state.step):
+            run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
+    return Scoring(Clock(settings.every, recipe.training.batch, seconds), scores.take, best)
+
+
+def _singular_values(state: TrainingState) -> Mapping[str, Tensor]:
+    return {
+        f"{name}.{layer}": value
+        for name, network in state.networks.items()
+        for layer, value in top_singular_values(network).items()
+    }

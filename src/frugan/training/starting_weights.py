@@ -1,0 +1,512 @@
+"""What a new run starts from where it starts from other weights (`--init`): matched, cut to fit, refused, told."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from frugan.contract.family import Family, Piece
+from frugan.engine.run.checkpoint import OPTIMIZERS_FILE, load_networks, network_tensors, restore_optimizers
+from frugan.engine.state.state import TrainingState
+from frugan.errors import BadInput
+from frugan.progress import Say
+from frugan.recipe.overrides import Difference, differences
+from frugan.recipe.recipe import Recipe
+from frugan.setup.networks import Weights
+from frugan.wording import MIB, count, first_names
+
+AVERAGED = "_ema"
+"""Ends a network's name in files of other programs that hold its average beside it."""
+
+
+@dataclass(frozen=True)
+class StartingWeights:
+    """What a file holds that a training may start from."""
+
+    path: Path  # the file
+    tensors: dict[str, Tensor]  # "network.parameter" -> tensor
+    recipe: Recipe | None  # that they were trained by; None: another program's
+    class_names: tuple[str, ...] = ()  # what labels mean; empty: nobody knows
+
+    @property
+    def networks(self) -> set[str]:
+        """Networks that it holds."""
+        return {key.partition(".")[0] for key in self.tensors}
+
+
+def read_starting_weights(weights: Weights, *, averages: bool) -> StartingWeights:
+    """Read a file; averages of another program's file are those that it names so.
+
+    Raises:
+        BadInput: a damaged file.
+    """
+    if weights.ours:
+        return StartingWeights(weights.path, weights.read(), weights.recipe, weights.class_names)
+    tensors = weights.read()
+    averaged = {
+        f"{name.removesuffix(AVERAGED)}.{rest}": value
+        for (name, _, rest), value in ((key.partition("."), value) for key, value in tensors.items())
+        if name.endswith(AVERAGED)
+    }
+    kept = {key: value for key, value in tensors.items() if not key.partition(".")[0].endswith(AVERAGED)}
+    return StartingWeights(weights.path, kept | averaged if averages else averaged | kept, None)
+
+
+How = Literal["copy", "mean", "fresh"]
+CHOICES = "--init-classes mean (all begin with the mean), fresh (as drawn at random) or copy=FILE (a map of classes)"
+MOST_MAP_BYTES = 4 * MIB
+
+
+@dataclass(frozen=True)
+class ClassStart:
+    """What tables of classes start from."""
+
+    # copy: each class from one of the weights' classes; mean: all from the mean of these; fresh: from first weights
+    how: How
+    map: Path | None = None  # of copy: the file with a line `CLASS = CLASS OF THE WEIGHTS` for each class
+
+    def __str__(self) -> str:
+        """As it is typed, from wherever."""
+        return self.how if self.map is None else f"{self.how}={self.map.resolve()}"
+
+
+def parse_class_start(word: str) -> ClassStart:
+    """Read `mean`, `fresh` or `copy=FILE`.
+
+    Raises:
+        BadInput: something else, or no such file.
+    """
+    if word == "mean":
+        return ClassStart("mean")
+    if word == "fresh":
+        return ClassStart("fresh")
+    how, _, file = word.partition("=")
+    if how != "copy" or not file:
+        raise BadInput(f"--init-classes {word!r}: expected one of {CHOICES}")
+    if not Path(file).is_file():
+        raise BadInput(f"--init-classes {word}: no such file (looked from {Path.cwd()})")
+    return ClassStart("copy", Path(file))
+
+
+@dataclass(frozen=True)
+class KnownClasses:
+    """Classes of a run, or of weights."""
+
+    count: int  # how many
+    names: Sequence[str] = ()  # in their order; empty: nobody knows
+
+    def number(self, word: str) -> int | None:
+        """Of a name, or of a number that is no name; None: there is no such class."""
+        if word in self.names:
+            return self.names.index(word)
+        return int(word) if word.isascii() and word.isdigit() and len(word) < 9 and int(word) < self.count else None
+
+    @property
+    def in_words(self) -> str:
+        """For messages."""
+        return first_names(self.names) if self.names else f"numbers from 0 to {self.count - 1:,}"
+
+
+def read_class_map(path: Path, ours: KnownClasses, theirs: KnownClasses) -> list[int]:
+    """Number of the weights' class for each class of the run, in order.
+
+    Each line is `CLASS = CLASS OF THE WEIGHTS`, by name or by number; what follows a # is passed over.
+
+    Raises:
+        BadInput: a line is none, a class is unknown, named twice or missing.
+    """
+    where = f"--init-classes copy={path}"
+    if path.stat().st_size > MOST_MAP_BYTES:
+        raise BadInput(f"{where}: larger than {MOST_MAP_BYTES:,} bytes")
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except ValueError as error:
+        raise BadInput(f"{where}: no text in UTF-8 ({error})") from error
+    theirs_of: dict[int, int] = {}
+    for number, new, old in _pairs(lines, where):
+        here, there = ours.number(new), theirs.number(old)
+        if here is None:
+            raise BadInput(f"{where}: line {number}: {new[:80]!r} is no class of this run; expected {ours.in_words}")
+        if there is None:
+            raise BadInput(
+                f"{where}: line {number}: {old[:80]!r} is no class of the weights; expected {theirs.in_words}"
+            )
+        if here in theirs_of:
+            raise BadInput(f"{where}: line {number}: class {new!r} is there twice")
+        theirs_of[here] = there
+    missing = [ours.names[i] if ours.names else str(i) for i in range(ours.count) if i not in theirs_of]
+    if missing:
+        raise BadInput(f"{where}: says nothing of {first_names(missing)}; expected a line for every class of this run")
+    return [theirs_of[i] for i in range(ours.count)]
+
+
+def _pairs(lines: Sequence[str], where: str) -> Iterator[tuple[int, str, str]]:
+    """Number of a line of a map, and the words on both sides of its "="."""
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        new, equals, old = (part.strip() for part in text.rpartition("="))
+        if not equals or not new or not old:
+            raise BadInput(f"{where}: line {number}: {text[:80]!r}: expected CLASS = CLASS OF THE WEIGHTS")
+        yield number, new, old
+
+
+@torch.no_grad()
+def with_class_tables(
+    tensors: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    dimensions: Mapping[str, int],
+    how: How,
+    chosen: Sequence[int],
+) -> dict[str, Tensor]:
+    """The weights' tensors, with tables of as many classes as there are here.
+
+    Args:
+        tensors: "network.parameter" of the weights.
+        own: of the run: first weights.
+        dimensions: of each table the dimension that runs over classes.
+        how: what they start from.
+        chosen: of copy: the weights' class for each class of the run.
+    """
+    result = dict(tensors)
+    for key, dimension in dimensions.items():
+        if key not in tensors or key not in own:
+            continue
+        count = own[key].shape[dimension]
+        if how == "fresh":
+            result[key] = own[key].detach().clone()
+        elif how == "mean":
+            mean = tensors[key].mean(dimension, keepdim=True)
+            result[key] = mean.repeat_interleave(count, dimension)
+        else:
+            result[key] = tensors[key].index_select(dimension, torch.tensor(list(chosen)))
+    return result
+
+
+def numbered_as_here(weights: StartingWeights, recipe: Recipe) -> StartingWeights:
+    """The weights with the names that their tensors have in networks of this resolution."""
+    if weights.recipe is None:
+        return weights
+    theirs, ours = weights.recipe.networks, recipe.networks
+    named = {key: recipe.kind.counterpart(key, theirs, ours) for key in weights.tensors}
+    return replace(weights, tensors={here: weights.tensors[key] for key, here in named.items() if here is not None})
+
+
+def unknown_classes(where: str, theirs: int, ours: int) -> BadInput:
+    """That weights know another number of classes, and nobody said what to do."""
+    return BadInput(
+        f"{where}: these weights know {count(theirs, 'class')}, and this run has {ours:,}; say what their tables start "
+        f"from: {CHOICES}"
+    )
+
+
+def with_classes(
+    networks: Mapping[str, nn.Module],
+    weights: StartingWeights,
+    recipe: Recipe,
+    classes: ClassStart | None,
+    class_names: Sequence[str],
+    say: Say | None,
+) -> StartingWeights:
+    """The weights with tables of as many classes as there are here.
+
+    Raises:
+        BadInput: they know another number of classes, and nobody said what to do; or a map of classes is wrong.
+    """
+    if not recipe.kind.class_tables:
+        return weights
+    own = network_tensors(networks)
+    every = {key: recipe.kind.class_dimension(key, recipe.networks) for key in own}
+    dimensions = {key: at for key, at in every.items() if at is not None and key in weights.tensors}
+    sizes = _table_sizes(weights, own, dimensions)
+    if classes is None:
+        if sizes is not None and sizes[0] != sizes[1]:
+            raise unknown_classes(f"--init {weights.path}", *sizes)
+        return weights
+    if sizes is None:
+        raise BadInput(
+            f"--init-classes: no table of classes is both in {weights.path} and in this run's networks; leave it out"
+        )
+    theirs, ours = sizes
+    chosen: list[int] = []
+    if classes.map is not None:
+        chosen = read_class_map(classes.map, KnownClasses(ours, class_names), KnownClasses(theirs, weights.class_names))
+    if say is not None:
+        how = {"copy": f"each from its own, as {classes.map} says", "mean": "all from their mean", "fresh": "fresh"}
+        say(f"init: {ours:,} classes from the weights' {theirs:,}: {how[classes.how]}")
+    tensors = with_class_tables(weights.tensors, own, dimensions, classes.how, chosen)
+    return replace(weights, tensors=tensors)
+
+
+def _table_sizes(
+    weights: StartingWeights, own: Mapping[str, Tensor], dimensions: Mapping[str, int]
+) -> tuple[int, int] | None:
+    """Of how many classes the weights' tables are, and of how many ours; None: there are none that both have.
+
+    Raises:
+        BadInput: they are of several numbers of classes.
+    """
+    sizes = {
+        (weights.tensors[key].shape[at], own[key].shape[at])
+        for key, at in dimensions.items()
+        if weights.tensors[key].ndim == own[key].ndim
+    }
+    if len(sizes) > 1:
+        several = sorted(theirs for theirs, _ in sizes)
+        raise BadInput(f"--init {weights.path}: its tables are of several numbers of classes: {several}")
+    return next(iter(sizes), None)
+
+
+LEAST_SHARE = 0.05
+"""Of all numbers must agree; with less a training would as good as start from nothing."""
+PICKLES = frozenset({".pkl", ".pt", ".pth"})
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a new run starts from."""
+
+    path: Path  # as it was named
+    weights: Weights  # opened, verified; read when the run begins
+    # what tables of classes start from; None: from the weights' own, which must be of as many
+    classes: ClassStart | None = None
+    damage: Sequence[str] = ()  # what is to be told of checkpoints that were passed over
+
+    @classmethod
+    def of(cls, init: str | Path | None, classes: str | None) -> "Start | None":
+        """Open what `--init` names, and read `--init-classes`, before anything else is done.
+
+        Raises:
+            BadInput: nothing is there, or a pickle; or the word or the file that it names is none.
+        """
+        if init is None:
+            if classes is not None:
+                raise BadInput(f"--init-classes {classes}: goes with --init, whose classes it is about")
+            return None
+        path, damage = Path(init), list[str]()
+        _refuse_pickle(path)
+        weights = Weights.open(path, damage.append)
+        return cls(path, weights, None if classes is None else parse_class_start(classes), damage)
+
+    def weights_now(self, say: Say) -> Weights:
+        """The weights; where their run went on since and has deleted that checkpoint, those of its newest one."""
+        if not self.weights.path.is_file():
+            return Weights.open(self.path, say)
+        for line in self.damage:
+            say(line)
+        return self.weights
+
+
+def _refuse_pickle(path: Path) -> None:
+    if path.suffix in PICKLES and path.is_file():
+        out = path.with_suffix(".safetensors").name
+        if path.suffix == ".pkl":
+            cure = (
+                f"a snapshot of StyleGAN2 becomes weights with `frugan convert {path} {out} --from stylegan-pickle`, "
+                "one of R3GAN with --from r3gan-pickle"
+            )
+        else:
+            cure = (
+                "the folder of a BigGAN-PyTorch checkpoint becomes weights with "
+                f"`frugan convert {path.parent} {out} --from biggan-pytorch`"
+            )
+        raise BadInput(f"--init {path}: a pickle, which is not read here; {cure}")
+
+
+def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: Sequence[str], say: Say) -> None:
+    """Start networks from a run's networks, and averages from its averages.
+
+    All of a network must be there, in its shape; of a family that starts in part, at least some pieces.
+
+    Args:
+        start: from a run, checkpoint or weights file; or a safetensors file of another program with the same names.
+        class_names: of the run, in their order; empty: nobody knows.
+        say: is given a line for what was taken, and what is new.
+
+    Raises:
+        BadInput: weights of another family, of other networks or of other classes.
+    """
+    if start.classes is not None and not recipe.kind.class_tables:
+        raise BadInput(f"--init-classes: family {recipe.family} has no tables of classes that could start from others")
+    averaged = start.weights_now(say)
+    trained = averaged.trained
+
+    # Which networks begin anew, whatever the weights hold.
+    anew: Sequence[str] = ()
+    changed: Mapping[str, Difference] = {}
+    if trained.ours:
+        before = trained.recipe
+        if before.family != recipe.family:
+            raise BadInput(f"--init {start.path}: weights of a {before.family} model; the recipe is {recipe.family}")
+        if start.classes is None:
+            _tell_other_classes(f"--init {start.path}", trained.class_names, class_names, say)
+        anew = recipe.kind.fresh_after(before.objective, recipe.objective)
+        changed = differences(before, recipe)
+    other = {*anew, *(name for change in changed.values() for name in change.restarts)}
+
+    fit = _Fit(start, recipe, class_names, _differing(recipe, changed), other, say)
+    taken, fresh = fit.take("networks", state.networks, read_starting_weights(trained, averages=False))
+    refuse_untaught(state.networks, taken, f"--init {start.path}")
+    _tell_fresh(fresh, say)
+    if anew and (trained.path.parent / OPTIMIZERS_FILE).is_file():
+        for note in restore_optimizers(trained.path.parent, state, fresh):
+            say(note)
+        say("init: the pretrained networks' optimizer state is taken over as well")
+    if state.ema.networks:
+        _, fresh = fit.take("averages", state.ema.networks, read_starting_weights(averaged, averages=True))
+        _tell_fresh(fresh, say)
+
+
+def _tell_fresh(names: Sequence[str], say: Say) -> None:
+    if names:
+        say(f"init: fresh: {', '.join(names)}")
+
+
+def _tell_other_classes(where: str, theirs: Sequence[str], ours: Sequence[str], say: Say) -> None:
+    """Say which classes these begin with, where there are as many; else nothing has a place yet."""
+    if ours and len(theirs) == len(ours) and tuple(theirs) != tuple(ours):
+        say(
+            f"{where}: its classes are {first_names(theirs)}; this run's are {first_names(ours)}, which begin with the "
+            "embeddings of those in their places"
+        )
+
+
+def refuse_untaught(networks: Mapping[str, nn.Module], taken: Iterable[str] = (), where: str = "no --init") -> None:
+    """Refuse to train on frozen layers that have learned nothing.
+
+    Args:
+        taken: "network.parameter" of what starts from other weights.
+
+    Raises:
+        BadInput: there are some.
+    """
+    known = set(taken)
+    frozen = [
+        key
+        for name, network in networks.items()
+        for key, parameter in ((f"{name}.{k}", p) for k, p in network.named_parameters())
+        if not parameter.requires_grad and key not in known
+    ]
+    if frozen:
+        raise BadInput(
+            f"{where}: layers that the recipe freezes would stay as they were drawn at random: "
+            f"{first_names(frozen)}; start from weights that have them (--init), or freeze none (the recipe's networks)"
+        )
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Takes over what agrees of weights."""
+
+    # start, recipe, class_names, say: as of `start_from`
+    start: Start
+    recipe: Recipe
+    class_names: Sequence[str]
+    differing: Sequence[str]  # in what the networks differ, in words
+    other: Collection[str]  # networks that begin anew
+    say: Say
+
+    def take(
+        self, kind: str, networks: Mapping[str, nn.Module], weights: StartingWeights
+    ) -> tuple[list[str], list[str]]:
+        """Load networks, wholly or in part: names of the tensors that were taken, and of networks that are fresh.
+
+        Args:
+            kind: "networks" or "averages".
+        """
+        present = {name: n for name, n in networks.items() if name in weights.networks and name not in self.other}
+        weights, told = numbered_as_here(weights, self.recipe), self.say if kind == "networks" else None
+        weights = with_classes(present, weights, self.recipe, self.start.classes, self.class_names, told)
+        tensors = {key: tensor for key, tensor in weights.tensors.items() if key.partition(".")[0] in present}
+        own = network_tensors(present)
+        same = own.keys() == tensors.keys() and all(tensors[key].shape == value.shape for key, value in own.items())
+        mine = _by_piece(self.recipe.kind, own)
+        if same or not mine:
+            taken = load_networks(present, tensors, f"--init {weights.path}")
+            self.say(f"init: {kind} {', '.join(present) or 'none'}: {len(taken)} tensors from {weights.path}")
+            more = "all of it"
+        else:
+            agreeing, new = _agreement(mine, _by_piece(self.recipe.kind, tensors), own, tensors)
+            taken = self._take_agreeing(agreeing, own, tensors, weights.path)
+            for name in present:
+                self.say(f"init: {kind} {name}: {_in_words(name, agreeing, new)}; from {weights.path}")
+            more = "more"
+        if self.differing and kind == "networks":
+            self.say(f"init: {'; '.join(self.differing)}: to take {more} over, override networks.KEY=VALUE")
+        return taken, sorted(set(networks) - set(present))
+
+    @torch.no_grad()
+    def _take_agreeing(
+        self, agreeing: Mapping[Piece, list[str]], own: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path
+    ) -> list[str]:
+        """Copy pieces that agree, if they are enough: names of their tensors."""
+        taken = [key for keys in agreeing.values() for key in keys]
+        if sum(own[key].numel() for key in taken) < LEAST_SHARE * sum(value.numel() for value in own.values()):
+            why = f": {'; '.join(self.differing)}" if self.differing else ""
+            agree = "hardly a layer agrees" if taken else "no layer agrees"
+            raise BadInput(f"--init {path}: these weights are of other networks; {agree}{why}")
+        for key in taken:
+            own[key].copy_(given[key])
+        return taken
+
+
+def _differing(recipe: Recipe, changed: Mapping[str, Difference]) -> list[str]:
+    """In what networks differ, as far as weights may not fit or would run otherwise."""
+    passed_over = {"networks.classes"} if recipe.kind.class_tables else set()
+    return [
+        f"{key} is {change.before} there and {change.after} here"
+        for key, change in changed.items()
+        if key.startswith("networks.")
+        and not key.startswith("networks.frozen_")
+        and not key.endswith("_initialisation")
+        and key not in passed_over
+    ]
+
+
+def _agreement(
+    mine: Mapping[Piece, list[str]],
+    theirs: Mapping[Piece, list[str]],
+    own: Mapping[str, Tensor],
+    given: Mapping[str, Tensor],
+) -> tuple[dict[Piece, list[str]], dict[Piece, list[str]]]:
+    """Pieces of these networks with the names of their tensors: those that the given ones fit, and those new here."""
+    fits = {
+        piece
+        for piece, keys in mine.items()
+        if sorted(keys) == sorted(theirs.get(piece, ())) and all(own[k].shape == given[k].shape for k in keys)
+    }
+    return {p: keys for p, keys in mine.items() if p in fits}, {p: k for p, k in mine.items() if p not in fits}
+
+
+def _by_piece(family: Family, keys: Iterable[str]) -> dict[Piece, list[str]]:
+    keys_of: defaultdict[Piece, list[str]] = defaultdict(list)
+    for key in keys:
+        if (piece := family.piece_of(key)) is not None:
+            keys_of[piece].append(key)
+    return keys_of
+
+
+def _in_words(network: str, agreeing: Iterable[Piece], new: Iterable[Piece]) -> str:
+    """Blocks of a network that were taken, those taken in part, and those that are new."""
+    taken, fresh = (_layers(network, pieces) for pieces in (agreeing, new))
+    whole = [block for block in taken if block not in fresh]
+    words = [f"{', '.join(whole)} taken"] if whole else []
+    words += [
+        f"{block}: {', '.join(taken[block])} taken, {', '.join(fresh[block])} new" for block in taken if block in fresh
+    ]
+    none = [block for block in fresh if block not in taken]
+    return "; ".join([*words, *([f"{', '.join(none)} new"] if none else [])])
+
+
+def _layers(network: str, pieces: Iterable[Piece]) -> dict[str, list[str]]:
+    """Block -> its layers among the pieces, in order."""
+    layers: defaultdict[str, list[str]] = defaultdict(list)
+    for piece in pieces:
+        if piece.network == network:
+            layers[piece.block].append(piece.layer)
+    return dict(layers)

@@ -1,0 +1,161 @@
+"""`train`: from a recipe and pictures to a run, new or resumed."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from frugan.accelerator.device import release_memory
+from frugan.engine.run.events import Event
+from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.step_log import Diverged
+from frugan.engine.run.threads import threads_put_back
+from frugan.progress import Progress, Say, quiet
+from frugan.recipe.recipe import Recipe
+from frugan.recipes import built_in
+from frugan.setup.devices import joined_ranks
+from frugan.setup.run_data_sources import Data
+from frugan.training.beginning import begin
+from frugan.training.choice import RecipeChoice
+from frugan.training.observers import following
+from frugan.training.open_run import (
+    chosen_for,
+    command_of,
+    locked,
+    open_pictures,
+    recipe_asked_for,
+    recipe_for,
+    refuse_early,
+    start_of,
+    taken_part_in,
+)
+from frugan.training.recovery import CHOSEN, NOTHING_HAPPENED, GaveUp, init_of, recover, try_again
+from frugan.training.run import TrainingOptions, TrainingResult, TrainRun
+
+
+def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Show until the console is gone (its window was closed): no reason to lose what was trained."""
+    gone = False
+
+    def guarded(value: Any) -> None:
+        nonlocal gone
+        if not gone:
+            try:
+                show(value)
+            except OSError:
+                gone = True
+
+    return guarded
+
+
+def train(
+    recipe: str | Recipe | None,
+    data: Data,
+    out: str | Path | None = None,
+    *,
+    for_time: str | None = None,
+    overrides: Sequence[str] = (),
+    init: str | Path | None = None,
+    init_classes: str | None = None,
+    map_classes: Mapping[str, str] | None = None,
+    options: TrainingOptions | None = None,
+    say: Say = quiet,
+    show: Callable[[Event], None] = quiet,
+    progress: Progress | None = None,
+) -> TrainingResult:
+    """Train a recipe, or go on with the run in `out` if there is one.
+
+    Started by torchrun, it trains with all the processes that torchrun starts (docs/cluster.md).
+
+    Args:
+        recipe: built-in name, path of a TOML file, a run (its own recipe, as it was trained with), or a loaded recipe;
+            None: that of the run in `out`, and for a new run one that is chosen for the pictures.
+        data: pictures: a path, paths by source name, or opened sets by source name.
+        out: run folder; default: one in the folder for runs, named after the recipe; where that is chosen, the one
+            that was begun for the same path, or a new one.
+        for_time: how long a new run may take whose recipe is chosen, such as "2h"; None: 30 minutes.
+        overrides: `key.sub=value` words.
+        init: weights file, checkpoint or run whose weights a new run starts from.
+        init_classes: what tables of classes start from where those weights know other classes: "mean", "fresh" or
+            "copy=FILE", a file with a line `CLASS = CLASS OF THE WEIGHTS` for each.
+        map_classes: class of the pictures -> its name in the run that goes on, where classes were renamed; those not
+            named are found by their names, in whatever order. Kept in the run. None: as kept, else the classes must be
+            those of the run.
+        options: how to run it here.
+        say: is given a line for every automatic choice.
+        show: is given every event.
+        progress: (done, all) while pictures are prepared.
+
+    Raises:
+        BadInput: anything given that cannot be used; nothing is lost then.
+        TrainingFailed: training stopped by itself.
+    """
+    began = time.perf_counter()
+    say, show = _while_it_can(say), _while_it_can(show)
+    with ExitStack() as opened:
+        options = options or TrainingOptions()
+        ranks, device_here = opened.enter_context(joined_ranks(options.device, options.shares, say))
+        options = replace(options, device=device_here)
+        opened.enter_context(threads_put_back())
+        if ranks.rank == 0:
+            choice: RecipeChoice | None = None
+            if recipe is None or for_time is not None:
+                recipe, overrides, choice = recipe_for(
+                    recipe, data, out, overrides, for_time, options, init, say, progress
+                )
+            words = recipe if isinstance(recipe, str) else None
+            loaded = recipe_asked_for(recipe, overrides, say)
+            folder = RunFolder.to_train(words, loaded.family, out, shipped=built_in())
+            if choice is not None and out is None:
+                folder = folder.unused()
+            refuse_early(loaded, folder, data)
+            by_name, is_new = words is not None, not folder.exists
+            start = start_of(folder, choice, init, init_classes, say)
+            sources, trained_on, known = open_pictures(
+                loaded, folder, data, map_classes, say, progress, by_name=by_name
+            )
+            run = TrainRun(
+                recipe=loaded,
+                name=words or loaded.family,
+                sources=sources,
+                data=trained_on,
+                folder=folder,
+                options=options,
+                say=say,
+                start=start,
+                command=command_of(folder, data, options, ranks),
+                ranks=ranks,
+                stop_at=None if (after := options.stop_after_seconds) is None else began + after,
+            )
+            run = opened.enter_context(locked(run, known, is_new=is_new))
+            if choice is not None:
+                for line in choice.lines:
+                    run.log.write("choice", line=line)
+                run.log.write(CHOSEN, second=choice.second, **{**chosen_for(data, init), **init_of(start)})
+            run.log.subscribe(show)
+            follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
+            run.log.subscribe(opened.enter_context(follow))
+        else:
+            run = opened.enter_context(taken_part_in(data, map_classes, options, ranks, say))
+
+        # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets. So too, once, where
+        # the discriminator gives up on a recipe that frugan chose.
+        recovery = NOTHING_HAPPENED
+        while True:
+            with run.log.subscribers_of_its_own():
+                loop = begin(run, recovery)
+                device = loop.state.device
+                try:
+                    finished = loop.train(run.stop)
+                    threads = torch.get_num_threads()
+                    return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, threads, ranks.rank)
+                except Diverged as error:
+                    recovery = ranks.broadcast(recover(run, error, recovery, device) if run.is_first else recovery)
+                except GaveUp as error:
+                    run = try_again(run, error)
+            del loop  # before the next one takes its room
+            release_memory(device)

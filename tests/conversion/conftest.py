@@ -1,0 +1,28 @@
+"""Tests that train draw small grids; those of DeepFaceLab's files share a run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conversion.leras_models import allow_narrow
+from conversion.leras_runs import train_small
+from training.small_grids import small_grids
+
+__all__ = ["small_grids"]
+
+
+@pytest.fixture(scope="module")
+def narrow_faces() -> Iterator[None]:
+    """Recipes may have networks as narrow as the recordings'."""
+    with pytest.MonkeyPatch.context() as patch:
+        allow_narrow(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, narrow_faces: None) -> Path:
+    """A run of two real steps."""
+    run = tmp_path_factory.mktemp("trained") / "two_steps"
+    train_small(run, 2)
+    return run

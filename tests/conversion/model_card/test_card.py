@@ -1,0 +1,240 @@
+"""A run's weights with their card: what is said, and what others get."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+import frugan
+from frugan.cli.application import application
+from frugan.conversion.export.site import SITE
+from frugan.conversion.model_card import FILES, CardFacts, Scored, card_text, write_card
+from frugan.engine.run.events import EventLog
+from frugan.engine.run.tensor_files import write_tensors
+from frugan.errors import BadInput
+from frugan.metrics.scores import REAL, Provenance
+from frugan.recipe.loading import load_recipe
+from frugan.reporting.grids import ROWS_KEYWORD
+from frugan.setup.networks import Weights, load, save, weights_metadata
+from frugan.setup.recipe_setup import build_networks
+
+RECIPE = load_recipe("biggan-digits-32", ["networks.generator_channels=2", "networks.discriminator_channels=2"])
+PROVENANCE = Provenance(
+    network="inception",
+    network_digest="0123456789abcdef",
+    resizer="pil",
+    samples=5000,
+    data="/home/someone/pictures/digits",
+    data_digest="d",
+    real=898,
+    rows=898,
+    classes="all",
+    split="unseen",
+    seed=0,
+    ema=True,
+    truncation=1.0,
+    statistics="running",
+    precision="fp32",
+    weights="/home/someone/runs/x",
+    step=400,
+)
+FACTS = CardFacts(
+    name="digits",
+    weights=Weights(Path("digits/checkpoints/step-000000400/ema.safetensors"), weights_metadata(RECIPE)),
+    recipe_digest="0123456789abcdef",
+    images=None,
+    class_names=(),
+    parameters={"G": 1000},
+    scores=(),
+    plan={},
+    memory_bytes=None,
+    device="cpu",
+    versions="frugan 1, torch 2",
+    data={},
+    grid=None,
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder by hand, with a checkpoint's weights."""
+    path = tmp_path_factory.mktemp("runs") / "my | digits"
+    checkpoint = path / "checkpoints" / "step-000000400"
+    checkpoint.mkdir(parents=True)
+    networks = build_networks(RECIPE)
+    names = [f"digit {i}" for i in range(10)]
+    save({"G": networks["G"]}, RECIPE, checkpoint / "ema.safetensors", names)
+    save(networks, RECIPE, checkpoint / "networks.safetensors", names)
+    write_tensors(checkpoint / "optimizers.safetensors", {"G.0.first": torch.zeros(1)}, {})
+    data: dict[str, Any] = {
+        "images": {"digest": "f" * 64, "first_digest": "f" * 64, "class_names": [], "mapping": None}
+    }
+    state = {"format": 1, "step": 400, "images": 19_200, "data": data, "card": None}
+    (checkpoint / "state.json").write_text(json.dumps(state), "utf-8")
+    files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in checkpoint.iterdir()}
+    (checkpoint / "MANIFEST.json").write_text(json.dumps(files), "utf-8")
+    (path / "recipe.json").write_text(json.dumps(RECIPE.model_dump(mode="json")), "utf-8")
+    plan = {"micro_batch": 32, "precision": "fp32", "savers": ["recompute"], "peak_bytes": 2**30}
+    (path / "plan.json").write_text(json.dumps(plan), "utf-8")
+    with EventLog(path / "events.jsonl") as log:
+        log.write("start", step=0, frugan="0.1.0", torch="2.13.0", device="cpu", data={}, recipe={})
+        log.write("step", step=1, memory_bytes=3 * 2**29)
+        log.write("metrics", step=400, scores={"fid": 12.345}, provenance=PROVENANCE.as_json())
+        log.write("metrics", step=500, scores={"fid": 1.0}, provenance={"network": "of another version"})
+    (path / "scores.jsonl").write_text(
+        json.dumps({"scores": {"kid": 0.01}, "provenance": PROVENANCE.as_json()}) + "\nnot JSON\n", "utf-8"
+    )
+    (path / "samples").mkdir()
+    about = PngInfo()
+    about.add_text(ROWS_KEYWORD, "digit 0\ndigit 1")
+    grey = Image.fromarray(np.zeros((4, 4), np.uint8))
+    for name in ("step-000000300-samples.png", "step-000000400-samples.png", "step-000000400-interpolation.png"):
+        grey.save(path / "samples" / name, pnginfo=about)
+    return path
+
+
+def test_scores_of_real_pictures_are_not_taken_for_the_weights() -> None:
+    of = replace(PROVENANCE, scored=REAL, samples=449, real=450, data="digits", network="digits")
+    text = card_text(replace(FACTS, scores=(Scored({"fid": 0.04}, of),)), "")
+    row = "| fid | 0.04 | - | 449 | 450 real pictures of digits (unseen) | digits `01234567` | - | - | none: real"
+    assert row in text
+
+
+def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_path: Path) -> None:
+    folder = write_card(made, tmp_path / "card", licence="cc-by-4.0")
+    assert sorted(file.name for file in folder.iterdir()) == sorted(FILES)
+    text = (folder / "README.md").read_text("utf-8")
+    front, _, rest = text.removeprefix("---\n").partition("---\n")
+    assert "license: cc-by-4.0\n" in front
+    assert '- "biggan"' in front
+    assert rest.startswith("\n# my | digits\n")
+    assert "![samples at step 400](samples.png)" in text
+    assert "Rows, from the top: digit 0, digit 1." in text
+    assert "| steps | 400 of 1000 steps |" in text
+    assert f"`G` ({sum(p.numel() for p in build_networks(RECIPE)['G'].parameters()):,} parameters)" in text
+    assert "| images seen | 19,200 |" in text
+    assert "| data: images | digest `ffffffffffffffff` |" in text
+    assert "| fid | 12.35 | 400 | 5,000 | 898 real pictures of digits (unseen) | inception `01234567` | 1 |" in text
+    assert "| kid | 0.01 |" in text
+    assert "of another version" not in text
+    assert "| predicted peak | 1.00 GiB |" in text
+    assert "| most taken on cpu | 1.50 GiB |" in text
+    assert "Of the weights: cc-by-4.0." in text
+    assert "someone" not in text  # paths are nobody's business
+
+
+def test_the_weights_beside_it_need_nothing_else(made: Path, tmp_path: Path) -> None:
+    file = write_card(made, tmp_path / "card", licence="cc-by-4.0") / "weights.safetensors"
+    weights = Weights.open(file)
+    assert (weights.licence, weights.step, weights.class_names[3]) == ("cc-by-4.0", 400, "digit 3")
+    with safe_open(file, "pt") as opened:
+        metadata = opened.metadata()
+    assert metadata["family"] == "biggan"
+    assert metadata["recipe_digest"] == hashlib.sha256(metadata["recipe"].encode()).hexdigest()
+    generator = load(file)["G"]
+    z = torch.randn(2, 256)
+    assert generator(z, generator.embed(torch.tensor([0, 1]))).shape == (2, 3, 32, 32)  # type: ignore[operator]
+    assert frugan.load_recipe(str(tmp_path / "card" / "recipe.toml")) == RECIPE
+
+
+def test_a_recipe_that_was_changed_is_refused(made: Path, tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    save({"G": build_networks(RECIPE)["G"]}, RECIPE, file)
+    with safe_open(file, "pt") as opened:
+        metadata = opened.metadata()
+    save_file(load_file(file), file, metadata | {"recipe": metadata["recipe"].replace('"seed": 0', '"seed": 1')})
+    with pytest.raises(BadInput, match="not the one of its digest"):
+        _ = Weights.open(file).recipe
+    del metadata["recipe_digest"]  # of an older frugan
+    save_file(load_file(file), file, metadata)
+    assert Weights.open(file).recipe == RECIPE
+
+
+@pytest.mark.parametrize(("told", "step"), [("12", 12), ("-3", 0), ("nine", 0), ("9" * 40, 0)])
+def test_steps_that_a_file_tells_are_read_with_care(told: str, step: int, tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    save_file({"G.a": torch.zeros(1)}, file, {"step": told})
+    assert Weights.open(file).step == step
+
+
+def test_a_card_without_licence_scores_or_samples_says_so(made: Path, tmp_path: Path) -> None:
+    folder = write_card(made, tmp_path / "card")
+    assert "license: unknown" in (folder / "README.md").read_text("utf-8")
+    assert "Nobody has said" in (folder / "README.md").read_text("utf-8")
+    text = card_text(FACTS, "")
+    assert "None were measured." in text
+    assert "samples.png" not in text
+    assert "predicted peak" not in text
+
+
+def test_names_are_no_markup() -> None:
+    facts = replace(FACTS, name="<script>\n# x", class_names=("a|b", "<img>"))
+    text = card_text(facts, "for study | only\n---\nevil: true")
+    assert "<script>" not in text
+    assert "<img>" not in text
+    assert "\nevil: true" not in text
+    assert 'license: other\nlicense_name: "for study | only --- evil: true"' in text
+
+
+def test_what_no_card_can_be_made_of_is_refused(made: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="does not exist"):
+        write_card(tmp_path / "nowhere")
+    alone = tmp_path / "weights.safetensors"
+    save({"G": build_networks(RECIPE)["G"]}, RECIPE, alone)
+    with pytest.raises(BadInput, match="belongs to no run folder"):
+        write_card(alone)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(BadInput, match=r"holds other files \(thesis.txt\)"):
+        write_card(made, tmp_path / "mine")
+
+
+def test_the_command(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "card"
+    words = ["card", str(made), "--out", str(out), "--licence", "cc-by-4.0", "--json"]
+    result = CliRunner().invoke(application(), words)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"folder": str(out)}
+
+
+def test_a_space_has_a_page_beside_the_card(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def page(weights: Weights, folder: Path, *, runtime: object, say: object) -> SimpleNamespace:
+        asked.extend((weights.step, runtime))
+        folder.mkdir()
+        for name in SITE:
+            (folder / name).write_text(name)
+        return SimpleNamespace(path=folder)
+
+    monkeypatch.setattr("frugan.conversion.model_card.export_site", page)
+    out = tmp_path / "new" / "space"
+    words = ["card", str(made), "--out", str(out), "--space", "--runtime", "ort.tgz"]
+    for _ in range(2):  # the second time over what the first one wrote
+        result = CliRunner().invoke(application(), words)
+        assert result.exit_code == 0, result.output
+    assert asked[:2] == [400, Path("ort.tgz")]
+    assert {each.name for each in out.iterdir()} == {*FILES, *SITE}
+    assert [each.name for each in out.parent.iterdir()] == ["space"]
+    front = (out / "README.md").read_text("utf-8").split("---\n")[1]
+    assert 'title: "my | digits"\nsdk: static\napp_file: index.html\n' in front
+    with pytest.raises(BadInput, match=r"holds other files \(index.html, model.onnx"):
+        write_card(made, out)
+    monkeypatch.undo()
+    with pytest.raises(BadInput, match=r"--runtime .*none: not there"):
+        write_card(made, tmp_path / "other", space=True, runtime=tmp_path / "none")
+    assert not (tmp_path / "other").exists()
+    refused = CliRunner().invoke(application(), ["card", str(made), "--runtime", "ort.tgz"])
+    assert isinstance(refused.exception, BadInput)
+    assert "--runtime ort.tgz: goes with --space" in str(refused.exception)

@@ -1,0 +1,155 @@
+"""DeepFaceLab models that are taken in: what is missing, misshapen, left out or told."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conversion.leras_models import change, model_of, write
+from conversion.leras_runs import EVERY_PHASE, back, there
+from frugan.conversion.convert import from_leras, to_leras
+from frugan.errors import BadInput
+
+pytestmark = pytest.mark.usefixtures("narrow_faces")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "my face_SAEHD_inter.npy").unlink(), r"my face_SAEHD_inter\.npy: missing\. Copy it"),
+        (
+            lambda f: change(f, "inter", {"dense2/bias:0": None}),
+            r"my face_SAEHD_inter\.npy: dense2/bias:0: missing, expected \[64\]",
+        ),
+        (
+            lambda f: change(f, "encoder", {"down1/downs_1/conv1/bias:0": np.zeros((2, 4), np.float32)}),
+            r"encoder\.npy: down1/downs_1/conv1/bias:0: \[2, 4\], expected \[8\]",
+        ),
+        (
+            lambda f: change(f, "src_dst_opt", {"vs_inter/dense1/bias_0:0": None}),
+            r"src_dst_opt\.npy: vs_inter/dense1/bias_0:0: missing, expected \[16\]",
+        ),
+        (
+            lambda f: change(f, "src_dst_opt", {"iters:0": None}),
+            r"src_dst_opt\.npy: iters:0: missing",
+        ),
+        (
+            lambda f: change(f, "GAN", {"in_conv/weight:0": np.zeros((1, 1, 3, 6), np.float32)}),
+            r"gan_dims is 4, but GAN\.npy is of gan_dims 6\n.*in_conv/weight:0: \[1, 1, 3, 6\]",
+        ),
+    ],
+)
+def test_missing_and_misshapen_arrays_are_named(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
+    spoil(write(tmp_path / "model", model_of(**EVERY_PHASE)))
+    with pytest.raises(BadInput, match=message):
+        there(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"e_dims": 6}, r"do not agree:\n  e_dims is 6, but encoder\.npy is of e_dims 4"),
+        ({"archi": "df-udt"}, r"archi is df-udt, but encoder\.npy is of an archi without the letter t"),
+        ({"archi": "liae-ud"}, "archi is liae-ud, but the files are those of df"),
+        ({"archi": "dfhd"}, "archi 'dfhd': expected df or liae"),
+        ({"resolution": 100}, "resolution 100: .*the nearest is 96"),
+        ({"resolution": 65}, "resolution 65: .*the nearest is 64"),
+        ({"resolution": "big"}, "networks.resolution: .*whole number"),
+        ({"gan_power": 9.0}, "objective.gan_power: .*less than or equal to 5"),
+        ({"batch_size": 0}, "training.batch"),
+        ({"ae_dims": ...}, "my face_SAEHD_data.dat: option ae_dims is missing"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    model = model_of(discriminators=False)
+    options = {**model.options, **options}
+    model.options = {name: value for name, value in options.items() if value is not ...}
+    with pytest.raises(BadInput, match=message):
+        there(tmp_path, model)
+
+
+def test_recipe_fields_beside_it_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"training\.sead: unknown key \(did you mean training\.seed\?\)"):
+        there(tmp_path, None, "training.sead=1")
+    with pytest.raises(BadInput, match=r"recipe of .*my face_SAEHD_data\.dat:\ntraining\.batch: "):
+        there(tmp_path, None, "training.batch=0")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_users_delete_on_purpose_starts_fresh(tmp_path: Path) -> None:
+    model = model_of(**EVERY_PHASE)
+    del model.optimizers["src_dst_opt"], model.networks["GAN"]
+    run, said = there(tmp_path, model)
+    assert "optimizer autoencoder: my face_SAEHD_src_dst_opt.npy is not there; its statistics start afresh" in said
+    assert "patch_discriminator: my face_SAEHD_GAN.npy is not there; it starts with fresh weights" in said
+    exported, _ = back(run, tmp_path / "again")
+    assert {*exported.optimizers} == {"src_dst_opt", "D_code_opt", "GAN_opt"}
+    assert not any(values.any() for values in exported.optimizers["src_dst_opt"].values())
+    assert exported.networks["GAN"]["in_conv/weight:0"].any()
+
+
+def test_an_optimizer_of_another_kind_starts_fresh(tmp_path: Path) -> None:
+    model = model_of()
+    model.options["adabelief"] = False
+    _, said = there(tmp_path, model)
+    assert "src_dst_opt.npy is not of rmsprop, as the options say; its statistics start afresh" in said
+
+
+def test_a_discriminator_of_other_options_is_left_out_while_it_is_off(tmp_path: Path) -> None:
+    model = model_of(gan_dims=6)
+    model.options["gan_dims"] = 8
+    run, said = there(tmp_path, model)
+    assert "patch_discriminator: left out, because it would start afresh when it is switched on: gan_dims is 8" in said
+    exported, _ = back(run, tmp_path / "again")
+    assert ("GAN" in exported.networks, "GAN_opt" in exported.optimizers) == (False, False)
+
+
+def test_files_and_keys_that_do_not_belong_are_told(tmp_path: Path) -> None:
+    model = model_of()
+    model.networks["inter_B"] = {"dense1/weight:0": np.zeros((2, 2), np.float32)}
+    model.networks["encoder"]["extra/weight:0"] = np.zeros(2, np.float32)
+    _, said = there(tmp_path, model)
+    assert "inter_B: not part of df-ud; left out" in said
+    assert "my face_SAEHD_encoder.npy: extra/weight:0: unknown here; left out" in said
+
+
+def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "model", model_of(discriminators=False))
+    (tmp_path / "run").mkdir()
+
+    write_text = Path.write_text
+
+    def full(path: Path, *given: Any, **more: Any) -> int:
+        if "recipe.json" in path.name:  # written last
+            raise OSError(28, "No space left on device")
+        return write_text(path, *given, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="No space left"):
+            there(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
+    run, _ = there(tmp_path)  # an empty folder will do
+    assert {path.name for path in run.iterdir()} == {"recipe.json", "recipe.toml", "events.jsonl", "checkpoints"}
+    with pytest.raises(BadInput, match="is there already"):
+        there(tmp_path)
+
+
+def test_a_loss_scale_is_found_anew(tmp_path: Path) -> None:
+    run, _ = there(tmp_path, model_of(discriminators=False))
+    saved = json.loads((run / "checkpoints" / "step-000001234" / "state.json").read_text("utf-8"))
+    assert (saved["loss_scales"], saved["plan"]["precision"], saved["seconds"]) == ({}, "auto", 0)
+
+
+def test_what_the_functions_give(tmp_path: Path) -> None:
+    write(tmp_path / "model", model_of())
+    made = from_leras(tmp_path / "model", tmp_path / "run", say=lambda line: None)
+    assert (made.run, made.recipe) == (tmp_path / "run", tmp_path / "run" / "recipe.toml")
+    assert made.recipe.is_file()
+    written = to_leras(made.run, tmp_path / "back", say=lambda line: None)
+    assert (written.folder, written.name, written.backup) == (tmp_path / "back", made.name, None)
+    assert made.step == written.iteration > 0

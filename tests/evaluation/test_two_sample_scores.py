@@ -1,0 +1,127 @@
+"""Whether a small network tells generated pictures from real ones, as a score: without weights and without labels."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from evaluation.scored import CPU
+from frugan.cli.application import application
+from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
+from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.engine.durations import EvaluationSettings
+from frugan.engine.run.events import read_events
+from frugan.errors import BadInput
+from frugan.evaluation import judged
+from frugan.evaluation.evaluation import evaluate
+from frugan.evaluation.judged import TwoSampleTest
+from frugan.evaluation.real_scores import evaluate_real
+from frugan.evaluation.scorer import EvaluationOptions
+from frugan.metrics.two_sample import Judge, TwoSample
+from frugan.progress import quiet
+from frugan.sampling.requests import DrawRequest
+from frugan.training.scores import possible
+from frugan.training.training import train
+from training.pictures import write_pictures
+
+QUICK = Judge(networks=2, steps=12, batch=16)
+OPTIONS = EvaluationOptions(metrics=("two-sample",), samples=64, device="cpu", judge=QUICK)
+
+
+def noise(count: int, side: int = 32, few: int = 2) -> PictureSet:
+    """Noise in two classes, of which the second has a picture in so many."""
+    array = np.random.default_rng(0).integers(0, 255, (count, 3, side, side)).astype(np.uint8)
+    labels = (np.arange(count) % few == 0).astype(np.int64)
+    return PictureSet(array, labels, ("dunkel ü", "hell"), True, picture_digest(array, labels))
+
+
+def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
+    """Inception's weights are not here; what four steps have made is told from noise."""
+    pictures = noise(150)
+    found = evaluate(scored / "run", pictures, OPTIONS, say=said.append)
+    assert list(found.scores) == ["two_sample", "two_sample_half_width", "two_sample_real"]
+    assert found.scores["two_sample"] > 0.8
+    assert abs(found.scores["two_sample_real"] - 0.5) < 0.2
+    of = found.provenance
+    assert (of.network, of.network_digest, of.rows, of.real, of.samples) == ("none", "none", 0, 150, 64)
+    assert of.judge == "64 pictures on either side; 2 networks, 12 steps of 16, values centred, batch norm"
+    assert of.measured_by == f"two-sample: {of.judge}"
+    assert not [line for line in said if "features" in line or "warning" in line]
+    assert evaluate(scored / "run", pictures, OPTIONS, say=quiet) == found
+    all_there_are = evaluate(scored / "run", pictures, replace(OPTIONS, samples=50_000), say=quiet).provenance
+    assert (all_there_are.samples, all_there_are.judge[:11]) == (74, "74 pictures")
+    real = evaluate_real(pictures, OPTIONS, say=quiet)
+    assert real.scores["two_sample"] == found.scores["two_sample_real"]
+    assert real.provenance.judge == of.judge
+
+
+def test_beside_other_metrics_each_has_its_own_samples(scored: Path) -> None:
+    """What features are taken of is drawn from all classes alike, as it was before."""
+    pictures = noise(150, few=10)
+    both = replace(OPTIONS, metrics=("fid", "two-sample"), network="api.scored:colours")
+    found = evaluate(scored / "run", pictures, both, say=quiet)
+    alone = [evaluate(scored / "run", pictures, replace(both, metrics=(m,)), say=quiet) for m in ("fid", "two-sample")]
+    assert found.scores == {**alone[0].scores, **alone[1].scores}
+    assert (found.provenance.network, found.provenance.rows) == ("api.scored:colours", 150)
+
+
+def test_classes_are_drawn_as_often_as_the_real_pictures_have_them() -> None:
+    test = TwoSampleTest(noise(400, few=8), 200, QUICK)
+    classes = test.with_classes(DrawRequest(), 2)
+    assert classes is not None
+    assert len(classes) == test.count == 200
+    assert 10 < sum(classes) < 40
+    assert test.with_classes(DrawRequest(classes=(0,)), 2) == (0,)
+    assert test.with_classes(DrawRequest(), 1) is None
+
+
+def test_too_few_pictures_are_refused_or_leave_a_training_without_scores(scored: Path) -> None:
+    words = "119 real pictures and 64 samples; expected at least 120 real ones and 60 samples"
+    with pytest.raises(BadInput, match=words):
+        evaluate(scored / "run", noise(119), OPTIONS, say=quiet)
+    with pytest.raises(BadInput, match=words):
+        evaluate_real(noise(119), OPTIONS, say=quiet)
+    with pytest.raises(BadInput, match="150 real pictures and 59 samples"):
+        evaluate(scored / "run", noise(150), replace(OPTIONS, samples=59), say=quiet)
+    with pytest.raises(BadInput, match=r"--reference x\.npz: holds moments"):
+        evaluate(scored / "run", None, replace(OPTIONS, reference=Path("x.npz")), say=quiet)
+    run = SimpleNamespace(ranks=SimpleNamespace(size=1), sources={"images": noise(119)})
+    settings = EvaluationSettings(metrics=("two-sample",), samples=64)
+    taken, lacking = possible(cast(Any, run), settings)
+    assert taken is None
+    assert words in str(lacking)
+    run.sources = {"images": noise(120)}
+    assert possible(cast(Any, run), settings) == (settings, None)  # whatever weights are missing
+
+
+def test_the_command_says_it_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judged, "two_sample", lambda first, _, judge: TwoSample((0.5, 0.52, 0.54), len(first)))
+    pictures = write_pictures(tmp_path / "pictures", each=60, side=16)
+    words = ["evaluate", "--real", str(pictures), "--resolution", "16", "--metrics", "two-sample", "--device", "cpu"]
+    shown = CliRunner().invoke(application(), words).stdout
+    said = "a small network tells two halves of the real pictures apart 52 times in 100; 50 is guessing"
+    assert f"two-sample 0.52 ± 0.10: {said}" in shown
+    assert "two-sample: 60 pictures on either side; 3 networks, 400 steps of 32" in shown
+
+
+@pytest.mark.long
+def test_a_discriminator_that_gave_up_is_told_in_a_training(tmp_path: Path) -> None:
+    """A penalty far too strong leaves it nothing but to find all pictures alike."""
+    fit, _ = split_digits(SPLIT_SEED)
+    run = tmp_path / "run"
+    train("r3gan-digits-32", {"images": digits_set(32, fit)}, run, overrides=FLAT, options=CPU, say=quiet)
+    events = list(read_events(run / "events.jsonl"))
+    assert [e["scores"]["two_sample"] > 0.9 for e in events if e["event"] == "metrics"] == [True] * 3
+    (line,) = [e["line"] for e in events if e["event"] == "warning"]
+    assert line.startswith("D has given up: at this score and the one before, its loss stood at that of guessing (0.69")
+
+
+FLAT = [
+    *("networks.widths=[8, 8, 8, 8]", "networks.groups=[1, 1, 1, 1]", "networks.latent_size=8"),
+    *("objective.gamma=1e4", "objective.final_gamma=1e4", "training.batch=8", "evaluation.every=105 steps"),
+    *("training.duration=315 steps", "saving.snapshot_every=1k steps", "saving.checkpoint_every=1k steps"),
+]

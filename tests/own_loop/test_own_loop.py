@@ -1,0 +1,488 @@
+"""Planned steps of any module: what is predicted is what a real step takes, and no plan changes the result."""
+
+import copy
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
+
+import frugan
+from frugan.accelerator.precision import Precision
+from frugan.errors import BadInput
+from frugan.stepmemory.tracker import Tracker, tensors_of
+from frugan.training.own_loop.dataless_step import Task
+from frugan.training.own_loop.module_plan import _held_bytes, recomputable
+from frugan.training.own_loop.module_step import ModulePlan
+from own_loop.own_models import KINDS, ResNet, Transformer, UNet, built, cross_entropy, double, group_norm
+
+FP32 = Precision("fp32", torch.float32, "test")
+BF16 = Precision("bf16", torch.bfloat16, "test")
+FP16 = Precision("fp16", torch.float16, "test")
+CPU = torch.device("cpu")
+
+PAGE = Path(__file__).parents[2] / "docs" / "your-own-loop.md"
+
+Optimizers = Callable[[Any], torch.optim.Optimizer]
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    """A large eps keeps rounding noise in gradients that are truly zero from becoming whole steps."""
+    return torch.optim.AdamW(parameters, lr=1e-2, eps=1e-2)
+
+
+def measured_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, plan: ModulePlan) -> int:
+    """Most that lives in a real step that is not the first, in which optimizers make their state."""
+    step = frugan.ModuleStep(model, cross_entropy, optimizer, plan)
+    step(*batch)
+    state = tensors_of(list(optimizer.state.values()))
+    held: Any = {"parameters": [*model.parameters(), *model.buffers()], "optimizer": state, "batch": batch}
+    with Tracker(held) as tracker:
+        step(*batch)
+    return int(tracker.peak_bytes)
+
+
+def predicted_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, plan: ModulePlan) -> int:
+    """Of the same without data."""
+    return Task(model, cross_entropy, batch, optimizer, (), CPU, as_card=False).run(plan).live_bytes
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(
+    ("name", "micro_batch", "precision", "dropout"),
+    [
+        ("unet", 8, FP32, 0.0),
+        ("transformer", 3, BF16, 0.0),
+        ("transformer", 3, FP32, 0.1),
+        ("resnet", 8, FP32, 0.0),
+        pytest.param("unet", 8, BF16, 0.0, marks=pytest.mark.long),
+        pytest.param("resnet", 8, BF16, 0.0, marks=pytest.mark.long),
+    ],
+)
+def test_a_peak_is_the_predicted_one(
+    name: str, micro_batch: int, precision: Precision, dropout: float, recompute: bool
+) -> None:
+    model = built(name, **({"dropout": dropout} if dropout else {}))
+    optimizer, batch = adamw(model.parameters()), KINDS[name].batch(8)
+    plan = ModulePlan(8, micro_batch, precision, recomputable(model) if recompute else ())
+    predicted = predicted_bytes(model, optimizer, batch, plan)
+    assert predicted == pytest.approx(measured_bytes(model, optimizer, batch, plan), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "optimizers",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        lambda p: torch.optim.AdamW(p, amsgrad=True, foreach=True),
+        lambda p: torch.optim.Adam(p, fused=True),
+        torch.optim.RMSprop,
+        torch.optim.Adagrad,
+        torch.optim.Adadelta,
+        torch.optim.Adamax,
+        torch.optim.NAdam,
+        torch.optim.RAdam,
+        torch.optim.Rprop,
+        torch.optim.Adafactor,
+    ],
+)
+def test_optimizers_and_their_state_are_counted(optimizers: Optimizers) -> None:
+    """A wide layer and few samples: what lives is mostly theirs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+    batch = (torch.randn(4, 64), torch.randint(10, (4,)))
+    optimizer, plan = optimizers(model.parameters()), ModulePlan(4, 4, FP32)
+    predicted = predicted_bytes(model, optimizer, batch, plan)
+    assert predicted == pytest.approx(measured_bytes(model, optimizer, batch, plan), rel=0.02)
+    again = predicted_bytes(model, optimizer, batch, plan)  # with state that is there
+    assert again == pytest.approx(predicted, rel=0.001)
+
+
+def test_on_cards_optimizers_work_on_lists() -> None:
+    """As torch's do there by themselves: with temporaries as large as all parameters, which here are most of all."""
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    batch = (torch.randn(2, 256), torch.randint(10, (2,)))
+    plan = ModulePlan(2, 2, FP32)
+    optimizer = torch.optim.AdamW(model.parameters())
+    predicted = Task(model, cross_entropy, batch, optimizer, (), CPU, as_card=True).run(plan).live_bytes
+    on_lists = torch.optim.AdamW(model.parameters(), foreach=True)
+    assert predicted == pytest.approx(measured_bytes(model, on_lists, batch, plan), rel=0.02)
+
+
+def trained(
+    name: str, plan: ModulePlan, *, steps: int = 3, grouped: bool = True, **options: Any
+) -> tuple[dict[str, Tensor], list[frugan.StepOutcome]]:
+    """Tensors of a model after some steps, and what these did."""
+    model = built(name, **options)
+    model = group_norm(model) if grouped else model
+    step = frugan.ModuleStep(model, cross_entropy, adamw(model.parameters()), plan, clip_norm=0.5)
+    torch.manual_seed(1)
+    outcomes = [step(*KINDS[name].batch(8 - number)) for number in range(steps)]
+    return model.state_dict(), outcomes
+
+
+@pytest.mark.parametrize("name", ["unet", "transformer"])
+def test_the_micro_batch_changes_nothing_but_rounding(name: str) -> None:
+    whole, outcomes = trained(name, ModulePlan(8, 8, FP32))
+    for micro_batch in (3, 1):
+        split, same = trained(name, ModulePlan(8, micro_batch, FP32))
+        for key, value in whole.items():
+            torch.testing.assert_close(split[key], value, rtol=1e-4, atol=1e-5, msg=f"{micro_batch}: {key}")
+        for a, b in zip(outcomes, same, strict=True):
+            assert (a.loss, a.grad_norm) == pytest.approx((b.loss, b.grad_norm), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("unet", {}), ("transformer", {"dropout": 0.2}), ("resnet", {})], ids=str
+)
+def test_recomputation_changes_nothing(name: str, options: dict[str, Any]) -> None:
+    """To the bit: dropout's draws are the same, and running statistics move once."""
+    blocks = recomputable(built(name, **options))
+    plain, _ = trained(name, ModulePlan(8, 8, FP32), grouped=False, **options)
+    again, _ = trained(name, ModulePlan(8, 8, FP32, blocks), grouped=False, **options)
+    assert all(torch.equal(value, again[key]) for key, value in plain.items())
+
+
+def test_a_step_is_what_a_plain_loop_does() -> None:
+    """Batch normalisation and its statistics too, to the bit; a smaller batch at the end is a step as well."""
+    plain = built("resnet")
+    optimizer = adamw(plain.parameters())
+    for number in range(3):
+        optimizer.zero_grad()
+        cross_entropy(plain, *KINDS["resnet"].batch(8 - number)).backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 1e9)
+        optimizer.step()
+    model = built("resnet")
+    step = frugan.ModuleStep(model, cross_entropy, adamw(model.parameters()), ModulePlan(8, 8, FP32))
+    for number in range(3):
+        step(*KINDS["resnet"].batch(8 - number))
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in plain.state_dict().items())
+
+
+def test_normalisation_in_groups_is_that_of_a_loop_that_accumulates() -> None:
+    plain = built("resnet")
+    optimizer = adamw(plain.parameters())
+    x, y = KINDS["resnet"].batch(8)
+    for first in (0, 4):
+        (cross_entropy(plain, x[first : first + 4], y[first : first + 4]) / 2).backward()
+    optimizer.step()
+    model = built("resnet")
+    own = adamw(model.parameters())
+    plan = frugan.plan_module(model, cross_entropy, (x, y), own, precision="fp32", normalisation_batch=4)
+    assert plan.micro_batch == 4
+    frugan.ModuleStep(model, cross_entropy, own, plan)(x, y)
+    for key, value in plain.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[key], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", [FP32, FP16], ids=lambda each: each.name)
+def test_a_step_that_is_not_finite_moves_nothing(precision: Precision) -> None:
+    """Weights, optimizer, running statistics, average; in fp16 the loss scale is halved, and doubles back in time."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = adamw(model.parameters())
+    hook = frugan.EmaHook(optimizer, model, frugan.EmaSettings(decay=0.5))
+    factor = 1.0
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        value: Tensor = factor * model(x).square().mean()
+        return value
+
+    def everything() -> list[Tensor]:
+        tensors = [*model.state_dict().values(), *hook.networks["network"].state_dict().values()]
+        return [t.clone() for t in (*tensors, *tensors_of(list(optimizer.state.values())))]
+
+    step = frugan.ModuleStep(model, loss, optimizer, ModulePlan(6, 6, precision))
+    x = torch.randn(6, 8)
+    first = step(x)
+    assert (first.skipped, hook.steps) == (False, 1)
+    before = everything()
+    factor = float("inf")
+    assert step(x).skipped
+    assert hook.steps == 1
+    assert all(torch.equal(a, b) for a, b in zip(before, everything(), strict=True))
+    assert all(p.grad is None for p in model.parameters())
+    factor = 1.0
+    third = step(x)
+    assert (third.skipped, hook.steps) == (False, 2)
+    assert third.loss_scale == (first.loss_scale / 2 if precision is FP16 else 1)
+    fresh = frugan.ModuleStep(model, loss, optimizer, ModulePlan(6, 6, precision))
+    fresh.load_state_dict(step.state_dict())
+    assert fresh.state_dict() == step.state_dict()
+
+
+class AssignedMean(nn.Module):
+    """Keeps a running mean as many people write it: by putting another tensor in the buffer's place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        made: Tensor = self.layer(x - self.mean)
+        return made
+
+
+def test_a_buffer_that_is_assigned_anew_is_put_back_too() -> None:
+    model = AssignedMean()
+    step = frugan.ModuleStep(
+        model, lambda m, x: m(x).square().mean(), adamw(model.parameters()), ModulePlan(6, 6, FP32)
+    )
+    x = torch.randn(6, 8)
+    step(x)
+    before = model.mean.clone()
+    assert step(x * torch.nan).skipped
+    assert torch.equal(model.mean, before)
+    assert not step(x).skipped
+
+
+def test_what_lies_on_a_card_already_is_counted_once() -> None:
+    layer, rows = nn.Linear(4, 3), torch.zeros(10, 4)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(rows).sum().backward()
+    optimizer.step()
+    model = nn.ModuleList([layer, layer])  # the same storages again, and two views of one batch
+    task = Task(model, cross_entropy, (rows[:5], rows[5:]), optimizer, (), CPU, as_card=True)
+    counts = 2 * 4  # steps, one for each parameter
+    assert _held_bytes(task, CPU) == 3 * (12 + 3) * 4 + counts + rows.nbytes
+    assert _held_bytes(task, torch.device("meta")) == 0
+
+
+def test_half_precision_follows_full() -> None:
+    """The losses of some steps, positions in fp32 that make activations so again included."""
+    for name in ("transformer", "resnet"):
+        _, full = trained(name, ModulePlan(8, 8, FP32), grouped=False)
+        _, half = trained(name, ModulePlan(8, 8, BF16), grouped=False)
+        assert [each.loss for each in half] == pytest.approx([each.loss for each in full], rel=0.02)
+
+
+def test_vectors_of_a_spectral_norm_move_once() -> None:
+    """Weights depend on them: a block that is made again must see those of before."""
+
+    def run(blocks: Sequence[str]) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        block = nn.Sequential(spectral_norm(nn.Linear(8, 8)), nn.Tanh())
+        model = nn.Sequential(block, nn.Linear(8, 1))
+        optimizer = adamw(model.parameters())
+        step = frugan.ModuleStep(model, lambda m, x: m(x).mean(), optimizer, ModulePlan(4, 2, FP32, tuple(blocks)))
+        for _ in range(2):
+            step(torch.ones(4, 8))
+        return model.state_dict()
+
+    plain, again = run(()), run(("0",))
+    assert all(torch.equal(value, again[key]) for key, value in plain.items())
+
+
+def test_less_memory_gets_a_plan_that_takes_less() -> None:
+    model = group_norm(built("unet"))
+    optimizer, batch = adamw(model.parameters()), KINDS["unet"].batch(16)
+    before = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+
+    def plan(room_bytes: float) -> frugan.ModuleReport:
+        memory = (450 + 320) * 2**20 + int(room_bytes)
+        return frugan.plan_module(model, cross_entropy, batch, optimizer, memory, card=None, precision="fp32")
+
+    most = plan(2**30)
+    assert (most.micro_batch, most.recompute, most.fits, most.extra_time) == (16, (), True, 0)
+
+    def room(plan: ModulePlan) -> int:
+        return most.search.taken(plan.micro_batch, plan.recompute).reserved_bytes
+
+    smaller = most.smaller()
+    assert smaller is not None
+    assert room(smaller) <= 0.93 * room(most)
+    assert isinstance(smaller, frugan.ModuleReport)
+    outside = most.peak_bytes - room(most)  # what is told of it is its own, and not that of the plan before
+    assert smaller.peak_bytes == outside + room(smaller) == sum(smaller.categories.values())
+    assert smaller.extra_time > 0
+    assert "memory ran out" in smaller.decisions[-1]
+    assert plan(room(smaller)) == dataclasses.replace(plan(room(smaller)), micro_batch=smaller.micro_batch)
+    none = plan(0.99 * room(most.search.plan(*most.search.least())))
+    assert (none.fits, none.micro_batch) == (False, 1)
+    assert "does not fit" in str(none)
+    assert none.smaller() is None
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in before[0].items())
+    assert torch.equal(before[1], torch.get_rng_state())
+    assert not optimizer.state
+
+
+def test_batches_that_are_normalised_stay_whole() -> None:
+    model = built("unet")
+    optimizer, batch = adamw(model.parameters()), KINDS["unet"].batch(64)
+    tight = frugan.plan_module(model, cross_entropy, batch, optimizer, "785MiB", precision="fp32")
+    assert (tight.micro_batch, tight.recompute) == (64, recomputable(model))
+    assert "would be normalised by itself" in str(tight)
+    model.eval()
+    assert frugan.plan_module(model, cross_entropy, batch, optimizer, "785MiB", precision="fp32").micro_batch < 64
+
+
+def test_averages_are_counted_unless_they_are_on_the_host() -> None:
+    model = built("transformer")
+    optimizer, batch = adamw(model.parameters()), KINDS["transformer"].batch(8)
+    hook = frugan.EmaHook(optimizer, model)
+    away = frugan.EmaHook(optimizer, model, on_host=True)
+    kept = frugan.plan_module(model, cross_entropy, batch, optimizer, "1GiB", ema=hook)
+    without = frugan.plan_module(model, cross_entropy, batch, optimizer, "1GiB", ema=away)
+    size = sum(p.nbytes for p in model.parameters())
+    assert kept.categories["averages"] == pytest.approx(size, rel=0.2)
+    assert "averages" not in without.categories
+
+
+def test_blocks_are_found() -> None:
+    assert recomputable(UNet()) == ("down.0", "down.1", "down.2", "up.0", "up.1")
+    assert recomputable(ResNet()) == tuple(f"stages.{i}.{j}" for i in range(3) for j in range(2))
+    assert recomputable(Transformer()) == tuple(f"encoder.layers.{i}" for i in range(3))
+    assert recomputable(nn.Sequential(nn.Linear(2, 2), nn.ReLU())) == ()
+    assert recomputable(nn.Sequential(double(3, 4), nn.ModuleList([double(4, 4)]))) == ("0", "1.0")
+
+
+class Branches(nn.Module):
+    """Looks at a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y if y.sum() > 0 else -y
+
+
+class Raw(nn.Module):
+    """Multiplies by a buffer in fp32 what a layer has made."""
+
+    matrix: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("matrix", torch.eye(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) @ self.matrix
+        return y
+
+
+def mean(model: nn.Module, x: Tensor) -> Tensor:
+    """Of what a model gives."""
+    return model(x).mean()  # type: ignore[no-any-return]
+
+
+def test_a_module_that_does_not_run_in_half_precision_is_planned_in_full() -> None:
+    model = Raw()
+    optimizer, x = adamw(model.parameters()), torch.randn(4, 4)
+    plan = frugan.plan_module(model, mean, x, optimizer, "1GiB")
+    assert plan.precision.name == "fp32"
+    assert "it does not run in bf16" in str(plan)
+    with pytest.raises(BadInput, match=r'Raw does not run in bf16: .*own_loop.py:\d+\); precision="fp32" does'):
+        frugan.plan_module(model, mean, x, optimizer, "1GiB", precision="bf16")
+
+
+def test_recurrent_layers_are_planned_in_full() -> None:
+    model = nn.LSTM(4, 4, batch_first=True)
+    optimizer, x = adamw(model.parameters()), torch.randn(4, 3, 4)
+    plan = frugan.plan_module(model, lambda m, x: m(x)[0].mean(), x, optimizer, "1GiB")
+    assert plan.precision.name == "fp32"
+    assert "recurrent layers keep their weights" in str(plan)
+
+
+def test_what_cannot_be_planned_is_refused() -> None:
+    x = torch.randn(4, 4)
+    model = Branches()
+    optimizer = adamw(model.parameters())
+    with pytest.raises(BadInput, match=r"Branches: its step cannot be run without data: .*looks at a tensor's value"):
+        frugan.plan_module(model, mean, x, optimizer)
+    layer, judge = nn.Sequential(nn.Linear(4, 4)), nn.Linear(4, 1)
+    optimizer = adamw(layer.parameters())
+
+    def plan(inputs: Any = x, loss: Any = mean, model: nn.Module = layer, **options: Any) -> None:
+        frugan.plan_module(model, loss, inputs, optimizer, **options)
+
+    with pytest.raises(BadInput, match=r"the loss gives a tensor \[4, 4\]; expected a scalar"):
+        plan(loss=lambda m, x: m(x))
+    with pytest.raises(BadInput, match="inputs have 2 and 4 samples"):
+        plan((x, x[:2]))
+    with pytest.raises(BadInput, match="inputs have no samples"):
+        plan([])
+    with pytest.raises(BadInput, match="inputs hold a object"):
+        plan((x, object()))
+    with pytest.raises(BadInput, match="block '7' is unknown"):
+        plan(blocks=["7"])
+    with pytest.raises(BadInput, match="normalisation_batch 5: expected 1 to 4"):
+        plan(normalisation_batch=5)
+    with pytest.raises(BadInput, match="expected parameters in fp32"):
+        plan(model=nn.Linear(4, 4).half())
+    with pytest.raises(BadInput, match="precision 'int8': expected one of auto, fp32"):
+        plan(precision="int8")
+    with pytest.raises(BadInput, match="LBFGS runs forward and backward itself"):
+        frugan.plan_module(layer, mean, x, torch.optim.LBFGS(layer.parameters()))
+    with pytest.raises(BadInput, match="expected one of torch's, made for the model's parameters"):
+        frugan.plan_module(layer, mean, x, torch.optim.Adam)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="blocks 'enc': expected several names"):
+        plan(blocks="enc")
+    with pytest.raises(BadInput, match="does the loss train parameters outside of the model"):
+        frugan.plan_module(layer, lambda model, x: judge(model(x)).mean(), x, torch.optim.SGD(layer.parameters()))
+    with pytest.raises(BadInput, match=r"clip_norm -1.0: expected more than 0"):
+        frugan.ModuleStep(layer, mean, optimizer, frugan.plan_module(layer, mean, x, optimizer), clip_norm=-1.0)
+    with pytest.raises(BadInput, match="the ReLU has no parameters"):
+        plan(model=nn.ReLU())
+    with pytest.raises(BadInput, match="not a size"):
+        plan(memory="6")
+    compiled = nn.Sequential(layer)
+    compiled._orig_mod = layer  # what torch.compile makes has
+    with pytest.raises(BadInput, match="the model is a Sequential: give the module inside it"):
+        plan(model=compiled)
+    step = frugan.ModuleStep(layer, mean, optimizer, ModulePlan(2, 2, FP32))
+    with pytest.raises(BadInput, match="a batch of 4 samples: the plan is for at most 2"):
+        step(x)
+
+
+def test_inputs_may_be_trees_with_numbers() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+
+    def loss(model: nn.Module, batch: dict[str, Any], weight: float) -> Tensor:
+        value: Tensor = weight * F.cross_entropy(model(batch["x"][0]), batch["y"]) * batch["scale"]
+        return value
+
+    batch = {"x": [torch.randn(5, 4)], "y": torch.randint(3, (5,)), "scale": torch.tensor(2.0)}
+    wanted = float(loss(model, batch, 0.5).detach())
+    optimizer = adamw(model.parameters())
+    plan = frugan.plan_module(model, loss, (batch, 0.5), optimizer)
+    step = frugan.ModuleStep(model, loss, optimizer, ModulePlan(plan.batch, 2, FP32))
+    assert step(batch, 0.5).loss == pytest.approx(wanted)
+
+
+def blocks_of_the_page(language: str) -> list[str]:
+    """Of `docs/your-own-loop.md`."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+
+
+def test_the_example_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    """It runs as it stands and learns, and prints what the page shows, but for what differs by processor."""
+    short, whole, _ = blocks_of_the_page("python")
+    for line in short.splitlines():  # the short loop is the whole one's
+        assert re.match(r"\s*(plan|step|outcome) = .*", line) is None or line.strip() in whole, line
+    names: dict[str, Any] = {}
+    exec(whole.replace("torch.cuda.is_available()", "False"), names)
+    printed, shown = capsys.readouterr().out.splitlines()[-3:], blocks_of_the_page("text")[0].splitlines()[-3:]
+    assert [line.partition(": loss")[0] for line in printed] == [line.partition(": loss")[0] for line in shown]
+    losses = [float(line.partition("loss ")[2].partition(",")[0]) for line in printed]
+    assert losses[2] < losses[0] < 0.5
+    assert (names["plan"].micro_batch, names["plan"].fits) == (16, True)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the page shows what torch 2.13 takes")
+def test_the_plan_of_the_page() -> None:
+    _, whole, planned = blocks_of_the_page("python")
+    names: dict[str, Any] = {}
+    exec(whole.partition("torch.manual_seed")[0] + planned, names)
+    assert str(names["plan"]) == blocks_of_the_page("text")[1].strip()

@@ -1,0 +1,363 @@
+"""From facesets to a run: stages, changed options, parked discriminators, pretraining, previews."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import frugan
+from conversion.leras_models import NARROW
+from frugan.contract.family import GridRequest
+from frugan.engine.run.events import EventLog, read_events
+from frugan.engine.step.step import Step
+from frugan.errors import BadInput
+from frugan.faces.data.batches import FaceBatches
+from frugan.faces.data.face import FaceType
+from frugan.faces.saehd.family import SAEHDFamily
+from frugan.sampling.sampling import sample
+from frugan.training.observers import LossHistory
+from frugan.training.run import TrainingOptions, TrainingResult
+from frugan.training.training import train
+from tools.draw_faces.drawn_faceset import draw_faceset
+
+pytestmark = pytest.mark.usefixtures("narrow_faces", "_no_previews")
+FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
+DATA = {"src": FACES, "dst": FACES}
+CPU = TrainingOptions(device="cpu", workers=0)
+SMALL = (
+    "networks.face_type=f",
+    *(f"networks.{name}={NARROW[name]}" for name in ("ae_dims", "e_dims", "d_dims", "d_mask_dims", "gan_dims")),
+    "training.precision=fp32",
+    "training.batch=2",
+    "saving.snapshot_every=100 steps",
+)
+STAGED = """
+family = "saehd"
+[networks]
+archi = "liae-ud"
+resolution = 64
+face_type = "f"
+ae_dims = 16
+e_dims = 4
+d_dims = 4
+d_mask_dims = 2
+gan_dims = 4
+[training]
+batch = 2
+duration = "4 steps"
+precision = "fp32"
+[optimizers.default]
+kind = "adabelief"
+[[stages]]
+at = "2 steps"
+set = { "objective.random_warp" = false, "optimizers.default.dropout" = 0.3, "optimizers.default.period" = 10 }
+[[stages]]
+at = "3 steps"
+set = { "objective.gan_power" = 0.1 }
+"""
+
+
+@pytest.fixture
+def _no_previews(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of what a tiny training takes; tests that look at them say `previews`."""
+    if "previews" not in request.fixturenames:
+        monkeypatch.setattr(SAEHDFamily, "snapshots", lambda *_: {})
+
+
+@pytest.fixture
+def previews() -> None:
+    """Let runs draw previews."""
+
+
+def _train(run: Path, *overrides: str, steps: int, **more: object) -> tuple[TrainingResult, str]:
+    lines: list[str] = []
+    words = [*SMALL, f"training.duration={steps} steps", *overrides]
+    result = train("saehd-demo-64", DATA, run, overrides=words, options=CPU, say=lines.append, **more)  # type: ignore[arg-type]
+    return result, "\n".join(lines)
+
+
+def _tensors(run: Path, file: str = "networks") -> dict[str, torch.Tensor]:
+    return load_file(sorted((run / "checkpoints").iterdir())[-1] / f"{file}.safetensors")
+
+
+def _of(tensors: dict[str, torch.Tensor], network: str) -> list[torch.Tensor]:
+    values = [value for key, value in tensors.items() if f"{network}." in key]
+    assert values
+    return values
+
+
+def _same(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_stages_take_effect_and_a_stopped_run_is_the_same_run(tmp_path: Path) -> None:
+    recipe = tmp_path / "staged.toml"
+    recipe.write_text(STAGED, "utf-8")
+
+    def run(name: str, *parts: int) -> tuple[Path, str]:
+        lines: list[str] = []
+        for steps in parts:
+            words = [f"training.duration={steps} steps"]
+            train(str(recipe), DATA, tmp_path / name, overrides=words, options=CPU, say=lines.append)
+        return tmp_path / name, "\n".join(lines)
+
+    whole, said = run("whole", 4)
+    assert "stage from step 2 on: objective.random_warp = False" in said
+    assert "stage from step 3 on: objective.gan_power = 0.1" in said
+    phases = [set(e["phases"]) for e in read_events(whole / "events.jsonl") if e["event"] == "step"]
+    assert phases == [{"autoencoder"}] * 3 + [{"autoencoder", "patch_discriminator"}]
+    pieces, _ = run("pieces", 1, 2)
+    early = _tensors(pieces)
+    run("pieces", 3)
+    late = _tensors(pieces)
+    assert not _same(_of(early, "inter_B"), _of(late, "inter_B"))
+    assert _same(_of(early, "inter_AB"), _of(late, "inter_AB"))  # rests without random warp
+    run("pieces", 4)
+    for file in ("networks", "optimizers"):
+        a, b = _tensors(whole, file), _tensors(pieces, file)
+        assert a.keys() == b.keys()
+        assert [k for k in a if not torch.equal(a[k], b[k])] == []
+
+
+@pytest.mark.long
+def test_a_discriminator_that_is_off_is_kept(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    _, said = _train(run, steps=1)
+    assert not any(key.startswith("patch_discriminator") for key in _tensors(run))
+    _, said = _train(run, "objective.gan_power=0.1", steps=3)
+    assert "patch_discriminator: starts with fresh weights" in said
+    trained = _of(_tensors(run), "patch_discriminator"), _of(_tensors(run, "optimizers"), "patch_discriminator")
+    _, said = _train(run, steps=4)
+    assert "patch_discriminator: not used at present; kept as it is" in said
+    kept = _of(_tensors(run), "patch_discriminator"), _of(_tensors(run, "optimizers"), "patch_discriminator")
+    assert _same(trained[0], kept[0])
+    assert _same(trained[1], kept[1])
+    _, said = _train(run, "objective.gan_power=0.1", "networks.gan_dims=8", steps=5)
+    assert "patch_discriminator: starts with fresh weights" in said
+
+
+@pytest.mark.long
+def test_a_discriminator_of_another_shape_while_it_is_off_begins_anew(tmp_path: Path) -> None:
+    """The old weights must not come back."""
+    run = tmp_path / "run"
+    _train(run, "objective.gan_power=0.1", steps=5)
+    _train(run, "networks.gan_dims=8", steps=6)
+    _train(run, "networks.gan_dims=4", steps=7)
+    _, said = _train(run, "networks.gan_dims=4", "objective.gan_power=0.1", steps=8)
+    assert "patch_discriminator: starts with fresh weights" in said
+
+
+@pytest.mark.long
+def test_a_run_that_dies_after_a_change_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """recipe.json has the change then, the checkpoint has not: what counts is the checkpoint."""
+    run, on = tmp_path / "run", "objective.gan_power=0.1"
+    _train(run, on, steps=2)
+    before = _of(_tensors(run), "patch_discriminator")
+    with monkeypatch.context() as dying:
+        dying.setattr(Step, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            _train(run, on, "networks.gan_dims=8", steps=3)
+    _train(run, on, steps=2)
+    assert _same(before, _of(_tensors(run), "patch_discriminator"))
+    _, said = _train(run, on, "networks.gan_dims=8", steps=3)
+    assert "patch_discriminator: starts with fresh weights" in said
+
+
+@pytest.mark.long
+def test_damaged_checkpoints_make_room_for_whole_ones(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = (
+        "saving.checkpoint_every=1 steps",
+        "saving.keep_checkpoints=1",
+        "optimizers.default.final_learning_rate=none",
+    )
+    _train(run, *words, "saving.keep_checkpoints=3", steps=3)
+    whole = [tensor.clone() for tensor in _tensors(run).values()]  # apart from the file, which is cut next
+    folder = run / "checkpoints"
+    (folder / "step-000000003" / "networks.safetensors").write_bytes(b"cut")
+    (folder / "step-000000002" / "MANIFEST.json").write_bytes(b"cut")
+    _, said = _train(run, *words, steps=2)
+    assert said.count("set aside as") == 2
+    # one is kept, and beside it the first, until there is one from long before the end
+    kept = sorted(p.name for p in folder.iterdir() if p.name.startswith("step-"))
+    assert kept == ["step-000000001", "step-000000002"]
+    _train(run, *words, steps=3)
+    assert _same(whole, list(_tensors(run).values()))
+
+
+def test_losses_of_steps_that_were_lost_do_not_count(tmp_path: Path) -> None:
+    """Killed before its first checkpoint, a run begins again, and so does its history."""
+    with EventLog(tmp_path / "events.jsonl") as log:
+        for began, ended in ((0, 5), (0, 4), (2, 6)):
+            if began:
+                log.write("resume", step=began)
+            log.write("start", step=began)
+            for step in range(began + 1, ended + 1):
+                log.write("step", step=step, phases={"autoencoder": {"terms": {"src/mse": float(step + 10 * ended)}}})
+    history = LossHistory.of(tmp_path / "events.jsonl")
+    assert list(history.curves["src"]) == [41, 42, 63, 64, 65, 66]
+    assert list(history.steps["src"]) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.long
+def test_each_sample_is_made_once_whatever_the_number_of_phases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, int]] = []
+    take = FaceBatches.take
+    monkeypatch.setattr(FaceBatches, "take", lambda self, *asked: made.append(asked) or take(self, *asked))  # type: ignore[func-returns-value]
+    _train(tmp_path / "run", "objective.gan_power=0.1", "objective.true_face_power=0.01", steps=6)
+    training = [asked for asked in made if asked[1] == 2]
+    assert sorted(asked[0] for asked in training) == sorted(2 * list(range(0, 2 * len(training) // 2, 2)))
+    assert len(training) <= 2 * (6 + 2)  # read ahead by two
+
+
+@pytest.mark.long
+def test_other_weights_but_for_a_network_of_another_size(tmp_path: Path) -> None:
+    _train(tmp_path / "first", "objective.gan_power=0.1", steps=1)
+    words = ("objective.gan_power=0.1", "networks.gan_dims=8")
+    _, said = _train(tmp_path / "second", *words, steps=1, init=tmp_path / "first")
+    assert "fresh: patch_discriminator" in said
+
+
+def test_a_preview_that_is_not_finite_is_told_and_ends_nothing(
+    tmp_path: Path, previews: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample_grid = SAEHDFamily.sample
+    monkeypatch.setattr(SAEHDFamily, "sample", lambda *asked: sample_grid(*asked) * float("nan"))
+    result, said = _train(tmp_path / "run", steps=1)
+    assert result.finished
+    assert "step-000000001-preview.png: 20 of 20 pictures hold values that are not finite" in said
+
+
+@pytest.mark.long
+def test_faces_of_a_type_that_models_do_not_have(tmp_path: Path) -> None:
+    draw_faceset(tmp_path / "faces", 0, 2, seed=0, size=64, face_type=FaceType.FULL_NO_ALIGN)
+    data = dict.fromkeys(("src", "dst"), tmp_path / "faces")
+    words = [*SMALL, "networks.face_type=wf"]
+    with pytest.raises(BadInput, match=r"extracted as full_face_no_align, .* again as whole_face$"):
+        train("saehd-demo-64", data, tmp_path / "run", overrides=words, options=CPU)
+
+
+def test_a_run_is_its_own_recipe(tmp_path: Path, said: list[str]) -> None:
+    run = tmp_path / "run"
+    _train(run, "objective.gan_power=0.1", "optimizers.default.kind=rmsprop", steps=1)
+    result = train(str(run), DATA, overrides=["training.duration=2 steps"], options=CPU, say=said.append)
+    assert (result.run, result.step) == (run, 2)
+    told = [line.replace(str(FACES), "").replace(str(tmp_path), "") for line in said]  # a path may say so too
+    assert [line for line in told if "changed" in line or "fresh" in line] == [
+        "changed from step 1 on: training.duration: 1 steps -> 2 steps"
+    ]
+
+
+@pytest.mark.long
+def test_swapped_sides_and_other_mistakes_leave_everything_as_it_was(tmp_path: Path) -> None:
+    sides = {side: tmp_path / side for side in ("src", "dst")}
+    for person, folder in enumerate(sides.values()):
+        draw_faceset(folder, person, 2, seed=0, size=64)
+    words = [*SMALL, "networks.face_type=wf", "training.duration=1 steps"]
+    train("saehd-demo-64", sides, tmp_path / "run", overrides=words, options=CPU)
+    swapped = {"src": sides["dst"], "dst": sides["src"]}
+    with pytest.raises(BadInput, match=r"--data dst=... and --data src=... are swapped"):
+        train(str(tmp_path / "run"), swapped, overrides=["training.duration=2 steps"], options=CPU)
+    with pytest.raises(BadInput, match=r"expected a run folder, a checkpoint or a \.safetensors file"):
+        train("saehd-demo-64", sides, tmp_path / "new", init=tmp_path / "nonsense", overrides=words, options=CPU)
+    with pytest.raises(BadInput, match="micro-batch 99"):
+        train("saehd-demo-64", sides, tmp_path / "new", overrides=words, options=replace(CPU, micro_batch=99))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.long
+def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:
+    _train(tmp_path / "run", steps=1)
+    _, said = _train(tmp_path / "run", "optimizers.default.kind=rmsprop", steps=2)
+    assert "optimizer autoencoder: another kind than before (ms, vs); its state is fresh" in said
+    assert {key.rsplit("/", 1)[1] for key in _tensors(tmp_path / "run", "optimizers")} == {"acc", "updates"}
+
+
+@pytest.mark.long
+def test_after_pretraining_the_bottleneck_starts_anew(tmp_path: Path) -> None:
+    _train(tmp_path / "many", "objective.pretrain=true", steps=2)
+    with pytest.raises(BadInput, match=r"objective\.pretrain: True in the run, False now"):
+        _train(tmp_path / "many", steps=3)
+    _, said = _train(tmp_path / "one", steps=1, init=tmp_path / "many")
+    assert "fresh: inter" in said
+    _, said = _train(tmp_path / "two", "training.seed=1", steps=1, init=tmp_path / "many")
+    assert "optimizer state is taken over" in said
+    before, after = _tensors(tmp_path / "many"), _tensors(tmp_path / "two")
+    encoder, inter = "encoder.down1.downs.1.conv1.weight", "inter.dense1.weight"
+    assert float((before[encoder] - after[encoder]).abs().max()) < 5e-3  # one step of at most 3.5 times the rate
+    assert float((before[inter] - after[inter]).abs().max()) > 0.02
+    slots = _tensors(tmp_path / "two", "optimizers")
+    assert int(slots["autoencoder/updates"]) == 3
+
+
+@pytest.mark.long
+def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path, previews: None) -> None:
+    run = tmp_path / "run"
+    _train(run, steps=3)
+    paths = sorted((run / "samples").iterdir())
+    kinds = ("preview-masked", "preview")
+    assert [p.name for p in paths] == [f"step-{step:09d}-{kind}.png" for step in (1, 3) for kind in kinds]
+    with Image.open(paths[-1]) as preview:
+        assert "synthetic" in preview.text["Description"]  # type: ignore[attr-defined]
+        assert preview.width == 5 * 66 + 2
+        assert preview.height > 4 * 66 + 100
+    (shown,) = {p.name for p in sample(run, tmp_path / "more", data=DATA, device="cpu", say=print)} - {
+        "preview-masked.png"
+    }
+    assert shown == "preview.png"
+    with pytest.raises(BadInput, match="add --data PATH, or --data src=PATH --data dst=PATH"):
+        sample(run, tmp_path / "more", device="cpu", say=print)
+    with pytest.raises(BadInput, match="--classes: for families that draw from random inputs"):
+        sample(run, tmp_path / "more", GridRequest(classes=(1,)), data=DATA, device="cpu", say=print)
+
+
+def test_networks_from_a_run_can_be_called(tmp_path: Path) -> None:
+    _train(tmp_path / "run", steps=1)
+    networks = frugan.load(tmp_path / "run")
+    vectors = networks["encoder"](torch.rand(2, 3, 64, 64))
+    face, mask = networks["decoder_src"](networks["inter"](vectors))
+    assert face.shape == (2, 3, 64, 64)
+    assert mask.shape == (2, 1, 64, 64)
+
+
+@pytest.mark.long
+def test_the_number_of_workers_does_not_matter(tmp_path: Path) -> None:
+    _train(tmp_path / "none", steps=2)
+    words = [*SMALL, "training.duration=2 steps"]
+    train("saehd-demo-64", DATA, tmp_path / "two", overrides=words, options=replace(CPU, workers=2))
+    assert _same(list(_tensors(tmp_path / "none").values()), list(_tensors(tmp_path / "two").values()))
+
+
+@pytest.mark.parametrize(
+    ("data", "overrides", "message"),
+    [
+        (None, (), "no pictures given for 'dst'"),
+        ({"src": FACES}, (), "no pictures given for 'dst'"),
+        ({"src": FACES, "dst": FACES, "more": FACES}, (), "unknown name"),
+        ("/does/not/exist", (), "is no folder; expected a DeepFaceLab workspace"),
+        ({"src": "/does/not/exist", "dst": FACES}, (), "/does/not/exist"),
+        (DATA, ("networks.face_type=head",), "extracted as"),
+    ],
+)
+def test_data_that_cannot_be_used(tmp_path: Path, data: object, overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        train("saehd-demo-64", data, tmp_path / "run", overrides=[*SMALL, *overrides], options=CPU)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+def test_faces_of_different_types_need_consent(tmp_path: Path) -> None:
+    for side, face_type in (("src", FaceType.WHOLE_FACE), ("dst", FaceType.HEAD)):
+        draw_faceset(tmp_path / side, 0, 2, seed=0, size=64, face_type=face_type)
+    data = {side: tmp_path / side for side in ("src", "dst")}
+    words = [*SMALL, "networks.face_type=wf", "training.duration=1 steps"]
+    with pytest.raises(BadInput, match=r"src was extracted as whole_face; dst .* as head: .*mixed_face_types=true"):
+        train("saehd-demo-64", data, tmp_path / "run", overrides=words, options=CPU)
+    assert not (tmp_path / "run").exists()
+    train("saehd-demo-64", data, tmp_path / "run", overrides=[*words, "objective.mixed_face_types=true"], options=CPU)
