@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from frugan.accelerator.precision import resolve_precision
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Layout, Plan
 from frugan.engine.state.optimizer import Adam
 from frugan.engine.state.state import TrainingState
-from frugan.engine.state.working_weights import Layout
 from frugan.engine.step.step import Step
 from frugan.nn.attention import SelfAttention
 

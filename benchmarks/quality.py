@@ -27,9 +27,9 @@ from torch import Tensor
 from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
+from frugan.engine.plan import Layout
 from frugan.engine.run.checkpoint import EMA_FILE
 from frugan.engine.run.events import read_events
-from frugan.engine.state.working_weights import Layout
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.scores import Moments, Statistics, frechet_distance, precision_recall

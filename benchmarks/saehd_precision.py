@@ -26,10 +26,10 @@ from frugan.engine.run.step_log import Readout
 from frugan.engine.streams import Streams
 from frugan.faces.data.drawn_faces import write_drawn_faces
 from frugan.recipe.loading import load_recipe
+from frugan.reporting.loss_history import sides_of
 from frugan.setup.devices import choose_device
 from frugan.setup.recipe_setup import training_of
 from frugan.setup.run_data_sources import feeding, open_sources
-from frugan.training.observers import sides_of
 from half_products import HalfProducts
 from machine import describe_machine
 

@@ -40,11 +40,12 @@ from frugan.engine.ranks.joining import joined
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.streams import Streams
+from frugan.planning.links import Link, seconds_between, sums_of
 from frugan.planning.prediction import BlankPictures, predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.setup.recipe_setup import training_of
-from frugan.stepmemory.cards import Link, named_card, seconds_between, sums_of
+from frugan.stepmemory.cards import named_card
 from machine import describe_machine
 
 RECORD = Path(__file__).parent / "results" / "scaling.json"

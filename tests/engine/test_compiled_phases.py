@@ -30,10 +30,10 @@ from frugan.engine.compiled_phases import (
     starts_graphs,
 )
 from frugan.engine.durations import Course
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Layout, Plan
 from frugan.engine.run.checkpoint import newest_whole
 from frugan.engine.state.state import TrainingState
-from frugan.engine.state.working_weights import Layout, is_working
+from frugan.engine.state.working_weights import is_working
 from frugan.engine.step.update import Probe
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective

@@ -12,9 +12,9 @@ from contract.rig import BF16, FP16, FP32, Rig, largest_difference
 from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
 from frugan.engine.compiled_phases import CompiledPhases
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Layout, Plan
 from frugan.engine.state.fp32_blocks import marked, named_blocks
-from frugan.engine.state.working_weights import Layout, prepared
+from frugan.engine.state.working_weights import prepared
 from frugan.errors import BadInput
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks

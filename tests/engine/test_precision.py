@@ -9,7 +9,6 @@ import torch
 from frugan.accelerator.base import Processor, multiplies_faster
 from frugan.accelerator.cuda import Cuda
 from frugan.accelerator.precision import (
-    LossScale,
     Precision,
     PrecisionName,
     card_precision,
@@ -17,6 +16,7 @@ from frugan.accelerator.precision import (
     resolve_precision,
     wider_precision,
 )
+from frugan.engine.state.loss_scale import LossScale
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from frugan.contract.layers import Scaling
-from frugan.engine.state.working_weights import Layout, working_weights
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import working_weights
 from limits import Limit
 
 MICRO_BATCHES = 300

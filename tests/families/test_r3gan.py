@@ -15,8 +15,8 @@ from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import GridRequest
 from frugan.contract.layers import penalised
 from frugan.contract.phase import MicroBatch, PhaseState
-from frugan.engine.plan import Plan
-from frugan.engine.state.working_weights import Layout, lay_out_masters, prepared
+from frugan.engine.plan import Layout, Plan
+from frugan.engine.state.working_weights import lay_out_masters, prepared
 from frugan.errors import BadInput
 from frugan.families.biggan.config import BigGANObjective
 from frugan.families.biggan.family import BigGANFamily

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
-from frugan.engine.state.working_weights import Layout, working_weights
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import working_weights
 from frugan.nn.spectral_norm import FEWEST, SMALL_ELEMENTS, MatrixStack, SNConv2d, SNLinear, stackable
 from limits import Limit
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, PhaseState
-from frugan.engine.state.working_weights import Layout, prepared, working_weights
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import prepared, working_weights
 from parity.float64 import Float64Recording, InFloat64
 from parity.golden import Case, Recording
 

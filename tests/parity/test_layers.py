@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
-from frugan.engine.state.working_weights import Layout, working_weights
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import working_weights
 from frugan.nn.batch_norm import ConditionalBatchNorm
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear, SpectralNorm
 from frugan.objectives import add_orthogonal_gradient

@@ -3,7 +3,7 @@
 import pytest
 
 from frugan.errors import BadInput
-from frugan.stepmemory.cards import GUESSED, Link, Sum, parse_link, seconds_between
+from frugan.planning.links import GUESSED, Link, Sum, parse_link, seconds_between
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
-from frugan.engine.state.working_weights import Layout, make_callable, working_weights
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import make_callable, working_weights
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.family import BigGANFamily
 from frugan.families.biggan.networks import Generator

@@ -12,11 +12,11 @@ from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import deal
 from frugan.engine.run.training import Stage, Training
 from frugan.errors import BadInput
+from frugan.planning.links import GUESSED
 from frugan.planning.plan_recipe import parse_cards
 from frugan.planning.prediction import Prediction, Target
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
-from frugan.stepmemory.cards import GUESSED
 from frugan.wording import MIB
 from planning.formula import PredictionsBy, prediction
 from training.pictures import RECIPE, write_recipe

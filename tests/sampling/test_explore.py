@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import frugan
 from frugan.cli.application import application
 from frugan.contract.family import GridRequest, LatentSpace, StyleMixing
-from frugan.engine.state.working_weights import Layout
+from frugan.engine.plan import Layout
 from frugan.errors import BadInput
 from frugan.progress import quiet
 from frugan.sampling.directions import Direction, Directions, factorised, find, of_activations, principal

@@ -45,7 +45,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, limit: Limit) -> list[int]:
     monkeypatch.setattr(torch, "set_num_threads", lambda count: number.__setitem__(0, count))
     monkeypatch.setattr(torch, "get_num_threads", lambda: number[0])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("frugan.engine.run.threads.available_cores", lambda: 2)
+    monkeypatch.setattr("frugan.accelerator.device.available_cores", lambda: 2)
     monkeypatch.setattr("frugan.engine.run.threads.machine_name", lambda: "this machine")
     limit("steps worth timing", 0)
     limit("steps worth an estimate", 1)

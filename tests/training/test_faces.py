@@ -18,8 +18,8 @@ from frugan.errors import BadInput
 from frugan.faces.data.batches import FaceBatches
 from frugan.faces.data.face import FaceType
 from frugan.faces.saehd.family import SAEHDFamily
+from frugan.reporting.loss_history import LossHistory
 from frugan.sampling.sampling import sample
-from frugan.training.observers import LossHistory
 from frugan.training.run import TrainingOptions, TrainingResult
 from frugan.training.training import train
 from tools.draw_faces.drawn_faceset import draw_faceset

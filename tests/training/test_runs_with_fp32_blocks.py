@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from faults.small_runs import recipe_and_pictures
+from frugan.engine.plan import Layout
 from frugan.engine.state.fp32_blocks import marked
-from frugan.engine.state.working_weights import Layout, prepared
+from frugan.engine.state.working_weights import prepared
 from frugan.errors import BadInput
 from frugan.setup.networks import Weights, networks_from
 from frugan.training.run import TrainingOptions

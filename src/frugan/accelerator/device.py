@@ -1,4 +1,4 @@
-"""How devices multiply, and how one says that its memory ran out."""
+"""How devices multiply, how many cores there are, and how a device says that its memory ran out."""
 
 import gc
 import os
@@ -71,3 +71,10 @@ def release_memory(device: torch.device) -> None:
     """Give back what nothing holds any more. Outside the error's handler: its frames hold what has to go."""
     gc.collect()
     accelerator_of(device).give_back()
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -27,11 +27,11 @@ from frugan.engine.run.tensor_files import read_tensors
 from frugan.errors import BadInput
 from frugan.recipe.loading import parse_recipe, recipe_with, shipped_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.reporting.loss_history import LossHistory
 from frugan.sampling.generators import provenance
 from frugan.setup.networks import Weights, weights_of_family
 from frugan.setup.recipe_setup import training_of
 from frugan.setup.run_data_sources import open_sources
-from frugan.training.observers import LossHistory
 
 
 class Ours:

@@ -18,6 +18,7 @@ from torch import distributed
 
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.cuda import Cuda
+from frugan.accelerator.device import available_cores
 from frugan.doctor.card_activity import activity_finding, last_training_finding
 from frugan.doctor.cards import (
     Driver,
@@ -30,7 +31,7 @@ from frugan.doctor.cards import (
     precision_finding,
 )
 from frugan.doctor.finding import Finding, finding
-from frugan.engine.run.threads import asked_for, available_cores, machine_name
+from frugan.engine.run.threads import asked_for, machine_name
 from frugan.files import Folders
 from frugan.progress import Say, quiet
 from frugan.setup.devices import CGROUP_LIMIT, READ, container_limit, misspelt, physical_bytes

@@ -5,11 +5,52 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.precision import Precision
-from frugan.engine.state.working_weights import Layout
 from frugan.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How working weights are laid out."""
+
+    dtype: torch.dtype = torch.float32  # compute dtype of everything but the parameters that a layer keeps in fp32
+    channels_last: bool = False  # 4-dimensional weights in channels-last order; activations follow them
+
+    def place(self, weight: Tensor, *, fp32: bool) -> Tensor:
+        """Cast and lay out one weight; the same tensor if nothing changes."""
+        room = self.room(weight, fp32=fp32)
+        return weight if room is None else room.copy_(weight)
+
+    def dtype_of(self, weight: Tensor, *, fp32: bool) -> torch.dtype:
+        """Of a working weight."""
+        # A float64 network (made by tests to measure rounding) stays float64.
+        if weight.dtype == torch.float64:
+            return weight.dtype
+        return torch.float32 if fp32 else self.dtype
+
+    def of_matrix(self, matrix: Tensor, weight: Tensor) -> Tensor:
+        """A view of [O, I] that stands for a weight [O, I] or [O, I, 1, 1]; of a whole weight, all of it."""
+        if matrix.shape == weight.shape:
+            return matrix.detach()
+        if weight.ndim == 4 and self.channels_last:
+            return matrix.detach()[:, None, None].permute(0, 3, 1, 2)
+        return matrix.detach().view(weight.shape)
+
+    def room(self, weight: Tensor, *, fp32: bool) -> Tensor | None:
+        """Memory for a working weight, not filled; None if it has the weight's own dtype and layout.
+
+        Args:
+            fp32: it stays so in every precision.
+        """
+        dtype = self.dtype_of(weight, fp32=fp32)
+        last = self.channels_last and weight.ndim == 4
+        order = torch.channels_last if last else torch.preserve_format
+        if weight.dtype == dtype and (not last or weight.is_contiguous(memory_format=order)):
+            return None
+        return torch.empty_like(weight, dtype=dtype, memory_format=order)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from frugan.accelerator.precision import resolve_precision
 from frugan.contract.data import SourceSpec
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Layout, Plan
 from frugan.engine.run.training import networks_used
-from frugan.engine.state.working_weights import Layout, prepared, working_weights
+from frugan.engine.state.working_weights import prepared, working_weights
 from frugan.engine.streams import Streams
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe

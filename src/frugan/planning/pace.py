@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from frugan.accelerator.device import available_cores
 from frugan.accelerator.precision import resolve_precision
 from frugan.engine.plan import Plan
 from frugan.engine.run import threads
@@ -87,7 +88,7 @@ def _timed(recipe: Recipe) -> float:
     state = training.state(by, cpu)
     step = training.step(BlankPictures(stage.sources), Streams(recipe.training.seed), stage=stage)
     asked = threads.asked_for() is not None
-    counts = [torch.get_num_threads()] if asked else threads.candidates(threads.available_cores())
+    counts = [torch.get_num_threads()] if asked else threads.candidates(available_cores())
     with threads.threads_put_back():
         seconds_of = threads.time_counts(lambda: rehearse(step, state, by), counts, rounds=ROUNDS)
     return seconds_of[threads.fastest(seconds_of)]

@@ -11,6 +11,7 @@ from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts
 from frugan.engine.run.training import Training
 from frugan.errors import BadInput
+from frugan.planning.links import GUESSED, Link, Sum, parse_link, seconds_between, sums_of
 from frugan.planning.plan_report import CardShare, PlanReport, Together, shares_in_words
 from frugan.planning.plan_space import SaverName, Wishes
 from frugan.planning.planner import NEAREST_SECONDS, Planner
@@ -20,7 +21,7 @@ from frugan.recipe.recipe import Recipe
 from frugan.recipe.relatives import Largest, relatives
 from frugan.setup.devices import choose_device
 from frugan.stepmemory.calibration import calibrate, choose_card, save_calibration
-from frugan.stepmemory.cards import GUESSED, Card, Link, Sum, TooSmall, is_known, parse_link, seconds_between, sums_of
+from frugan.stepmemory.cards import Card, TooSmall, is_known
 from frugan.wording import parse_size, show_size, typed_size
 
 SHARDS: SaverName = "shard-optimizer"

@@ -12,12 +12,13 @@ from rich.text import Text
 from frugan.accelerator.precision import Precision
 from frugan.engine.compiled_phases import refused
 from frugan.engine.run.training import Training
+from frugan.planning.links import Link, Sum
 from frugan.planning.plan_space import SaverName, Wishes
 from frugan.planning.prediction import Prediction
 from frugan.planning.rung import BesideDesktop, Rung, about_memory
 from frugan.planning.search import Choice
 from frugan.recipe.relatives import Largest
-from frugan.stepmemory.cards import Card, Link, Sum, generation_of
+from frugan.stepmemory.cards import Card, generation_of
 from frugan.wording import GIB, between, duration, show_size, typed_size
 
 COMPILED = (

@@ -11,6 +11,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.run.training import Training
 from frugan.errors import BadInput
 from frugan.families import family_code
+from frugan.planning.links import bytes_between
 from frugan.planning.plan_report import Found, PlanReport, decisions, refusal
 from frugan.planning.plan_space import PlanSpace, Wishes, savers_of
 from frugan.planning.prediction import Prediction, PredictionStore, Target
@@ -21,7 +22,7 @@ from frugan.progress import Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.recipe.relatives import smaller_recipes
 from frugan.setup.recipe_setup import training_of
-from frugan.stepmemory.cards import DESKTOP_BYTES, PUBLISHED, Budget, Card, bytes_between
+from frugan.stepmemory.cards import DESKTOP_BYTES, PUBLISHED, Budget, Card
 
 NEAREST_SECONDS = 3.0
 """For the nearest change of a recipe that does not fit: that it does not is what was asked."""

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from frugan.contract.data import SourceSpec
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Layout, Plan
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.run.training import Stage, Training
 from frugan.engine.state.state import TrainingState
-from frugan.engine.state.working_weights import Layout, prepared_together
+from frugan.engine.state.working_weights import prepared_together
 from frugan.engine.streams import Streams
 from frugan.files import atomic_file, read_json
 from frugan.planning.step_memory import StepMemory, measure_step

@@ -4,8 +4,8 @@ On tensors without data nothing is computed and no memory taken: that predicts. 
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from frugan.engine.step.step import Step
 from frugan.engine.step.update import Backward, DrawFeed, PictureFeed, Probe
 from frugan.memory.compiled import DatalessCompiledPhases
 from frugan.stepmemory.dataless import Dataless
-from frugan.stepmemory.tracker import Category, Peak, Replay, Trace, Tracker, named_places, tensors_of
+from frugan.stepmemory.tracker import Category, Peak, Replay, Trace, Tracker, tensors_of
 from frugan.stepmemory.work import Work, WorkCounter
 
 OutOfSight = Callable[[], AbstractContextManager[object]]
@@ -457,3 +457,32 @@ def _gradients(state: TrainingState) -> list[Tensor]:
     gradients = [parameter.grad for parameter in {**held, **placed}.values()]
     gradients += [pending_gradient(parameter) for parameter in placed.values()]
     return [gradient for gradient in gradients if gradient is not None]
+
+
+@contextmanager
+def named_places(state: TrainingState, tracker: Tracker, blocks: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Name places after blocks: in a forward from the block's start, in a backward from when its gradient has come."""
+
+    def named(name: str) -> str:
+        return f"{tracker.place.split('/')[0]}/{name}"
+
+    def watch(module: nn.Module, name: str) -> None:
+        def before(_: nn.Module, given: object) -> None:
+            if torch.is_grad_enabled():
+                tracker.mark("saved activations", tensors_of(given))  # a recomputed block keeps what it is given
+            tracker.place = named(name)
+
+        def after(_: nn.Module, __: object, made: object) -> None:
+            tracker.place = tracker.place.split("/")[0]
+            for tensor in tensors_of(made):
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda _: setattr(tracker, "place", named(f"{name} backward")))
+
+        undo.callback(module.register_forward_pre_hook(before).remove)
+        undo.callback(module.register_forward_hook(after).remove)
+
+    with ExitStack() as undo:
+        for network, names in blocks.items():
+            for name in names if network in state.networks else ():
+                watch(state.networks[network].get_submodule(name), f"{network}.{name}")
+        yield

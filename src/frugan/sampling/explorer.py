@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.contract.family import LatentSpace, Noise
+from frugan.engine.plan import Layout
 from frugan.engine.run.tensor_files import read_tensors, write_tensors
-from frugan.engine.state.working_weights import Layout, prepared_together
+from frugan.engine.state.working_weights import prepared_together
 from frugan.errors import BadInput
 from frugan.progress import Say, quiet
 from frugan.recipe.recipe import Recipe

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from frugan.contract.family import GridRequest
 from frugan.contract.layers import GroupNormalised, Observer, Stateful
-from frugan.engine.state.working_weights import Layout, set_normalisation_batch, working_weights
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import set_normalisation_batch, working_weights
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
 from frugan.metrics.scores import Rounding

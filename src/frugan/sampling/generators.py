@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from frugan.accelerator.device import disable_reduced_precision
 from frugan.accelerator.precision import Precision, resolve_precision
 from frugan.contract.family import GridRequest, Previews, spread
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Layout, Plan
 from frugan.engine.run.checkpoint import STATE_FILE
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.state.state import TrainingState
-from frugan.engine.state.working_weights import Layout, prepared_together
+from frugan.engine.state.working_weights import prepared_together
 from frugan.errors import BadInput
 from frugan.files import read_json
 from frugan.progress import Say

@@ -4,16 +4,15 @@ import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from frugan.engine.state.state import TrainingState
 from frugan.stepmemory.allocator import SMALL_REQUEST_BYTES, Block, CachingAllocator, OutOfBudget, rounded
 from frugan.stepmemory.dataless import Dataless
 from frugan.stepmemory.work import WorkCounter, tensors_in
@@ -445,32 +444,3 @@ class Tracker(TorchDispatchMode):
 def tensors_of(tree: object) -> list[Tensor]:
     """Tensors in a tree of any kind."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-@contextmanager
-def named_places(state: TrainingState, tracker: Tracker, blocks: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Name places after blocks: in a forward from the block's start, in a backward from when its gradient has come."""
-
-    def named(name: str) -> str:
-        return f"{tracker.place.split('/')[0]}/{name}"
-
-    def watch(module: nn.Module, name: str) -> None:
-        def before(_: nn.Module, given: object) -> None:
-            if torch.is_grad_enabled():
-                tracker.mark("saved activations", tensors_of(given))  # a recomputed block keeps what it is given
-            tracker.place = named(name)
-
-        def after(_: nn.Module, __: object, made: object) -> None:
-            tracker.place = tracker.place.split("/")[0]
-            for tensor in tensors_of(made):
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda _: setattr(tracker, "place", named(f"{name} backward")))
-
-        undo.callback(module.register_forward_pre_hook(before).remove)
-        undo.callback(module.register_forward_hook(after).remove)
-
-    with ExitStack() as undo:
-        for network, names in blocks.items():
-            for name in names if network in state.networks else ():
-                watch(state.networks[network].get_submodule(name), f"{network}.{name}")
-        yield

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frugan.accelerator.device import out_of_memory_noted, release_memory
+from frugan.accelerator.device import available_cores, out_of_memory_noted, release_memory
 from frugan.engine.plan import Plan
 from frugan.engine.run import threads
 from frugan.engine.run.loop import Loop, RunningStage
@@ -124,7 +124,7 @@ class Opening:
         stage look again."""
         # ranks that share the cores would disturb each other's timing
         on_cpu = loop.state.device.type == "cpu" and (loop.ranks.size == 1 or threads.asked_for() is not None)
-        if on_cpu and threads.asked_for() is None and threads.available_cores() > 1:
+        if on_cpu and threads.asked_for() is None and available_cores() > 1:
             stage.look_again = lambda slower: self._look_again(loop, stage, slower)
         if self._looked:
             return
@@ -142,9 +142,7 @@ class Opening:
     def _look_again(self, loop: Loop, stage: RunningStage, slower: float) -> None:
         """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
         before = torch.get_num_threads()
-        seconds_of = threads.time_counts(
-            self._timer(loop, stage), threads.candidates(threads.available_cores()), self._stopped
-        )
+        seconds_of = threads.time_counts(self._timer(loop, stage), threads.candidates(available_cores()), self._stopped)
         if self._stopped():
             torch.set_num_threads(before)
             return
@@ -170,7 +168,7 @@ class Opening:
             self._set(int(before["number"]))
             self.run.choose(f"threads: {before['number']}, as the run had here; override with {threads.OWN_VARIABLE}")
             return None
-        counts = threads.candidates(threads.available_cores())
+        counts = threads.candidates(available_cores())
         if len(counts) == 1 or not _has_left(loop, WORTH_TIMING * len(counts)):
             return None
         number = torch.get_num_threads()

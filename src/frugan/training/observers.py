@@ -1,10 +1,8 @@
 """Who reads a training's events while it goes on: watches that warn, its losses, trackers of experiments."""
 
-from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,63 +26,12 @@ from frugan.engine.state.working_weights import prepared_together
 from frugan.errors import BadInput
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
 from frugan.recipe.recipe import Recipe
+from frugan.reporting.loss_history import LossHistory
 from frugan.reporting.signs import CollapseSigns, GradientSigns
 from frugan.stepmemory.cards import is_spilling
 from frugan.training.recovery import GaveUp, second_try
 from frugan.training.run import TrainRun
 from frugan.wording import score_name
-
-
-def sides_of(event: Mapping[str, Any]) -> dict[str, float]:
-    """Loss of each side in a step event: the sum of the terms named "side/...", over all phases; empty for families
-    without sides."""
-    losses: dict[str, float] = {}
-    for phase in event["phases"].values():
-        for name, value in phase["terms"].items():
-            side, slash, _ = name.partition("/")
-            if slash:
-                losses[side] = losses.get(side, 0.0) + float(value)
-    return losses
-
-
-@dataclass
-class LossHistory:
-    """Losses by side, in the order of steps."""
-
-    # side -> loss of every step; the losses that an imported model brought stand first
-    curves: "dict[str, array[float]]" = field(default_factory=dict)
-    # side -> the step of each entry of its curve; 0 for those that were imported
-    steps: "dict[str, array[int]]" = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, events: Path) -> "LossHistory":
-        """From an event file, which may not be there yet."""
-        history = cls()
-        if events.is_file():
-            for event in read_events(events):
-                with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):  # of another version
-                    history.add(event)
-        return history
-
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Take in one event; only steps and imports count, and where training went back to go on from."""
-        kind = event["event"]
-        if kind == "imported":
-            for losses in event.get("loss_history", []):
-                for side, value in zip(event["loss_sides"], losses, strict=True):
-                    self._append(str(side), 0, float(value))
-        elif kind == "step":
-            for side, value in sides_of(event).items():
-                self._append(side, event["step"], value)
-        elif kind in ("start", "resume"):
-            for side, steps in self.steps.items():
-                kept = bisect_right(steps, event["step"])
-                del steps[kept:], self.curves[side][kept:]
-
-    def _append(self, side: str, step: int, value: float) -> None:
-        self.curves.setdefault(side, array("d")).append(value)  # a million steps are 8 MB, not 32 as a list
-        self.steps.setdefault(side, array("q")).append(step)
-
 
 FIRST_LOOK_STEPS = 500
 FIRST_LOOK_IMAGES = 10_000

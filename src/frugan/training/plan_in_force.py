@@ -14,13 +14,14 @@ from frugan.engine.compiled_phases import compiles
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
+from frugan.planning.links import bytes_between
 from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import Wishes
 from frugan.planning.planner import Planner
 from frugan.planning.search import Choice
 from frugan.setup.devices import card_identity, host_bytes, told_when_full
 from frugan.stepmemory.calibration import choose_card
-from frugan.stepmemory.cards import Budget, Card, bytes_between, free_bytes, outside_bytes, room_bytes, spills
+from frugan.stepmemory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
 from frugan.training.run import TrainRun
 from frugan.wording import GIB, parse_size, show_size, typed_size
 

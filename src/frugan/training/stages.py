@@ -16,9 +16,10 @@ from frugan.engine.step.update import forget_graphs
 from frugan.engine.streams import Streams
 from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe.overrides import differences
+from frugan.reporting.loss_history import LossHistory
 from frugan.sampling.generators import write_grids
 from frugan.setup.run_data_sources import feeding
-from frugan.training.observers import LossHistory, variety_measurement
+from frugan.training.observers import variety_measurement
 from frugan.training.run import TrainRun
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.state.working_weights import Layout, prepared
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import prepared
 from frugan.families.r3gan.config import R3GANNetworks
 from frugan.families.r3gan.family import R3GANFamily
 from frugan.families.r3gan.snapshot import name_table

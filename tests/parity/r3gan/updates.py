@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from frugan.accelerator.precision import Precision
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.durations import Course, Duration
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Layout, Plan
 from frugan.engine.run.training import Training
 from frugan.engine.state.ema import EmaSettings
 from frugan.engine.state.optimizer_settings import AdamSettings
 from frugan.engine.state.state import TrainingState
-from frugan.engine.state.working_weights import Layout, working_weights
+from frugan.engine.state.working_weights import working_weights
 from frugan.engine.step.step import Step
 from frugan.engine.step.update import PhaseResult
 from frugan.families.r3gan.config import R3GANObjective

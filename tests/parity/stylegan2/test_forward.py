@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from frugan.contract.family import GridRequest
-from frugan.engine.state.working_weights import Layout, prepared
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import prepared
 from frugan.families.stylegan2.family import StyleGAN2Family
 from parity.stylegan2.golden import CASES, Case, grouped, load
 

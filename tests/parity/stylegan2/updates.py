@@ -10,12 +10,12 @@ from frugan.accelerator.precision import Precision
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.durations import Duration
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Layout, Plan
 from frugan.engine.run.training import Stage, Training
 from frugan.engine.state.ema import EmaSettings
 from frugan.engine.state.optimizer_settings import AdamSettings, with_lazy_phases
 from frugan.engine.state.state import TrainingState
-from frugan.engine.state.working_weights import Layout, working_weights
+from frugan.engine.state.working_weights import working_weights
 from frugan.engine.step.update import PhaseResult
 from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.families.stylegan2.phases import PATH_LENGTH, phases

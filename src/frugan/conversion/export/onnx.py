@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from frugan.contract.family import Drawing
 from frugan.conversion.export.graph import OPSET, Graph, Samples
 from frugan.conversion.export.tracing import translate
-from frugan.engine.state.working_weights import Layout, prepared
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import prepared
 from frugan.errors import BadInput, optional_module
 from frugan.files import atomic_file, write_flushed
 from frugan.progress import Say

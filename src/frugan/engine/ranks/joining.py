@@ -16,11 +16,11 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.device import available_cores
 from frugan.engine.ranks.group import RankGroup
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.watch import Heartbeat
 from frugan.engine.requests import StopRequest
-from frugan.engine.run.threads import available_cores
 from frugan.errors import BadInput, TrainingFailed
 from frugan.wording import first_line
 

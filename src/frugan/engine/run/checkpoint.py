@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.accelerator.precision import LossScale
 from frugan.engine.run.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
+from frugan.engine.state.loss_scale import LossScale
 from frugan.engine.state.optimizer_settings import named_parameters
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput

@@ -15,12 +15,12 @@ from torch import Tensor
 from frugan.accelerator.base import Event
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.host_memory import host_like
-from frugan.accelerator.precision import LEAST_SCALE
 from frugan.accelerator.sensors import CardWatch
 from frugan.engine.durations import Duration
 from frugan.engine.plan import Plan
 from frugan.engine.run.checkpoint import DIVERGED, STATE_FILE, Checkpoint, list_checkpoints, set_aside_newer
 from frugan.engine.run.events import EventLog
+from frugan.engine.state.loss_scale import LEAST_SCALE
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
 from frugan.engine.step.update import PhaseResult

@@ -16,6 +16,7 @@ from statistics import median
 import torch
 
 from frugan.accelerator.choice import accelerator_of
+from frugan.accelerator.device import available_cores
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank
@@ -100,13 +101,6 @@ GAIN = 0.95
 """More threads are taken only if a step then takes less than so much of the time: fewer are disturbed less."""
 SHORT_SECONDS = 0.25
 """A step this short is run twice at each timing, and the shorter time counts: the first wakes the threads up."""
-
-
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def candidates(cores: int) -> tuple[int, ...]:

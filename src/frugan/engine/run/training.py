@@ -9,7 +9,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from frugan.accelerator.precision import LossScale
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import BufferRule, Family, Previews
 from frugan.contract.layers import use_kernels
@@ -18,6 +17,7 @@ from frugan.engine.durations import Course
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.state.ema import Ema, EmaSettings
+from frugan.engine.state.loss_scale import LossScale
 from frugan.engine.state.optimizer_settings import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.state.state import TrainingState
 from frugan.engine.state.working_weights import lay_out_masters, normalises_groups, set_normalisation_batch

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from frugan.accelerator.precision import LossScale
 from frugan.engine.plan import Plan
 from frugan.engine.state.ema import Ema
+from frugan.engine.state.loss_scale import LossScale
 from frugan.engine.state.optimizer import Optimizer, move_state
 
 

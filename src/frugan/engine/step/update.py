@@ -18,13 +18,13 @@ from torch.utils.checkpoint import (
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
 from frugan.accelerator.host_memory import HostCopies, pinned_copy
-from frugan.accelerator.precision import LossScale
 from frugan.contract.layers import SharedGroup, Stateful
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.ranks.place import Share
 from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.state.gradients import GradientReport
+from frugan.engine.state.loss_scale import LossScale
 from frugan.engine.state.state import TrainingState
 from frugan.errors import TrainingFailed
 

@@ -15,11 +15,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
-from frugan.accelerator.precision import LossScale, Precision
+from frugan.accelerator.precision import Precision
 from frugan.contract.layers import keeps_fp32
-from frugan.engine.plan import micro_batch_sizes
+from frugan.engine.plan import Layout, micro_batch_sizes
 from frugan.engine.state.gradients import clip, measure
-from frugan.engine.state.working_weights import Layout, WorkingWeights, working_weights
+from frugan.engine.state.loss_scale import LossScale
+from frugan.engine.state.working_weights import WorkingWeights, working_weights
 from frugan.errors import BadInput, TrainingFailed
 from frugan.stepmemory.work import written_in_place
 from frugan.wording import first_line, nearest
