@@ -41,7 +41,7 @@ from PIL import Image, ImageDraw, ImageFont
 from frugan.contract.family import GridRequest
 from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.run.checkpoint import EMA_FILE
 from frugan.engine.run.events import read_events
 from frugan.metrics.two_sample import Judge

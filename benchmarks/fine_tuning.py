@@ -24,7 +24,7 @@ from statistics import fmean
 import numpy as np
 
 from frugan.data.batches import random_order
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.engine.run.checkpoint import EMA_FILE
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from frugan.data.batches import random_order
 from frugan.data.digits import as_tensors
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.plan import Layout
 from frugan.engine.run.checkpoint import EMA_FILE
 from frugan.engine.run.events import read_events

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from frugan.data.digits import SPLIT_SEED, as_tensors, digits_set, split_digits
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.metrics.digit_classifier import DigitClassifier
 
 NAME = "stacked-digits"

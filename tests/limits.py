@@ -38,7 +38,7 @@ LIMITS = {
     "bytes of a DFM file": "frugan.faces.saehd.dfm.MOST_BYTES",
     "bytes of a file in a zip": "frugan.data.formats.archives.MOST_FILE_BYTES",
     "bytes of labels in a zip": "frugan.data.formats.archives.MOST_JSON_BYTES",
-    "bytes of a block of pictures": "frugan.data.set_file.BLOCK_BYTES",
+    "bytes of a block of pictures": "frugan.data.formats.set_file.BLOCK_BYTES",
     "rows of distances": "frugan.metrics.diversity._ROWS_AT_ONCE",
     "rows of a block": "frugan.metrics.scores.BLOCK_ROWS",
     "matrices in a stack": "frugan.nn.spectral_norm.FEWEST",

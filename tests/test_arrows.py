@@ -9,55 +9,80 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 
-GROUND = {"errors", "files", "version", "wording"}
-"""What stands on nothing else, and everything on it."""
+GROUND = {"errors", "files", "progress", "registry", "version", "wording"}
+"""What stands on nothing else but each other, and everything on it."""
+
+ENGINE = {"engine", "engine/state", "engine/ranks", "engine/step", "engine/run", "accelerator"}
+DATA = {"data", "data/formats"}
+LAYERS = {"nn", "objectives", "augment", "safe_pickle", "tf_checkpoint"}
 
 ALLOWED: dict[str, set[str]] = {
-    "__init__": {"api", "recipe", "data", "ema_hook", "engine"},
-    "__main__": {"cli"},
-    "cli": {"api", "doctor", "page", "contract", "recipe", "recipes", "data", "report"},
-    "doctor": {"api", "recipe", "families", "engine", "memory", "data", "metrics", "contract"},
-    "page": {"api", "contract", "engine", "recipe", "recipes", "report", "data"},
-    "api": {
-        "recipe",
-        "recipes",
-        "registry",
-        "families",
-        "engine",
-        "ema_hook",
-        "memory",
-        "data",
-        "metrics",
-        "report",
-        "nn",
-        "contract",
+    "__init__": {
+        *("training", "training/own_loop", "planning", "sampling", "evaluation", "conversion", "conversion/export"),
+        *("reporting", "setup", "data", "recipe", "engine/state"),
     },
-    "recipe": {"recipes", "families", "engine", "contract"},
-    "memory": {"engine", "contract"},
-    "engine": {"contract", "registry"},
-    "families": {"registry", "contract", "objectives", "augment", "nn", "data", "safe_pickle", "tf_checkpoint"},
-    "augment": {"contract"},
+    "__main__": {"cli"},
+    # rooms that nothing imports
+    "cli": {
+        *("page", "doctor", "training", "planning", "sampling", "evaluation", "conversion", "conversion/export"),
+        *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", *DATA),
+    },
+    "page": {"training", "sampling", "reporting", "setup", "recipe", "recipes", "contract", *DATA, *ENGINE},
+    "doctor": {
+        *("training", "planning", "evaluation", "setup", "stepmemory", "recipe", "families", "metrics", "contract"),
+        *(*DATA, *ENGINE),
+    },
+    # a room for a command
+    "training": {
+        *("planning", "sampling", "evaluation", "reporting", "setup", "stepmemory", "recipe", "recipes", "metrics"),
+        *("contract", "nn", "faces/data", *DATA, *ENGINE),
+    },
+    "training/own_loop": {"planning", "stepmemory", "contract", *ENGINE},
+    "conversion": {
+        *("conversion/export", "sampling", "reporting", "setup", "recipe", "metrics", "contract", "data", *ENGINE),
+    },
+    "conversion/export": {"sampling", "setup", "recipe", "contract", *ENGINE},
+    "evaluation": {"sampling", "setup", "recipe", "metrics", "contract", *DATA, *ENGINE},
+    "sampling": {"reporting", "setup", "recipe", "metrics", "contract", *DATA, *ENGINE},
+    "planning": {"setup", "stepmemory", "recipe", "families", "contract", *ENGINE},
+    "reporting": {"engine/run", "metrics"},
+    # what they share
+    "setup": {"stepmemory", "recipe", "contract", "nn", *DATA, *ENGINE},
+    "recipe": {"recipes", "families", "contract", "engine", "engine/state", "accelerator"},
+    "engine/run": {"engine/step", "engine/ranks", "engine/state", "engine", "accelerator", "contract"},
+    "engine/step": {"engine/ranks", "engine/state", "engine", "accelerator", "contract"},
+    "engine/ranks": {"engine/state", "engine", "accelerator", "contract"},
+    "engine/state": {"engine", "accelerator", "contract"},
+    "engine": {"accelerator", "contract"},
+    # knows torch, and neither generators nor the engine
+    "stepmemory": {"accelerator"},
+    "accelerator": set(),
+    # kinds of model: they meet the engine in `contract` alone
+    "families": {"contract"},
+    "families/biggan": {"contract", "data", *LAYERS},
+    "families/r3gan": {"contract", "data", *LAYERS},
+    "families/stylegan2": {"contract", "data", *LAYERS},
+    "faces/saehd": {"contract", "faces/data", *LAYERS},
+    "faces/data": {"contract", "safe_pickle", *DATA},
+    "faces": set(),
     "nn": {"contract"},
-    "objectives": set(),
+    "augment": {"contract"},
+    "data": {"data/formats", "contract"},
+    "data/formats": set(),
     "contract": set(),
-    "data": {"contract", "safe_pickle"},
     "metrics": set(),
+    "objectives": set(),
+    "recipes": set(),
     "safe_pickle": set(),
     "tf_checkpoint": set(),
-    "report": set(),
-    "ema_hook": {"engine", "contract"},
-    "errors": set(),
-    "files": set(),
-    "wording": set(),
-    "version": set(),
-    "recipes": set(),
-    "registry": set(),
+    **{part: set() for part in GROUND},
 }
-"""Part -> parts it may import, besides itself and the ground."""
+"""Room, or sub-room with what lies right in it -> those that it may import, besides itself and the ground."""
 
 
-def _part(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def _room_of(path: Path) -> str:
+    *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
+    return "/".join(folders) or name
 
 
 @cache
@@ -67,27 +92,47 @@ def _nodes(path: Path) -> tuple[ast.AST, ...]:
 
 
 def _imported(path: Path) -> set[str]:
-    """Parts that a file imports, inside functions too."""
+    """Rooms that a file imports, inside functions too."""
     modules: list[str] = []
     for node in _nodes(path):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            modules += (
-                [f"frugan.{alias.name}" for alias in node.names] if node.module == "frugan" else [node.module or ""]
-            )
-    return {module.split(".")[1] for module in modules if module.startswith("frugan.")}
+            modules += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    rooms = set()
+    for module in modules:
+        place = PACKAGE.parent.joinpath(*module.split("."))
+        if not module.startswith("frugan."):
+            continue
+        if place.with_suffix(".py").is_file():
+            rooms.add(_room_of(place.with_suffix(".py")))
+        elif (place / "__init__.py").is_file():
+            rooms.add(_room_of(place / "__init__.py"))
+    return rooms
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
-every_part = pytest.mark.parametrize("part", sorted({_part(path) for path in FILES}))
+every_room = pytest.mark.parametrize("room", sorted({_room_of(path) for path in FILES}))
 
 
-@every_part
-def test_imports_point_down(part: str) -> None:
-    for path in (path for path in FILES if _part(path) == part):
-        assert _imported(path) - {part} <= ALLOWED[part] | GROUND, path
+@every_room
+def test_imports_point_down(room: str) -> None:
+    for path in (path for path in FILES if _room_of(path) == room):
+        assert _imported(path) - {room} <= ALLOWED[room] | GROUND, path
+
+
+def test_rooms_stand_on_each_other_and_none_on_itself() -> None:
+    """The table has no circle, and no arrow that no file goes along."""
+    left = {room: below - {room} for room, below in ALLOWED.items()}
+    while ground := [room for room, below in left.items() if not below & left.keys()]:
+        for room in ground:
+            del left[room]
+    assert not left
+    groups = {*ENGINE, *DATA, *LAYERS, "accelerator"}
+    for room, below in ALLOWED.items():
+        gone_along = set().union(*(_imported(path) for path in FILES if _room_of(path) == room))
+        assert below - groups <= gone_along, (room, below - groups - gone_along)
 
 
 def _imported_files(path: Path) -> set[Path]:
@@ -130,20 +175,20 @@ def test_families_do_not_import_each_other() -> None:
 
 ROOMS = (
     "families/",
-    "data/faces/",
-    "api/demo",
+    "faces/",
+    "training/demo",
     "cli/demo.py",
 )
 """Where a family with its formats, or a kind of data, is at home."""
-FRONT_DOORS = ("__init__.py", "api/convert/convert.py", "cli/prepare.py", "api/progress.py")
+FRONT_DOORS = ("__init__.py", "conversion/convert.py", "cli/prepare.py", "progress.py")
 """What lists them for users."""
 OWN_WORDS = re.compile(r"saehd|leras|biggan|stylegan|dfl|deepface|(?<!sur)(?<!inter)face", re.IGNORECASE)
 
 
-@every_part
-def test_general_code_names_no_family_and_no_kind_of_data(part: str) -> None:
+@every_room
+def test_general_code_names_no_family_and_no_kind_of_data(room: str) -> None:
     """In identifiers and imports; what people read (help, messages, sources in docstrings) may give examples."""
-    for path in (path for path in FILES if _part(path) == part):
+    for path in (path for path in FILES if _room_of(path) == room):
         where = path.relative_to(PACKAGE).as_posix()
         if where.startswith(ROOMS) or where in FRONT_DOORS:
             continue

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from frugan.data.batches import random_order
 from frugan.data.digits import digits_set, split_digits
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from picture_sets.kinds import KINDS, Kind
 
 CHOSEN_ON = ("digits", "shapes", *(name for name, kind in KINDS.items() if not kind.held_out))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 
 MakePicture = Callable[..., Image.Image]
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from frugan.data.batches import Batches
-from frugan.data.picture_set import PictureSet, open_prepared
+from frugan.data.formats.picture_set import PictureSet, open_prepared
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from frugan.data.set_file import BLOCK_BYTES, Blocks, block_digest, pictures_per_block
+from frugan.data.formats.set_file import BLOCK_BYTES, Blocks, block_digest, pictures_per_block
 
 
 def test_blocks_hold_about_a_mebibyte_and_at_least_a_picture() -> None:

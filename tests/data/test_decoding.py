@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.decoding import MOST_PIXELS, UPRIGHT, read_picture, read_size
+from frugan.data.formats.decoding import MOST_PIXELS, UPRIGHT, read_picture, read_size
 from frugan.data.formats.source import Unreadable
 
 Encode = Callable[..., bytes]

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from frugan.data.digits import are_digits, digits_set, load_digits, split_digits
-from frugan.data.picture_set import picture_digest
+from frugan.data.formats.picture_set import picture_digest
 from frugan.errors import BadInput
 
 

@@ -10,8 +10,8 @@ from PIL import Image
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
+from frugan.data.formats.picture_set import PictureSet
 from frugan.data.picture_needs import open_pictures
-from frugan.data.picture_set import PictureSet
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.decoding import BLACK, WHITE, background
 from frugan.data.facts import LOOKED_AT, look_at
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.decoding import BLACK, WHITE, background
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 
 WIDTH, HEIGHT = 40, 30

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from frugan.data.decoding import background
+from frugan.data.formats.decoding import background
 from frugan.data.prepare import fingerprint
 from frugan.data.survey import Fitting
 from frugan.errors import BadInput

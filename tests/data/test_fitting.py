@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.decoding import background
+from frugan.data.formats.decoding import background
 from frugan.data.survey import Fitting
 from frugan.errors import BadInput
 

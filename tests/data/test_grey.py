@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from frugan.data.batches import Batches
-from frugan.data.decoding import is_grey, luma
 from frugan.data.digits import digits_set
-from frugan.data.picture_set import PictureSet, open_prepared, picture_digest
+from frugan.data.formats.decoding import is_grey, luma
+from frugan.data.formats.picture_set import PictureSet, open_prepared, picture_digest
 from frugan.data.prepare import prepare
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from frugan.data.formats.detect import open_source
-from frugan.data.picture_set import open_prepared
+from frugan.data.formats.picture_set import open_prepared
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from frugan.data.export import CHUNK, Hdf5, pack_pictures
-from frugan.data.picture_set import open_prepared
+from frugan.data.formats.picture_set import open_prepared
 from frugan.data.prepare import prepare
 from frugan.data.survey import Fitting
 

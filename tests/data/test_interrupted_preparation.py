@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from frugan.data.picture_set import open_prepared
+from frugan.data.formats.picture_set import open_prepared
 from frugan.data.prepare import PictureFile, prepare
 from frugan.errors import BadInput
 

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from frugan.data.decoding import background
 from frugan.data.export import NvlabsZip, pack_pictures
+from frugan.data.formats.decoding import background
 from frugan.data.formats.detect import open_source
-from frugan.data.picture_set import open_prepared
+from frugan.data.formats.picture_set import open_prepared
 from frugan.data.prepare import prepare
 from frugan.data.survey import Fitting
 from frugan.errors import BadInput

@@ -11,8 +11,8 @@ import pytest
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
 from frugan.data.digits import digits_set
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.data.picture_needs import PictureNeeds
-from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.recipe.loading import load_recipe

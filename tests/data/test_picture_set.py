@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.picture_set import open_prepared, picture_digest
+from frugan.data.formats.picture_set import open_prepared, picture_digest
+from frugan.data.formats.set_file import DamagedSet, is_prepared
 from frugan.data.prepare import prepare
-from frugan.data.set_file import DamagedSet, is_prepared
 from frugan.errors import BadInput
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from frugan.accelerator.cuda import Cuda
 from frugan.data.batches import Batches, Prefetcher
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 
 MakeSet = Callable[..., PictureSet]
 Request = tuple[int, int]

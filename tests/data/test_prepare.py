@@ -11,10 +11,10 @@ import pytest
 from PIL import ExifTags, Image
 
 from frugan.data import prepare as preparing
-from frugan.data.decoding import background
-from frugan.data.picture_set import open_prepared
+from frugan.data.formats.decoding import background
+from frugan.data.formats.picture_set import open_prepared
+from frugan.data.formats.set_file import PICTURES_FILE, prepared_again, read_set_file
 from frugan.data.prepare import mend_block, prepare
-from frugan.data.set_file import PICTURES_FILE, prepared_again, read_set_file
 from frugan.errors import BadInput
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from frugan.data.picture_set import PictureSet, relabelled
+from frugan.data.formats.picture_set import PictureSet, relabelled
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from PIL import Image
 
 from frugan.data.export import Shards, pack_pictures
 from frugan.data.formats.detect import open_source
-from frugan.data.picture_set import open_prepared
+from frugan.data.formats.picture_set import open_prepared
 from frugan.data.prepare import prepare
 from frugan.data.survey import Fitting
 from frugan.errors import BadInput

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from evaluation.scored import OPTIONS, colours, drawn, low, no_scores
 from frugan.cli.application import application
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 from frugan.evaluation import evaluation
 from frugan.evaluation.evaluation import evaluate, truncation_curve

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from evaluation.scored import OPTIONS, colours
 from frugan.cli.application import application
 from frugan.data.batches import random_order
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.data.survey import Fit
 from frugan.engine.run.events import EventLog
 from frugan.engine.run.run_folder import RunFolder

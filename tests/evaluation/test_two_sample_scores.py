@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from evaluation.scored import CPU
 from frugan.cli.application import application
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.engine.durations import EvaluationSettings
 from frugan.engine.run.events import read_events
 from frugan.errors import BadInput

@@ -10,7 +10,7 @@ import pytest
 from faces.data.golden_faces import GOLDEN
 from faults.processes import CPU, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.data.picture_set import refuse_many_lost
+from frugan.data.formats.picture_set import refuse_many_lost
 from frugan.engine.run.events import Event
 from frugan.errors import BadInput
 from frugan.faces.data.batches import FaceBatches, FaceOrder

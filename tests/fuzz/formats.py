@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from families.snapshots import SCRUBBED
-from frugan.data.decoding import read_picture, read_size
+from frugan.data.formats.decoding import read_picture, read_size
 from frugan.data.formats.detect import open_source
+from frugan.data.formats.picture_set import open_prepared
 from frugan.data.formats.source import Unreadable
-from frugan.data.picture_set import open_prepared
 from frugan.engine.run.checkpoint import MANIFEST_FILE, newest_whole, restore
 from frugan.engine.run.tensor_files import digest
 from frugan.faces.data.dfl_jpeg import read_face_jpeg

@@ -15,7 +15,7 @@ from evaluation.scored import drawn
 from frugan.cli.application import application
 from frugan.contract.family import GridRequest
 from frugan.contract.layers import GroupNormalised
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 from frugan.metrics.scores import Statistics
 from frugan.progress import quiet

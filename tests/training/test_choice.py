@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from frugan.data.decoding import BLACK
 from frugan.data.facts import LOOKED_AT_PIXELS, PictureFacts
+from frugan.data.formats.decoding import BLACK
 from frugan.engine.run.events import read_events
 from frugan.errors import BadInput
 from frugan.planning.pace import Machine, machine_here

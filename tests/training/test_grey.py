@@ -14,7 +14,7 @@ from torch import Tensor
 import frugan
 from frugan.contract.family import GridRequest
 from frugan.data.digits import digits_set
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.scorer import EvaluationOptions

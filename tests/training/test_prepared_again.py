@@ -9,8 +9,8 @@ import pytest
 
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
+from frugan.data.formats.picture_set import PictureSet, open_prepared, picture_digest
 from frugan.data.picture_needs import open_pictures
-from frugan.data.picture_set import PictureSet, open_prepared, picture_digest
 from frugan.errors import BadInput
 from frugan.files import Folders
 from training.pictures import write_pictures

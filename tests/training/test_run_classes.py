@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from frugan.contract.data import RunData
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.data.run_data import as_in_run, other_classes, other_pictures, parse_class_map, read_run_data
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from frugan.data.formats.set_file import is_prepared
 from frugan.data.prepare import prepare
-from frugan.data.set_file import is_prepared
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.relatives import of_resolution, picture_resolutions

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from frugan.contract.family import GridRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.engine.run.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder

@@ -35,7 +35,7 @@ def _told_in_lines(console: "Console") -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("default", category=UserWarning)
-            # Pillow's, of a large picture: it names none, and what is too large is refused by name (data/decoding.py)
+            # Pillow's, of a large picture: it names none; data/formats/decoding.py refuses by name what is too large
             warnings.filterwarnings("ignore", "Image size", RuntimeWarning)
             warnings.showwarning = warn
             yield

@@ -127,7 +127,7 @@ def _prepare_pictures(asked: PrepareOptions, source: Path) -> None:
     Raises:
         BadInput: there is no resolution, or no such colour.
     """
-    from frugan.data.decoding import background
+    from frugan.data.formats.decoding import background
     from frugan.data.survey import Fitting, Resample
 
     if asked.resolution is None:

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from frugan.data.batches import random_order
-from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.data.survey import MOST_RESOLUTION
 from frugan.errors import BadInput
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.decoding import BLACK, TRANSPARENT, WHITE, Background, is_grey
+from frugan.data.formats.decoding import BLACK, TRANSPARENT, WHITE, Background, is_grey
 from frugan.data.formats.detect import open_source
+from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import Source, Unreadable
-from frugan.data.picture_set import PictureSet
 from frugan.data.survey import Fitting, Progress, Survey, in_order, refuse_bad, survey
 from frugan.errors import BadInput
 from frugan.wording import count, shown

@@ -18,13 +18,13 @@ from torch import Tensor
 from frugan.contract.data import Channels, SourceOptions, Workers
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
-from frugan.data.decoding import background
+from frugan.data.formats.decoding import background
 from frugan.data.formats.detect import open_source
+from frugan.data.formats.picture_set import PictureSet, open_prepared
+from frugan.data.formats.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_set_file
 from frugan.data.formats.source import Source, Unreadable, closed_on_failure
-from frugan.data.picture_set import PictureSet, open_prepared
 from frugan.data.prepare import fingerprint, mend_block, prepare
 from frugan.data.run_data import as_in_run
-from frugan.data.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_set_file
 from frugan.data.survey import Fitting, Progress, fitting_lines, source_lines, survey
 from frugan.errors import BadInput
 from frugan.wording import shown

@@ -13,11 +13,10 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
-from frugan.data.decoding import WHITE, Background, background, is_grey
+from frugan.data.formats.decoding import WHITE, Background, background, is_grey
 from frugan.data.formats.detect import open_source, visible_files
-from frugan.data.formats.source import Unreadable, is_picture_name
-from frugan.data.picture_set import label_bytes, open_prepared
-from frugan.data.set_file import (
+from frugan.data.formats.picture_set import label_bytes, open_prepared
+from frugan.data.formats.set_file import (
     FORMAT,
     PICTURES_FILE,
     SET_FILE,
@@ -30,6 +29,7 @@ from frugan.data.set_file import (
     read_set_file,
     write_set_file,
 )
+from frugan.data.formats.source import Unreadable, is_picture_name
 from frugan.data.survey import (
     Fit,
     FittedPictures,

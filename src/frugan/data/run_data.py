@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frugan.contract.data import RunData
-from frugan.data.picture_set import PictureSet, relabelled
+from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.errors import BadInput
 from frugan.wording import count, first_names
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.decoding import BLACK, GREY, TRANSPARENT, WHITE, Background
+from frugan.data.formats.decoding import BLACK, GREY, TRANSPARENT, WHITE, Background
+from frugan.data.formats.set_file import SetFile
 from frugan.data.formats.source import Classes, Source, Unreadable
-from frugan.data.set_file import SetFile
 from frugan.errors import BadInput
 from frugan.wording import count, first_names, shown
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.data.run_data import other_classes
 from frugan.errors import BadInput
 from frugan.evaluation.scorer import EvaluationOptions, features_of

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frugan.accelerator.device import disable_reduced_precision
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.ranks.place import Place
 from frugan.engine.run.checkpoint import NETWORKS_FILE
 from frugan.errors import BadInput

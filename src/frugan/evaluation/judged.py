@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.data.batches import random_order
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.evaluation.reference import FEATURES_AT_ONCE
 from frugan.metrics.two_sample import FEWEST_PICTURES, MOST_PICTURES, Judge, TwoSample, seen_by_judge, two_sample

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from frugan.accelerator.device import disable_reduced_precision
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import random_order
+from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
-from frugan.data.picture_set import PictureSet
 from frugan.data.survey import Fit
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from frugan.data.batches import random_order
 from frugan.data.digits import SPLIT_SEED, as_tensors, digits_set, split_digits
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.run.tensor_files import digest, read_tensors, write_tensors
 from frugan.errors import BadInput
 from frugan.files import Folders

@@ -5,10 +5,10 @@ from pathlib import Path
 from frugan.accelerator.device import disable_reduced_precision
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
+from frugan.data.formats.picture_set import PictureSet, open_prepared
+from frugan.data.formats.set_file import is_prepared
 from frugan.data.formats.source import local_path
 from frugan.data.picture_needs import open_pictures
-from frugan.data.picture_set import PictureSet, open_prepared
-from frugan.data.set_file import is_prepared
 from frugan.errors import BadInput
 from frugan.evaluation.reference import FEATURES_AT_ONCE, choose_network, reference_of
 from frugan.files import Folders

@@ -14,7 +14,7 @@ from torch import nn
 
 from frugan.accelerator.precision import resolve_precision
 from frugan.data.digits import are_digits
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import TwoSampleTest

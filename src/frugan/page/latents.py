@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from frugan.contract.family import Noise, StyleMixing
-from frugan.data.decoding import read_size
+from frugan.data.formats.decoding import read_size
 from frugan.data.formats.source import Unreadable
 from frugan.errors import BadInput
 from frugan.page.runs import NoRun, Runs

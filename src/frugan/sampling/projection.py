@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.contract.family import LatentSpace
-from frugan.data.decoding import background, luma, read_picture
+from frugan.data.formats.decoding import background, luma, read_picture
 from frugan.data.formats.source import Unreadable
 from frugan.data.picture_needs import PictureNeeds
 from frugan.data.survey import Fitting

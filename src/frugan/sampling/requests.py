@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from frugan.contract.family import GridRequest, Noise
-from frugan.data.decoding import MOST_PIXELS
+from frugan.data.formats.decoding import MOST_PIXELS
 from frugan.errors import BadInput
 from frugan.metrics.scores import Rounding, Statistics
 from frugan.progress import STANDING_BATCHES

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.contract.family import GridRequest, spread
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.state.working_weights import prepared_together
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput

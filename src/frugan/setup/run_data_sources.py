@@ -15,8 +15,8 @@ from torch import Tensor
 from frugan.accelerator.choice import accelerator_of
 from frugan.contract.data import Forgiving, OpenedSource, Reader, RunData, Shared, SourceOptions, SourceSpec
 from frugan.data.batches import Pinning, Prefetcher
+from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
-from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
 from frugan.data.survey import SmallPictures
 from frugan.engine.run.checkpoint import STATE_FILE, list_checkpoints

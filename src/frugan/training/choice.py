@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from frugan.contract.settings import DataSettings
-from frugan.data.decoding import WHITE, background
 from frugan.data.facts import PictureFacts, look_at
+from frugan.data.formats.decoding import WHITE, background
+from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
-from frugan.data.picture_set import PictureSet
 from frugan.data.survey import colour_name
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput

@@ -17,7 +17,7 @@ from torch import Tensor
 from frugan.accelerator.device import out_of_memory_noted
 from frugan.contract.family import GridRequest
 from frugan.data.batches import random_order
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.plan import Plan
 from frugan.engine.run.events import Event, read_events
 from frugan.engine.run.run_folder import RunFolder

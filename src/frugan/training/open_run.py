@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from frugan.contract.data import RunData
+from frugan.data.formats.set_file import is_prepared
 from frugan.data.formats.source import is_hidden
-from frugan.data.set_file import is_prepared
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.requests import KEYS_HINT, SIGNALS, handled, listening, stop_on_signals

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
-from frugan.data.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.durations import EvaluationSettings
 from frugan.engine.plan import Plan
 from frugan.engine.state.state import TrainingState

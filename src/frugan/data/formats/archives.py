@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.decoding import MOST_PIXELS, WHITE, Background, read_picture, read_size
+from frugan.data.formats.decoding import MOST_PIXELS, WHITE, Background, read_picture, read_size
 from frugan.data.formats.source import (
     MOST_JSON_BYTES,
     Classes,

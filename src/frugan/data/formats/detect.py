@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from frugan.data.decoding import WHITE, Background, read_picture, read_size
 from frugan.data.formats.archives import cifar_layout, open_cifar, open_hdf5, open_zip
+from frugan.data.formats.decoding import WHITE, Background, read_picture, read_size
+from frugan.data.formats.picture_set import open_prepared
+from frugan.data.formats.set_file import is_prepared, refuse_half_prepared
 from frugan.data.formats.shards import holds_shards, open_shards
 from frugan.data.formats.source import (
     MOST_JSON_BYTES,
@@ -24,8 +26,6 @@ from frugan.data.formats.source import (
     is_hidden,
     is_picture_name,
 )
-from frugan.data.picture_set import open_prepared
-from frugan.data.set_file import is_prepared, refuse_half_prepared
 from frugan.errors import BadInput
 from frugan.wording import shown
 

@@ -16,7 +16,7 @@ from threading import Lock
 import numpy as np
 from PIL import Image
 
-from frugan.data.decoding import WHITE, Background, read_picture, read_size
+from frugan.data.formats.decoding import WHITE, Background, read_picture, read_size
 from frugan.data.formats.source import (
     SUFFIXES,
     Classes,

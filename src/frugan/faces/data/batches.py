@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from frugan.data.batches import random_order
-from frugan.data.picture_set import refuse_many_lost
+from frugan.data.formats.picture_set import refuse_many_lost
 from frugan.faces.data.face import SampleSettings
 from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.sample import SampleMaker, Wanted

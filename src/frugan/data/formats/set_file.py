@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from frugan.data.decoding import WHITE
+from frugan.data.formats.decoding import WHITE
 from frugan.errors import BadInput
 from frugan.files import write_flushed
 from frugan.wording import GIB, MIB, shown

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.decoding import is_grey, luma
-from frugan.data.set_file import (
+from frugan.data.formats.decoding import is_grey, luma
+from frugan.data.formats.set_file import (
     PICTURES_FILE,
     Blocks,
     DamagedSet,
