@@ -10,15 +10,15 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, LatentSpace, Piece, spread
+from frugan.contract.family import BufferRule, Dimension, Drawing, GridRequest, LatentSpace, Piece, spread
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
 from frugan.families.biggan.config import GENERATOR, RESOLUTIONS, BigGANNetworks, BigGANObjective, discriminator_stages
 from frugan.families.biggan.networks import DEEP_BLOCKS, Discriminator, Generator
 from frugan.families.biggan.phases import phases
+from frugan.families.picture_gan import PictureGan, latent_grid
 from frugan.nn.initialise import initialise
-from frugan.nn.latents import arc, class_ends, line
 
 _BLOCK = re.compile(r"([GD])\.blocks\.(\d+)\.(\d+)\.(.+)")
 _ATTENTION = frozenset({"theta", "phi", "g", "o", "gamma"})
@@ -29,19 +29,14 @@ WIDTHS = (16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192)
 """Channel multipliers tried; the published ones are 64, 96 and 128."""
 
 
-class BigGANFamily(Family):
+class BigGANFamily(PictureGan):
     """The family contract for BigGAN."""
 
     name = "biggan"
     networks_type = BigGANNetworks
     objective_type = BigGANObjective
-    optimizers = ("D", "G")
-    class_tables = True
-
-    def build(self, networks: BigGANNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-        """Generator "G" and discriminator "D"."""
-        with torch.device(device):
-            return {"G": Generator(networks), "D": Discriminator(networks)}
+    generator_type = Generator
+    discriminator_type = Discriminator
 
     def initialise(self, networks: BigGANNetworks, built: Networks, seed: Callable[[str], int]) -> None:
         """Each network from a random stream of its own."""
@@ -95,9 +90,7 @@ class BigGANFamily(Family):
     def sample(self, networks: BigGANNetworks, built: Networks, request: GridRequest) -> Tensor:
         """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
-        Without interpolation each row is a class and each picture has its own latent. An interpolation's rows go in a
-        straight line (or latents along an arc), ends included, from one class to another (one latent), one latent to
-        another (one class), or both.
+        See `latent_grid`.
 
         Raises:
             BadInput: styles nearer to the mean one are asked for: there are none.
@@ -106,37 +99,16 @@ class BigGANFamily(Family):
             raise BadInput(f"psi {request.psi:g}: BigGAN has no styles; truncation makes its latents shorter")
         generator = cast(Generator, built["G"])
         device = next(generator.buffers()).device
-        random = torch.Generator().manual_seed(request.seed)
-
-        def latents(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator.latent_size, generator=random) * request.truncation
+        classes, size = networks.classes, generator.latent_size
+        rows = request.classes if request.classes is not None else spread(range(classes), request.rows)
 
         def conditions(labels: Tensor) -> Tensor:
             return generator.mixable(labels.to(device)).float().cpu()
 
-        columns = request.columns
-        if request.interpolate is None:
-            asked = request.classes
-            rows = list(asked if asked is not None else spread(range(networks.classes), request.rows))
-            z = latents(len(rows), columns)  # [rows, columns, Z]
-            y = conditions(torch.tensor(rows))[:, None].expand(-1, columns, -1)
-        else:
-            start, end = class_ends(request.classes, request.rows, networks.classes, random)  # [rows] each
-            z_start, z_end = latents(2, len(start))
-            if request.interpolate == "class":
-                z_end = z_start
-            if request.interpolate == "latent":
-                end = start
-            z = (arc if request.spherical else line)(z_start, z_end, columns)
-            y = line(conditions(start), conditions(end), columns)
-        pictures: list[Tensor] = [
-            generator(part_z.to(device), part_y.to(device)).cpu()
-            for part_z, part_y in zip(
-                z.flatten(0, 1).split(request.micro_batch), y.flatten(0, 1).split(request.micro_batch), strict=True
-            )
-        ]
-        grid = torch.cat(pictures)  # [rows*columns, C, R, R]
-        return grid.view(*z.shape[:2], *grid.shape[1:])
+        def generate(z: Tensor, y: Tensor) -> Tensor:
+            return cast(Tensor, generator(z.to(device), y.to(device)))
+
+        return latent_grid(generate, conditions, request, rows, classes=classes, latent_size=size)
 
     def drawing(self, networks: BigGANNetworks, built: Networks) -> Drawing:
         """The generator; of one class nothing need be said."""

@@ -3,21 +3,19 @@
 Source: Huang et al. 2024 (arXiv 2501.05441).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, LatentSpace, Piece, spread
+from frugan.contract.family import BufferRule, Dimension, Drawing, GridRequest, LatentSpace, Piece, spread
 from frugan.contract.phase import Networks, Phase
-from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
+from frugan.families.picture_gan import PictureGan, latent_grid
 from frugan.families.r3gan.config import RESOLUTIONS, R3GANNetworks, R3GANObjective, propose_gamma
 from frugan.families.r3gan.networks import Discriminator, Generator, ResidualBlock
 from frugan.families.r3gan.phases import phases
-from frugan.nn.initialise import initialise_layers
-from frugan.nn.latents import arc, class_ends, line
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1, 2)
 """Of the channels and groups of a recipe: relatives for the planner."""
@@ -33,32 +31,19 @@ CHANNELS_PER_GROUP = 16
 """Of the published networks but ImageNet's, inside a block."""
 
 
-class R3GANFamily(Family):
+class R3GANFamily(PictureGan):
     """The family contract for R3GAN."""
 
     name = "r3gan"
     networks_type = R3GANNetworks
     objective_type = R3GANObjective
-    optimizers = ("D", "G")
-    class_tables = True
+    generator_type = Generator
+    discriminator_type = Discriminator
     rules = (RULE,)
-
-    def build(self, networks: R3GANNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-        """Generator "G" and discriminator "D"."""
-        with torch.device(device):
-            return {"G": Generator(networks), "D": Discriminator(networks)}
-
-    def initialise(self, networks: R3GANNetworks, built: Networks, seed: Callable[[str], int]) -> None:
-        """Each network from a random stream of its own, layer by layer."""
-        initialise_layers(built, seed)
 
     def phases(self, networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, ...]:
         """D, its penalties where they have a phase of their own, and G."""
         return phases(networks, objective)
-
-    def sources(self, networks: R3GANNetworks, objective: R3GANObjective) -> Mapping[str, PictureNeeds]:
-        """One: pictures, with classes where the networks know them."""
-        return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Every residual block of both."""
@@ -66,25 +51,6 @@ class R3GANFamily(Family):
             network: tuple(name for name, module in built[network].named_modules() if isinstance(module, ResidualBlock))
             for network in ("G", "D")
         }
-
-    def forwards(self, networks: R3GANNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """The generator on the same latent for all, the discriminator on grey pictures; class 0."""
-        side, channels = networks.resolution, networks.channels
-
-        def labels(network: nn.Module, samples: int) -> Tensor | None:
-            if networks.classes is None:
-                return None
-            return torch.zeros(samples, dtype=torch.int64, device=next(network.buffers()).device)
-
-        def generate(network: nn.Module, samples: int) -> Tensor:
-            z = torch.ones(samples, networks.latent_size, device=next(network.buffers()).device)
-            return cast(Tensor, network(z, labels(network, samples)))
-
-        def discriminate(network: nn.Module, samples: int) -> Tensor:
-            pictures = torch.zeros(samples, channels, side, side, device=next(network.buffers()).device)
-            return cast(Tensor, network(pictures, labels(network, samples)))
-
-        return {"G": generate, "D": discriminate}
 
     def averaged(self) -> Mapping[str, BufferRule]:
         """The generator."""
@@ -94,9 +60,7 @@ class R3GANFamily(Family):
     def sample(self, networks: R3GANNetworks, built: Networks, request: GridRequest) -> Tensor:
         """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
-        Without interpolation each row is a class (without classes: `rows` rows, or as many as zeros are asked for) and
-        each picture has its own latent. An interpolation goes from latent to latent, in a straight line or along an
-        arc, through mixtures of two classes, or both.
+        See `latent_grid`; without classes there are `rows` rows, or as many as zeros are asked for.
 
         Raises:
             BadInput: styles nearer to the mean one are asked for, or classes of networks without.
@@ -108,40 +72,19 @@ class R3GANFamily(Family):
             raise BadInput("classes: these networks were made without (networks.classes is none)")
         generator = cast(Generator, built["G"])
         device = next(generator.buffers()).device
-        random = torch.Generator().manual_seed(request.seed)
-
-        def latents(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator.latent_size, generator=random) * request.truncation
+        rows: Sequence[int] = [0] * (len(request.classes) if request.classes is not None else request.rows)
+        if known is not None:
+            rows = request.classes if request.classes is not None else spread(range(known), request.rows)
 
         def shares(labels: Tensor) -> Tensor:
             return torch.nn.functional.one_hot(labels, known or 1).float()
 
-        columns = request.columns
-        if request.interpolate is None:
-            if known is None:
-                rows = [0] * (len(request.classes) if request.classes is not None else request.rows)
-            else:
-                asked = request.classes
-                rows = list(asked if asked is not None else spread(range(known), request.rows))
-            z = latents(len(rows), columns)  # [rows, columns, Z]
-            y = shares(torch.tensor(rows))[:, None].expand(-1, columns, -1)  # [rows, columns, classes]
-        else:
-            start, end = class_ends(request.classes, request.rows, known or 1, random)  # [rows] each
-            z_start, z_end = latents(2, len(start))
-            if request.interpolate == "class":
-                z_end = z_start
-            if request.interpolate == "latent":
-                end = start
-            z = (arc if request.spherical else line)(z_start, z_end, columns)
-            y = line(shares(start), shares(end), columns)
-        pictures = [
-            generator(part_z.to(device), None if known is None else part_y.to(device)).cpu()
-            for part_z, part_y in zip(
-                z.flatten(0, 1).split(request.micro_batch), y.flatten(0, 1).split(request.micro_batch), strict=True
-            )
-        ]
-        grid = torch.cat(pictures).clamp(-1, 1)  # [rows*columns, C, R, R]
-        return grid.view(*z.shape[:2], *grid.shape[1:])
+        def generate(z: Tensor, y: Tensor) -> Tensor:
+            pictures = generator(z.to(device), None if known is None else y.to(device))
+            return cast(Tensor, pictures).clamp(-1, 1)
+
+        size = generator.latent_size
+        return latent_grid(generate, shares, request, rows, classes=known or 1, latent_size=size)
 
     def drawing(self, networks: R3GANNetworks, built: Networks) -> Drawing:
         """The generator, with classes where it knows any."""

@@ -4,21 +4,20 @@ Source: Karras et al. 2019 (arXiv 1912.04958) and 2020 (arXiv 2006.06676). Param
 PyTorch release with adaptive discriminator augmentation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from frugan.contract.family import BufferRule, Dimension, Drawing, Family, GridRequest, LatentSpace, Noise, Piece
+from frugan.contract.family import BufferRule, Dimension, Drawing, GridRequest, LatentSpace, Noise, Piece
 from frugan.contract.phase import Networks, Phase
-from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
+from frugan.families.picture_gan import PictureGan
 from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.grids import noise_for, sample
 from frugan.families.stylegan2.networks import Discriminator, Generator
 from frugan.families.stylegan2.phases import phases
-from frugan.nn.initialise import initialise_layers
 
 # The release's configuration "auto": what suits a resolution on one card.
 #
@@ -49,32 +48,19 @@ BASES = (2048, 4096, 8192, 16384, 32768, 65536)
 """Values of channel_base tried; the published ones are 16384 and 32768."""
 
 
-class StyleGAN2Family(Family):
+class StyleGAN2Family(PictureGan):
     """The family contract for StyleGAN2."""
 
     name = "stylegan2"
     networks_type = StyleGAN2Networks
     objective_type = StyleGAN2Objective
-    optimizers = ("D", "G")
-    class_tables = True
+    generator_type = Generator
+    discriminator_type = Discriminator
     rules = (RULE,)
-
-    def build(self, networks: StyleGAN2Networks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-        """Generator "G" and discriminator "D"."""
-        with torch.device(device):
-            return {"G": Generator(networks), "D": Discriminator(networks)}
-
-    def initialise(self, networks: StyleGAN2Networks, built: Networks, seed: Callable[[str], int]) -> None:
-        """Each network from a random stream of its own, layer by layer."""
-        initialise_layers(built, seed)
 
     def phases(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
         """G, its path lengths, D, and its gradient penalty."""
         return phases(networks, objective)
-
-    def sources(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> Mapping[str, PictureNeeds]:
-        """One: pictures, with classes where the networks know them."""
-        return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Every block of both."""
@@ -83,27 +69,6 @@ class StyleGAN2Family(Family):
             "G": tuple(f"synthesis.b{side}" for side in generator.synthesis.sides),
             "D": (*(f"b{side}" for side in discriminator.sides), "b4"),
         }
-
-    def forwards(self, networks: StyleGAN2Networks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """The generator on the same latent for all, the discriminator on grey pictures; class 0."""
-        side, channels = networks.resolution, networks.channels
-
-        def labels(network: nn.Module, samples: int) -> Tensor | None:
-            if networks.classes is None:
-                return None
-            return torch.zeros(samples, dtype=torch.int64, device=next(network.buffers()).device)
-
-        def generate(network: nn.Module, samples: int) -> Tensor:
-            device = next(network.buffers()).device
-            z = torch.ones(samples, networks.latent_size, device=device)
-            return cast(Tensor, network(z, labels(network, samples)))
-
-        def discriminate(network: nn.Module, samples: int) -> Tensor:
-            device = next(network.buffers()).device
-            pictures = torch.zeros(samples, channels, side, side, device=device)
-            return cast(Tensor, network(pictures, labels(network, samples)))
-
-        return {"G": generate, "D": discriminate}
 
     def averaged(self) -> Mapping[str, BufferRule]:
         """The generator; its mean style and noise are copied."""
