@@ -26,6 +26,7 @@ from statistics import median
 PACKAGE = "frugan"
 MOST_LINES, MOST_COMPLEXITY, MOST_FILE_LINES = 60, 15, 600
 COLD_STARTS = 5
+LARGEST_ROOMS = 4
 BRANCHES = (
     *(ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case, ast.Assert),
     *(ast.comprehension,),
@@ -36,6 +37,10 @@ TRAIN = (
     *("networks.classes=1", "networks.generator_channels=2", "networks.discriminator_channels=2"),
     *("training.batch=4", "training.normalisation_batch=4", "training.duration=2 steps"),
 )
+EMPTY_BEGINNINGS = ("What", "Of", "The same", "As", "That", "Those", "It")
+"""Words that begin docstrings which only go on from the name."""
+VAGUE_NAMES = frozenset({"each", "made", "asked", "given", "own"})
+"""Identifiers that say nothing of what they hold."""
 UPDATES = ("addcdiv", "addcdiv_", "_foreach_addcdiv_", "_foreach_addcdiv", "_fused_adam_", "_fused_adamw_")
 """Functions of torch by which Adam changes weights."""
 WATCHED = """
@@ -44,7 +49,9 @@ from pathlib import Path
 tree, updates, out, command = sys.argv[1], sys.argv[2].split(), sys.argv[3], sys.argv[4:]
 frames = []
 def watch(frame, event, arg):
-    if event == "c_call" and getattr(arg, "__name__", "") in updates:
+    if event == "c_call" and getattr(arg, "__name__", "") in updates or (
+        command[0] == "plan" and event == "call" and frame.f_code.co_qualname == "Step.run"
+    ):
         sys.setprofile(None)
         while frame is not None:
             code = frame.f_code
@@ -52,7 +59,7 @@ def watch(frame, event, arg):
                 frames.append(f"{Path(code.co_filename).relative_to(tree)}:{frame.f_lineno} {code.co_qualname}")
             frame = frame.f_back
 sys.argv = ["frugan", *command]
-sys.setprofile(watch if command[0] == "train" else None)
+sys.setprofile(watch)
 try:
     runpy.run_module("frugan", run_name="__main__")
 except SystemExit as end:
@@ -208,6 +215,20 @@ def static_rows(root: Path, sources: list[Source]) -> Iterator[tuple[str, object
     yield "functions above one of both", len(either)
     for place, lines, branches in sorted(either, key=lambda each: (-each[2], -each[1])):
         yield f"  {place.removeprefix(f'{root}/')}", f"{lines} lines, {branches}"
+    rooms: dict[str, list[int]] = {}
+    for source, length in zip(sources, lengths, strict=True):
+        rooms.setdefault(source.path.relative_to(root / "src" / PACKAGE).parts[0], []).append(length)
+    for room, of_files in sorted(rooms.items(), key=lambda item: -sum(item[1]))[:LARGEST_ROOMS]:
+        yield f"lines of {room}", f"{sum(of_files)}, {len(of_files)} files"
+    begin_empty, identifiers = 0, 0
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                begin_empty += bool(re.match(rf"(?:{'|'.join(EMPTY_BEGINNINGS)})\b", ast.get_docstring(node) or ""))
+            identifiers += isinstance(node, ast.Name) and node.id in VAGUE_NAMES
+            identifiers += isinstance(node, ast.arg) and node.arg in VAGUE_NAMES
+    yield f"docstrings that begin with {', '.join(EMPTY_BEGINNINGS)}", begin_empty
+    yield f"identifiers {', '.join(sorted(VAGUE_NAMES))}", identifiers
     by_string, by_module = patching(root)
     yield "files of tests that patch by a dotted name in a string", len(by_string)
     yield "files of tests that patch a name of a module", len(by_module)
@@ -220,12 +241,15 @@ def measured_rows(root: Path) -> Iterator[tuple[str, object]]:
         folder = Path(temporary)
         write_pictures(folder / "pictures")
         loaded, frames = watched(root, folder, TRAIN)
-        planned, _ = watched(root, folder, PLAN)
+        planned, plan_frames = watched(root, folder, PLAN)
         for what, files in (("train biggan-small-32", loaded), ("plan saehd-df-ud-512", planned)):
             yield f"own modules loaded to {what}", len(files)
             yield "  without __init__.py", sum(Path(file).name != "__init__.py" for file in files)
+            yield "  their lines", sum(len(Path(file).read_text("utf-8").splitlines()) for file in files)
         yield "own frames from command to the optimizer's update", len(frames)
         yield from (("  " + frame, "") for frame in frames)
+        yield "own frames from command to `Step.run` of a plan", len(plan_frames) - 1
+        yield from (("  " + frame, "") for frame in plan_frames)
         yield "seconds of `frugan --help`, cold", round(cold_seconds(root, folder, "--help"), 3)
         plan = cold_seconds(root, folder, "plan", "biggan-imagenet-128", "--memory", "6GiB")
         yield "seconds of `frugan plan biggan-imagenet-128 --memory 6GiB`, cold", round(plan, 3)
