@@ -24,8 +24,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from card_programs import Assembler
-from described_card import CARDS
 from frugan.accelerator.precision import resolve_precision
 from frugan.api.kernels import digest
 from frugan.engine.plan import Plan
@@ -36,6 +34,7 @@ from frugan.nn.own_operations import NAMES
 from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
+from machine_code import TARGETS, code_of
 from places import by_place
 from step_counts import MICRO_BATCHES, count_step
 
@@ -178,7 +177,7 @@ def _pooling_case(name: str, x: Tensor) -> Case:
     return Case("", torch.float32, facts, numbers | {"count": x.numel()})
 
 
-def compiled(of: str, name: str, case: Case, assembler: Assembler) -> dict[str, Any]:
+def compiled(of: str, name: str, case: Case, target: str) -> dict[str, Any]:
     """One kernel for one card."""
     import triton  # noqa: PLC0415  (an extra)
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
@@ -201,10 +200,10 @@ def compiled(of: str, name: str, case: Case, assembler: Assembler) -> dict[str, 
             attributes[(at,)] = [["tt.divisibility", 16]]
     known = {word: value for word, value in constants.items() if word in signature}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)
-    target = GPUTarget("cuda", int(assembler.target.removeprefix("sm_")), 32)
     begun = time.perf_counter()
-    made = triton.compile(source, target=target, options={"num_warps": case.warps})
-    code = assembler.code_of(made)
+    card = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    made = triton.compile(source, target=card, options={"num_warps": case.warps})
+    code = code_of(made, target)
     return {
         "registers": code.registers,
         "shared_bytes": code.shared_bytes,
@@ -264,19 +263,18 @@ def machine_code() -> dict[str, Any]:
     import triton  # noqa: PLC0415
 
     made: dict[str, Any] = {"torch": str(torch.__version__), "triton": triton.__version__, "written": digest()}
-    for target in CARDS:
-        assembler = Assembler(target)
+    for target in TARGETS:
         for of, names in KERNELS.items():
             for name in names:
                 for case in cases(of, name, (LEAST,)):
-                    compiled(of, name, case, assembler)
+                    compiled(of, name, case, target)
                 found = {
-                    case.label: compiled(of, name, case, assembler)
+                    case.label: compiled(of, name, case, target)
                     for case in cases(of, name)
                     if (target, case.dtype) != ("sm_75", torch.bfloat16)  # where nothing trains in it
                 }
                 made.setdefault(target, {})[f"{of} {name}"] = found
-    seconds = [each.pop("seconds") for target in CARDS for name in made[target].values() for each in name.values()]
+    seconds = [each.pop("seconds") for target in TARGETS for name in made[target].values() for each in name.values()]
     made["mean_seconds_to_compile"] = round(sum(seconds) / len(seconds), 2)
     return made
 

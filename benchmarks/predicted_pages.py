@@ -17,7 +17,7 @@ from frugan.stepmemory.cards import PUBLISHED
 from frugan.wording import GIB
 from page_tables import DOCS, RESULTS, fill, read, table
 
-PAGES = tuple(DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "compile.md", "your-card.md"))
+PAGES = tuple(DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "your-card.md"))
 SAVINGS = {
     "keep-products": "kept products",
     "ema-on-host": "EMA in host memory",
@@ -90,18 +90,6 @@ def face_memory() -> str:
     return table(["GiB", "RMSprop", "AdaBelief"], rows)
 
 
-def compiled_blocks() -> str:
-    """Kernels of a phase: as written, compiled block by block, compiled whole."""
-    rows = []
-    for recipe, phases in read("compiled-blocks.json").items():
-        if recipe == "machine":
-            continue
-        for phase, each in phases.items():
-            counts = [f"{each[name]:,}" for name in ("written", "by_blocks", "whole")]
-            rows.append([recipe, phase, *counts, f"{each['blocks']}, {each['different_blocks']}"])
-    return table(["recipe", "phase", "as written", "by blocks", "whole", "blocks, different ones"], rows)
-
-
 def every_recipe() -> str:
     """On every card with half-precision units."""
     return what_fits.table_of(read("what-fits.json")["recipes"])
@@ -134,7 +122,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "two cards": two_cards,
     "many cards": many_cards,
     "face memory": face_memory,
-    "compiled blocks": compiled_blocks,
 }
 
 
@@ -145,7 +132,6 @@ def predict() -> None:
         ("two_cards.py",),
         ("scaling.py", "--no-measuring"),
         ("saehd_memory.py", str(RESULTS / "saehd-memory-df-ud-512.json")),
-        ("compiled_blocks.py", str(RESULTS / "compiled-blocks.json")),
         ("savers_left_out.py", str(RESULTS / "savers-left-out.json")),
     )
     for program, *words in programs:

@@ -8,7 +8,6 @@ from frugan.accelerator.precision import PrecisionName, resolve_precision
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
-from frugan.engine.step.update import Backward, forward_and_backward
 from frugan.engine.streams import Streams
 from frugan.planning.prediction import BlankPictures
 from frugan.recipe.recipe import Recipe
@@ -25,7 +24,6 @@ def set_up(
     micro_batch: int | None = None,
     recompute: bool = False,
     changed: Callable[[Plan], Plan] | None = None,
-    backward: Backward = forward_and_backward,
 ) -> SetUp:
     """Make one; the same first weights each time.
 
@@ -33,7 +31,6 @@ def set_up(
         micro_batch: samples in one forward; None: one normalisation group, or all.
         recompute: every block.
         changed: makes another plan of the one that this comes to.
-        backward: what runs a micro-batch.
     """
     torch.manual_seed(0)
     training = training_of(recipe)
@@ -45,4 +42,4 @@ def set_up(
     plan = Plan(micro_batch, resolved, blocks)
     plan = plan if changed is None else changed(plan)
     pictures = BlankPictures(training.stages[0].sources)
-    return training.state(plan, device), training.step(pictures, Streams(0), backward=backward), plan
+    return training.state(plan, device), training.step(pictures, Streams(0)), plan

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import frugan
 from frugan.accelerator.precision import PrecisionName, resolve_precision
-from frugan.contract.phase import MicroBatch, Phase
+from frugan.contract.phase import MicroBatch, Phase, Terms
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage, Training
 from frugan.engine.state.state import TrainingState
@@ -240,7 +240,7 @@ class _Places(Probe):
         self._counter.place = "losses"
         return micro
 
-    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
+    def micro_batch_ends(self, state: TrainingState, phase: Phase, terms: Terms) -> None:
         self._counter.place = "carry"
 
     def all_carried(self, state: TrainingState) -> None:

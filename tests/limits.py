@@ -16,7 +16,6 @@ LIMITS = {
     "elements of a small gradient": "frugan.engine.state.working_weights.SMALL_ELEMENTS",
     "elements of a slice": "frugan.engine.state.gradients.SLICE_ELEMENTS",
     "room for observations": "frugan.contract.layers.ROOM",
-    "graphs of a phase": "frugan.engine.compiled_phases.MANY_GRAPHS",
     "skips in a row": "frugan.engine.run.step_log.MOST_SKIPS",
     "seconds of sheets at a stop": "frugan.engine.run.loop.QUICK_SECONDS",
     "elements shared out": "frugan.engine.state.optimizer_shards.SMALLEST_ELEMENTS",

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from frugan.cli.application import application
 from frugan.families import families
 from frugan.recipe.recipe import known_keys
+from frugan.recipe.removed import REMOVED
 from frugan.recipes import built_in, shipped_recipes
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +79,8 @@ def test_commands_recipes_and_keys_exist(page: Path) -> None:
     keys = {key for family in families().values() for key in known_keys(family.name, family.optimizers)}
     sections = r"networks|objective|training|data|ema|saving|optimizers\.default"
     for key in re.findall(rf"\b((?:{sections})\.[a-z_]+)(?:=|`)", text):
-        assert key in keys or key.endswith((".safetensors", ".py")), f"{page.name}: {key}"
+        is_known = key in keys or key in REMOVED  # a page may say why a field is gone
+        assert is_known or key.endswith((".safetensors", ".py")), f"{page.name}: {key}"
 
 
 def test_options_in_the_readme_exist() -> None:

@@ -84,8 +84,8 @@ FAULTS = (
     Fault(
         "a repeated phase does not follow the smaller plan",
         "engine/step/update.py",
-        "plan = ask(plan, update.phase.name, message)",
-        "ask(plan, update.phase.name, message)",
+        "plan = next_plan(plan, update.phase.name, message)",
+        "next_plan(plan, update.phase.name, message)",
         "planning/test_out_of_memory.py -k repeated_as_if",
     ),
     Fault(

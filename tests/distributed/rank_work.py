@@ -18,7 +18,6 @@ from distributed.run_work import chosen_kernels, full_disk, go_back, train_by_sh
 from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.group import RankGroup
 from frugan.engine.ranks.joining import joined
@@ -67,15 +66,6 @@ def every_one(ranks: RankGroup, folder: Path, *names: str) -> None:
     """Families for a few steps."""
     known = every_family()
     torch.save({name: trained(known[name], ranks) for name in names}, folder / f"rank-{ranks.rank}.pt")
-
-
-def compiled(ranks: RankGroup, folder: Path) -> None:
-    """The made-up family by compiled phases."""
-    said: list[str] = []
-    rig = rig_of(MadeUpFamily(), ranks)
-    rig.step = replace(rig.step, backward=CompiledPhases(said.append, said.append, backend="aot_eager"))
-    rig.run(STEPS)
-    torch.save({"state": rig.tensors(), "said": said}, folder / f"rank-{ranks.rank}.pt")
 
 
 SHARED: Mapping[str, Mapping[str, Any]] = {
@@ -324,7 +314,6 @@ WORK: Mapping[str, Callable[..., None]] = {
     "families": every_one,
     "call-alone": call_alone,
     "compare-and-lose": compare_and_lose,
-    "compiled": compiled,
     "freeze": freeze_one,
     "go-on": go_on,
     "share-groups": share_groups,

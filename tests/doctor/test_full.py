@@ -13,13 +13,11 @@ from typer.testing import CliRunner
 
 from doctor.made_up_card import MadeUpCard
 from frugan.cli.application import application
-from frugan.doctor import full, full_checks, selftest
+from frugan.doctor import full, selftest
 from frugan.doctor.card_memory import SMALL_HELD, planned
 from frugan.doctor.cards import Driver
 from frugan.doctor.finding import Finding, judged, out_of_time
 from frugan.doctor.full import Piece, SavedRecord, Session, origin_of, pieces, quick_figures, run_full_self_test
-from frugan.engine.compiled_phases import CompiledPhases
-from frugan.engine.plan import Plan
 from frugan.errors import BadInput
 from frugan.stepmemory.cards import named_card
 from frugan.version import __version__
@@ -185,34 +183,6 @@ def test_a_limit_is_planned_for_on_the_card_that_is_tried() -> None:
     report = planned(SMALL_HELD, figures, 6 * GIB)
     assert report.card is figures
     assert report.categories["CUDA context"] == 3 * GIB
-
-
-def test_ways_of_compiling_have_outcomes_of_their_own_and_leave_nothing(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though the first one breaks."""
-
-    def compiled(name: str, written: Any, by: Plan, *_: Any) -> Finding:
-        if not by.cuda_graphs:
-            raise RuntimeError("the compiler broke")
-        return judged("check", name, "", passed=True)
-
-    def forget(self: CompiledPhases) -> None:
-        forgotten.append(self)
-
-    forgotten: list[CompiledPhases] = []
-    monkeypatch.setattr(full_checks, "_compiled", compiled)
-    monkeypatch.setattr(full_checks, "missing_compiler", lambda _: None)
-    monkeypatch.setattr(CompiledPhases, "forget", forget)
-    monkeypatch.setattr(MadeUpCard, "card", type("Card", (), {"has_graphs": True}))
-    card, figures = MadeUpCard(), named_card("rtx-3060")
-    tried = [each for each in pieces(card, figures) if each.name in ("compiled", "graphs")]
-    values = call(file, *tried, seconds=1000)
-    assert [(each["piece"], each["verdict"]) for each in values["outcomes"]] == [
-        ("compiled", "failed"),
-        ("graphs", "passed"),
-    ]
-    assert len(forgotten) == 2
 
 
 @pytest.mark.usefixtures("no_driver")

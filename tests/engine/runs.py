@@ -33,7 +33,6 @@ def train(
     stop_after: int | None = None,
     pictured: list[int] | None = None,
     next_plan: NextPlan | None = None,
-    plan_as_written: NextPlan | None = None,
     command: bool = False,
 ) -> tuple[Rig, list[Event], bool]:
     """Train to `steps` (None: without an end), from the newest checkpoint if there is one.
@@ -86,7 +85,6 @@ def train(
             plan=rig.plan,
             stages=stage,
             next_plan=next_plan or _none_left,
-            plan_as_written=plan_as_written,
             duration=duration,
             batch=rig.step.batch,
             keep=2,

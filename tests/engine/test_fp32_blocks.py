@@ -1,6 +1,5 @@
 """Named blocks compute in fp32 while the rest runs in half precision."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, Rig, largest_difference
 from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
-from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Layout, Plan
 from frugan.engine.state.fp32_blocks import marked, named_blocks
 from frugan.engine.state.working_weights import prepared
@@ -23,7 +21,6 @@ from frugan.planning.prediction_store import subject
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import build_networks, training_of
 
-AS_TRACED = "eager"
 NO_SAVERS: dict[str, Any] = {}
 FAMILIES = {family.name: family for family in (MadeUpFamily(), *families().values())}
 SMALL = "biggan-small-32"
@@ -130,19 +127,6 @@ def test_in_fp32_nothing_changes() -> None:
     for rig in rigs:
         rig.run(1)
     assert largest_difference(*(rig.tensors() for rig in rigs))[0] == 0
-
-
-def test_compiled_phases_keep_blocks_in_fp32() -> None:
-    family = FAMILIES["made-up"]
-    written, compiled = (Rig.create(family, precision=BF16, fp32_blocks=some_blocks(family)) for _ in range(2))
-    for rig in (written, compiled):
-        rig.step = replace(rig.step, phases=tuple(each for each in rig.phases if each.name == "maker"))
-    said: list[str] = []
-    compiled.step = replace(compiled.step, backward=CompiledPhases(said.append, said.append, backend=AS_TRACED))
-    written.run(1)
-    compiled.run(1)
-    assert not [line for line in said if not line.startswith(("compiling phase", "compiled phase"))]
-    assert largest_difference(written.tensors(), compiled.tensors())[0] == 0
 
 
 def test_a_layer_before_the_first_block_stays_in_half_precision() -> None:

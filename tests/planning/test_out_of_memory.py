@@ -16,12 +16,10 @@ from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
 from engine.runs import train
 from frugan.accelerator.cuda import Cuda
 from frugan.accelerator.device import ran_out_of_memory
-from frugan.contract.phase import Terms
 from frugan.engine.plan import Plan
 from frugan.engine.run.checkpoint import newest_whole
 from frugan.engine.state.optimizer import Adam
 from frugan.engine.state.optimizer_settings import OptimizerSettings
-from frugan.engine.step.update import forward_and_backward
 from frugan.errors import TrainingFailed
 from frugan.wording import MIB
 from planning.ceiling import Ceiling
@@ -282,33 +280,3 @@ def test_wherever_memory_runs_out_a_step_is_repeated_or_ends_in_words() -> None:
 @pytest.mark.long
 def test_wherever_memory_runs_out_at_many_more_operations() -> None:
     _sweep(stride=9)
-
-
-class _Kept:
-    """Forward and backward that keep memory, as a graph's pool is kept, and run out once."""
-
-    def __init__(self) -> None:
-        self.pool: list[Tensor] = [torch.ones(5)]
-        self.refused = False
-
-    def __call__(self, *args: Any) -> Terms:
-        if not self.refused:
-            self.refused = True
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return forward_and_backward(*args)
-
-    def forget(self) -> None:
-        self.pool.clear()
-
-
-def test_graphs_are_gone_before_a_plan_is_looked_for() -> None:
-    """It is held against what is free."""
-    kept, tried = _Kept(), rig(BATCH // 4)
-    there: list[int] = []
-
-    def next_plan(plan: Plan, _: str, __: str) -> Plan:
-        there.append(len(kept.pool))
-        return plan
-
-    replace(tried.step, backward=kept).run(tried.state, tried.plan, next_plan=next_plan)
-    assert there == [0]

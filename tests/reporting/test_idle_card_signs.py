@@ -26,7 +26,7 @@ def event(step: int, card: dict[str, float] | None, waited: float = 0.0) -> dict
     [
         ({"busy": 0.3}, 0.5, "it waits for pictures, 50 % of each step", "data.stored=pixels"),
         ({"busy": 0.3, "others": 1, "others_busy": 0.0}, 0.6, "it waits for pictures", "--workers"),
-        ({"busy": 0.3}, 0.1, "the host does not start its many small kernels fast enough.", "--compile"),
+        ({"busy": 0.3}, 0.1, "the host does not start its many small kernels fast enough.", "training.batch"),
         ({"busy": 0.3, "others": 2}, 0.0, "fast enough; 2 other programs on it, too.", "--micro-batch"),
         ({"busy": 0.95, "others": 1, "others_busy": 0.5}, 0.0, "other programs compute on it, 50 %", "nvidia-smi"),
     ],

@@ -354,17 +354,6 @@ def test_this_cpu_is_measured(limit: Limit) -> None:
     assert not is_spilling(cpu)
 
 
-def test_few_launches_and_much_work_do_not_wait_for_the_host() -> None:
-    """And a processor, which is its own host, has nothing to wait for."""
-    card = named_card("rtx-3060")
-    busy = Work(macs=card.macs_per_s["fp32"], operations=1)  # a second
-    assert not card.waits_for_launches(busy, FP32)
-    launches = 1 / card.seconds_per_kernel
-    assert not card.waits_for_launches(replace(busy, operations=0.9 * launches), FP32)
-    assert card.waits_for_launches(replace(busy, operations=1.1 * launches), FP32)
-    assert not replace(card, queued=False).waits_for_launches(replace(busy, operations=1.1 * launches), FP32)
-
-
 @pytest.mark.parametrize(
     ("system", "release", "expected"),
     [

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -16,15 +15,12 @@ from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.accelerator.precision import resolve_precision
 from frugan.contract.family import GridRequest
 from frugan.engine.plan import Plan
-from frugan.engine.run import threads
 from frugan.engine.run.events import read_events
-from frugan.engine.step.update import NotCompiled
 from frugan.planning.prediction import least_work
 from frugan.planning.prediction_store import shipped_predictions, subject
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 from frugan.sampling.sampling import sample
-from frugan.training import estimates as opening
 from frugan.training.estimates import advice, short_course, slow_average
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
@@ -228,31 +224,6 @@ def test_predictions_made_before_the_ramp_was_a_field_still_hold() -> None:
     assert "ramp" not in subject(load_recipe("biggan-digits-32"))["ema"]
     ramped = ["ema.schedule=ramp", "ema.ramp=80 images"]
     assert subject(load_recipe("biggan-digits-32", ramped))["ema"]["ramp"] == "80 images"
-
-
-def test_a_phase_that_cannot_be_compiled_is_timed_by_the_plan_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[object] = []
-
-    def rehearse(step: object, state: object, plan: object, ahead: int) -> float:
-        tried.append(plan)
-        if plan == "compiled":
-            raise NotCompiled("D", "no compiler")
-        return 1.5
-
-    def written_plan(before: object, phase: str, reason: str) -> object:
-        assert (before, phase, reason) == ("compiled", "D", "no compiler")
-        loop.plan = "as written"
-        return loop.plan
-
-    followed: list[object] = []
-    state = SimpleNamespace(device=torch.device("cpu"), follow=followed.append)
-    loop: Any = SimpleNamespace(state=state, plan="compiled", written_plan=written_plan)
-    stage: Any = SimpleNamespace(step=None)
-    run: Any = None
-    monkeypatch.setattr(threads, "rehearse", rehearse)
-    assert opening.Opening(run, {}, {})._timer(loop, stage)() == 1.5
-    assert tried == ["compiled", "as written"]
-    assert followed == ["as written"]
 
 
 def test_a_burn_in_that_the_end_cuts_off_is_told() -> None:

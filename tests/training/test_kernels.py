@@ -1,6 +1,9 @@
 """Which kernels of our own a training uses: where there are none, on a card where each is tried, and what is kept."""
 
 import json
+import os
+import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +16,7 @@ from torch import Tensor
 from benchmark_programs import FOLDER
 from faults.small_runs import MINIGAN, OUTSIDE
 from frugan.api import kernels
-from frugan.api.kernels import kernels_beside, kernels_for, told, verdicts
+from frugan.api.kernels import kernels_beside, kernels_for, missing_triton, told, verdicts
 from frugan.doctor.cards import kernels_finding
 from frugan.errors import BadInput
 from frugan.files import Folders
@@ -71,6 +74,24 @@ def test_without_triton_it_says_what_to_install(
     assert missing in said[0]
     with pytest.raises(BadInput, match="pip install"):
         chosen("training.kernels=triton", said)
+
+
+def test_a_card_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: False)
+    assert "Triton" in (missing_triton(torch.device("cuda", 0)) or "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there Triton brings its own")
+def test_a_card_needs_a_c_compiler_and_pythons_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton starts its kernels by programs in C, which fails at the first one: too late for the plan."""
+    monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: True)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert "no-such-compiler" in (missing_triton(torch.device("cuda", 0)) or "")
+    monkeypatch.setenv("CC", sys.executable)  # any program that is there
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert "Python.h" in (missing_triton(torch.device("cuda", 0)) or "")
+    (tmp_path / "Python.h").touch()
+    assert missing_triton(torch.device("cuda", 0)) is None
 
 
 def test_those_that_agree_and_are_faster_are_used_and_remembered(

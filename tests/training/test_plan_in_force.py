@@ -13,7 +13,6 @@ from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank, ShareChoice
 from frugan.engine.run.training import Training
 from frugan.errors import BadInput, TrainingFailed
-from frugan.planning.prediction import Prediction
 from frugan.recipe.loading import load_recipe
 from frugan.setup.devices import card_identity, told_when_full
 from frugan.training import beginning, plan_in_force
@@ -67,8 +66,8 @@ def planned(card: Pretended, tmp_path: Path, said: list[str]) -> Planned:
     """A planner of a batch of 512 in groups of 8, by training options."""
     recipe_file = write_recipe(tmp_path)
     words = ["training.batch=512", "training.normalisation_batch=8"]
-    return lambda ranks=None, overrides=(), **options: training_planner(
-        load_recipe(recipe_file, [*words, *overrides]),
+    return lambda ranks=None, **options: training_planner(
+        load_recipe(recipe_file, words),
         TrainingOptions(**options),
         CUDA,
         BF16,
@@ -139,31 +138,6 @@ def test_a_budget_holds_for_the_next_plan_too(planned: Planned) -> None:
     planner.asked_bytes = 1000 * MIB
     plan = planner.next(Plan(512, BF16), "G", FULL)
     assert planner.planner.search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
-
-
-def test_phases_that_cannot_be_compiled_get_a_plan_for_what_they_take_as_written(
-    card: Pretended, planned: Planned, said: list[str], predictions_by: PredictionsBy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def predicted(training: Training, *given: Any, **options: Any) -> Prediction:
-        made = predicted_by_formula(training, *given, **options)
-        return made if training.compiled else replace(made, reserved_bytes=2 * made.reserved_bytes)
-
-    def reserved(planner: TrainingPlanner, plan: Plan) -> int:
-        return planner.planner.search.run(plan).prediction.reserved_bytes
-
-    monkeypatch.setattr(plan_in_force, "compiles", lambda asked, _: asked)
-    predictions_by(predicted)
-    planner, before = planned(overrides=["training.compile=true"]), Plan(512, BF16, cuda_graphs=True)
-    card.free = reserved(planner, before) + 400 * MIB  # with workspaces
-    plan = planner.as_written(before, "G", "compiling failed (no compiler)")
-    assert plan.micro_batch < 512
-    assert reserved(planner, plan) <= card.free - 320 * MIB < reserved(planner, Plan(512, BF16))
-    assert "with phase G as it is written the one before would take" in said[-1]
-    assert planner.as_written(before, "D", "the same") == before  # it was made for that
-
-    card.free = 2 * card.free
-    planner = planned(overrides=["training.compile=true"])
-    assert planner.as_written(before, "G", "the same") == replace(before, cuda_graphs=False)  # there is room for it
 
 
 def test_a_context_that_grows_takes_no_more_than_the_budget(

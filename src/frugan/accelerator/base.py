@@ -225,13 +225,6 @@ class Accelerator(ABC):
         """
         return tensor
 
-    # programs started as one
-
-    @property
-    def has_graphs(self) -> bool:
-        """Whether a queue of kernels can be kept and started as one."""
-        return False
-
 
 @dataclass(frozen=True)
 class Processor(Accelerator):

@@ -14,7 +14,7 @@ from frugan.accelerator.sensors import NoSensors, Sensors
 from frugan.wording import MIB
 
 _CERTAIN = (
-    "CUDA out of memory",  # torch's own error, in another's words: Inductor's
+    "CUDA out of memory",  # torch's own error, in the words of another that wraps it
     "CUDA error: out of memory",
     "CUDA driver error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -227,8 +227,3 @@ class Cuda(Accelerator):
     def pin(self, tensor: Tensor) -> Tensor:
         """See `Accelerator`."""
         return tensor.pin_memory()
-
-    @property
-    def has_graphs(self) -> bool:
-        """See `Accelerator`."""
-        return True

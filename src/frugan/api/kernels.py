@@ -7,6 +7,9 @@ kernels as they are written.
 import hashlib
 import json
 import math
+import os
+import shutil
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,7 +27,6 @@ from torch import Tensor
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.device import ran_out_of_memory, release_memory
 from frugan.contract.layers import UsesKernels
-from frugan.engine.compiled_phases import missing_triton
 from frugan.engine.run.training import Training
 from frugan.errors import BadInput
 from frugan.files import Folders, atomic_file, read_json
@@ -163,6 +165,28 @@ def what_is_missing(device: torch.device) -> str | None:
     if accelerator_of(device).kind != "cuda":
         return f"frugan's kernels run on CUDA cards, and this device is {device}"
     return missing_triton(device)
+
+
+def missing_triton(device: torch.device) -> str | None:
+    """What Triton would need to make and start kernels on a card, and is not here; None: nothing."""
+    from torch.utils._triton import has_triton_package  # noqa: PLC0415
+
+    if not has_triton_package():
+        package = "triton-windows" if os.name == "nt" else "'frugan[kernels]'"
+        return f"a card's kernels are made with Triton, which is not installed: pip install {package}"
+    if torch.version.cuda is not None and (capability := accelerator_of(device).capability or (0, 0)) < (7, 0):
+        return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
+    return None if os.name == "nt" else _missing_for_launchers()  # Triton brings a compiler for Windows
+
+
+def _missing_for_launchers() -> str | None:
+    """What Triton would need to build what starts its kernels, at the first of them; None: nothing."""
+    asked = os.environ.get("CC")
+    if not any(shutil.which(name) for name in ([asked] if asked else ["cc", "gcc", "clang"])):
+        return f"Triton starts its kernels by programs in C, and found no compiler ({asked or 'cc, gcc or clang'})"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
+        return "Triton starts its kernels by programs in C, and Python.h is missing: install this Python's headers"
+    return None
 
 
 def verdicts(device: torch.device, names: Sequence[str] = NAMES, *, tries: bool = True) -> Mapping[str, Verdict]:

@@ -65,9 +65,6 @@ class TrainOptions:
         None
     )
     avoid: Annotated[list[str] | None, typer.Option(help="never use this memory saving; may be repeated")] = None
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="compile the step with torch.compile, like training.compile=true")
-    ] = False
     init: Annotated[Path | None, typer.Option(help="start a new run from the weights of this run or file")] = None
     init_classes: Annotated[
         str | None,
@@ -116,7 +113,7 @@ class TrainOptions:
     def asked(self) -> tuple[str | None, list[str]]:
         """The recipe, if one is named, and its fields that are overridden."""
         recipe, fields = recipe_and_fields(self.recipe, self.overrides)
-        return recipe, [*fields, *(["training.compile=true"] if self.compiled else [])]
+        return recipe, fields
 
     def training(self) -> "TrainingOptions":
         """How to train, besides the recipe.

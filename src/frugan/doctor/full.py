@@ -23,7 +23,7 @@ from frugan.doctor.card_memory import (
 from frugan.doctor.cards import CardTools, Driver, ask_driver, tools_of
 from frugan.doctor.checks import SAME_STEP, SAME_STEPS, family_checks
 from frugan.doctor.finding import Check, Finding, judged, out_of_time
-from frugan.doctor.full_checks import COMPILES, compiled_step, launches_and_waits
+from frugan.doctor.full_checks import launches_and_waits
 from frugan.doctor.machine import examine
 from frugan.doctor.real_size import COUNTED, REAL_SIZE_RECIPES, Sized, real_size_on_a_card
 from frugan.doctor.selftest import FORMAT, SelfTest, Tell, made, record
@@ -320,9 +320,6 @@ def pieces(card: CardTools, figures: Card) -> Iterator[Piece]:
         held = partial(held_under_a_limit, sized, card, figures, large=large)
         yield Piece(f"held {sized.recipe}", "held under a limit", sized.recipe, held)
     yield Piece("runs out", "out of memory under a limit", "biggan", partial(same_weights_after_running_out, card))
-    for name, as_graphs in (("compiled", False), ("graphs", True)):
-        compiled = partial(compiled_step, card, figures, as_graphs=as_graphs)
-        yield Piece(name, COMPILES, "biggan", compiled)
     yield Piece("ranks", "two ranks train as one", "biggan", partial(two_ranks, card))
     yield Piece("scores", "scores as on the processor", "biggan", partial(scores, card))
     yield Piece("features", "features of pictures", "Inception", partial(features, card, figures))

@@ -15,7 +15,7 @@ from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out
 from frugan.doctor.trial import FOUND_SCALE, STREAMS_SEED, CountedCopies, Trial, Way, plan_by
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Training
-from frugan.engine.step.update import Backward, PhaseResult, PictureFeed, forward_and_backward
+from frugan.engine.step.update import PhaseResult, PictureFeed
 from frugan.engine.streams import Streams
 from frugan.errors import TrainingFailed
 from frugan.planning.plan_space import SaverName
@@ -48,9 +48,8 @@ class Sized:
 
     @property
     def training(self) -> Training:
-        """From its first step on, as steps are written."""
-        made = training_of(load_recipe(self.recipe, self.overrides))
-        return replace(made, name=self.recipe, compiled=False, make_grids=None)
+        """From its first step on."""
+        return replace(training_of(load_recipe(self.recipe, self.overrides)), name=self.recipe, make_grids=None)
 
 
 REAL_SIZE_RECIPES = (
@@ -69,9 +68,9 @@ COUNTED = (Sized("biggan-digits-32"), Sized("stylegan2-digits-32"), Sized("saehd
 
 
 def measured_training(family: str) -> Training:
-    """The training by a family's recipe, from its first step on, as steps are written."""
+    """The training by a family's recipe, from its first step on."""
     name, overrides = MEASURED[family]
-    return replace(training_of(load_recipe(name, overrides)), name=name, compiled=False, make_grids=None)
+    return replace(training_of(load_recipe(name, overrides)), name=name, make_grids=None)
 
 
 PREDICTED, TIME, RUNS_OUT = "memory as predicted", "time as predicted", "out of memory, by a cap"
@@ -150,23 +149,17 @@ def real_size_on_a_card(
 
 
 def begin_as_predicted(
-    subject: Training,
-    plan: Plan,
-    device: torch.device,
-    *,
-    backward: Backward = forward_and_backward,
-    pictures: PictureFeed | None = None,
+    subject: Training, plan: Plan, device: torch.device, *, pictures: PictureFeed | None = None
 ) -> Trial:
     """A training as it was predicted: random inputs of the card's own, and steps that are not repeated, at a loss scale
     that fp16 can go on with.
 
     Args:
-        backward: of one micro-batch: as written, or compiled.
         pictures: None: blank ones.
     """
     networks = {name: network.to(device) for name, network in subject.make().items()}
     blank = BlankPictures(subject.stages[0].sources)
-    step = subject.step(pictures or blank, Streams(STREAMS_SEED), backward=backward)
+    step = subject.step(pictures or blank, Streams(STREAMS_SEED))
     state = subject.state(plan, device, networks=networks)
     for scale in state.loss_scales.values():
         scale.found = True

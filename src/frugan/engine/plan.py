@@ -72,7 +72,6 @@ class Plan:
     # so does the optimizers' state, and comes over for each update parameter by parameter
     optimizer_on_host: bool = False
     shard_optimizer: bool = False  # each rank has the optimizers' state of its slices of the parameters alone
-    cuda_graphs: bool = False  # compiled phases are started as CUDA graphs, a whole one at once; no saving of memory
 
     def layout(self, device: torch.device) -> Layout:
         """Layout of working weights: channels-last but for fp32 on CUDA, where NCHW is the faster one."""
@@ -93,7 +92,6 @@ class Plan:
             "ema_on_host": self.ema_on_host,
             "optimizer_on_host": self.optimizer_on_host,
             "shard_optimizer": self.shard_optimizer,
-            "cuda_graphs": self.cuda_graphs,
         }
 
     @classmethod
@@ -111,7 +109,6 @@ class Plan:
             ema_on_host=bool(values.get("ema_on_host", False)),
             optimizer_on_host=bool(values.get("optimizer_on_host", False)),
             shard_optimizer=bool(values.get("shard_optimizer", False)),
-            cuda_graphs=bool(values.get("cuda_graphs", False)),
         )
 
 

@@ -10,23 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from frugan.accelerator.precision import Precision
-from frugan.engine.compiled_phases import refused
 from frugan.engine.run.training import Training
 from frugan.planning.links import Link, Sum
 from frugan.planning.plan_space import SaverName, Wishes
-from frugan.planning.prediction import Prediction
 from frugan.planning.rung import BesideDesktop, Rung, about_memory
 from frugan.planning.search import Choice
 from frugan.recipe.relatives import Largest
 from frugan.stepmemory.cards import Card, generation_of
 from frugan.wording import GIB, between, duration, show_size, typed_size
 
-COMPILED = (
-    "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "
-    "tensors without data), fused by a model of torch's compiler; that itself took from 30 % less to 34 % more for "
-    "phases of recipes that ship (docs/compile.md): leave a margin"
-)
-"""What a plan says of a compiled run."""
 SIZES = "the sizes that this kind of model comes in"
 
 
@@ -205,8 +197,6 @@ class PlanReport:
     # in what the recipe is the largest that fits, and the fields that make it so; None: that was not asked
     largest: tuple[Largest, tuple[str, ...]] | None = None
     timed: bool = False  # whether the card's speed is known: times mean nothing without
-    # the plan as steps are written, and compiled, in the stage that takes most; None: nothing is compiled
-    compiled: tuple[Prediction, Prediction] | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -382,9 +372,6 @@ class PlanReport:
                 *([_time(rung.step_seconds)] if self.timed else []),
             )
         yield table
-        for line in self.decisions:
-            if line == COMPILED:
-                yield _unbroken(f"- {line}")
         measured = self.card.source == "measured" and self.card.capability is not None
         own = _gib(self.card.context_bytes + self.card.workspace_bytes)
         context = f"{own} for CUDA and its libraries ({'measured' if measured else 'a guess'})"
@@ -498,7 +485,6 @@ def decisions(
         "GB in the first steps instead of 10.9); with memory to spare, set torch.backends.cudnn.benchmark = True "
         "before frugan.train in Python"
     )
-    yield from _compiled(report, training, precision)
     if between_bytes:
         yield (
             f"{training.ranks} cards: {show_size(between_bytes)} on each for summing gradients and for "
@@ -534,38 +520,6 @@ def _about_card(card: Card) -> Iterator[str]:
     yield f"card: {card.name}; {taken}: {kind}"
     if card.figures_of is not None:
         yield f"speed: guessed from what is published of the {card.figures_of}"
-
-
-def _compiled(report: PlanReport, training: Training, precision: Precision) -> Iterator[str]:
-    """What compiling does, how compiled phases are priced, which are not, and how they are started."""
-    if report.compiled is None:
-        return
-    plan = report.choice.plan
-    written, compiled = report.compiled
-    beside_bytes = report.peak_bytes - report.choice.prediction.reserved_bytes
-    launches, peaks, times = (
-        [show(each) for each in (compiled, written)]
-        for show in (
-            lambda each: f"{each.work.operations:,.0f}",
-            lambda each: show_size(each.reserved_bytes + beside_bytes),
-            lambda each: duration(report.card.seconds(each.work, precision)),
-        )
-    )
-    yield (
-        f"training.compile: {launches[0]} launches in an average step instead of {launches[1]}, predicted peak "
-        f"{peaks[0]} instead of {peaks[1]}, about {times[0]} a step instead of {times[1]}; off with "
-        "training.compile=false"
-    )
-    yield COMPILED
-    reasons = {phase.name: refused(phase, plan, shared=training.in_parts) for phase in training.phases}
-    for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
-        names = ", ".join(name for name, why in reasons.items() if why == reason)
-        yield f"phases {names}: priced without compiling: {reason}"
-    if plan.cuda_graphs:
-        yield (
-            "CUDA graphs: starting the compiled step's kernels one by one takes the host longer than the card works at "
-            "them; a graph keeps its memory, which is counted; on no card has this run so far"
-        )
 
 
 def _why(saver: str, found: Found, *, fits: bool) -> str:

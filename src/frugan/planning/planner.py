@@ -14,7 +14,7 @@ from frugan.families import family_code
 from frugan.planning.links import bytes_between
 from frugan.planning.plan_report import Found, PlanReport, decisions, refusal
 from frugan.planning.plan_space import PlanSpace, Wishes, savers_of
-from frugan.planning.prediction import Prediction, PredictionStore, Target
+from frugan.planning.prediction import PredictionStore, Target
 from frugan.planning.prediction_store import made_for_others, predictions_of
 from frugan.planning.rung import BesideDesktop, Rung
 from frugan.planning.search import Choice, Search
@@ -119,8 +119,6 @@ class Planner:
         ladder = search.ladder() if budget is None else []
         fitting = ladder[0] if budget is None else search.within(budget.step_bytes)
         choice = fitting or search.least()
-        if fitting is not None:
-            choice = search.as_cuda_graphs(choice, None if budget is None else budget.step_bytes)
         fastest_seconds = search.estimates.fastest_seconds
         rungs = [self._rung(each, fastest_seconds) for each in [choice, *ladder[1:]]]
         several = len(self.training.distinct_stages) > 1
@@ -143,7 +141,6 @@ class Planner:
             shows_given=recipe.shows_given,
             ladder=tuple(rungs) if ladder else (),
             duration_seconds=recipe.training.duration.seconds(recipe.training.batch, choice.whole_seconds),
-            compiled=self._compiled(choice.plan),
         )
         if fitting is not None and budget is not None and nearest_seconds and self._is_whole(budget_bytes):
             report = replace(report, beside_desktop=self._beside_desktop(budget))
@@ -164,22 +161,9 @@ class Planner:
 
     def _beside_desktop(self, budget: Budget) -> BesideDesktop:
         left_bytes = budget.total_bytes - DESKTOP_BYTES
-        step_bytes = budget.step_bytes - DESKTOP_BYTES
-        choice = self.search.within(step_bytes)
-        if choice is not None:
-            choice = self.search.as_cuda_graphs(choice, step_bytes)
+        choice = self.search.within(budget.step_bytes - DESKTOP_BYTES)
         seconds = self.search.estimates.fastest_seconds
         return BesideDesktop(left_bytes, None if choice is None else self._rung(choice, seconds))
-
-    def _compiled(self, plan: Plan) -> tuple[Prediction, Prediction] | None:
-        """A plan as steps are written, and compiled, in the stage that takes most; None: nothing is compiled."""
-        if not self.training.compiled:
-            return None
-        stage = self.search.estimates.heaviest_stage
-        training = self.recipe.training.model_copy(update={"compile": False})
-        with replace(self, recipe=self.recipe.model_copy(update={"training": training}), known=None) as other:
-            written = other.store(replace(plan, cuda_graphs=False), stage, rough=False)
-        return written, self.store(plan, stage, rough=False)
 
     @property
     def _between_bytes(self) -> int:

@@ -47,7 +47,7 @@ class BlankPictures:
         return self.needs[source].blank(count)
 
 
-# Torch's compiler, kept from being imported where nothing is compiled.
+# Torch's compiler, kept from being imported: nothing is compiled.
 
 COMPILER, SYMBOLS = "torch._dynamo", "torch.fx.experimental.symbolic_shapes"
 _SETTINGS = SimpleNamespace(error_on_nested_fx_trace=True)  # read by a recomputation, used where something is compiled
@@ -74,7 +74,7 @@ def no_compiler() -> Iterator[None]:
 
     That spares a process that only plans two seconds of a processor's time. Torch imports it at the first call of many
     a function (an optimizer's step, a backward from given gradients) only to say that it must not compile it, or to
-    compare sizes that might be symbols. Where nothing is compiled that changes nothing.
+    compare sizes that might be symbols. As nothing is compiled, that changes nothing.
     """
     asked: list[weakref.ref[Any]] = []  # weak: some are made at every call and hold its tensors
 
@@ -250,7 +250,6 @@ def step_memory(
             micro_batches=1 if rough else 2,
             count_zeros=not rough,
             dataless=dataless,
-            compiled=training.compiled,
         )
 
 

@@ -102,8 +102,7 @@ def subject(recipe: Recipe) -> dict[str, Any]:
     optimizers = {name: type(o).__name__ for name, o in recipe.optimizer_settings().items()}
     batch = {"batch": recipe.training.batch, "normalisation_batch": recipe.training.normalisation_batch}
     code = family_code(recipe.kind)  # shipped families have a version that a person raises
-    more: dict[str, Any] = {"compiled": True} if recipe.training.compile else {}
-    more |= {"kernels": "triton"} if recipe.training.kernels == "triton" else {}
+    more: dict[str, Any] = {"kernels": "triton"} if recipe.training.kernels == "triton" else {}
     more |= {"code": code} if code is not None else {}
     exact = {network: list(blocks) for network, blocks in recipe.fp32_blocks.items()}
     kept = {"fp32_blocks": exact} if exact else {}

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Protocol
 
 from frugan.contract.phase import Phase
-from frugan.engine.compiled_phases import refused
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage
 from frugan.errors import BadInput
@@ -449,20 +448,6 @@ class Search:
         stages = self.space.training.distinct_stages
         stage = next((each for each in stages if each.name == like.name), stages[-1])
         return self.predict(self.space.thriftiest(), stage, rough=False).reserved_bytes
-
-    def as_cuda_graphs(self, choice: Choice, budget_bytes: int | None) -> Choice:
-        """The same with compiled phases started as CUDA graphs, where that pays and fits; else as it is.
-
-        Args:
-            budget_bytes: most that the allocator may reserve; None: any.
-        """
-        training, plan = self.space.training, choice.plan
-        compiles = [refused(phase, plan, shared=training.in_parts) is None for phase in training.phases]
-        whole = training.compiled and all(compiles)
-        if not (whole and self.space.on_card and self.card.waits_for_launches(choice.work, plan.precision)):
-            return choice
-        graphed = self.run(replace(plan, cuda_graphs=True))
-        return graphed if budget_bytes is None or graphed.prediction.reserved_bytes <= budget_bytes else choice
 
     def ladder(self) -> list[Choice]:
         """Plans from the fastest to the smallest: each takes less than any faster one, by estimate; those are run."""

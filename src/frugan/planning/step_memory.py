@@ -15,13 +15,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from frugan.accelerator.host_memory import Away, Blocks, HostCopies, pinned_bytes, rounded_bytes
-from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.contract.phase import MicroBatch, Phase, Terms
 from frugan.engine.plan import Plan
 from frugan.engine.state.state import TrainingState
 from frugan.engine.state.working_weights import pending_gradient
 from frugan.engine.step.step import Step
-from frugan.engine.step.update import Backward, DrawFeed, PictureFeed, Probe
-from frugan.memory.compiled import DatalessCompiledPhases
+from frugan.engine.step.update import DrawFeed, PictureFeed, Probe
 from frugan.stepmemory.dataless import Dataless
 from frugan.stepmemory.tracker import Category, Peak, Replay, Trace, Tracker, tensors_of
 from frugan.stepmemory.work import Work, WorkCounter
@@ -137,7 +136,6 @@ def measure_step(
     micro_batches: int | None = None,
     count_zeros: bool = False,
     dataless: Dataless | None = None,
-    compiled: bool = False,
 ) -> StepMemory:
     """Run the next step under the tracker.
 
@@ -150,7 +148,6 @@ def measure_step(
             are reckoned with. None: all.
         count_zeros: as a step does whose gradients are reported.
         dataless: runs operations where the state has no data.
-        compiled: where it has none, as if phases were compiled.
     """
     counter = WorkCounter()
     tracker = Tracker(_held(state, plan, as_card=as_card), counter, dataless)
@@ -164,9 +161,6 @@ def measure_step(
     begins = len(tracker.trace.events)
     probe = _MemoryProbe(tracker, counter, micro_batches, as_card=as_card)
     watched = replace(step, probe=probe)
-    if compiled and dataless is not None:
-        watched = replace(watched, backward=DatalessCompiledPhases(tracker, dataless))
-    watched = replace(watched, backward=probe.noting_terms(watched.backward))
     if as_card:
         watched = replace(
             watched,
@@ -240,7 +234,6 @@ class _MemoryProbe(Probe):
         self._laps: list[Work] = []  # work at the beginning of each micro-batch
         self._done = Work()  # and at the end of the last
         self._first_end = (0, 0)  # events so far and bytes that live at the end of the first
-        self._terms: list[Tensor] = []  # of the one that is run
 
     def phase_begins(self, phase: Phase) -> None:
         self._tracker.place = phase.name
@@ -267,12 +260,11 @@ class _MemoryProbe(Probe):
         self.sent.stayed_bytes = 0
         return here
 
-    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
+    def micro_batch_ends(self, state: TrainingState, phase: Phase, terms: Terms) -> None:
         if len(self._laps) == 1:
             self._first_end = len(self._tracker.trace.events), self._tracker.live_bytes
         elif len(self._laps) == 2 and self._left_out:
-            self._grow_to_the_last(phase)
-        self._terms.clear()
+            self._grow_to_the_last(phase, terms)
         self._done = self._counter.work
         self._tracker.place = phase.name
         self._tracker.mark("gradients", _gradients(state), again=True)
@@ -287,26 +279,14 @@ class _MemoryProbe(Probe):
         like = laps[2] - laps[1] if len(laps) > 2 else laps[-1] - laps[-2]
         self.found.append((self._counter.work - self._before + like * self._left_out) * (1 / phase.every))
 
-    def noting_terms(self, backward: Backward) -> Backward:
-        """The same, whose terms are known at the end of the micro-batch."""
-
-        def run(
-            phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
-        ) -> Terms:
-            terms = backward(phase, networks, micro, own, factor, plan)
-            self._terms += terms.values()
-            return terms
-
-        return run
-
-    def _grow_to_the_last(self, phase: Phase) -> None:
+    def _grow_to_the_last(self, phase: Phase, terms: Terms) -> None:
         """Let the second micro-batch find what the last one would, and leave it: the terms of those that are left out.
 
         One beyond the second also finds sums that the second was the first to make, and not what they were made of.
         """
         (begins, first_bytes), ends = self._first_end, len(self._tracker.trace.events)
         left_bytes = self._tracker.live_bytes - first_bytes
-        own_bytes = self._tracker.repeat(self._terms, self._left_out)
+        own_bytes = self._tracker.repeat(list(terms.values()), self._left_out)
         more_bytes = left_bytes + (self._left_out - 1) * own_bytes
         if more_bytes > 0:
             self._tracker.trace.insert(more_bytes, phase.name, begins, ends)

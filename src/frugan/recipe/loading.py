@@ -18,6 +18,7 @@ from frugan.errors import BadInput
 from frugan.files import RUN_RECIPE, read_untrusted
 from frugan.recipe.overrides import apply_overrides, followed, put
 from frugan.recipe.recipe import Recipe, explain, known_keys
+from frugan.recipe.removed import refuse_removed
 from frugan.recipes import built_in, toml_of
 from frugan.wording import MIB, nearest
 
@@ -127,6 +128,7 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
     apply_overrides(values, overrides, known)
     for key, value in followed(values, overrides).items():
         put(values, key, value)
+    refuse_removed(values, where)
     return parse_recipe(values, where)
 
 
@@ -152,7 +154,7 @@ def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:
     given = dict(word.partition("=")[::2] for word in overrides)
     return [
         f"{key}={given[key]} holds throughout: the recipe's stage at {stage.at} does not set it"
-        for stage in load_recipe(name).stages
+        for stage in parse_recipe(_load_values(name), f"recipe {name}").stages
         for key in stage.set
         if key in given
     ]

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from frugan.engine.state.optimizer_settings import KINDS
 from frugan.errors import BadInput
 from frugan.families import family
+from frugan.recipe.removed import REMOVED
 from frugan.wording import nearest
 
 DEFAULT_OPTIMIZER = "default"
@@ -46,7 +47,7 @@ def _override(values: dict[str, Any], word: str, known: Sequence[str]) -> None:
     if not equals or not key:
         raise BadInput(f"override {word!r}: expected key.sub=value, such as training.batch=64")
     *sections, last = key.split(".")
-    if known and key not in known:
+    if known and key not in known and key not in REMOVED:
         raise BadInput(f"{key}: unknown key{nearest(key, known)}")
     if sections[:1] == ["optimizers"] and last == "kind":
         _change_kind(values.setdefault("optimizers", {}), sections[-1], _value(text))

@@ -18,6 +18,7 @@ from frugan.engine.state.optimizer_settings import DEFAULT_KIND, KINDS, Optimize
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put
+from frugan.recipe.removed import without_removed
 from frugan.wording import nearest
 
 MOST_BATCH = 1_000_000
@@ -66,12 +67,6 @@ class TrainingSettings(Settings):
         'blocks that compute in fp32 whatever the precision, such as ["G.blocks.3", "D.blocks.0"]; a wrong name is '
         "answered with all there are",
         ADDED,
-    )
-    compile: bool = setting(
-        False,
-        "compile forward and backward passes with torch.compile: the same results up to rounding, after "
-        "minutes of compiling",
-        CHANGEABLE,
     )
     kernels: KernelChoice = setting(
         "auto",
@@ -179,6 +174,7 @@ class Recipe(Settings):
         """Read the family's sections with the family's types."""
         if not isinstance(values, dict):
             return values
+        values = without_removed(values)
         if odd := list(_not_finite(values)):
             raise ValueError("\n".join(f"{key}: {value}: expected a finite number" for key, value in odd))
         if not isinstance(values.get("family"), str):

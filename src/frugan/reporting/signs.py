@@ -397,7 +397,7 @@ def _idle(time: _CardTime) -> str:
     also = f"; {count(others, 'other program')} on it, too" if others else ""
     return busy + (
         f"the host does not start its many small kernels fast enough{also}. What helps: a larger micro-batch "
-        "(--micro-batch, or more --memory), --compile, or a larger training.batch in a new run"
+        "(--micro-batch, or more --memory), or a larger training.batch in a new run"
     )
 
 

@@ -76,7 +76,6 @@ def training_of(recipe: Recipe) -> Training:
         recomputable=kind.recomputable,
         course=training.course,
         make_grids=make_grids,
-        compiled=training.compile,
         # with "auto" a card decides, and a plan holds either way: torch's own operations take no less
         kernels=frozenset(NAMES if training.kernels == "triton" else ()),
     )

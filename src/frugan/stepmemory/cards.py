@@ -132,10 +132,6 @@ class Card:
         """
         return self._busy_seconds(work, precision) + work.operations * self.seconds_per_kernel
 
-    def waits_for_launches(self, work: Work, precision: Precision) -> bool:
-        """Whether starting kernels takes the host longer than the card works at them; then CUDA graphs pay."""
-        return self.queued and work.operations * self.seconds_per_kernel > self._busy_seconds(work, precision)
-
     def _busy_seconds(self, work: Work, precision: Precision) -> float:
         """Of the card: products each at the speed of their own numbers, as fp32 ones are no faster beside half ones.
 

@@ -345,11 +345,6 @@ class Tracker(TorchDispatchMode):
             self._counter.add(known.cost)
         return out
 
-    def count(self, cost: tuple[int, int, int]) -> None:
-        """Count work that no operation here does: bytes moved, multiply-accumulates, and those on fp32 numbers."""
-        if self._counter is not None:
-            self._counter.add(cost)
-
     def ignore(self, tensors: Iterable[Tensor]) -> None:
         """Leave out what lies elsewhere: averages in host memory, when a card is asked about."""
         storages = [tensor.untyped_storage() for tensor in tensors]

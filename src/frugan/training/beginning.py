@@ -101,7 +101,6 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
             start.planner.hold_to_budget,
         ),
         next_plan=start.planner.next,
-        plan_as_written=start.planner.as_written,
         duration=training.duration,
         batch=training.batch,
         keep=recipe.saving.keep_checkpoints,

@@ -11,7 +11,6 @@ from frugan.accelerator.device import available_cores, out_of_memory_noted, rele
 from frugan.engine.plan import Plan
 from frugan.engine.run import threads
 from frugan.engine.run.loop import Loop, RunningStage
-from frugan.engine.step.update import NotCompiled
 from frugan.planning.prediction import Prediction, least_work, predict
 from frugan.planning.prediction_store import shipped_predictions
 from frugan.recipe.loading import load_recipe
@@ -205,18 +204,8 @@ class Opening:
         self.run.choose(line)
 
     def _timer(self, loop: Loop, stage: RunningStage) -> Callable[[], float]:
-        """Times a step; where a phase cannot be compiled, by the plan that is made then."""
-
-        def timed() -> float:
-            while True:
-                try:
-                    return threads.rehearse(stage.step, loop.state, loop.plan, self._ahead())
-                except NotCompiled as error:
-                    phase, reason = error.phase, str(error)
-                release_memory(loop.state.device)
-                loop.state.follow(loop.written_plan(loop.plan, phase, reason))
-
-        return timed
+        """Times a step, each time a later one's."""
+        return lambda: threads.rehearse(stage.step, loop.state, loop.plan, self._ahead())
 
     def _stopped(self) -> bool:
         return self.run.stop.asked

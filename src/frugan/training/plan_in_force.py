@@ -10,7 +10,6 @@ import torch
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.device import out_of_memory_noted, release_memory
 from frugan.accelerator.precision import Precision
-from frugan.engine.compiled_phases import compiles
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
@@ -253,36 +252,6 @@ class TrainingPlanner:
         """
         return self._smaller(plan, f"in phase {phase}", message, ". Nothing was changed by it")
 
-    def as_written(self, plan: Plan, phase: str, reason: str) -> Plan:
-        """The plan to go on by once a phase cannot be compiled, as if none could: if one cannot, seldom can another.
-
-        The one in force, if it fits as well; else the fastest that does, or where none is predicted to, the smallest.
-        """
-        if not self.planner.recipe.training.compile:
-            return plan  # it was made for them
-        recipe = self.planner.recipe
-        training = recipe.training.model_copy(update={"compile": False})
-        self.planner = replace(self.planner, recipe=recipe.model_copy(update={"training": training}), known=None)
-        plan, room = replace(plan, cuda_graphs=False), self._room_bytes()
-        if room is None:
-            return plan
-        asked, avoid = self._shared_out_as(plan)
-        wishes = Wishes(use=asked, avoid={*self.run.options.avoid, *avoid})
-        with self.planner.wishing(wishes) as planner:
-            needed = planner.search.run(plan).prediction.reserved_bytes
-            if needed <= room:
-                return plan
-            choice = planner.search.within(room) or planner.search.least()
-        if self._is_too_much_beside(choice):
-            with self.planner.wishing(replace(wishes, avoid={*wishes.avoid, *ON_HOST})) as planner:
-                choice = planner.search.within(room) or planner.search.least()
-        self.run.choose_here(
-            f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
-            f"{show_size(choice.prediction.reserved_bytes)}: with phase {phase} as it is written the one before would "
-            f"take {show_size(needed)}, and there is room for {show_size(room)}; the batch stays the same"
-        )
-        return choice.plan
-
     def _smaller(self, plan: Plan, where: str, message: str, lost: str = "", use: Collection[str] = ()) -> Plan:
         """The fastest plan that takes less, and no more than there is room for now.
 
@@ -358,15 +327,13 @@ class TrainingPlanner:
     @cached_property
     def planner(self) -> Planner:
         """What finds plans for this rank's share."""
-        # The recipe as it would be if every rank had this one's share; not compiled where there is no compiler: then
-        # steps run as they are written.
+        # The recipe as it would be if every rank had this one's share.
         recipe, share, ranks = self.run.recipe, self._own_share, self.run.ranks.size
         training, own = recipe.training, len(share.samples)
         group = training.normalisation_batch if share.team is None else own
-        as_here = {"batch": own * ranks, "normalisation_batch": group}
-        changed = training.model_copy(update={**as_here, "compile": compiles(training.compile, self.device)})
+        as_here = training.model_copy(update={"batch": own * ranks, "normalisation_batch": group})
         return Planner(
-            recipe=recipe.model_copy(update={"training": changed}),
+            recipe=recipe.model_copy(update={"training": as_here}),
             card=self._card,
             precision=self.precision,
             target="card" if self._on_card else "cpu",

@@ -146,10 +146,3 @@ class TrainRun:
         if self.is_first:
             self.say(f"warning: {line}")
             self.log.write("warning", step=step, line=line)
-
-    def warn_here(self, step: int, line: str) -> None:
-        """Say what is wrong on this rank."""
-        if self.is_first:
-            self.warn(step, line)
-        else:
-            self.say(line)

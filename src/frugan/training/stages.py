@@ -6,13 +6,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from frugan.engine.compiled_phases import backward_of
 from frugan.engine.durations import Clock, GridClock
 from frugan.engine.plan import Plan
 from frugan.engine.run.checkpoint import BestCheckpoints
 from frugan.engine.run.loop import Loop, RunningStage, Scoring, Stages
 from frugan.engine.state.state import TrainingState
-from frugan.engine.step.update import forget_graphs
 from frugan.engine.streams import Streams
 from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe.overrides import differences
@@ -71,13 +69,8 @@ def stages_of(
                 measure_variety(state, plan)
                 return paths
 
-            backward = backward_of(
-                recipe.training.compile, device, run.choose, lambda line: run.warn_here(loop.state.step, line)
-            )
-            made = RunningStage(
-                step=run.training.step(
-                    feed, Streams(seed), stage=run.training.stage_at(step), ranks=run.ranks, backward=backward
-                ),
+            running = RunningStage(
+                step=run.training.step(feed, Streams(seed), stage=run.training.stage_at(step), ranks=run.ranks),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
                 backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,
@@ -89,11 +82,8 @@ def stages_of(
                 after_full_step=after_full_step,
             )
             if run.is_first:
-                look(loop, made)
-            try:
-                yield made
-            finally:
-                forget_graphs(backward)  # what comes next takes their room
+                look(loop, running)
+            yield running
 
     return stage
 

@@ -135,8 +135,6 @@ class Loop:
     steps: StepLog  # reads, writes and judges what steps did
     metadata: Mapping[str, str]  # for weights files
     kept: Mapping[str, Any]  # JSON values kept in every checkpoint; they may change while training goes on
-    # gives a plan for phases as they are written, where one that was to be compiled cannot be; None: the plan stays
-    plan_as_written: NextPlan | None = None
     requests: Requests = field(default_factory=Requests)  # what is asked for while training goes on
     # whether training goes on when the disk has no room for a checkpoint, until the end
     goes_on_when_full: bool = False
@@ -179,7 +177,6 @@ class Loop:
                         self.plan,
                         count_zeros=reported,
                         next_plan=self._smaller_plan,
-                        plan_as_written=self.written_plan,
                     )
                     self._ran = (began, reported, results)
                 elif comes is Comes.STAGE:
@@ -315,23 +312,14 @@ class Loop:
         return self.seconds >= self.duration.amount
 
     def _smaller_plan(self, plan: Plan, phase: str, message: str) -> Plan:
-        self._goes_by(self.next_plan(plan, phase, message))
+        """Take a smaller plan; what the one before has taken at most is not what this one takes."""
+        self.plan = self.next_plan(plan, phase, message)
+        accelerator = accelerator_of(self.state.device)
+        if accelerator.is_card:
+            accelerator.reset_peaks()
         now = self.plan.as_json()
         self.log.write("out_of_memory", step=self.state.step, phase=phase, message=message, plan=now)
         return self.plan
-
-    def written_plan(self, plan: Plan, phase: str, reason: str) -> Plan:
-        """The plan from here on, as a phase that was to be compiled runs as it is written."""
-        if self.plan_as_written is not None:
-            self._goes_by(self.plan_as_written(plan, phase, reason))
-        return self.plan
-
-    def _goes_by(self, plan: Plan) -> None:
-        """Take another plan; what the one before has taken at most is not what this one takes."""
-        own = accelerator_of(self.state.device)
-        if own.is_card and plan != self.plan:
-            own.reset_peaks()
-        self.plan = plan
 
     def _save_and_prune(self) -> None:
         self._save(self.run.checkpoints)

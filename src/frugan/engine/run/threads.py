@@ -17,7 +17,7 @@ import torch
 
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.device import available_cores
-from frugan.contract.phase import MicroBatch, Phase
+from frugan.contract.phase import MicroBatch, Phase, Terms
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state.state import TrainingState
@@ -74,7 +74,7 @@ class _Stopwatch(Probe):
         self._micro_began = self._now()
         return micro
 
-    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
+    def micro_batch_ends(self, state: TrainingState, phase: Phase, terms: Terms) -> None:
         self._micro_seconds = self._now() - self._micro_began
 
     def all_carried(self, state: TrainingState) -> None:

@@ -22,7 +22,7 @@ from frugan.engine.state.optimizer_settings import OptimizerSettings, create_opt
 from frugan.engine.state.state import TrainingState
 from frugan.engine.state.working_weights import lay_out_masters, normalises_groups, set_normalisation_batch
 from frugan.engine.step.step import Step
-from frugan.engine.step.update import Backward, DrawFeed, PictureFeed, Probe, forward_and_backward
+from frugan.engine.step.update import DrawFeed, PictureFeed, Probe
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
 
@@ -64,7 +64,6 @@ class Training:
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]  # networks -> blocks that may be recomputed
     course: Course = field(default_factory=Course)  # of what changes during training
     make_grids: MakeGrids | None = None  # makes the grids of a snapshot; None: there are none
-    compiled: bool = False  # its phases are, where a plan allows
     kernels: frozenset[str] = frozenset()  # names of kernels of our own that its layers use
     ranks: int = 1  # that train together, each a batch of this size; they may share out the optimizers' state
     in_parts: bool = False  # its groups of samples are parts of groups that ranks share
@@ -242,7 +241,6 @@ class Training:
         originals: bool = False,
         probe: Probe | None = None,
         ranks: Ranks | None = None,
-        backward: Backward = forward_and_backward,
     ) -> Step:
         """What runs its steps.
 
@@ -250,7 +248,6 @@ class Training:
             stage: whose; None: the first.
             originals: prepare, carry and commit at every micro-batch, as the original programs do.
             ranks: the processes that share each update; None: this one alone.
-            backward: forward and backward of one micro-batch: as written, or compiled.
         """
         stage = stage or self.stages[0]
         return Step(
@@ -264,7 +261,6 @@ class Training:
             originals,
             probe or Probe(),
             ranks or OneRank(),
-            backward,
         )
 
 

@@ -43,11 +43,8 @@ class HalfSum:
     def __call__(self, leaf: Tensor) -> None:
         """Take over what backward has just left in the leaf."""
         gradient, leaf.grad = leaf.grad, None
-        if gradient is not None:
-            self.add(gradient)
-
-    def add(self, gradient: Tensor) -> None:
-        """Add a gradient of the leaf, which is given away."""
+        if gradient is None:
+            return
         if self.value is None:
             self.value = gradient.float() if self._at_once else gradient
         elif self.value.dtype == torch.float32:
@@ -78,11 +75,8 @@ class SmallSums:
     def __call__(self, leaf: Tensor) -> None:
         """Take over what backward has just left in a leaf."""
         gradient, leaf.grad = leaf.grad, None
-        if gradient is not None:
-            self.add(leaf, gradient)
-
-    def add(self, leaf: Tensor, gradient: Tensor) -> None:
-        """Add a gradient of a leaf, which is given away."""
+        if gradient is None:
+            return
         if leaf in self._waiting:
             self.add_up()
         self._waiting[leaf] = gradient
@@ -118,27 +112,6 @@ class SmallSums:
             if more:
                 torch._foreach_add_([self._sums[leaf] for leaf, _ in more], [each for _, each in more])
             self._sums.update(new)
-
-
-def stand_in_for(leaf: Tensor) -> None:
-    """Let a leaf without data, on which backward is traced, add up gradients as a working weight does."""
-    if leaf.requires_grad and leaf.dtype in (torch.float16, torch.bfloat16):
-        leaf.register_post_accumulate_grad_hook(HalfSum(at_once=False))
-
-
-def leave_gradient(leaf: Tensor, gradient: Tensor) -> None:
-    """Leave a gradient that was found elsewhere in a working weight, as backward does; it is given away."""
-    for hook in (leaf._post_accumulate_grad_hooks or {}).values():
-        if isinstance(hook, HalfSum):
-            hook.add(gradient)
-            return
-        if isinstance(hook, SmallSums):
-            hook.add(leaf, gradient)
-            return
-    if leaf.grad is None:
-        leaf.grad = gradient
-    else:
-        leaf.grad.add_(gradient)
 
 
 def in_fp32(gradients: list[Tensor]) -> list[Tensor]:

@@ -18,7 +18,6 @@ from frugan.engine.state.optimizer_settings import OptimizerSettings, named_para
 from frugan.engine.state.state import TrainingState
 from frugan.engine.state.working_weights import WorkingWeights, install, working_weights
 from frugan.engine.step.update import (
-    Backward,
     DrawFeed,
     Inputs,
     NextPlan,
@@ -50,7 +49,6 @@ class Step:
     originals: bool = False  # prepare, carry and commit at every micro-batch, as the original programs do (for parity)
     probe: Probe = field(default_factory=Probe)  # is told where each update is
     ranks: Ranks = field(default_factory=OneRank)  # the processes that share each update
-    backward: Backward = forward_and_backward  # forward and backward of one micro-batch: as written, or compiled
 
     def run(
         self,
@@ -59,26 +57,21 @@ class Step:
         *,
         count_zeros: bool = False,
         next_plan: NextPlan | None = None,
-        plan_as_written: NextPlan | None = None,
     ) -> list[PhaseResult]:
         """Run the next step: all phases that are due with their repeats, then EMA.
 
         Args:
             next_plan: is asked when memory runs out before an update: the phase is then repeated by the plan that it
                 gives, with the same inputs, and so are those after it. None: the error is passed on.
-            plan_as_written: is asked when a phase cannot be compiled, which is then repeated in the same way. None: the
-                plan stays.
         """
         results = []
         # On a card autograd would run backward on a thread of its own, for several devices at once; here is one, and
-        # hooks, recomputation and tracing then run as on a processor.
+        # hooks and recomputation then run as on a processor.
         with torch.autograd.set_multithreading_enabled(False):
             for phase in self.phases:
                 for repeat in range(phase.repeats) if phase.due(state.step) else ():
                     update = Update(phase, repeat, state.step, count_zeros)
-                    result, plan = until_sound(
-                        self.update, state, plan, update, next_plan, self.backward, plan_as_written
-                    )
+                    result, plan = until_sound(self.update, state, plan, update, next_plan)
                     results.append(result)
         state.step += 1
         with no_way_back("the averages"):
@@ -200,10 +193,12 @@ class Step:
                 if self.originals and shares:
                     state.ema.let_weights_move()
                     _renew(working, observer, inverse_scale)
-                for name, term in self.backward(phase, networks, micro, own, gain * share, plan).items():
+                micro_terms = forward_and_backward(phase, networks, micro, own, gain * share, plan)
+                for name, term in micro_terms.items():
                     terms.setdefault(name, []).append(term)
                 _settle(working, observer)
                 shares.append(share)
+                self.probe.micro_batch_ends(state, phase, micro_terms)
             # Carry the gradients through norm, cast and loss scale to the masters.
             for weights in working.values():
                 weights.carry(inverse_scale)

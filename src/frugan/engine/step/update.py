@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +47,8 @@ class Probe:
         """Its inputs are on the device, the working weights in their places; gives the inputs that parts shall see."""
         return micro
 
-    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
-        """Its backward is done."""
+    def micro_batch_ends(self, state: TrainingState, phase: Phase, terms: Terms) -> None:
+        """Its backward is done and gave these terms; its gradients are added up."""
 
     def all_carried(self, state: TrainingState) -> None:
         """Gradients are on the masters and judged; nothing has moved, and from here on it will."""
@@ -64,40 +64,6 @@ class Probe:
     def _host_copies(self) -> HostCopies:
         """One for all steps, which use its memory again and again."""
         return HostCopies()
-
-
-Backward = Callable[[Phase, Networks, MicroBatch, PhaseState, float, Plan], Terms]
-"""(phase, networks on their working weights, micro-batch, the phase's state, factor of the loss, plan) -> terms,
-detached; gradients are in the working weights."""
-
-
-@runtime_checkable
-class KeepsGraphs(Protocol):
-    """Forward and backward by graphs that hold memory of their own."""
-
-    def forget(self) -> None:
-        """Let go of them all."""
-
-
-def forget_graphs(backward: Backward | KeepsGraphs) -> None:
-    """Let go of what forward and backward keep between steps, before memory is given back and measured."""
-    if isinstance(backward, KeepsGraphs):
-        backward.forget()
-
-
-class NotCompiled(RuntimeError):
-    """A phase that was to be compiled runs as it is written from now on; nothing has moved.
-
-    The plan in force was made for what it takes compiled, so another one may be wanted before it runs.
-
-    Args:
-        phase: its name.
-        reason: why.
-    """
-
-    def __init__(self, phase: str, reason: str) -> None:
-        super().__init__(reason)
-        self.phase = phase
 
 
 def forward_and_backward(
@@ -242,7 +208,6 @@ class Inputs:
                 ),
                 share.weight * size / len(mine),
             )
-            self.probe.micro_batch_ends(state, phase)
             first += size
 
     def _take(self, update: Update, source: str, share: Share) -> Mapping[str, Tensor]:
@@ -281,58 +246,42 @@ class TimedPictures:
 RunUpdate = Callable[[TrainingState, Plan, Update], PhaseResult]
 
 NextPlan = Callable[[Plan, str, str], Plan]
-"""(plan that ran out of memory, phase, torch's message) -> a plan that takes less. Raises where there is none. Or (plan
-made for compiled phases, phase that cannot be compiled, why) -> a plan for phases as they are written."""
+"""(plan that ran out of memory, phase, torch's message) -> a plan that takes less. Raises where there is none."""
 
 
 def until_sound(
-    run: RunUpdate,
-    state: TrainingState,
-    plan: Plan,
-    update: Update,
-    next_plan: NextPlan | None,
-    backward: Backward = forward_and_backward,
-    plan_as_written: NextPlan | None = None,
+    run: RunUpdate, state: TrainingState, plan: Plan, update: Update, next_plan: NextPlan | None
 ) -> tuple[PhaseResult, Plan]:
     """Run an update, again at half the loss scale while that is too high for the first one, and again by another plan
-    if memory runs out before anything has moved, or its phase cannot be compiled.
+    if memory runs out before anything has moved.
 
     With the first, fp16 trains on the same pictures as fp32 from the first on. Leaving them out starts another run:
     with 3 to 20 first steps skipped, `saehd-demo-64` had up to 20 % more loss after 500 steps, in fp32.
 
     Args:
         next_plan: gives a plan that takes less; None: errors are passed on.
-        backward: what it runs by; its graphs go before a smaller plan is looked for, which is held against what is
-            free.
-        plan_as_written: gives a plan for phases as they are written; None: the plan stays.
 
     Returns:
         What it did, and the plan by which it was run.
     """
     scale = state.loss_scales[update.phase.optimizer]
     while True:
-        ask: NextPlan | None
         try:
             result = run(state, plan, update)
-        except NotCompiled as error:
-            ask, message, has_room = plan_as_written, str(error), True
         except RuntimeError as error:
             if next_plan is None or not ran_out_of_memory(error):
                 raise
-            ask, message, has_room = next_plan, str(error), False
+            message = str(error)
         else:
             if _is_too_high(scale, result):
                 continue
             with no_way_back(f"the update of phase {result.phase}"):
                 state.skipped[result.phase] += ~result.accepted
             return result, plan
-        if not has_room:
-            forget_graphs(backward)
         release_memory(state.device)  # outside the handler: its frames hold what has to go
-        if ask is not None:
-            plan = ask(plan, update.phase.name, message)
-            with no_way_back("moving to another plan"):
-                state.follow(plan)
+        plan = next_plan(plan, update.phase.name, message)
+        with no_way_back("moving to another plan"):
+            state.follow(plan)
 
 
 def _is_too_high(scale: LossScale, result: PhaseResult) -> bool:
@@ -383,10 +332,7 @@ Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 @dataclass
 class _Forward:
-    """A block's forward, which tells the block's observers when it is a repetition: all but its first call are.
-
-    Not by the contexts that `checkpoint` takes: it refuses those while a graph of operations is traced.
-    """
+    """A block's forward, which tells the block's observers when it is a repetition: all but its first call are."""
 
     block: nn.Module
     forward: Callable[..., Any]
