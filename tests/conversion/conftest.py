@@ -1,23 +1,14 @@
 """Tests that train draw small grids; those of DeepFaceLab's files share a run."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from conversion.leras_models import allow_narrow
+from conversion.leras_models import narrow_faces
 from conversion.leras_runs import train_small
 from training.small_grids import small_grids
 
-__all__ = ["small_grids"]
-
-
-@pytest.fixture(scope="module")
-def narrow_faces() -> Iterator[None]:
-    """Recipes may have networks as narrow as the recordings'."""
-    with pytest.MonkeyPatch.context() as patch:
-        allow_narrow(patch)
-        yield
+__all__ = ["narrow_faces", "small_grids"]
 
 
 @pytest.fixture(scope="module")

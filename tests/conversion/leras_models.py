@@ -1,6 +1,6 @@
 """DeepFaceLab models made by rule, in the names and layouts of the recordings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,14 @@ def allow_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
         return NarrowFamily() if name == "saehd" else family(name)
 
     monkeypatch.setattr("frugan.recipe.recipe.family", narrow_family)
+
+
+@pytest.fixture(scope="module")
+def narrow_faces() -> Iterator[None]:
+    """Recipes may have networks as narrow as the recordings'."""
+    with pytest.MonkeyPatch.context() as patch:
+        allow_narrow(patch)
+        yield
 
 
 def model_of(*, discriminators: bool = True, seed: int = 5, **changed: Any) -> LerasModel:

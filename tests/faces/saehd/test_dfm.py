@@ -22,7 +22,7 @@ from limits import Limit
 from parity.saehd import weights
 from parity.saehd.weights import Array
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "saehd"
+GOLDEN = Path(__file__).parents[2] / "golden" / "saehd"
 ARCHIS = ("df", "df-u", "df-d", "df-ud", "df-udt", "df-udtc", "liae", "liae-ud", "liae-udt")
 ODD_ARCHIS = ("df-c", "df-t", "df-dc", "liae-d", "liae-td", "liae-utc", "liae-udtc")
 DIMS = {"ae_dims": 10, "e_dims": 4, "d_dims": 6, "d_mask_dims": 2}  # small, and all different

@@ -21,7 +21,7 @@ from frugan.faces.saehd.leras_files import (
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import dump_pickle
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "saehd"
+GOLDEN = Path(__file__).parents[2] / "golden" / "saehd"
 RECORDED = GOLDEN / "model_dir"
 OPTIONS: dict[str, Any] = {"archi": "df-ud", "resolution": 64, "gan_power": 0.0, "pretrain": False}
 
