@@ -9,24 +9,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from frugan.conversion.convert import (
-        from_leras,
-        from_r3gan_pickle,
-        from_stylegan_pickle,
-        to_dfm,
-        to_leras,
-        to_stylegan_safetensors,
-    )
+    from frugan.conversion.convert import from_leras as from_leras
+    from frugan.conversion.convert import from_r3gan_pickle as from_r3gan_pickle
+    from frugan.conversion.convert import from_stylegan_pickle as from_stylegan_pickle
+    from frugan.conversion.convert import to_dfm as to_dfm
+    from frugan.conversion.convert import to_leras as to_leras
+    from frugan.conversion.convert import to_stylegan_safetensors as to_stylegan_safetensors
     from frugan.conversion.export.onnx import export as export
     from frugan.conversion.export.site import export_site as export_site
     from frugan.conversion.fetch import fetch as fetch
-    from frugan.conversion.model_card import write_card
+    from frugan.conversion.model_card import write_card as write_card
     from frugan.data.prepare import prepare as prepare
     from frugan.engine.state.ema import EmaSettings as EmaSettings
     from frugan.errors import BadInput as BadInput
     from frugan.errors import TrainingFailed as TrainingFailed
     from frugan.evaluation.evaluation import evaluate as evaluate
-    from frugan.evaluation.real_scores import evaluate_real
+    from frugan.evaluation.real_scores import evaluate_real as evaluate_real
     from frugan.evaluation.scorer import Evaluation as Evaluation
     from frugan.evaluation.scorer import EvaluationOptions as EvaluationOptions
     from frugan.planning.network_costs import info as info
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from frugan.planning.plan_recipe import plan as plan
     from frugan.planning.plan_report import PlanReport as PlanReport
     from frugan.recipe.loading import load_recipe as load_recipe
-    from frugan.reporting.report import write_report
+    from frugan.reporting.report import write_report as write_report
     from frugan.sampling.explorer import Points as Points
     from frugan.sampling.explorer import explore as explore
     from frugan.sampling.projection import project as project
@@ -52,55 +50,9 @@ if TYPE_CHECKING:
     from frugan.training.own_loop.module_step import ModulePlan as ModulePlan
     from frugan.training.own_loop.module_step import ModuleStep as ModuleStep
     from frugan.training.own_loop.module_step import StepOutcome as StepOutcome
-    from frugan.training.run import TrainingOptions, TrainingResult
+    from frugan.training.run import TrainingOptions as TrainingOptions
+    from frugan.training.run import TrainingResult as TrainingResult
     from frugan.training.training import train as train
-
-__all__ = [
-    "BadInput",
-    "DrawRequest",
-    "EmaHook",
-    "EmaSettings",
-    "Evaluation",
-    "EvaluationOptions",
-    "ModulePlan",
-    "ModuleReport",
-    "ModuleStep",
-    "PlanOptions",
-    "PlanReport",
-    "Points",
-    "StepOutcome",
-    "TrainingFailed",
-    "TrainingOptions",
-    "TrainingResult",
-    "animate",
-    "build",
-    "draw",
-    "evaluate",
-    "evaluate_real",
-    "explore",
-    "export",
-    "export_site",
-    "fetch",
-    "from_leras",
-    "from_r3gan_pickle",
-    "from_stylegan_pickle",
-    "info",
-    "largest",
-    "load",
-    "load_recipe",
-    "plan",
-    "plan_module",
-    "prepare",
-    "project",
-    "sample",
-    "save",
-    "to_dfm",
-    "to_leras",
-    "to_stylegan_safetensors",
-    "train",
-    "write_card",
-    "write_report",
-]
 
 _WHERE = MappingProxyType(
     {
@@ -151,6 +103,8 @@ _WHERE = MappingProxyType(
     }
 )
 """Name -> module that defines it."""
+
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

@@ -26,9 +26,9 @@ def first_lines(lines: Sequence[str], between: str = "\n  ", most: int = 8) -> s
     return between.join([*lines[:most], *more])
 
 
-def first_line(error: BaseException) -> str:
-    """Return what an error says first: torch goes on with a trace of its own C++ and advice."""
-    return str(error).partition("\n")[0]
+def first_line(error: BaseException | str) -> str:
+    """Return what an error says first, or its kind: torch goes on with a trace of its own C++ and advice."""
+    return (str(error) or type(error).__name__).partition("\n")[0]
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -516,8 +516,8 @@ FAULTS = (
     Fault(
         "weights are grown to a resolution, and pictures stay as small as theirs were",
         "training/choice.py",
-        "candidates = [_Candidate(start, side, 0)]",
-        "candidates = [_Candidate(start, start.resolution, 0)]",
+        "int(side) if side.isascii() and side.isdigit() else start.resolution",
+        "start.resolution",
         "training/test_choice.py -k grown",
     ),
     Fault(

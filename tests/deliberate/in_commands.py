@@ -7,7 +7,7 @@ FAULTS = (
     Fault(
         "a processor is given what is for cards",
         "training/choice.py",
-        "if machine.is_card or not each.on_card]",
+        "if self.machine.is_card or not candidate.on_card]",
         "]",
         "training/test_choice.py -k processor",
     ),
@@ -21,16 +21,9 @@ FAULTS = (
     Fault(
         "a length that is asked for does not count for the choice",
         "training/choice.py",
-        "else min(self.asked_steps, self.steps)",
+        "else min(self.wanted_steps, self.steps)",
         "else self.steps",
         "training/test_choice.py -k asked_for_counts",
-    ),
-    Fault(
-        "a second try slows no generator whose rate is both networks'",
-        "training/choice.py",
-        "recipe.optimizers.get(SLOWED, recipe.optimizers.get(DEFAULT_OPTIMIZER))",
-        "recipe.optimizers.get(SLOWED)",
-        "training/test_choice.py -k second_try_slows",
     ),
     Fault(
         "a choice hangs on the last digit of a measurement",
@@ -56,7 +49,7 @@ FAULTS = (
     Fault(
         "an opened set is given a recipe of another size",
         "training/choice.py",
-        "if facts.only_side is not None:",
+        "if self.facts.only_side is not None:",
         "if False:",
         "training/test_choice.py -k opened",
     ),

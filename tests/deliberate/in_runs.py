@@ -134,13 +134,6 @@ FAULTS = (
         "faults/test_divergence.py -k before_the_first_checkpoint",
     ),
     Fault(
-        "a second try from the start forgets the weights to start from",
-        "training/recovery.py",
-        "if not sound and run.start is None:",
-        "if False:",
-        "training/test_chosen_runs.py -k the_same_weights",
-    ),
-    Fault(
         "the same command without a folder begins anew",
         "training/open_run.py",
         "if folder.exists and asked.items() <= choice_of(folder.events).items():",

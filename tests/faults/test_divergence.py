@@ -1,5 +1,6 @@
 """NaN in a loss, in a gradient, in a weight: skipped, then gone back from, and at last the end, with the cause."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from frugan.accelerator.base import Processor
 from frugan.accelerator.precision import Precision
 from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.engine.run.events import Event, read_events
+from frugan.engine.run.loop import Loop
 from frugan.engine.run.step_log import Diverged
 from frugan.engine.run.tensor_files import read_tensors
 from frugan.engine.state.state import TrainingState
@@ -19,6 +21,7 @@ from frugan.engine.step.step import Step
 from frugan.engine.streams import derive_seed
 from frugan.reporting.report import page_of
 from frugan.training import recovery
+from frugan.training.beginning import begin
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
 from limits import Limit
@@ -127,6 +130,25 @@ def test_what_persists_is_gone_back_from(
     # and a resumption keeps to the new order
     longer = train(recipe[0], recipe[1], run, overrides=["training.duration=14 steps"], options=CPU)
     assert (longer.step, len(_events(run, "rollback"))) == (14, 1)
+
+
+def test_the_time_after_which_to_stop_does_not_begin_anew_where_a_run_goes_back(
+    tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops: list[float | None] = []
+
+    def noted(*args: Any) -> Loop:
+        loop = begin(*args)
+        stops.append(loop.stop_at)
+        return loop
+
+    inject(bad_term, lambda step, seed: step >= BAD and seed == 0)
+    monkeypatch.setattr("frugan.training.training.begin", noted)
+    before = time.perf_counter()
+    train(*recipe, tmp_path / "run", options=TrainingOptions(device="cpu", stop_after="1h"))
+    first, again = stops
+    assert first == again is not None
+    assert before + 3600 <= again <= time.perf_counter() + 3600
 
 
 def test_a_bad_weight_in_a_checkpoint_that_seems_sound(

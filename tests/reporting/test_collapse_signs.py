@@ -61,7 +61,6 @@ def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: 
     assert signs.given_up == set()
     assert len(lines(signs, judged(0.82))) == 1
     assert signs.given_up == {"D"}
-    assert signs.at_work == {}
 
 
 def test_a_discriminator_that_guesses_while_pictures_get_better_is_left_in_peace() -> None:
@@ -95,13 +94,6 @@ def test_advice_names_what_the_runs_own_recipe_has() -> None:
     assert ["networks.spectral_norm=false" in each[2] for each in (biggan, stylegan2, normed)] == [False, False, True]
 
 
-def test_how_long_a_discriminator_was_at_work_is_known() -> None:
-    signs, working, guessing = CollapseSigns(), paired(0.4), paired(0.693)
-    numbered = [{**e, "step": i} for i, e in enumerate([*[working] * 250, *[guessing] * 300], start=1)]
-    lines(signs, started("relativistic"), *numbered)
-    assert 100 < signs.at_work["D"] <= 250  # never a step at which it had given up
-
-
 def test_what_came_after_the_step_that_a_run_goes_on_from_is_forgotten() -> None:
     signs, working, guessing = CollapseSigns(), paired(0.4), paired(0.693)
     numbered = [{**e, "step": i} for i, e in enumerate([*[working] * 300, *[guessing] * 300], start=1)]
@@ -112,7 +104,7 @@ def test_what_came_after_the_step_that_a_run_goes_on_from_is_forgotten() -> None
     assert lines(signs, resumed, *numbered[500:], *score) == []  # the same score is not two
     assert len(lines(signs, {**judged(1.0), "step": 600})) == 1
     lines(signs, {"event": "resume", "step": 150})
-    assert (signs.given_up, signs.guessed, signs.at_work["D"]) == (set(), {}, 150)
+    assert (signs.given_up, signs.guessed) == (set(), {})
     # a training that is stopped again and again is judged by all of it
     signs = CollapseSigns()
     told = lines(signs, started("relativistic"))

@@ -17,7 +17,8 @@ from frugan.planning.pace import Machine, machine_here
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.stepmemory.cards import unnamed_card
-from frugan.training.choice import CANDIDATES, RecipeChoice, choose, choose_for
+from frugan.training.candidates import THRESHOLDS
+from frugan.training.choice import RecipeChoice, choose, choose_for
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
 from frugan.wording import GIB, MIB
@@ -80,7 +81,7 @@ def test_pictures_that_may_be_learned_by_heart_are_told() -> None:
 
 
 def test_a_processor_is_not_given_what_is_for_cards() -> None:
-    fast = machine({each.side: 0.001 for each in CANDIDATES})
+    fast = machine({each.side: 0.001 for each in THRESHOLDS.candidates})
     assert choose(facts_of(), fast, "10h").recipe == "biggan-small-128"
 
 
@@ -332,19 +333,6 @@ def test_a_run_is_begun_by_it_told_of_it_and_goes_on_without(tmp_path: Path, mon
     assert (goes_on.step, asked_for.times) == (3, 1)
     with pytest.raises(BadInput, match="--for 1h: only where frugan chooses the recipe"):
         train(tiny, pictures, tmp_path / "other", for_time="1h", options=options)
-
-
-def test_a_second_try_slows_the_generator_unless_its_rate_was_asked_for() -> None:
-    assert choose(facts_of(), SLOW, "30min").second == (
-        "optimizers.G.learning_rate=0.0005",
-        "optimizers.G.final_learning_rate=0.00014",
-    )
-    assert choose(facts_of(), SLOW, "30min", ["optimizers.G.learning_rate=1e-3"]).second == ()
-    r3gan = choose(facts_of(), SLOW, "30min", (), load_recipe("r3gan-small-32"))  # whose one rate is for both networks
-    assert r3gan.second == ("optimizers.G.learning_rate=0.001", "optimizers.G.final_learning_rate=0.00015")
-    kept, slowed = (load_recipe("r3gan-small-32", words).optimizer_settings() for words in ((), r3gan.second))
-    assert slowed["D"] == kept["D"]
-    assert slowed["G"] == kept["G"].model_copy(update={"learning_rate": 1e-3, "final_learning_rate": 1.5e-4})
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,18 @@
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from frugan.engine.run.checkpoint import GAVE_UP, list_checkpoints, set_aside
+from frugan.engine.run.checkpoint import DIVERGED, list_checkpoints, set_aside
 from frugan.engine.run.events import EventLog, read_events
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
-from frugan.reporting.signs import CollapseSigns
 from frugan.setup.networks import Weights
 from frugan.training.choice import RecipeChoice
 from frugan.training.open_run import open_pictures
@@ -32,7 +31,7 @@ TWO, THREE = (f"training.duration={steps} steps" for steps in (2, 3))
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Train without a recipe, with one chosen that is tiny; returns the run's folder."""
     tiny, runs = write_recipe(tmp_path, RECIPE), tmp_path / "runs"
-    chosen = RecipeChoice(tiny, (TWO, "saving.checkpoint_every=2 steps"), (), ("optimizers.G.learning_rate=5e-5",))
+    chosen = RecipeChoice(tiny, (TWO, "saving.checkpoint_every=2 steps"), ())
     monkeypatch.setenv("FRUGAN_RUNS", str(runs))
     monkeypatch.setattr("frugan.training.open_run.choose_for", lambda *_, **__: chosen)
 
@@ -169,7 +168,7 @@ def test_classes_that_weights_do_not_know_are_refused_before_pictures_are_prepar
 
 def test_a_checkpoint_that_was_set_aside_knows_its_step(tmp_path: Path, begin: Callable[..., Path]) -> None:
     run = begin(write_pictures(tmp_path / "pictures", each=12))
-    aside = set_aside(list_checkpoints(run / "checkpoints")[-1], GAVE_UP)
+    aside = set_aside(list_checkpoints(run / "checkpoints")[-1], DIVERGED)
     assert Weights.open(aside, quiet).step == 2
 
 
@@ -196,31 +195,3 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr("frugan.engine.run.run_folder.os.access", lambda path, _: path != tmp_path)
     with pytest.raises(BadInput, match="cannot be written to; choose another --out"):
         RunFolder(tmp_path / "new" / "run").refuse_other_files()
-
-
-class GivesUpAtOnce(CollapseSigns):
-    """Finds in the second step that the discriminator has given up, and never was at work."""
-
-    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
-        if event["event"] == "step" and event["step"] == 3:
-            self.given_up.add("D")
-            yield "D has given up"
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_second_try_from_the_start_begins_from_the_same_weights(
-    there: bool, tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures = write_pictures(tmp_path / "pictures", each=12)
-    weights = begin(pictures, out=tmp_path / "before")
-    run = begin(pictures, out=tmp_path / "run", init=weights)
-    if not there:
-        shutil.rmtree(weights)
-    monkeypatch.setattr("frugan.training.observers.CollapseSigns", GivesUpAtOnce)
-    assert begin(pictures, "training.duration=4 steps", out=run) == run
-    events = list(read_events(run / "events.jsonl"))
-    (again,) = (event for event in events if event["event"] == "second try")
-    assert (again["step"], again["to"]) == (3, 0 if there else 3)
-    begun = [event["line"] for event in events if event["event"] == "choice" and event["line"].startswith("init: net")]
-    assert len(begun) == 1 + there
-    assert any("no second try" in event.get("line", "") for event in events) is not there

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -65,6 +65,21 @@ def out_of_memory_noted() -> Iterator[list[str]]:
         if not ran_out_of_memory(error):
             raise
         messages.append(str(error))
+
+
+@contextmanager
+def raise_out_of_memory_as(message: Callable[[str], str]) -> Iterator[None]:
+    """Where memory runs out inside, end with a message for people, made of torch's own. Other errors pass.
+
+    Raises:
+        TrainingFailed: it did.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        raise TrainingFailed(message(str(error))) from None
 
 
 def release_memory(device: torch.device) -> None:

@@ -146,10 +146,12 @@ def _choose(
 ) -> "RecipeChoice":
     """What frugan would train on pictures, with a bar while it reads them."""
     from frugan.training.choice import choose_for
+    from frugan.training.starting_weights import recipe_to_start_from
 
+    start = recipe_to_start_from(init)
     with Bar("reading headers") as bar:
         named = None if data is None else named_paths([data])
-        return choose_for(named, for_time=for_time, asked=fields, init=init, progress=bar, **machine)
+        return choose_for(named, for_time=for_time, overrides=fields, start=start, progress=bar, **machine)
 
 
 def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.contract.data import Channels, SourceOptions, Workers
+from frugan.contract.phase import MicroBatch
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
 from frugan.data.formats.decoding import background
@@ -195,6 +196,11 @@ def _kept(out: Path, key: str, mend: Callable[[int], None], say: Callable[[str],
     else:
         out.unlink()
     return None
+
+
+def real_pictures(micro: MicroBatch) -> Tensor:
+    """Pictures of the source "images" with values from -1 to 1 [n, channels, R, R]."""
+    return micro.pictures["images"]["pictures"] / 127.5 - 1
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,25 @@ from typing import Any
 SMALLEST_CARDS = "smallest_cards.json"
 SMALLEST_FP32_CARDS = "smallest_fp32_cards.json"
 PARAMETERS = "parameters.json"
+CHOICE = "choice.toml"
+"""What frugan chooses among where nobody names a recipe; none itself."""
 
 
 def built_in() -> tuple[str, ...]:
     """Names of the recipes that ship, sorted."""
     folder = resources.files("frugan.recipes")
-    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+    files = (file.name for file in folder.iterdir() if file.name.endswith(".toml") and file.name != CHOICE)
+    return tuple(sorted(name.removesuffix(".toml") for name in files))
 
 
 def toml_of(name: str) -> str:
     """The text of a recipe that ships."""
     return (resources.files("frugan.recipes") / f"{name}.toml").read_text("utf-8")
+
+
+def choice_toml() -> str:
+    """The text of what frugan chooses among, and by which numbers."""
+    return (resources.files("frugan.recipes") / CHOICE).read_text("utf-8")
 
 
 def smallest_cards(*, fp32: bool = False) -> dict[str, int | None]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from types import MappingProxyType
@@ -57,17 +57,16 @@ class CollapseSigns:
     """Watches the events of one training; one that goes back to an earlier step is judged by what led up to that.
 
     Attributes:
+        retry: gives the command line that begins the run anew with a slower generator; None: there is none.
         given_up: phases whose discriminator was told to have given up.
-        at_work: phase -> a step at which it was at work for sure, the last that is known: where the last
-            `SATURATION_STEPS` losses that were not all those of guessing began. It may have given up since.
         guessed: phase -> step and value of the last score, of those whose discriminator guessed then.
     """
 
+    retry: Callable[[], str | None] = lambda: None
     _losses: dict[str, "_Losses"] = field(default_factory=dict)
     _newest: int = 0  # step that was seen
     _saturated: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
-    at_work: dict[str, int] = field(default_factory=dict)
     guessed: dict[str, tuple[int, float]] = field(default_factory=dict)
     _recipe: Mapping[str, Any] = field(default_factory=dict)  # of the training, as the event of its start has it
     # step, two-sample score
@@ -94,8 +93,6 @@ class CollapseSigns:
         self._newest = int(event["step"])
         for phase, entry in event["phases"].items():
             yield from self._saturation(phase, int(event["step"]), entry["terms"])
-            if self._away(phase) > AT_EQUILIBRIUM:
-                self.at_work[phase] = max(0, int(event["step"]) - SATURATION_STEPS)
         yield from self._jumps(event.get("singular_values", {}))
 
     def _go_back_to(self, step: int) -> None:
@@ -109,7 +106,6 @@ class CollapseSigns:
             self._judged.pop()
         self.guessed = {phase: score for phase, score in self.guessed.items() if score[0] <= step}
         self.given_up &= self.guessed.keys()
-        self.at_work = {phase: min(at_work, step) for phase, at_work in self.at_work.items()}
 
     def _saturation(self, phase: str, step: int, terms: Mapping[str, Any]) -> Iterator[str]:
         paired = "relativistic" in terms
@@ -129,9 +125,8 @@ class CollapseSigns:
             self._saturated.add(phase)
             yield (
                 f"{phase}: its losses on real and fake add up to {mean:.3f}, averaged over {SATURATION_STEPS} steps: "
-                "it "
-                "tells real from generated without effort, so the generator has nothing to learn from. What people do: "
-                "lower its learning rate, train it fewer times per step, or add pictures"
+                "it tells real from generated without effort, so the generator has nothing to learn from. What people "
+                "do: lower its learning rate, train it fewer times per step, or add pictures"
             )
 
     def _discriminator_gave_up(self, phase: str, mean: float, step: int, share: float) -> Iterator[str]:
@@ -144,12 +139,14 @@ class CollapseSigns:
             self.given_up.discard(phase)
         elif before is not None and share > before[1] - BETTER and phase not in self.given_up:
             self.given_up.add(phase)
+            command = self.retry()
             yield (
                 f"{phase} has given up: at this score and the one before, its loss stood at that of guessing "
                 f"({mean:.3f}, averaged over {SATURATION_STEPS} steps), while a small network that was "
                 f"trained afresh told real from generated {100 * before[1]:.0f} and now {100 * share:.0f} times in "
                 "100: the generator learns little from it. What people do: begin anew with "
                 f"{', '.join(self._against_guessing())}"
+                + ("" if command is None else f". With half the generator's rate, in a new run: {command}")
             )
 
     @property
@@ -243,12 +240,10 @@ class CollapseSigns:
         named = ", ".join(f"{name} {mean[name]:.2f}" for name in lowest[:MOST_CLASSES_NAMED])
         yield (
             f"samples of {len(alike)} of {len(mean)} classes are more alike than real pictures: the generator is "
-            "losing "
-            f"variety, which no single picture shows. Mean distance between samples of a class, divided by that "
-            "between "
-            f"real pictures (1: as varied): {overall:.2f}, to the nearest neighbour {neighbours:.2f}; lowest: {named}. "
-            f"{self._for_variety}; others add more pictures or augmentation, use a larger batch, or go back to an "
-            "earlier checkpoint; see docs/training-well.md"
+            "losing variety, which no single picture shows. Mean distance between samples of a class, divided by that "
+            f"between real pictures (1: as varied): {overall:.2f}, to the nearest neighbour {neighbours:.2f}; lowest: "
+            f"{named}. {self._for_variety}; others add more pictures or augmentation, use a larger batch, or go back "
+            "to an earlier checkpoint; see docs/training-well.md"
         )
 
 

@@ -6,7 +6,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ import torch
 from frugan.accelerator.base import Accelerator
 from frugan.accelerator.choice import accelerator_class, accelerator_of, automatic_cards, kinds_of_cards
 from frugan.accelerator.cuda import Cuda
-from frugan.accelerator.device import ran_out_of_memory
+from frugan.accelerator.device import raise_out_of_memory_as
 from frugan.engine.ranks.place import Place, parse_shares
 from frugan.engine.ranks.ranks import OneRank, Ranks
-from frugan.errors import BadInput, TrainingFailed
+from frugan.errors import BadInput
 from frugan.stepmemory.cards import room_bytes
 from frugan.wording import count, first_line, show_size
 
@@ -326,24 +326,19 @@ def host_bytes() -> int | None:
     return min((each for each in (physical_bytes(), container_limit()) if each is not None), default=None)
 
 
-@contextmanager
-def told_when_full(device: torch.device, what: str) -> Iterator[None]:
+def told_when_full(device: torch.device, what: str) -> AbstractContextManager[None]:
     """Say in a sentence that memory ran out while `what`.
 
     Raises:
         TrainingFailed: it did.
     """
-    try:
-        yield
-    except RuntimeError as error:
-        if not ran_out_of_memory(error):
-            raise
-        reason = first_line(error)
-        raise TrainingFailed(
-            f"memory ran out while {what} ({reason}){_room_left(device)}. Nothing is lost: close other programs that "
-            "use the card and run the same command again, or choose a smaller recipe: `frugan plan` says which would "
-            "fit"
-        ) from None
+    return raise_out_of_memory_as(
+        lambda reason: (
+            f"memory ran out while {what} ({first_line(reason)}){_room_left(device)}. Nothing is lost: "
+            "close other programs that use the card and run the same command again, or choose a smaller recipe: "
+            "`frugan plan` says which would fit"
+        )
+    )
 
 
 def _room_left(device: torch.device) -> str:

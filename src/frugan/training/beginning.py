@@ -82,7 +82,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     state, plan = start.state, start.plan
     shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
 
-    watched = watch(run, state.device)
+    losses = watch(run, state.device)
     card = watched_card(run, state.device)
     look_for_second_cards(run, state.device, card)
     if run.is_first:
@@ -95,7 +95,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
         plan=plan,
         stages=stages_of(
             run,
-            watched.losses,
+            losses,
             opening.look,
             seed_after(training.seed, start.decision.rollbacks),
             start.planner.hold_to_budget,
@@ -122,7 +122,6 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
         seconds=float(start.saved.get("seconds", 0.0)),
         images=int(start.saved.get("images", state.step * training.batch)),
         ranks=ranks,
-        goes_back_to=watched.goes_back_to,
         stop_at=run.stop_at,
     )
 

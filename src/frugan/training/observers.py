@@ -1,9 +1,10 @@
 """Who reads a training's events while it goes on: watches that warn, its losses, trackers of experiments."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -25,11 +26,12 @@ from frugan.engine.state.state import TrainingState
 from frugan.engine.state.working_weights import prepared_together
 from frugan.errors import BadInput
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
+from frugan.recipe.overrides import DEFAULT_OPTIMIZER
 from frugan.recipe.recipe import Recipe
 from frugan.reporting.loss_history import LossHistory
 from frugan.reporting.signs import CollapseSigns, GradientSigns
 from frugan.stepmemory.cards import is_spilling
-from frugan.training.recovery import GaveUp, second_try
+from frugan.training.recovery import init_words
 from frugan.training.run import TrainRun
 from frugan.wording import score_name
 
@@ -120,46 +122,28 @@ def _variety_watch(run: TrainRun) -> VarietyWatch | None:
     return VarietyWatch(run.recipe, pictures)
 
 
-@dataclass(frozen=True)
-class Watched:
-    """What is known of a training by its events."""
-
-    losses: LossHistory  # those so far, which grow
-    goes_back_to: Callable[[], int | None]  # the step that a second try would go back to; None: none is open
-
-
-def watch(run: TrainRun, device: torch.device) -> Watched:
-    """Have a run's events read from here on: its losses are kept, and what looks wrong is told.
+def watch(run: TrainRun, device: torch.device) -> LossHistory:
+    """Have a run's events read from here on: what looks wrong is told.
 
     That is a collapse, by losses, gradients or variety; parameters that get no gradient, and fp16 that turns gradients
     into zeros; and, once, at a checkpoint, a driver that moves a full card's memory to the host (Windows).
 
-    Raises:
-        GaveUp: by whoever writes the event that shows it, where the run may try again.
+    Returns:
+        The run's losses so far, which grow.
     """
     losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
-    collapse, gradients = CollapseSigns(), GradientSigns()
-    again: tuple[str, ...] = ()
+    collapse, gradients = CollapseSigns(retry=partial(slower_command, run)), GradientSigns()
     if run.is_first:
-        again = second_try(run.folder.events, run.recipe) if run.ranks.size == 1 else ()
         for event in read_events(run.folder.events):  # of a run that goes on, however often it was stopped
             with suppress(LookupError, TypeError, ValueError, AttributeError):  # an event of another version
                 list(collapse.look(event))  # its lines were told then
-    told = set(collapse.given_up)  # or of what nobody tried again for then
     spilling = False
 
-    def at_work() -> int:
-        return max(collapse.at_work.values(), default=0)
-
     def look(event: Event) -> None:
-        nonlocal spilling, again
+        nonlocal spilling
         losses.add(event)
         for line in (*collapse.look(event), *gradients.look(event)):
             run.warn(int(event["step"]), line)
-        told.intersection_update(collapse.given_up)
-        if again and collapse.given_up - told:
-            words, again = again, ()
-            raise GaveUp(int(event["step"]), at_work(), words)
         if event["event"] == "checkpoint" and not spilling and is_spilling(device):
             spilling = True
             run.choose(
@@ -168,7 +152,28 @@ def watch(run: TrainRun, device: torch.device) -> Watched:
             )
 
     run.log.subscribe(look)
-    return Watched(losses, lambda: at_work() if again else None)
+    return losses
+
+
+GENERATOR = "G"
+"""Name of the generator's optimizer in every family that has one of its own."""
+
+
+def slower_command(run: TrainRun) -> str | None:
+    """A command line that begins a run anew in a folder of its own, with half the generator's learning rate.
+
+    None where its pictures are in no file, or the generator has no optimizer of its own.
+    """
+    optimizers = run.recipe.optimizers
+    generator = optimizers.get(GENERATOR, optimizers.get(DEFAULT_OPTIMIZER))
+    if run.command is None or generator is None or GENERATOR not in run.recipe.kind.optimizers:
+        return None
+    rates = {"learning_rate": generator.learning_rate, "final_learning_rate": generator.final_learning_rate}
+    words = [f"optimizers.{GENERATOR}.{key}={rate / 2:g}" for key, rate in rates.items() if rate is not None]
+    for option, value in zip(("--init", "--init-classes"), init_words(run.folder), strict=True):
+        words += [] if value is None else [option, value]
+    words += ["--out", str(RunFolder(run.folder.path.resolve()).unused().path)]  # "." has no name to add a number to
+    return f"{run.command} {shlex.join(words)}"
 
 
 def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:

@@ -29,7 +29,7 @@ from frugan.setup.run_data_sources import Data, advice, last_run_data, open_sour
 from frugan.training.choice import RecipeChoice, choose_for, known_classes
 from frugan.training.recovery import began_from, choice_of, refuse_other_recipe
 from frugan.training.run import TrainingOptions, TrainRun
-from frugan.training.starting_weights import Start, unknown_classes
+from frugan.training.starting_weights import Start, recipe_to_start_from, unknown_classes
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,10 @@ def recipe_for(
         data,
         options.device,
         for_time=for_time,
-        asked=overrides,
+        overrides=overrides,
         memory=options.memory,
         gpus=Place.here().size,
-        init=init,
+        start=recipe_to_start_from(init),
         progress=progress,
     )
     for line in choice.lines:

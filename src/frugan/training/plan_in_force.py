@@ -22,7 +22,7 @@ from frugan.setup.devices import card_identity, host_bytes, told_when_full
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
 from frugan.training.run import TrainRun
-from frugan.wording import GIB, parse_size, show_size, typed_size
+from frugan.wording import GIB, first_line, parse_size, show_size, typed_size
 
 Loaded = TypeVar("Loaded")
 
@@ -258,7 +258,7 @@ class TrainingPlanner:
         Raises:
             TrainingFailed: there is none.
         """
-        reason = message.partition("\n")[0]
+        reason = first_line(message)
         self.run.choose_here(f"out of memory {where}: {reason}{lost}; looking for a smaller plan")
         # what was asked for has proved too much, but for what all ranks do together
         asked, avoid = self._shared_out_as(plan)

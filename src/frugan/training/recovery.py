@@ -1,7 +1,6 @@
 """What a run goes on from: its newest checkpoint, or, once it has diverged, its last sound one by itself."""
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -22,7 +21,6 @@ from frugan.data.run_data import other_pictures, read_run_data
 from frugan.engine.run.checkpoint import (
     DIVERGED,
     EMA_FILE,
-    GAVE_UP,
     NETWORKS_FILE,
     OPTIMIZERS_FILE,
     UNFINISHED,
@@ -37,8 +35,8 @@ from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.step_log import Diverged, sound_checkpoints
 from frugan.engine.run.tensor_files import read_tensors
 from frugan.engine.streams import derive_seed
-from frugan.errors import BadInput, TrainingFailed
-from frugan.recipe.loading import parse_recipe, read_run_recipe, recipe_with
+from frugan.errors import BadInput
+from frugan.recipe.loading import parse_recipe, read_run_recipe
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import recipe_of
@@ -120,75 +118,8 @@ def _widened(run: TrainRun, error: Diverged, before: Recovery, device: torch.dev
     return replace(before, precision=wider)
 
 
-CHOSEN, TRIED_AGAIN = "recipe chosen", "second try"
-"""Events of a run whose recipe frugan chose: that it did, and with what it may try again; and that it has."""
-
-
-class GaveUp(TrainingFailed):
-    """The discriminator of a run whose recipe frugan chose has given up, and a second try is open.
-
-    Args:
-        step: steps done.
-        at_work: the last step at which it had not given up.
-        words: overrides of the second try.
-    """
-
-    def __init__(self, step: int, at_work: int, words: Sequence[str]) -> None:
-        super().__init__("the discriminator has given up")
-        self.step = step
-        self.at_work = at_work
-        self.words = tuple(words)
-
-
-def second_try(events: Path, recipe: Recipe) -> tuple[str, ...]:
-    """Overrides that a run may try again with; empty: it may not, or has, or somebody has changed how it learns."""
-    words: tuple[str, ...] = ()
-    chosen: Recipe | None = None  # its recipe as it was chosen
-    for event in read_events(events):
-        with suppress(LookupError, TypeError, BadInput):  # an event of another version
-            if event["event"] == CHOSEN:
-                words, chosen = tuple(event["second"]), None
-            elif event["event"] == TRIED_AGAIN or (event["event"] == "step" and not words):
-                return ()
-            elif event["event"] == "start":
-                now = parse_recipe(event["recipe"], "the run's recipe")
-                chosen = chosen or now
-                if _learns_otherwise(chosen, now):
-                    return ()
-    return () if chosen is not None and _learns_otherwise(chosen, recipe) else words
-
-
-def _learns_otherwise(before: Recipe, now: Recipe) -> bool:
-    return any(key.startswith(("optimizers.", "objective.")) for key in differences(before, now))
-
-
-def try_again(run: TrainRun, error: GaveUp) -> TrainRun:
-    """Go back to the last checkpoint from before a discriminator gave up, or to the start, with another recipe.
-
-    Where it began from weights that are gone, and would have to begin anew, it goes on as it was instead.
-
-    Returns:
-        The run as it is trained from there on.
-    """
-    sound = [each for each in list_checkpoints(run.folder.checkpoints) if each.step <= error.at_work]
-    if not sound and run.start is None:  # resumed since: then nobody has named the weights again
-        try:
-            run = replace(run, start=began_from(run.folder))
-        except BadInput as gone:
-            run.log.write(TRIED_AGAIN, step=error.step, to=error.step, overrides=())
-            run.warn(error.step, f"no second try: it would begin anew, from weights that cannot be read ({gone})")
-            return run
-    for folder in (run.folder.checkpoints, run.folder.backups):
-        for checkpoint in list_checkpoints(folder):
-            if checkpoint.step > error.at_work:
-                set_aside(checkpoint, GAVE_UP)
-    to = max((each.step for each in sound), default=0)
-    words = ", ".join(error.words)
-    run = replace(run, recipe=recipe_with(run.recipe.model_dump(mode="json"), error.words, "the run's recipe"))
-    run.folder.write_recipe(run.recipe.model_dump(mode="json"))  # before the event, behind which nobody tries again
-    run.log.write(TRIED_AGAIN, step=error.step, to=to, overrides=error.words)
-    run.warn(error.step, f"a second try, as frugan chose the recipe: back to step {to:,}, and on with {words}")
-    return run
+CHOSEN = "recipe chosen"
+"""Event of a run whose recipe frugan chose."""
 
 
 def init_of(start: Start | None) -> dict[str, str]:
@@ -199,17 +130,22 @@ def init_of(start: Start | None) -> dict[str, str]:
     return {"init": str(start.path.resolve()), **classes}
 
 
+def init_words(run: RunFolder) -> tuple[str | None, str | None]:
+    """The values of `--init` and `--init-classes` that a run was begun with, as its events tell; None: without."""
+    init = classes = None
+    for event in read_events(run.events) if run.events.is_file() else ():
+        if event.get("event") == CHOSEN or (event.get("event") == "start" and "init" in event):
+            init, classes = event.get("init"), event.get("init_classes")
+    return init, classes
+
+
 def began_from(run: RunFolder) -> Start | None:
     """What a run began from, as its events tell; None: from random weights.
 
     Raises:
         BadInput: it is there no more.
     """
-    init = classes = None
-    for event in read_events(run.events) if run.events.is_file() else ():
-        if event.get("event") == CHOSEN or (event.get("event") == "start" and "init" in event):
-            init, classes = event.get("init"), event.get("init_classes")
-    return Start.of(init, classes)
+    return Start.of(*init_words(run))
 
 
 def choice_of(events: Path) -> Mapping[str, Any]:

@@ -302,6 +302,22 @@ class Start:
         return self.weights
 
 
+def recipe_to_start_from(init: str | Path | None) -> Recipe | None:
+    """The recipe of the weights that `--init` names; None: none are named.
+
+    Raises:
+        BadInput: as `Start.of`; they are another program's; or they are not trained on a set of pictures, for which a
+            recipe could be chosen.
+    """
+    start = Start.of(init, None)
+    recipe = None if start is None else start.weights.recipe
+    if recipe is not None and recipe.shows_given:
+        raise BadInput(
+            f"--init {init}: weights of {recipe.family}, which are not trained on a set of pictures; name a recipe"
+        )
+    return recipe
+
+
 def _refuse_pickle(path: Path) -> None:
     if path.suffix in PICKLES and path.is_file():
         out = path.with_suffix(".safetensors").name

@@ -33,7 +33,7 @@ from frugan.training.open_run import (
     start_of,
     taken_part_in,
 )
-from frugan.training.recovery import CHOSEN, NOTHING_HAPPENED, GaveUp, init_of, recover, try_again
+from frugan.training.recovery import CHOSEN, NOTHING_HAPPENED, init_of, recover
 from frugan.training.run import TrainingOptions, TrainingResult, TrainRun
 
 
@@ -135,15 +135,14 @@ def train(
             if choice is not None:
                 for line in choice.lines:
                     run.log.write("choice", line=line)
-                run.log.write(CHOSEN, second=choice.second, **{**chosen_for(data, init), **init_of(start)})
+                run.log.write(CHOSEN, **{**chosen_for(data, init), **init_of(start)})
             run.log.subscribe(show)
             follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
             run.log.subscribe(opened.enter_context(follow))
         else:
             run = opened.enter_context(taken_part_in(data, map_classes, options, ranks, say))
 
-        # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets. So too, once, where
-        # the discriminator gives up on a recipe that frugan chose.
+        # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
         recovery = NOTHING_HAPPENED
         while True:
             with run.log.subscribers_of_its_own():
@@ -155,7 +154,5 @@ def train(
                     return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, threads, ranks.rank)
                 except Diverged as error:
                     recovery = ranks.broadcast(recover(run, error, recovery, device) if run.is_first else recovery)
-                except GaveUp as error:
-                    run = try_again(run, error)
             del loop  # before the next one takes its room
             release_memory(device)

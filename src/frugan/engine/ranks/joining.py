@@ -138,7 +138,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
             yield ranks
             watch.comes_to("at the end")
         except BaseException as error:
-            watch.tell_end(_first_line(error))
+            watch.tell_end(first_line(error))
             raise
         finally:
             watch.end()
@@ -171,7 +171,3 @@ def _refuse_shared(cards: list[Any]) -> None:
                 f"ranks {first} and {rank} on {card[0]} have the same card: --nproc-per-node may be no larger than the "
                 "number of cards"
             )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0]

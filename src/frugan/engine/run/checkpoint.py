@@ -32,7 +32,6 @@ STATE_FILE = "state.json"
 UNFINISHED = ".unfinished-"
 DAMAGED = "damaged-"
 DIVERGED = "diverged-"
-GAVE_UP = "gave-up-"
 EARLIER = "earlier-"
 
 
@@ -146,15 +145,6 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
         if (step := step_in_name(path)) is not None and path.is_dir()
     ]
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
-
-
-def last_until(folder: Path, step: int | None) -> Checkpoint | None:
-    """The newest checkpoint that is of no later step; None: there is none, or no step is given."""
-    return max(
-        (each for each in list_checkpoints(folder) if step is not None and each.step <= step),
-        key=lambda each: each.step,
-        default=None,
-    )
 
 
 def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:

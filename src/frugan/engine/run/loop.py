@@ -25,7 +25,6 @@ from frugan.engine.run.checkpoint import (
     Checkpoint,
     checkpoint_name,
     keep_newest,
-    last_until,
     save_checkpoint,
     set_aside,
 )
@@ -142,8 +141,6 @@ class Loop:
     images: int = 0  # pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`
     # the processes that share each update; all run this loop, and the first alone writes
     ranks: Ranks = field(default_factory=OneRank)
-    # the step that a second try would go back to, whose checkpoint is kept for that; None: there would be none
-    goes_back_to: Callable[[], int | None] = lambda: None
     # when training stops, to go on another time, on the clock of `time.perf_counter`; None: it does not
     stop_at: float | None = None
     _pictured: int = -1
@@ -325,8 +322,7 @@ class Loop:
         self._save(self.run.checkpoints)
         if self._is_first:
             sound = self.steps.divergence.kept(self.run.checkpoints, self.state.step)
-            last = last_until(self.run.checkpoints, self.goes_back_to())
-            keep_newest(self.run.checkpoints, self.keep, sound if last is None else sound | {last.step})
+            keep_newest(self.run.checkpoints, self.keep, sound)
 
     def _back_up(self) -> None:
         """Write a backup; one of this step is of a training that this one has gone back behind."""

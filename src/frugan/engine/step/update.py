@@ -16,7 +16,7 @@ from torch.utils.checkpoint import (
     noop_context_fn,
 )
 
-from frugan.accelerator.device import ran_out_of_memory, release_memory
+from frugan.accelerator.device import raise_out_of_memory_as, ran_out_of_memory, release_memory
 from frugan.accelerator.host_memory import HostCopies, pinned_copy
 from frugan.contract.layers import SharedGroup, Stateful
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
@@ -26,7 +26,6 @@ from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.state.gradients import GradientReport
 from frugan.engine.state.loss_scale import LossScale
 from frugan.engine.state.state import TrainingState
-from frugan.errors import TrainingFailed
 
 
 class Probe:
@@ -292,22 +291,18 @@ def _is_too_high(scale: LossScale, result: PhaseResult) -> bool:
     return not scale.found and result.finite_terms() and float(result.loss_scale) > 1
 
 
-@contextmanager
-def no_way_back(doing: str) -> Iterator[None]:
+def no_way_back(doing: str) -> AbstractContextManager[None]:
     """Memory that runs out inside cannot be mended by a repetition: a part of the update has moved.
 
     Raises:
         TrainingFailed: it did.
     """
-    try:
-        yield
-    except RuntimeError as error:
-        if not ran_out_of_memory(error):
-            raise
-        raise TrainingFailed(
-            f"memory ran out in the midst of {doing}, which cannot be repeated: resume from the "
-            f"last checkpoint with a smaller --memory ({error})"
-        ) from None
+    return raise_out_of_memory_as(
+        lambda reason: (
+            f"memory ran out in the midst of {doing}, which cannot be repeated: resume from the last "
+            f"checkpoint with a smaller --memory ({reason})"
+        )
+    )
 
 
 _aten = torch.ops.aten

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from frugan.augment.augmentation import Augmentation
 from frugan.contract.phase import Draw, Draws, MicroBatch, Networks, Part, Phase, PhaseState, Terms
+from frugan.data.picture_needs import real_pictures
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.networks import Discriminator, Generator, latent_size
 from frugan.objectives import ADVERSARIAL_LOSSES, AdversarialLoss, add_orthogonal_gradient, r1_penalty, relativistic
@@ -30,7 +31,7 @@ class _Game:
     r2_gamma: float  # of R2
 
     def real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        outputs = _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
+        outputs = _judge(self.augmentation, networks, real_pictures(micro), _labels(micro), "real", micro, state)
         self.augmentation.observe(outputs, micro, state)
         return {"real": self.loss.real(outputs)}
 
@@ -85,7 +86,7 @@ class _PairedGame:
 
     def _real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Tensor:
         """Outputs on the real pictures [n, 1]."""
-        return _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
+        return _judge(self.augmentation, networks, real_pictures(micro), _labels(micro), "real", micro, state)
 
     def _fake(self, networks: Networks, pictures: Tensor, micro: MicroBatch, state: PhaseState) -> Tensor:
         """Outputs on pictures that were generated for the real ones' classes [n, 1]."""
@@ -96,7 +97,7 @@ def _r1(
     gamma: float, augmentation: Augmentation, networks: Networks, micro: MicroBatch, state: PhaseState
 ) -> tuple[Terms, Tensor]:
     """The penalty, and the discriminator's outputs on the real pictures [n, 1]."""
-    pictures = _real_pictures(micro).requires_grad_()
+    pictures = real_pictures(micro).requires_grad_()
     shown = augmentation.apply(pictures, micro, state, "real")
     outputs = cast(Discriminator, networks["D"])(shown, _labels(micro), differentiable_twice=True)
     return {"r1": gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()}, outputs
@@ -135,10 +136,6 @@ def _judge(
 def _generate(networks: Networks, micro: MicroBatch, classes: Tensor) -> Tensor:
     generator = cast(Generator, networks["G"])
     return cast(Tensor, generator(micro.draws["z"], generator.embed(classes)))
-
-
-def _real_pictures(micro: MicroBatch) -> Tensor:
-    return micro.pictures["images"]["pictures"] / 127.5 - 1
 
 
 def _labels(micro: MicroBatch) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from frugan.augment.augmentation import Augmentation
 from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.data.picture_needs import real_pictures
 from frugan.families.r3gan.config import R3GANNetworks, R3GANObjective
 from frugan.objectives import r1_by_differences, r1_penalty, relativistic
 
@@ -27,7 +28,7 @@ class _Game:
     def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         classes = self._labels(micro)
         with torch.no_grad():
-            shown = self.augmentation.apply(_real_pictures(micro), micro, state, "real")
+            shown = self.augmentation.apply(real_pictures(micro), micro, state, "real")
             real = networks["D"](shown, classes)
         pictures = networks["G"](micro.draws["z"], classes)
         fake = networks["D"](self.augmentation.apply(pictures, micro, state, "fake"), classes)
@@ -53,7 +54,7 @@ class _Game:
         """Real pictures and generated ones [2·n, C, R, R]."""
         with torch.no_grad():
             generated = networks["G"](micro.draws["z"], self._labels(micro))
-            return torch.cat([_real_pictures(micro), generated])
+            return torch.cat([real_pictures(micro), generated])
 
     def _penalised_pairs(self, networks: Networks, micro: MicroBatch) -> Tensor:
         """The same; where penalties are exact, their gradient is wanted."""
@@ -88,10 +89,6 @@ class _Game:
 
     def _labels(self, micro: MicroBatch) -> Tensor | None:
         return micro.pictures["images"]["labels"] if self.networks.classes is not None else None
-
-
-def _real_pictures(micro: MicroBatch) -> Tensor:
-    return micro.pictures["images"]["pictures"] / 127.5 - 1
 
 
 def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, ...]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from frugan.augment.augmentation import Augmentation
 from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Part, Phase, PhaseState, Terms
+from frugan.data.picture_needs import real_pictures
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.networks import Generator, noise_size
 from frugan.objectives import (
@@ -70,7 +71,7 @@ class _Game:
         return {"fake": non_saturating_fake(outputs)}
 
     def real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        outputs = self._judge(networks, _real_pictures(micro), self._labels(micro), "real", micro, state)
+        outputs = self._judge(networks, real_pictures(micro), self._labels(micro), "real", micro, state)
         self.augmentation.observe(outputs, micro, state)
         return {"real": non_saturating_real(outputs)}
 
@@ -78,7 +79,7 @@ class _Game:
         classes = self._labels(micro)
         with torch.no_grad():
             pictures, _ = self._generate(networks, micro, classes)
-        real = self._judge(networks, _real_pictures(micro), classes, "real", micro, state)
+        real = self._judge(networks, real_pictures(micro), classes, "real", micro, state)
         fake = self._judge(networks, pictures, classes, "fake", micro, state)
         self.augmentation.observe(real - fake, micro, state)
         return {"relativistic": relativistic(real, fake)}
@@ -86,13 +87,13 @@ class _Game:
     def paired_generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         classes = self._labels(micro)
         with torch.no_grad():
-            real = self._judge(networks, _real_pictures(micro), classes, "real", micro, state)
+            real = self._judge(networks, real_pictures(micro), classes, "real", micro, state)
         pictures, _ = self._generate(networks, micro, classes)
         fake = self._judge(networks, pictures, classes, "fake", micro, state)
         return {"adversarial": relativistic(fake, real)}
 
     def r1(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        pictures = _real_pictures(micro).requires_grad_()
+        pictures = real_pictures(micro).requires_grad_()
         outputs = self._judge(networks, pictures, self._labels(micro), "real", micro, state)
         if self.objective.loss != "relativistic":  # there one picture by itself has no sign to steer by
             self.augmentation.observe(outputs, micro, state, counts=False)
@@ -144,10 +145,6 @@ class _Game:
 
     def _labels(self, micro: MicroBatch) -> Tensor | None:
         return micro.pictures["images"]["labels"] if self.networks.classes is not None else None
-
-
-def _real_pictures(micro: MicroBatch) -> Tensor:
-    return micro.pictures["images"]["pictures"] / 127.5 - 1
 
 
 def _moved(decay: float, before: Tensor, mean: Tensor, samples: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Faults in what tells that a network has given up, and in what a run does then or when it begins again."""
+"""Faults in what tells that a network has given up, and in what a chosen run begins or goes on with."""
 
 from deliberate.fault import Fault
 
@@ -50,7 +50,7 @@ FAULTS = (
         "training/observers.py",
         "list(collapse.look(event))  # its lines were told then",
         "pass",
-        "training/test_second_try.py -k how_far_back",
+        "training/test_given_up.py -k past",
     ),
     Fault(
         "a discriminator whose losses swing about the equilibrium has given up",
@@ -60,25 +60,11 @@ FAULTS = (
         "reporting/test_collapse_signs.py -k equilibrium",
     ),
     Fault(
-        "a second try goes on from where the discriminator had given up",
-        "training/recovery.py",
-        "if each.step <= error.at_work]",
-        "]",
-        "training/test_second_try.py -k tries_once_more",
-    ),
-    Fault(
-        "the time after which to stop begins anew with a second try",
+        "the time after which to stop begins anew where a run goes back",
         "training/beginning.py",
         "stop_at=run.stop_at,",
         "stop_at=__import__('time').perf_counter() + 3600,",
-        "training/test_second_try.py -k anew",
-    ),
-    Fault(
-        "a run tries again and again",
-        "training/recovery.py",
-        'elif event["event"] == TRIED_AGAIN or',
-        "elif",
-        "training/test_second_try.py -k not_tried_again",
+        "faults/test_divergence.py -k does_not_begin_anew",
     ),
     Fault(
         "a run that goes back is judged by what it has gone back behind",
@@ -86,27 +72,6 @@ FAULTS = (
         'if event.get("event") in ("start", "resume"):',
         "if False:",
         "reporting/test_collapse_signs.py -k forgotten",
-    ),
-    Fault(
-        "the checkpoint that a second try would go back to is deleted",
-        "engine/run/loop.py",
-        "sound if last is None else sound | {last.step}",
-        "sound",
-        "training/test_second_try.py -k goes_back_to",
-    ),
-    Fault(
-        "a second try changes rates that somebody changed",
-        "training/recovery.py",
-        "if _learns_otherwise(chosen, now):",
-        "if False:",
-        "training/test_second_try.py -k not_wanted",
-    ),
-    Fault(
-        "a second try is lost with the process that began it",
-        "training/recovery.py",
-        'run.folder.write_recipe(run.recipe.model_dump(mode="json"))',
-        "pass",
-        "training/test_second_try.py -k outlives",
     ),
     Fault(
         "a run that was stopped before its first checkpoint begins from random weights",
@@ -123,10 +88,24 @@ FAULTS = (
         "training/test_chosen_runs.py -k meanwhile",
     ),
     Fault(
-        "a second try changes what a person asked for",
-        "training/choice.py",
-        ' or any(key.startswith("optimizers.") for key in given)',
-        "",
-        "training/test_choice.py -k second_try_slows",
+        "the command that is told of a discriminator that has given up forgets the weights to start from",
+        "training/observers.py",
+        "words += [] if value is None else [option, value]",
+        "pass",
+        "training/test_given_up.py -k half_the_rate",
+    ),
+    Fault(
+        "the command that is told of a discriminator that has given up goes on with the run",
+        "training/observers.py",
+        "RunFolder(run.folder.path.resolve()).unused().path",
+        "run.folder.path",
+        "training/test_given_up.py -k half_the_rate",
+    ),
+    Fault(
+        "the command that is told slows no generator whose rate is both networks'",
+        "training/observers.py",
+        "optimizers.get(GENERATOR, optimizers.get(DEFAULT_OPTIMIZER))",
+        "optimizers.get(GENERATOR)",
+        "training/test_given_up.py -k generators_alone",
     ),
 )

@@ -1,0 +1,73 @@
+"""What a recipe is chosen among, and the numbers that rules of choosing go by: the data of recipes/choice.toml."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from frugan.recipe.loading import load_recipe, recipe_with
+from frugan.recipe.recipe import Recipe
+from frugan.recipes import choice_toml
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something that could be trained."""
+
+    recipe: str | Recipe  # that ships, by name; or that of weights to start from
+    side: int  # of the pictures
+    images: int  # fewest that a run should show for it to be worth it at this size
+    on_card: bool = False  # too much for a processor, whatever the time
+
+    def __str__(self) -> str:
+        return self.recipe if isinstance(self.recipe, str) else "the weights' own"
+
+    def loaded(self, words: Sequence[str] = ()) -> Recipe:
+        """The recipe, with `key.sub=value` words."""
+        if isinstance(self.recipe, str):
+            return load_recipe(self.recipe, words)
+        return recipe_with(self.recipe.model_dump(mode="json"), words, "recipe of the weights")
+
+
+class Thresholds(BaseModel):
+    """What recipes/choice.toml holds, and says of each number."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    usual_time: str
+    time_for_steps: float
+    fewest_steps: int
+    long_seconds: float
+    checkpoints: int
+    long_checkpoint_every: str
+    scores: int
+    long_score_hours: int
+    images_for_samples: float
+    fewest_samples: int
+    few_images: int
+    tried_times: int
+    many_times: int
+    side_share: float
+    side_percentile: float
+    oblong_share: float
+    few_pictures: int
+    large_side: int
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Sides that there are candidates for, in pixels, the smallest first."""
+        return tuple(sorted({candidate.side for candidate in self.candidates}))
+
+    def of_side(self, side: int) -> list[Candidate]:
+        """Candidates for pictures of a side, in pixels."""
+        return [candidate for candidate in self.candidates if candidate.side == side]
+
+    @property
+    def last(self) -> Candidate:
+        """What is taken where there is time for nothing else."""
+        return self.candidates[-1]
+
+
+THRESHOLDS = Thresholds.model_validate(tomllib.loads(choice_toml()))
