@@ -3,7 +3,7 @@
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -93,3 +93,17 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def no_way_back(doing: str) -> AbstractContextManager[None]:
+    """Memory that runs out inside cannot be mended by a repetition: a part of the update has moved.
+
+    Raises:
+        TrainingFailed: it did.
+    """
+    return raise_out_of_memory_as(
+        lambda reason: (
+            f"memory ran out in the midst of {doing}, which cannot be repeated: resume from the last "
+            f"checkpoint with a smaller --memory ({reason})"
+        )
+    )

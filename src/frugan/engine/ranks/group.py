@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.device import ran_out_of_memory
+from frugan.accelerator.device import no_way_back, ran_out_of_memory
 from frugan.contract.layers import SharedGroup
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
@@ -24,7 +24,6 @@ from frugan.engine.requests import StopRequest
 from frugan.engine.state.optimizer_shards import BUCKET_BYTES, OptimizerShards, Shard, Slice, in_memory_order, in_shape
 from frugan.engine.state.state import TrainingState
 from frugan.engine.state.working_weights import memory_of
-from frugan.engine.step.update import no_way_back
 from frugan.errors import TrainingFailed
 from frugan.wording import first_line
 

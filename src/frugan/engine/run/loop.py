@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.device import out_of_memory_noted, release_memory
+from frugan.accelerator.device import no_way_back, out_of_memory_noted, release_memory
 from frugan.accelerator.host_memory import freed_memory_kept
 from frugan.engine.durations import Clock, Duration, GridClock
 from frugan.engine.plan import Plan
@@ -33,7 +33,7 @@ from frugan.engine.run.run_folder import RunFolder, no_room, told_what_is_needed
 from frugan.engine.run.step_log import FINITE_STEPS, Diverged, Readout, StepLog, shown_state
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
-from frugan.engine.step.update import NextPlan, PhaseResult, no_way_back
+from frugan.engine.step.update import NextPlan, PhaseResult
 
 QUICK_SECONDS = 2.0
 """Grids that took no longer are still drawn when training is asked to stop."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from frugan.accelerator.device import no_way_back
 from frugan.contract.layers import Observer, SharedGroup, penalised
 from frugan.contract.phase import Phase, PhaseState
 from frugan.engine.durations import Course
@@ -17,6 +18,7 @@ from frugan.engine.state.optimizer import Optimizer
 from frugan.engine.state.optimizer_settings import OptimizerSettings, named_parameters
 from frugan.engine.state.state import TrainingState
 from frugan.engine.state.working_weights import WorkingWeights, install, working_weights
+from frugan.engine.step.recompute import recomputing
 from frugan.engine.step.update import (
     DrawFeed,
     Inputs,
@@ -27,8 +29,6 @@ from frugan.engine.step.update import (
     TimedPictures,
     Update,
     forward_and_backward,
-    no_way_back,
-    recomputing,
     until_sound,
 )
 
