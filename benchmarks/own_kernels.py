@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from frugan.accelerator.precision import resolve_precision
-from frugan.api.kernels import digest
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage, Training
 from frugan.nn import fused_activation, fused_fir, fused_norm, fused_pooling, fused_scaling, fused_ssim, fused_styles
@@ -34,6 +33,7 @@ from frugan.nn.own_operations import NAMES
 from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
+from frugan.training.kernels import digest
 from machine_code import TARGETS, code_of
 from places import by_place
 from step_counts import MICRO_BATCHES, count_step

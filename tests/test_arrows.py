@@ -60,8 +60,8 @@ ALLOWED: dict[str, set[str]] = {
     # kinds of model: they meet the engine in `contract` alone
     "families": {"contract", "data", "nn"},
     "families/biggan": {"families", "contract", "data", *LAYERS},
-    "families/r3gan": {"families", "contract", *LAYERS},
-    "families/stylegan2": {"families", "contract", *LAYERS},
+    "families/r3gan": {"families", "contract", "data", *LAYERS},
+    "families/stylegan2": {"families", "contract", "data", *LAYERS},
     "faces/saehd": {"contract", "faces/data", *LAYERS},
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),

@@ -204,7 +204,7 @@ FAULTS = (
     ),
     Fault(
         "an average in one's own loop follows a step that a scaler skips",
-        "ema_hook.py",
+        "training/own_loop/ema_hook.py",
         "(found_inf == 0)",
         "(found_inf >= 0)",
         "test_ema_hook.py -k scaler",
@@ -346,7 +346,7 @@ FAULTS = (
     ),
     Fault(
         "truncation is ignored",
-        "families/biggan/family.py",
+        "families/picture_gan.py",
         "generator=random) * request.truncation",
         "generator=random)",
         "families/test_biggan.py::test_truncation_shortens_latents",
@@ -388,7 +388,7 @@ FAULTS = (
     ),
     Fault(
         "adding up over a ring counts one way only",
-        "stepmemory/cards.py",
+        "planning/links.py",
         "return 2 * (cards - 1) / cards * size_bytes",
         "return (cards - 1) / cards * size_bytes",
         "planning/test_link.py",

@@ -56,7 +56,7 @@ FAULTS = (
     Fault(
         "a processor is timed with threads that training would not take",
         "planning/pace.py",
-        "threads.candidates(threads.available_cores())",
+        "threads.candidates(available_cores())",
         "[torch.get_num_threads()]",
         "training/test_choice.py -k threads",
     ),

@@ -69,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "a loss scale is not halved after an overflow",
-        "accelerator/precision.py",
+        "engine/state/loss_scale.py",
         "stays, value=-0.5)",
         "stays & accepted, value=-0.5)",
         "engine/test_precision.py -k loss_scale",
@@ -104,7 +104,7 @@ FAULTS = (
     ),
     Fault(
         "a recomputation observes again",
-        "engine/step/update.py",
+        "engine/step/recompute.py",
         "observer.recomputing = self._ran",
         "observer.recomputing = False",
         "contract/test_savings.py -k observes_nothing",
@@ -523,7 +523,7 @@ FAULTS = (
     ),
     Fault(
         "an average keeps its first attributes",
-        "ema_hook.py",
+        "training/own_loop/ema_hook.py",
         "setattr(self._averages[name]",
         "getattr(self._averages[name]",
         "test_ema_hook.py",

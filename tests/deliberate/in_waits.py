@@ -44,14 +44,14 @@ FAULTS = (
     ),
     Fault(
         "the updates after which a loss scale grows are sent while the host waits",
-        "accelerator/precision.py",
+        "engine/state/loss_scale.py",
         "self.good < interval",
         "self.good < torch.tensor(float(interval)).to(self.good.device)",
         CONTAINED,
     ),
     Fault(
         "the host looks whether a loss scale grows",
-        "accelerator/precision.py",
+        "engine/state/loss_scale.py",
         "        self.good.mul_(stays)\n",
         "        if not bool(stays):\n            self.good.zero_()\n",
         CONTAINED,
@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "another card's verdicts on kernels are taken",
-        "api/kernels.py",
+        "training/kernels.py",
         'f"{accelerator_of(device).name}, torch {torch.__version__}',
         'f"torch {torch.__version__}',
         "training/test_kernels.py -k 'verdicts'",

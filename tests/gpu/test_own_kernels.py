@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frugan.api.kernels import CASES, difference, what_is_missing
+from frugan.training.kernels import CASES, difference, what_is_missing
 
 CUDA = torch.device("cuda", 0)
 pytestmark = [

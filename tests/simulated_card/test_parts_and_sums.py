@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.api import kernels as tried
 from frugan.nn import fir, fused_activation, fused_fir, fused_modulation, fused_norm, fused_pooling, fused_ssim
+from frugan.training import kernels as tried
 from simulated_card.bf16 import rounding
 from simulated_card.kernel_settings import SETTINGS
 

@@ -10,7 +10,6 @@ import torch
 
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.precision import Precision
-from frugan.api.kernels import CASES, what_is_missing
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.doctor.cards import CardTools
@@ -38,6 +37,7 @@ from frugan.engine.run.training import Training
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.update import PhaseResult, Probe
 from frugan.planning.plan_space import SAVERS, SaverName
+from frugan.training.kernels import CASES, what_is_missing
 from frugan.wording import first_line
 
 HALVES = frozenset({"fp16", "bf16"})

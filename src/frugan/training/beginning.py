@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from frugan.api.kernels import kernels_beside, kernels_for
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ShareChoice, check_ranks
 from frugan.engine.run.checkpoint import restore
@@ -19,6 +18,7 @@ from frugan.setup.devices import card_identity, misspelt_cards, told_when_full, 
 from frugan.setup.networks import weights_metadata
 from frugan.training.card_watch import look_for_second_cards, watched_card
 from frugan.training.estimates import Opening
+from frugan.training.kernels import kernels_beside, kernels_for
 from frugan.training.observers import watch
 from frugan.training.plan_in_force import TrainingPlanner
 from frugan.training.recovery import (
