@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.draw_rooms import PICTURE, drawing
+
 PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 
 GROUND = {"errors", "files", "progress", "registry", "version", "wording"}
@@ -78,6 +80,9 @@ ALLOWED: dict[str, set[str]] = {
     **{part: set() for part in GROUND},
 }
 """Room, or sub-room with what lies right in it -> those that it may import, besides itself and the ground."""
+
+
+NOT_DRAWN = GROUND | {"__init__", "__main__"}
 
 
 def _room_of(path: Path) -> str:
@@ -161,6 +166,11 @@ def test_no_circles() -> None:
         for path in ground:
             del left[path]
     assert not left, sorted(path.relative_to(PACKAGE).as_posix() for path in left)
+
+
+def test_the_drawing_is_of_the_table() -> None:
+    """Else: `python -m tools.draw_rooms`."""
+    assert PICTURE.read_text("utf-8") == drawing(ALLOWED, left_out=NOT_DRAWN)
 
 
 def test_families_do_not_import_each_other() -> None:
