@@ -45,7 +45,7 @@ from frugan.doctor.selftest import run_self_test, self_test
 from frugan.doctor.trial import FP32, CountedCopies, Trial, Way, begin, tiny_subject
 from frugan.engine.run.training import Training
 from frugan.engine.state.gradients import SliceSum
-from frugan.engine.step import update
+from frugan.engine.step import recompute, update
 from frugan.errors import TrainingFailed
 from frugan.families import families, family
 from frugan.planning.prediction import Prediction
@@ -250,7 +250,7 @@ _ADD, _CHECKPOINT = SliceSum.add, checkpoint
     ("family", "saver", "place", "name", "wrong"),
     [
         (families()["saehd"], "dense-slices", SliceSum, "add", _slices_grow),
-        (MadeUpFamily(), "recompute", update, "checkpoint", _made_again_wrongly),
+        (MadeUpFamily(), "recompute", recompute, "checkpoint", _made_again_wrongly),
     ],
 )
 def test_a_saving_that_changes_the_result_is_reported(

@@ -45,7 +45,7 @@ def test_scores_and_their_card(scored: Path, said: list[str]) -> None:
 
 
 def test_the_usual_metrics_are_those_that_the_network_can_give(scored: Path, said: list[str]) -> None:
-    options = replace(OPTIONS, network="api.scored:no_scores")
+    options = replace(OPTIONS, network="evaluation.scored:no_scores")
     evaluation = evaluate(scored / "run", scored / "pictures", options, say=said.append)
     assert {"fid", "kid_mean", "precision"} <= evaluation.scores.keys()
     assert "is_mean" not in evaluation.scores
@@ -128,7 +128,7 @@ def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> No
         ({"draw": DrawRequest(classes=(0, 7))}, "--classes 7: expected 0 to 1"),
         ({"draw": DrawRequest(truncation=0.0)}, "--truncation 0"),
         ({"draw": DrawRequest(statistics="standing", standing_size=6)}, "--standing-size 6: expected a multiple"),
-        ({"network": "api.scored:no_scores", "metrics": ("is",)}, "gives no class probabilities"),
+        ({"network": "evaluation.scored:no_scores", "metrics": ("is",)}, "gives no class probabilities"),
     ],
 )
 def test_requests_that_make_no_sense(scored: Path, changed: dict[str, object], message: str) -> None:
@@ -166,7 +166,7 @@ def test_networks_of_one_module_are_told_apart(scored: Path) -> None:
     """Moments of real pictures that one made are not another's."""
     options = replace(OPTIONS, metrics=("fid",))
     one = evaluate(scored / "run", scored / "pictures", options, say=quiet)
-    other = replace(options, network="api.scored:other_colours")
+    other = replace(options, network="evaluation.scored:other_colours")
     two = evaluate(scored / "run", scored / "pictures", other, say=quiet)
     assert one.provenance.network_digest != two.provenance.network_digest
     assert two.scores["fid"] == pytest.approx(one.scores["fid"], rel=1e-5)  # mirrored features are as far apart
@@ -193,10 +193,10 @@ def test_too_few_pictures_are_warned_of(scored: Path) -> None:
 def stored(scored: Path, tmp_path: Path, network: str = "colours") -> Path:
     """The pictures' moments, written by the command."""
     out = tmp_path / f"{network}.npz"
-    words = ["prepare", str(scored / "pictures"), str(out), "--reference", "--network", f"api.scored:{network}"]
+    words = ["prepare", str(scored / "pictures"), str(out), "--reference", "--network", f"evaluation.scored:{network}"]
     result = CliRunner().invoke(application(), [*words, "--resolution", "32"])
     assert result.exit_code == 0, result.output
-    assert f"Next: frugan evaluate RUN --reference {out} --network api.scored:{network} --metrics fid" in result.stdout
+    assert f"Next: frugan evaluate RUN --reference {out} --network evaluation.scored:{network} --metrics fid" in result.stdout
     return out
 
 

@@ -78,20 +78,20 @@ def test_the_report_draws_them_as_a_line(scored: Path, tmp_path: Path) -> None:
     own = replace(evaluation.provenance, weights=str(run.path / "checkpoints" / "step-1" / "ema.safetensors"))
     keep_in_run([replace(evaluation, provenance=own)], quiet)
     charts = view(run, "run").charts
-    fid = charts["Score: FID (api.scored:colours), lower is better"]
+    fid = charts["Score: FID (evaluation.scored:colours), lower is better"]
     assert list(fid) == ["FID", "FID of real pictures"]
     assert fid["FID of real pictures"].steps == [10, 20]
     assert fid["FID of real pictures"].values == [evaluation.scores["fid"]] * 2
-    both = charts["Score: precision and recall (api.scored:colours), higher is better"]
+    both = charts["Score: precision and recall (evaluation.scored:colours), higher is better"]
     assert list(both) == ["precision", "precision of real pictures"]  # recall was not measured while it trained
     ((row,), _) = taken_scores(run.scores)
     assert (row["step"], row["weights"]) == ("-", "real pictures")
-    assert "fid (api.scored:colours)" in row
+    assert "fid (evaluation.scored:colours)" in row
     other = replace(own, network_digest="another")
     run.scores.unlink()
     keep_in_run([replace(evaluation, provenance=other)], quiet)
     assert list(floors(run.scores)) == ["another"]
-    assert list(view(run, "run").charts["Score: FID (api.scored:colours), lower is better"]) == ["FID"]
+    assert list(view(run, "run").charts["Score: FID (evaluation.scored:colours), lower is better"]) == ["FID"]
 
 
 def evaluated(*words: str) -> tuple[str, BaseException | None]:
@@ -101,10 +101,10 @@ def evaluated(*words: str) -> tuple[str, BaseException | None]:
 
 def test_the_command(scored: Path, tmp_path: Path) -> None:
     pictures = str(write_pictures(tmp_path / "pictures", each=15))
-    how = ("--real", pictures, "--network", "api.scored:colours", "--device", "cpu")
+    how = ("--real", pictures, "--network", "evaluation.scored:colours", "--device", "cpu")
     shown, _ = evaluated(*how, "--resolution", "16")
     assert "15 real pictures against 15 others" in shown
-    assert "(api.scored:colours)" in shown
+    assert "(evaluation.scored:colours)" in shown
     for words, message in (
         (how, "--resolution is missing"),
         ((), "a run, checkpoint or weights file is missing"),

@@ -62,11 +62,11 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
 def test_beside_other_metrics_each_has_its_own_samples(scored: Path) -> None:
     """What features are taken of is drawn from all classes alike, as it was before."""
     pictures = noise(150, few=10)
-    both = replace(OPTIONS, metrics=("fid", "two-sample"), network="api.scored:colours")
+    both = replace(OPTIONS, metrics=("fid", "two-sample"), network="evaluation.scored:colours")
     found = evaluate(scored / "run", pictures, both, say=quiet)
     alone = [evaluate(scored / "run", pictures, replace(both, metrics=(m,)), say=quiet) for m in ("fid", "two-sample")]
     assert found.scores == {**alone[0].scores, **alone[1].scores}
-    assert (found.provenance.network, found.provenance.rows) == ("api.scored:colours", 150)
+    assert (found.provenance.network, found.provenance.rows) == ("evaluation.scored:colours", 150)
 
 
 def test_classes_are_drawn_as_often_as_the_real_pictures_have_them() -> None:

@@ -380,7 +380,7 @@ def test_a_processor_is_timed_with_the_threads_that_training_would_take(
 
     monkeypatch.setattr("frugan.engine.run.threads.time_counts", of)
     monkeypatch.setattr("frugan.engine.run.threads.asked_for", lambda: asked)
-    monkeypatch.setattr("frugan.accelerator.device.available_cores", lambda: 4)
+    monkeypatch.setattr("frugan.planning.pace.available_cores", lambda: 4)
     before = torch.get_num_threads()
     seconds = machine_here("cpu").pace(load_recipe("biggan-digits-32"))
     assert (timed, seconds) == (([(before,)], 4 / before) if asked else ([(1, 2, 4)], 1))
