@@ -1,6 +1,6 @@
 """Draws docs/pictures/rooms.svg: the rooms of src/frugan, each above all that it imports. `python -m tools.draw_rooms`
 
-The table of tests/test_arrows.py says which imports which; a test there holds the drawing to it.
+tests/rooms.py says which imports which, and tests/test_arrows.py holds the drawing to it.
 """
 
 import sys
@@ -68,6 +68,6 @@ def drawing(allowed: Mapping[str, Set[str]], *, left_out: Set[str]) -> str:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests"))
-    from test_arrows import ALLOWED, NOT_DRAWN  # the table is a test's, which no installation has
+    from rooms import ALLOWED, NOT_DRAWN  # the table is the tests', which no installation has
 
     PICTURE.write_text(drawing(ALLOWED, left_out=NOT_DRAWN), "utf-8")

@@ -196,7 +196,10 @@ def stored(scored: Path, tmp_path: Path, network: str = "colours") -> Path:
     words = ["prepare", str(scored / "pictures"), str(out), "--reference", "--network", f"evaluation.scored:{network}"]
     result = CliRunner().invoke(application(), [*words, "--resolution", "32"])
     assert result.exit_code == 0, result.output
-    assert f"Next: frugan evaluate RUN --reference {out} --network evaluation.scored:{network} --metrics fid" in result.stdout
+    assert (
+        f"Next: frugan evaluate RUN --reference {out} --network evaluation.scored:{network} --metrics fid"
+        in result.stdout
+    )
     return out
 
 
