@@ -114,9 +114,9 @@ def _denominator(a: Tensor, b: Tensor, window: int, dtype: torch.dtype) -> tuple
 
 def _faces() -> Tensor:
     """Drawn faces that ship with the package, in [0, 1]."""
-    import frugan.data.faces  # noqa: PLC0415  (for its place)
+    import frugan.faces.data  # noqa: PLC0415  (for its place)
 
-    archive = ZipFile(Path(frugan.data.faces.__file__).parent / "drawn_faces.zip")
+    archive = ZipFile(Path(frugan.faces.data.__file__).parent / "drawn_faces.zip")
     names = sorted(name for name in archive.namelist() if "data_dst" in name and name.endswith(".jpg"))[:FACES]
     opened = [np.asarray(Image.open(BytesIO(archive.read(name))).convert("RGB")) for name in names]
     assert opened[0].shape == (SIDE_PIXELS, SIDE_PIXELS, 3)
