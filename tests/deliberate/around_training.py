@@ -411,7 +411,7 @@ FAULTS = (
         "an address that is refused is repeated",
         "data/formats/source.py",
         "data by {address[0]}...:",
-        "data by {given}:",
+        "data by {path}:",
         "data/test_formats.py -k repeated",
     ),
     # scores
