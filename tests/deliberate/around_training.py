@@ -141,7 +141,7 @@ FAULTS = (
     Fault(
         "averages that find no memory end in torch's own error",
         "engine/step/step.py",
-        'with no_way_back("the averages"):',
+        'with no_retry("the averages"):',
         "with nullcontext():",
         "planning/test_out_of_memory.py::test_wherever_memory_runs_out_a_step_is_repeated_or_ends_in_words",
     ),
@@ -220,7 +220,7 @@ FAULTS = (
     Fault(
         "samples of other programs are counted again at each reading",
         "accelerator/nvml.py",
-        "self._seen = max(self._seen, int(each.timeStamp))",
+        "self._seen = max(self._seen, int(sample.timeStamp))",
         "pass",
         "accelerator/test_card_sensors.py -k others",
     ),
@@ -241,7 +241,7 @@ FAULTS = (
     Fault(
         "a card that waits for pictures is said to be held up by the host",
         "reporting/signs.py",
-        "if waited >= (1 - time.own) / 2:",
+        "if waited >= (1 - time.share) / 2:",
         "if waited >= 1:",
         "reporting/test_idle_card_signs.py -k causes",
     ),
@@ -396,7 +396,7 @@ FAULTS = (
     Fault(
         "a rank's share of a phase with few groups is planned as a part of a group",
         "engine/run/training.py",
-        "return phase if own == phase.samples(samples) else replace(phase, fraction=own / samples)",
+        "return phase if share == phase.samples(samples) else replace(phase, fraction=share / samples)",
         "return phase",
         "planning/test_several_cards.py -k few_groups",
     ),
@@ -411,7 +411,7 @@ FAULTS = (
         "an address that is refused is repeated",
         "data/formats/source.py",
         "data by {address[0]}...:",
-        "data by {given}:",
+        "data by {path}:",
         "data/test_formats.py -k repeated",
     ),
     # scores

@@ -100,8 +100,8 @@ FAULTS = (
     Fault(
         "what a later stage drops is not carried by the first",
         "engine/run/training.py",
-        "every = [phase for each in self.stages for phase in each.phases]",
-        "every = phases",
+        "all_phases = [phase for stage in self.stages for phase in stage.phases]",
+        "all_phases = phases",
         "families/test_r3gan.py -k later_stage_drops",
     ),
     Fault(
@@ -180,8 +180,8 @@ FAULTS = (
     Fault(
         "a rank that is behind has gone another way",
         "engine/ranks/watch.py",
-        "own = way.at(number)",
-        "own = way.at(way.count)",
+        "here = way.at(number)",
+        "here = way.at(way.count)",
         "engine/test_ranks.py -k 'takes_its_time'",
     ),
     Fault(

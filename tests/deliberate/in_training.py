@@ -7,8 +7,8 @@ FAULTS = (
     Fault(
         "gradients of micro-batches are not weighted by their shares",
         "engine/step/step.py",
-        "micro, own, gain * share, plan",
-        "micro, own, gain, plan",
+        "micro, phase_state, gain * share, plan",
+        "micro, phase_state, gain, plan",
         "contract/test_engine.py::test_micro_batch_changes_nothing",
     ),
     Fault(

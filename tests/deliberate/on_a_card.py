@@ -61,15 +61,15 @@ FAULTS = (
     Fault(
         "memory of what nobody asks for is given back while a copy is under way",
         "accelerator/host_memory.py",
-        '        """Memory that is being copied is used again only after that."""\n        self.take()\n',
-        '        """Memory that is being copied is used again only after that."""\n',
+        '        """Wait for the copy, so that its memory is not reused before."""\n        self.take()\n',
+        '        """Wait for the copy, so that its memory is not reused before."""\n',
         "simulated_card/test_host_memory.py",
     ),
     Fault(
         "nothing comes back ahead of backward",
         "accelerator/host_memory.py",
-        "            for each in given.earlier() if self._ahead else ():",
-        "            for each in ():",
+        "            for tensor in inputs.earlier() if self._ahead else ():",
+        "            for tensor in ():",
         "simulated_card/test_host_memory.py",
     ),
     Fault(
@@ -160,8 +160,8 @@ FAULTS = (
     Fault(
         "copies beside what a card computes let the host wait",
         "accelerator/host_memory.py",
-        "each.copy_(value, non_blocking=True)",
-        "each.copy_(value)",
+        "target.copy_(value, non_blocking=True)",
+        "target.copy_(value)",
         WAITS,
     ),
     Fault(
@@ -191,8 +191,8 @@ FAULTS = (
     Fault(
         "statistics come over to the first card",
         "engine/state/optimizer.py",
-        "torch.empty_like(each, device=device, pin_memory=False) for each in there",
-        "torch.empty_like(each, device=device.type, pin_memory=False) for each in there",
+        "torch.empty_like(statistic, device=device, pin_memory=False) for statistic in there",
+        "torch.empty_like(statistic, device=device.type, pin_memory=False) for statistic in there",
         SECOND,
     ),
     Fault(
@@ -332,7 +332,7 @@ FAULTS = (
     Fault(
         "ranks wait for each other where cards cannot add up",
         "engine/ranks/joining.py",
-        "    _refuse_build(own.collectives, platform.system())\n",
+        "    _refuse_build(accelerator.collectives, platform.system())\n",
         "",
         "engine/test_ranks.py -k cannot_add_up",
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from frugan.engine.run.checkpoint import keep_newest, list_checkpoints
-from frugan.engine.run.step_log import DivergenceWatch, way_back
+from frugan.engine.run.step_log import DivergenceWatch, divergence_advice
 
 
 def saved(folder: Path, step: int, finite_steps: int) -> None:
@@ -50,7 +50,7 @@ def test_trouble_does_not_take_the_last_sound_one(tmp_path: Path) -> None:
     assert 300 <= steps[0] <= 450  # long before
     assert steps[-2:] == [980, 1000]
     rates = {"D.learning_rate": 4e-4, "D.final_learning_rate": 1e-4, "G.learning_rate": 1e-4}
-    line = way_back(tmp_path, "frugan train runs/x --data p", rates, "bf16")
+    line = divergence_advice(tmp_path, "frugan train runs/x --data p", rates, "bf16")
     newest = max(step for step in steps if step <= 550)
     assert f"step-{newest:09d} is from before that" in line
     words = "optimizers.D.learning_rate=0.0002 optimizers.D.final_learning_rate=5e-05 optimizers.G.learning_rate=5e-05"
@@ -80,6 +80,6 @@ def test_what_a_checkpoint_says_is_taken_up() -> None:
 
 @pytest.mark.parametrize("command", ["frugan train x", None])
 def test_no_checkpoint_is_said(tmp_path: Path, command: str | None) -> None:
-    assert way_back(tmp_path, command, {"D": 1e-3}, "fp32") == (
+    assert divergence_advice(tmp_path, command, {"D": 1e-3}, "fp32") == (
         "No checkpoint is older than that: begin a new run with a smaller learning rate"
     )

@@ -22,7 +22,7 @@ from frugan.engine.ranks import group as rank_group
 from frugan.engine.ranks import joining
 from frugan.engine.ranks import watch as rank_watch
 from frugan.engine.ranks.group import add_up, checksum
-from frugan.engine.ranks.joining import meet, threads_are_open
+from frugan.engine.ranks.joining import meet, threads_unset
 from frugan.engine.ranks.place import Place, deal
 from frugan.engine.ranks.ranks import OneRank, check_ranks
 from frugan.engine.ranks.watch import Heartbeat
@@ -233,10 +233,10 @@ def test_a_lost_first_rank_is_noticed_by_the_others(watches: tuple[Shelf, list[H
 
 def test_why_a_rank_ended_is_passed_on(watches: tuple[Shelf, list[Heartbeat], list[str]]) -> None:
     _, (first, second, third), _ = watches
-    third.tell_end("the disk is full")
+    third.announce_end("the disk is full")
     assert first.lost() == "rank 2 (b) ended: the disk is full"
     assert first.told
-    second.tell_end("because of rank 2")
+    second.announce_end("because of rank 2")
     assert second.lost() == "rank 2 (b) ended: the disk is full"
 
 
@@ -353,7 +353,7 @@ def test_a_stop_that_is_asked_of_any_rank_reaches_the_first(
     ],
 )
 def test_who_says_how_many_threads_a_rank_has(card: bool, environment: dict[str, str], is_open: bool) -> None:
-    assert threads_are_open(card, environment) is is_open
+    assert threads_unset(card, environment) is is_open
 
 
 @pytest.mark.parametrize(

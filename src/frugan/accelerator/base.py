@@ -51,7 +51,6 @@ class Immediate:
     """The queue of a device that does everything at once."""
 
     def record_event(self) -> Event:
-        """See `Stream`."""
         return Done()
 
     def wait_event(self, event: Event) -> None:
@@ -59,7 +58,7 @@ class Immediate:
 
 
 def card_has_bf16_units(capability: tuple[int, int]) -> bool:
-    """Whether a card of a compute capability multiplies bf16 matrices in hardware."""
+    """Return whether a card of a compute capability multiplies bf16 matrices in hardware."""
     return capability >= (8, 0)
 
 
@@ -94,7 +93,7 @@ class Accelerator(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """As its maker calls it."""
+        """The maker's name for it."""
 
     @property
     def capability(self) -> tuple[int, int] | None:
@@ -103,12 +102,12 @@ class Accelerator(ABC):
 
     @property
     def uuid(self) -> str | None:
-        """What tells it from every other; None: nothing does."""
+        """Identifier that no other device has; None: there is none."""
         return None
 
     @property
     def has_bf16_units(self) -> bool:
-        """Whether it multiplies bf16 matrices in hardware."""
+        """Return whether it multiplies bf16 matrices in hardware."""
         return self.capability is not None and card_has_bf16_units(self.capability)
 
     @classmethod
@@ -117,10 +116,10 @@ class Accelerator(ABC):
         return ()
 
     def sensors(self) -> Sensors:
-        """What tells how busy it is, how warm, and who else is on it.
+        """Open the sensors for load, temperature and other programs on it.
 
         Raises:
-            NoSensors: nothing does.
+            NoSensors: it has none.
         """
         raise NoSensors(f"nothing tells of {self.device}")
 
@@ -128,22 +127,22 @@ class Accelerator(ABC):
 
     @property
     def total_bytes(self) -> int:
-        """What it has."""
+        """Total memory."""
         raise self._has_no_memory
 
     @property
     def free_bytes(self) -> int:
-        """What no process has taken."""
+        """Memory that no process has taken."""
         raise self._has_no_memory
 
     @property
     def live_bytes(self) -> int:
-        """What tensors of this process take now."""
+        """Memory of this process's tensors."""
         raise self._has_no_memory
 
     @property
     def reserved_bytes(self) -> int:
-        """What torch's allocator holds for this process."""
+        """Memory that torch's allocator holds for this process."""
         raise self._has_no_memory
 
     @property
@@ -174,7 +173,7 @@ class Accelerator(ABC):
 
     @classmethod
     def is_out_of_memory(cls, message: str) -> bool:
-        """Whether a RuntimeError's message, no `torch.OutOfMemoryError`, says that memory ran out."""
+        """Return whether the message of a RuntimeError other than `torch.OutOfMemoryError` says that memory ran out."""
         return False
 
     @property
@@ -228,7 +227,7 @@ class Accelerator(ABC):
 
 @dataclass(frozen=True)
 class Processor(Accelerator):
-    """The computer's own."""
+    """The computer's CPU."""
 
     kind: ClassVar[str] = "cpu"
     is_card: ClassVar[bool] = False
@@ -237,17 +236,15 @@ class Processor(Accelerator):
 
     @classmethod
     def count(cls) -> int:
-        """See `Accelerator`."""
         return 1
 
     @property
     def name(self) -> str:
-        """See `Accelerator`."""
         return platform.processor() or platform.machine() or "CPU"
 
     @property
     def has_bf16_units(self) -> bool:
-        """Whether bf16 is the faster here; tensors without data have nothing.
+        """Return whether bf16 is faster than fp32 here; False for tensors without data.
 
         With AMX it is. AVX512-BF16 alone says nothing: with it a product of an AMD EPYC (Zen 4) in bf16 is 2.2 times as
         fast as in fp32, that of an Intel Xeon whose AMX a virtual machine hides half as fast. So that one is timed.
@@ -277,7 +274,7 @@ CLEARLY = 1.2
 
 @cache
 def multiplies_faster(dtype: torch.dtype, other: torch.dtype) -> bool:
-    """Whether this computer's processor multiplies matrices of a type faster than those of another; timed once.
+    """Return whether this CPU multiplies matrices of a dtype faster than those of another; timed once.
 
     The types take turns, on one thread, and the best of each counts, so that who else is at work does not decide: of
     products that took longer, on two threads of a busy machine, once the slower type's was the luckier.
@@ -287,11 +284,11 @@ def multiplies_faster(dtype: torch.dtype, other: torch.dtype) -> bool:
     torch.set_num_threads(1)
     try:
         for _ in range(PRODUCTS):
-            for each in least:
-                matrix = torch.ones(PRODUCT_SIDE, PRODUCT_SIDE, dtype=each)
+            for timed in least:
+                matrix = torch.ones(PRODUCT_SIDE, PRODUCT_SIDE, dtype=timed)
                 began = time.perf_counter()
                 torch.mm(matrix, matrix)
-                least[each] = min(least[each], time.perf_counter() - began)
+                least[timed] = min(least[timed], time.perf_counter() - began)
     finally:
         torch.set_num_threads(threads)
     return CLEARLY * least[dtype] < least[other]

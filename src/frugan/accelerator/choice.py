@@ -9,19 +9,19 @@ WITHOUT_DATA = "meta"
 
 
 def accelerator_of(device: torch.device) -> Accelerator:
-    """What answers for a device; tensors without data are like a processor's.
+    """Return the accelerator of a device; tensors without data count as the processor's.
 
     Raises:
-        BadInput: nothing does for its kind.
+        BadInput: its kind is unknown.
     """
     return Processor(device) if device.type == WITHOUT_DATA else accelerator_class(device.type)(device)
 
 
 def accelerator_class(kind: str) -> type[Accelerator]:
-    """What answers for devices of a kind.
+    """Return the accelerator class for devices of a kind.
 
     Raises:
-        BadInput: nothing does.
+        BadInput: the kind is unknown.
     """
     answering: type[Accelerator] = registry.loaded(registry.ACCELERATORS, kind)[0]
     return answering
@@ -37,12 +37,13 @@ def automatic_cards() -> list[Accelerator]:
     """Cards of this machine that torch can use, each kind's current one first."""
     cards: list[Accelerator] = []
     for kind in kinds_of_cards():
-        each = accelerator_class(kind)
-        if count := each.count():
-            cards += [each(torch.device(kind, index)) for index in dict.fromkeys((each.current(), *range(count)))]
+        accelerator = accelerator_class(kind)
+        if count := accelerator.count():
+            indices = dict.fromkeys((accelerator.current(), *range(count)))
+            cards += [accelerator(torch.device(kind, index)) for index in indices]
     return cards
 
 
 def out_of_memory_by_words(message: str) -> bool:
-    """Whether a RuntimeError's message says in some card's library's words that memory ran out."""
+    """Return whether a RuntimeError's message is a card library's way to say that memory ran out."""
     return any(accelerator_class(kind).is_out_of_memory(message) for kind in kinds_of_cards())

@@ -51,14 +51,13 @@ class CudaStream:
         return event
 
     def wait_event(self, event: Event) -> None:
-        """See `Stream`."""
         if isinstance(event, torch.cuda.Event):  # else of a processor, which is never behind
             self.stream.wait_event(event)
 
 
 @dataclass(frozen=True)
 class Cuda(Accelerator):
-    """One card."""
+    """One CUDA or ROCm card."""
 
     kind: ClassVar[str] = "cuda"
     is_card: ClassVar[bool] = True
@@ -67,17 +66,15 @@ class Cuda(Accelerator):
 
     @classmethod
     def count(cls) -> int:
-        """See `Accelerator`."""
         return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
     @classmethod
     def current(cls) -> int:
-        """See `Accelerator`."""
         return torch.cuda.current_device()
 
     @classmethod
     def trouble(cls) -> str | None:
-        """What torch says when CUDA is set up; None: it is.
+        """Return torch's message if CUDA cannot be set up; None: it can.
 
         Its own question whether a card is there keeps the reason to itself, or warns of it once in a process.
         """
@@ -88,17 +85,14 @@ class Cuda(Accelerator):
         return None
 
     def use(self) -> None:
-        """See `Accelerator`."""
         torch.cuda.set_device(self.device)
 
     @property
     def name(self) -> str:
-        """See `Accelerator`."""
         return str(torch.cuda.get_device_name(self.device))
 
     @property
     def capability(self) -> tuple[int, int]:
-        """See `Accelerator`."""
         return torch.cuda.get_device_capability(self.device)
 
     @property
@@ -116,56 +110,45 @@ class Cuda(Accelerator):
 
     @classmethod
     def built_for(cls) -> Sequence[str]:
-        """See `Accelerator`."""
         return torch.cuda.get_arch_list()
 
     @property
     def total_bytes(self) -> int:
-        """See `Accelerator`."""
         return int(torch.cuda.get_device_properties(self.device).total_memory)
 
     @property
     def free_bytes(self) -> int:
-        """See `Accelerator`."""
         free, _ = torch.cuda.mem_get_info(self.device)
         return free
 
     @property
     def live_bytes(self) -> int:
-        """See `Accelerator`."""
         return torch.cuda.memory_allocated(self.device)
 
     @property
     def reserved_bytes(self) -> int:
-        """See `Accelerator`."""
         return torch.cuda.memory_reserved(self.device)
 
     @property
     def peak_live_bytes(self) -> int:
-        """See `Accelerator`."""
         return torch.cuda.max_memory_allocated(self.device)
 
     @property
     def peak_bytes(self) -> int:
-        """See `Accelerator`."""
         return torch.cuda.max_memory_reserved(self.device)
 
     def reset_peaks(self) -> None:
-        """See `Accelerator`."""
         torch.cuda.reset_peak_memory_stats(self.device)
 
     @property
     def limit_bytes(self) -> int:
-        """See `Accelerator`."""
         return int(torch.cuda.get_per_process_memory_fraction(self.device) * self.total_bytes)
 
     def limit(self, limit_bytes: int | None) -> None:
-        """See `Accelerator`."""
         share = 1.0 if limit_bytes is None else min(1.0, max(0.0, limit_bytes / self.total_bytes))
         torch.cuda.set_per_process_memory_fraction(share, self.device)
 
     def give_back(self) -> None:
-        """See `Accelerator`."""
         torch.cuda.empty_cache()
 
     @classmethod
@@ -177,7 +160,7 @@ class Cuda(Accelerator):
 
     @classmethod
     def _little_is_free(cls) -> bool:
-        """Whether the current card has little left for this process: of its memory, or of what it is capped to."""
+        """Return whether the current card has little memory left for this process, or for its cap."""
         if not cls.count():
             return False
         try:
@@ -189,30 +172,24 @@ class Cuda(Accelerator):
         return usable < max(LITTLE_BYTES, int(LITTLE_SHARE * whole))
 
     def synchronize(self) -> None:
-        """See `Accelerator`."""
         torch.cuda.synchronize(self.device)
 
     @property
     def current_stream(self) -> Stream:
-        """See `Accelerator`."""
         return CudaStream(torch.cuda.current_stream(self.device))
 
     def side_stream(self) -> Stream:
-        """See `Accelerator`."""
         return CudaStream(torch.cuda.Stream(self.device))
 
     def on(self, stream: Stream) -> AbstractContextManager[object]:
-        """See `Accelerator`."""
         assert isinstance(stream, CudaStream)
         return torch.cuda.stream(stream.stream)
 
     def queued_so_far(self) -> Event:
-        """See `Accelerator`."""
         return self.current_stream.record_event()
 
     @contextmanager
     def refusing_to_wait(self) -> Iterator[None]:
-        """See `Accelerator`."""
         before = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
         try:
@@ -221,9 +198,7 @@ class Cuda(Accelerator):
             torch.cuda.set_sync_debug_mode(before)
 
     def pinned_like(self, like: Tensor) -> Tensor:
-        """See `Accelerator`."""
         return torch.empty_like(like, device="cpu", pin_memory=True)
 
     def pin(self, tensor: Tensor) -> Tensor:
-        """See `Accelerator`."""
         return tensor.pin_memory()

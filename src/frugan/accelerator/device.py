@@ -47,7 +47,7 @@ def tf32_decision(capability: tuple[int, int] | None, environment: Mapping[str, 
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a device has no memory left. One that may mean it does where little is free."""
+    """Return whether an error means that a device has no memory left; an ambiguous one does if little is free."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     if not isinstance(error, RuntimeError) or isinstance(error, TrainingFailed):  # that one has been judged
@@ -95,7 +95,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def no_way_back(doing: str) -> AbstractContextManager[None]:
+def no_retry(doing: str) -> AbstractContextManager[None]:
     """Memory that runs out inside cannot be mended by a repetition: a part of the update has moved.
 
     Raises:

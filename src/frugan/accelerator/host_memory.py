@@ -19,14 +19,14 @@ from frugan.accelerator.choice import accelerator_of
 from frugan.wording import MIB, first_line
 
 ALIGNMENT_BYTES = 512
-"""Where tensors begin: as in torch's allocator on cards."""
+"""Alignment of tensors in a block, as in torch's allocator on cards."""
 SMALLEST_BLOCK_BYTES = MIB
-"""What is left over in the end goes into one block of this size or the next."""
+"""Smallest block, for the tensors left over at the end."""
 
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """One allocation."""
+    """One allocation that holds several tensors."""
 
     size_bytes: int
     numbers: tuple[int, ...]  # of the tensors in it
@@ -65,12 +65,12 @@ def pack(sizes_bytes: Sequence[int], *, powers_of_two: bool) -> list[PackedBlock
 
 
 def pinned_bytes(sizes_bytes: Sequence[int]) -> int:
-    """What the blocks for tensors of the given sizes take in pinned memory."""
+    """Return the pinned memory of the blocks for tensors of these sizes."""
     return sum(block.size_bytes for block in pack(sizes_bytes, powers_of_two=True))
 
 
 def rounded_bytes(size_bytes: int) -> int:
-    """What a single pinned allocation takes."""
+    """Return the size of a single pinned allocation, which torch rounds up to a power of two."""
     return 1 << (size_bytes - 1).bit_length() if size_bytes else 0
 
 
@@ -111,8 +111,8 @@ def host_like(tensor: Tensor, what: str) -> Tensor:
     Args:
         what: it is for, in the warning where nothing more can be pinned.
     """
-    (made,) = host_likes([tensor], what, packed=False)
-    return made
+    (copy,) = host_likes([tensor], what, packed=False)
+    return copy
 
 
 def host_likes(tensors: Sequence[Tensor], what: str, *, packed: bool = True) -> list[Tensor]:
@@ -125,13 +125,13 @@ def host_likes(tensors: Sequence[Tensor], what: str, *, packed: bool = True) -> 
     likes = [tensor.detach() for tensor in tensors]
     if not packed:
         return [_like(like, what, tensor.device) for tensor, like in zip(tensors, likes, strict=True)]
-    device = next((each.device for each in tensors if accelerator_of(each.device).is_card), torch.device("cpu"))
-    made: dict[int, Tensor] = {}
+    device = next((tensor.device for tensor in tensors if accelerator_of(tensor.device).is_card), torch.device("cpu"))
+    buffers: dict[int, Tensor] = {}
     for block in pack([like.nbytes for like in likes], powers_of_two=accelerator_of(device).is_card):
-        made |= _views(
+        buffers |= _views(
             block, likes, _like(torch.empty(block.size_bytes, dtype=torch.uint8, device="meta"), what, device)
         )
-    return [made[i] for i in range(len(likes))]
+    return [buffers[i] for i in range(len(likes))]
 
 
 def pinned_copy(tensor: Tensor, device: torch.device, what: str) -> Tensor:
@@ -152,7 +152,7 @@ def beside(kept: Tensor, parameter: Tensor) -> Tensor:
     return torch.empty_like(kept, device=parameter.device, pin_memory=False).copy_(kept, non_blocking=True)
 
 
-def copied_beside(side: Stream, device: torch.device, into: Sequence[Tensor], values: Sequence[Tensor]) -> Event:
+def copy_on_side_stream(side: Stream, device: torch.device, into: Sequence[Tensor], values: Sequence[Tensor]) -> Event:
     """Queue copies beside a device's computation, behind all that it was given so far.
 
     Args:
@@ -165,8 +165,8 @@ def copied_beside(side: Stream, device: torch.device, into: Sequence[Tensor], va
     accelerator = accelerator_of(device)
     side.wait_event(accelerator.queued_so_far())
     with accelerator.on(side):
-        for each, value in zip(into, values, strict=True):
-            each.copy_(value, non_blocking=True)
+        for target, value in zip(into, values, strict=True):
+            target.copy_(value, non_blocking=True)
         return side.record_event()
 
 
@@ -198,7 +198,7 @@ def _warn(error: RuntimeError, what: str) -> None:
 
 
 SMALLEST_BYTES = MIB
-"""What is smaller stays: class embeddings and other conditions are not worth a copy."""
+"""Smaller tensors stay on the device: class embeddings and other conditions are not worth a copy."""
 
 
 ON_THE_HOST = "what recomputed blocks are given"
@@ -232,7 +232,7 @@ class Blocks(Generic[Memory]):
 
 @dataclass(eq=False)
 class Away:
-    """A tensor that was sent to host memory."""
+    """A tensor that was offloaded to host memory."""
 
     there: Tensor  # in host memory
     device: torch.device  # where it belongs
@@ -241,38 +241,38 @@ class Away:
     here: Tensor | None  # on its device, while that copy is under way
 
     def take(self) -> Tensor | None:
-        """What of it is on its device, for what is queued from now on: that comes after the copy."""
+        """Give away the tensor on its device, if it is there; work queued from now on waits for the copy."""
         here, self.here = self.here, None
         if here is not None:
             self.computing.wait_event(self.copied)
         return here
 
     def __del__(self) -> None:
-        """Memory that is being copied is used again only after that."""
+        """Wait for the copy, so that its memory is not reused before."""
         self.take()
 
 
 @dataclass(eq=False)
-class _Given:
-    """What one block was given."""
+class _BlockInputs:
+    """Inputs of one block that were sent to the host."""
 
-    before: Self | None  # what the block before it was given
+    before: Self | None  # inputs of the block before it
     sent: list[weakref.ref[Away]] = field(default_factory=list)
 
     @property
     def left(self) -> list[Away]:
-        """What of it backward may ask for yet."""
-        return [away for each in self.sent if (away := each()) is not None]
+        """Tensors that backward may still need."""
+        return [away for reference in self.sent if (away := reference()) is not None]
 
     def earlier(self) -> list[Away]:
-        """The same of the nearest block before it of which anything is left."""
+        """Return `left` of the nearest earlier block that has any."""
         while self.before is not None and not self.before.left:
             self.before = self.before.before
         return [] if self.before is None else self.before.left
 
 
 class HostCopies:
-    """Sends what recomputed blocks are given to host memory, and brings it back for backward.
+    """Offloads the inputs of recomputed blocks to host memory, and brings them back for backward.
 
     A step that recomputes its blocks keeps little else, and each tensor is needed once in a backward, of which a
     penalty on gradients takes two: its way to the host and back is the price. Beside a card the copies have a queue of
@@ -287,7 +287,7 @@ class HostCopies:
     """
 
     def send(self, tensor: Tensor) -> Away:
-        """Begin a tensor's way to host memory, pinned beside a card; the host does not wait for it."""
+        """Start copying a tensor to host memory, pinned beside a card; the host does not wait for it."""
         accelerator = accelerator_of(tensor.device)
         there = self._borrowed(tensor) if accelerator.is_card else host_like(tensor, ON_THE_HOST)
         copied = self._copied(tensor.device, there, tensor)
@@ -295,32 +295,32 @@ class HostCopies:
         return Away(there, tensor.device, accelerator.current_stream, copied, here)
 
     def bring(self, away: Away) -> None:
-        """Begin its way back."""
+        """Start copying it back."""
         away.here = torch.empty_like(away.there, device=away.device, pin_memory=False)
         away.copied = self._copied(away.device, away.here, away.there)
 
     def bring_ahead(self, away: Away) -> None:
-        """Begin its way back before it is asked for."""
+        """Start copying it back before it is needed."""
         self.bring(away)
 
     def has_queue(self, device: torch.device) -> bool:
-        """Whether copies go on while a device computes."""
+        """Return whether copies run while the device computes."""
         return accelerator_of(device).is_card
 
     def let_go(self) -> None:
-        """Let what has been queued to leave have left; its memory on the card is free then."""
+        """Wait for pending copies to the host; their memory on the card is free then."""
         for away in () if self._latest is None else self._latest.left:
             away.take()
 
     def _copied(self, device: torch.device, into: Tensor, value: Tensor) -> Event:
         if self._side is None:
             self._side = accelerator_of(device).side_stream()
-        return copied_beside(self._side, device, [into], [value])
+        return copy_on_side_stream(self._side, device, [into], [value])
 
     _side: Stream | None = None
     _ahead = False
-    _latest: _Given | None = None  # what was sent last
-    _asked: _Given | None = None  # what backward asked for last
+    _latest: _BlockInputs | None = None  # sent last
+    _requested: _BlockInputs | None = None  # requested last by backward
 
     @cached_property
     def _blocks(self) -> Blocks[Tensor]:
@@ -348,63 +348,63 @@ class HostCopies:
     _refused = False
 
     def is_worth_it(self, tensor: Tensor) -> bool:
-        """Whether a tensor is large enough to go."""
+        """Return whether a tensor is large enough to offload."""
         return tensor.nbytes >= SMALLEST_BYTES
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """What autograd keeps of what is called inside goes to the host, if it is large and no weight."""
+        """Offload the tensors that autograd saves inside, if they are large and no weights."""
         self.let_go()
-        given = self._latest = _Given(self._latest)
+        inputs = self._latest = _BlockInputs(self._latest)
 
         def pack(tensor: Tensor) -> Tensor | Away:
             kept = tensor.detach()  # the tensor itself would keep its graph
             if isinstance(tensor, nn.Parameter) or not self.is_worth_it(tensor):
                 return kept
             away = self.send(self._dense(kept) if self.has_queue(kept.device) else kept)
-            given.sent.append(weakref.ref(away))
+            inputs.sent.append(weakref.ref(away))
             return away
 
         def unpack(kept: Tensor | Away) -> Any:
-            return self._back(kept, given) if isinstance(kept, Away) else kept
+            return self._back(kept, inputs) if isinstance(kept, Away) else kept
 
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
             yield
 
     @contextmanager
     def until_done(self, *, bring_ahead: bool) -> Iterator[None]:
-        """Nothing is on its way any more when this ends.
+        """Finish all copies to the host at the end of the block.
 
         Args:
-            bring_ahead: what a block was given comes back while backward is at the block after it.
+            bring_ahead: bring a block's inputs back while backward is at the block after it.
         """
         self._ahead = bring_ahead
         try:
             yield
         finally:
             self.let_go()
-            self._latest = self._asked = None
+            self._latest = self._requested = None
 
     def _dense(self, tensor: Tensor) -> Tensor:
-        """A tensor that fills its memory: else each copy takes more, of the queue's own.
+        """Return a dense tensor: else each copy takes temporary memory of its queue.
 
         A part of a larger tensor, such as noise images drawn at once, has that one's strides, and only its own bytes.
         """
         reached = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
         return tensor if reached == tensor.numel() else tensor.clone()
 
-    def _back(self, away: Away, given: _Given) -> Tensor | None:
-        """A tensor on its device again. What was sent last may not have left yet: that is given as it is."""
-        if given is not self._asked and self.has_queue(away.device):
-            self._asked = given
-            if given is not self._latest:
+    def _back(self, away: Away, inputs: _BlockInputs) -> Tensor | None:
+        """Return a tensor on its device; one whose copy to the host is still pending is returned as it is."""
+        if inputs is not self._requested and self.has_queue(away.device):
+            self._requested = inputs
+            if inputs is not self._latest:
                 self.let_go()
-            for each in given.left:
-                if each.here is None:
-                    self.bring(each)
-            for each in given.earlier() if self._ahead else ():
-                if each.here is None:
-                    self.bring_ahead(each)
+            for tensor in inputs.left:
+                if tensor.here is None:
+                    self.bring(tensor)
+            for tensor in inputs.earlier() if self._ahead else ():
+                if tensor.here is None:
+                    self.bring_ahead(tensor)
         elif away.here is None:
             self.bring(away)
         return away.take()
@@ -419,7 +419,7 @@ OWN_MMAP_MOST, OWN_MMAP_THRESHOLD, OWN_TRIM_THRESHOLD = 65536, 32 * MIB, 64 * MI
 
 @contextmanager
 def freed_memory_kept(on_cpu: bool) -> Iterator[None]:
-    """Inside, freed memory stays with the process, for its next block; afterwards it goes back to the system.
+    """Keep freed memory in the process for reuse; at the end it goes back to the system.
 
     The C library of most Linux systems gives blocks of many megabytes back as soon as they are free. Every step then
     asks for them again, and the system clears them again, 4 KiB at a time.

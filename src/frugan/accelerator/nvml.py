@@ -57,7 +57,6 @@ class NvmlSensors:
         self._seen = 0  # time of the newest sample of a process that was read, in the driver's microseconds
 
     def read(self) -> CardReading:
-        """See `Sensors`."""
         library, handle = self._library, self._handle
         rates = self._told(library.nvmlDeviceGetUtilizationRates, handle)
         memory = self._told(library.nvmlDeviceGetMemoryInfo, handle)
@@ -74,7 +73,6 @@ class NvmlSensors:
         )
 
     def holders(self) -> tuple[Holder, ...]:
-        """See `Sensors`."""
         library = self._library
         found: list[Holder] = []
         for number in range(self._told(library.nvmlDeviceGetCount) or 0):
@@ -83,11 +81,10 @@ class NvmlSensors:
             if uuid is None:
                 continue  # a card that fell off, or that this user may not see
             processes = self._told(library.nvmlDeviceGetComputeRunningProcesses, card) or ()
-            found += [Holder(str(uuid), number, int(each.pid), each.usedGpuMemory) for each in processes]
+            found += [Holder(str(uuid), number, int(process.pid), process.usedGpuMemory) for process in processes]
         return tuple(found)
 
     def close(self) -> None:
-        """See `Sensors`."""
         self._told(self._library.nvmlShutdown)
 
     def _told(self, ask: Callable[..., Any], *about: object) -> Any:
@@ -106,7 +103,7 @@ class NvmlSensors:
         computing = self._told(self._library.nvmlDeviceGetComputeRunningProcesses, self._handle)
         if computing is None:
             return None
-        numbers = {int(each.pid) for each in computing}
+        numbers = {int(process.pid) for process in computing}
         return numbers - {self._process} if self._process in numbers else None
 
     def _others_busy(self, others: set[int] | None) -> float | None:
@@ -116,8 +113,8 @@ class NvmlSensors:
         if samples is None:  # also where none ran anything since; Windows and MIG never say
             return 0.0 if not others else None
         by_process: dict[int, list[float]] = {}
-        for each in samples:
-            self._seen = max(self._seen, int(each.timeStamp))
-            if int(each.pid) in others:
-                by_process.setdefault(int(each.pid), []).append(each.smUtil / 100)
+        for sample in samples:
+            self._seen = max(self._seen, int(sample.timeStamp))
+            if int(sample.pid) in others:
+                by_process.setdefault(int(sample.pid), []).append(sample.smUtil / 100)
         return min(1.0, sum(map(fmean, by_process.values())))

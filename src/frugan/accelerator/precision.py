@@ -23,24 +23,24 @@ been reported for years and in many versions (pytorch/pytorch#58123, #77955)."""
 
 @dataclass(frozen=True)
 class Precision:
-    """A resolved precision."""
+    """A resolved precision and why it was chosen."""
 
-    name: Literal["fp32", "fp16", "bf16"]  # "fp32", "fp16" or "bf16"
+    name: Literal["fp32", "fp16", "bf16"]
     dtype: torch.dtype  # of the working weights
     reason: str  # why, for the line that says so
     warning: str | None = None  # what speaks against it, or None
 
 
-def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
+def resolve_precision(requested: PrecisionName, device: torch.device) -> Precision:
     """Decide "auto" by what the hardware multiplies fast, and say why; for what it cannot do, fp32, with a warning.
 
     Torch's own word for a card is of no use here: it is also true where bf16 is emulated.
     """
-    own = accelerator_of(device)
-    if own.capability is not None:
-        return card_precision(asked, own.name, own.capability)
-    if asked == "auto":
-        if own.has_bf16_units:
+    accelerator = accelerator_of(device)
+    if accelerator.capability is not None:
+        return card_precision(requested, accelerator.name, accelerator.capability)
+    if requested == "auto":
+        if accelerator.has_bf16_units:
             return Precision("bf16", torch.bfloat16, "this CPU multiplies bf16 faster than fp32")
         known = (
             "half precision is no faster on this CPU"
@@ -49,14 +49,14 @@ def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
         )
         return Precision("fp32", torch.float32, known)
     warning = None
-    if asked == "bf16" and device.type == "cpu" and not own.has_bf16_units:
+    if requested == "bf16" and device.type == "cpu" and not accelerator.has_bf16_units:
         warning = "this CPU multiplies bf16 slower than fp32; precision = auto decides by that"
-    if asked == "fp16" and device.type == "cpu":
+    if requested == "fp16" and device.type == "cpu":
         warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here"
-    return Precision(asked, DTYPES[asked], "asked for", warning)
+    return Precision(requested, DTYPES[requested], "asked for", warning)
 
 
-def card_precision(asked: PrecisionName, name: str, capability: tuple[int, int]) -> Precision:
+def card_precision(requested: PrecisionName, name: str, capability: tuple[int, int]) -> Precision:
     """Decide for a card by compute capability and name: 8.0 and newer bf16, 7.x with matrix units fp16, others fp32.
 
     Before 8.0 bf16 is never used: torch then goes without cuDNN and unrolls convolutions, which is slower than fp32
@@ -65,18 +65,18 @@ def card_precision(asked: PrecisionName, name: str, capability: tuple[int, int])
     card = f"{name} with compute capability {capability[0]}.{capability[1]}"
     plain_turing = capability == (7, 5) and _WITHOUT_MATRIX_UNITS.search(name) is not None
     has_fp16_units = capability >= (7, 0) and not plain_turing
-    if asked == "auto":
+    if requested == "auto":
         return _best_precision(card, capability, has_fp16_units=has_fp16_units)
     warning = None
-    if asked == "bf16" and not card_has_bf16_units(capability):
+    if requested == "bf16" and not card_has_bf16_units(capability):
         faster = "; training.precision=fp16 is faster there" if has_fp16_units else ""
         warning = f"in place of bf16, which {card} does not have: fp32 has all of its range{faster}"
         return Precision("fp32", torch.float32, "bf16 was asked for", warning)
-    if asked == "fp16" and plain_turing:
+    if requested == "fp16" and plain_turing:
         warning = f"fp16 convolutions may give NaN on {card}; training.precision=auto or fp32 is safe"
-    elif asked == "fp16" and not has_fp16_units:
+    elif requested == "fp16" and not has_fp16_units:
         warning = f"{card} has no fp16 tensor cores: it saves memory and no time; training.precision=fp32 is no slower"
-    return Precision(asked, DTYPES[asked], "asked for", warning)
+    return Precision(requested, DTYPES[requested], "asked for", warning)
 
 
 def _best_precision(card: str, capability: tuple[int, int], *, has_fp16_units: bool) -> Precision:
@@ -94,9 +94,11 @@ def continued_precision(before: Literal["fp32", "fp16", "bf16"], device: torch.d
     Then fp32, which has the range and the digits of both others.
     """
     same = resolve_precision(before, device)
-    own = accelerator_of(device)
-    if own.is_card and same.warning is not None:
-        return Precision("fp32", torch.float32, f"the run went on in {before} so far, which is not for {own.name}")
+    accelerator = accelerator_of(device)
+    if accelerator.is_card and same.warning is not None:
+        return Precision(
+            "fp32", torch.float32, f"the run went on in {before} so far, which is not for {accelerator.name}"
+        )
     return replace(same, reason="as this run began")
 
 

@@ -1,4 +1,4 @@
-"""What a card's driver tells of it besides memory, and a thread that asks while steps run."""
+"""Load, temperature and power of a card by its driver, and a thread that reads them while steps run."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ class NoSensors(Exception):
 
 @dataclass(frozen=True)
 class CardReading:
-    """What a card did lately; None: its driver does not say."""
+    """Recent load and state of a card; None: its driver does not say."""
 
     busy: float | None = None  # share of the time, 0 to 1, in which it ran any kernel, whoever's
     others_busy: float | None = None  # the same of other programs alone, added up
@@ -39,16 +39,16 @@ class Holder:
 
 
 class Sensors(Protocol):
-    """What tells of a card."""
+    """Readings of one card and its processes."""
 
     def read(self) -> CardReading:
-        """What it does now."""
+        """Return the card's present state."""
 
     def holders(self) -> Sequence[Holder]:
         """Processes that hold memory for computing, on every card of this machine."""
 
     def close(self) -> None:
-        """Ask no more."""
+        """Release the driver."""
 
 
 def mean_reading(readings: Sequence[CardReading]) -> dict[str, float]:

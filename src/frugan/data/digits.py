@@ -69,6 +69,6 @@ def split_digits(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def are_digits(pictures: PictureSet) -> bool:
-    """Whether pictures are the embedded digits, all or the half that the demo trains on; told by their labels."""
+    """Return whether pictures are the embedded digits, all or the demo's training half, by their labels."""
     _, labels = load_digits()
-    return any(np.array_equal(own, pictures.labels) for own in (labels, labels[split_digits(SPLIT_SEED)[0]]))
+    return any(np.array_equal(digits, pictures.labels) for digits in (labels, labels[split_digits(SPLIT_SEED)[0]]))

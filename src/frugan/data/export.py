@@ -37,7 +37,7 @@ class NvlabsZip:
     """A zip with classes as numbers. NVlabs' programs want a side that is a power of two."""
 
     def encoded(self, pixels: NDArray[np.uint8]) -> bytes:
-        """A PNG without compression."""
+        """Encode a picture as a PNG without compression."""
         return png(pixels, compress_level=0)
 
     def write(self, out: Path, pictures: Iterator[tuple[bytes, int]], classes: Classes, resolution: int) -> None:
@@ -52,7 +52,7 @@ class NvlabsZip:
             archive.writestr(zipfile.ZipInfo(LISTING, MADE), listing)
 
     def lines(self, classes: Classes, resolution: int) -> Iterator[str]:
-        """What the form leaves out, and what its programs refuse."""
+        """Warn of what the format cannot hold, and of what programs that read it refuse."""
         yield from _lost_names(classes, LISTING)
         if resolution & (resolution - 1):
             yield f"{resolution} is no power of two: NVlabs' programs refuse such pictures"
@@ -66,7 +66,6 @@ class Hdf5:
     """One file, not compressed: it is read at random places."""
 
     def encoded(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """As it is."""
         return pixels
 
     def write(
@@ -91,20 +90,20 @@ class Hdf5:
                     dataset[count - len(waiting) :] = np.stack(values)
                 waiting.clear()
 
-            for each in pictures:
-                waiting.append(each)
+            for picture in pictures:
+                waiting.append(picture)
                 if len(waiting) == CHUNK:
                     flush()
             if waiting:
                 flush()
 
     def lines(self, classes: Classes, resolution: int) -> Iterator[str]:
-        """What the form leaves out."""
+        """Warn of what the format cannot hold."""
         yield from _lost_names(classes, "the file")
 
 
 def _lost_names(classes: Classes, holder: str) -> Iterator[str]:
-    """A line where classes have names, of which a form keeps none."""
+    """Warn if classes have names, which the format cannot keep."""
     if classes.labelled and classes.names != tuple(map(str, range(len(classes.names)))):
         named = first_names([f"{number} {name}" for number, name in enumerate(classes.names)])
         yield f"{holder} holds classes as numbers; their names have no place in it: {named}"
@@ -129,7 +128,7 @@ class Shards:
         self._shard_bytes = shard_bytes
 
     def encoded(self, pixels: NDArray[np.uint8]) -> bytes:
-        """A PNG: nothing is lost, and shards travel."""
+        """Encode a picture as a PNG: lossless, and small enough to transfer."""
         return png(pixels, compress_level=6)
 
     def write(self, out: Path, pictures: Iterator[tuple[bytes, int]], classes: Classes, resolution: int) -> None:
@@ -151,7 +150,7 @@ class Shards:
             (out / NAMES_FILE).write_text(json.dumps(list(classes.names), ensure_ascii=False) + "\n", "utf-8")
 
     def lines(self, classes: Classes, resolution: int) -> Iterator[str]:
-        """Where the names are."""
+        """Say where the class names are."""
         if classes.labelled:
             yield f"the shards hold classes as numbers; {NAMES_FILE} beside them has their names"
 
@@ -175,7 +174,7 @@ class Packing(Protocol[T]):
         """Write pictures with their class numbers, in order, into `out`, which is not there yet."""
 
     def lines(self, classes: Classes, resolution: int) -> Iterator[str]:
-        """What people are told of it."""
+        """Yield lines that warn of what the format cannot hold, or say where it went."""
 
 
 def pack_pictures(

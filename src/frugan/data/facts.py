@@ -1,4 +1,4 @@
-"""What a set of pictures is like, as far as a recipe is chosen by it: counts, sizes, classes, and a look at some."""
+"""Facts of a set of pictures by which a recipe is chosen: counts, sizes, classes, and a look at some."""
 
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,20 +18,20 @@ from frugan.errors import BadInput
 from frugan.wording import count, shown
 
 LOOKED_AT = 600
-"""Pictures that are decoded; the headers of all are read."""
+"""Number of pictures that are decoded; the headers of all are read."""
 LOOKED_AT_PIXELS = 32
-"""Side that they are brought to."""
+"""Side to which decoded pictures are scaled."""
 FEWEST = 20
-"""Pictures of which anything can be learned."""
+"""Fewest pictures from which facts are drawn."""
 FAINT = 24
 """Levels of 255 between the darkest and the brightest place of a picture that shows nothing."""
 WORKERS = 2
-"""Threads that read and decode."""
+"""Number of threads that read and decode."""
 
 
 @dataclass(frozen=True, eq=False)
 class PictureFacts:
-    """What is known of N pictures before any is prepared."""
+    """Facts of N pictures before any is prepared."""
 
     sizes: NDArray[np.int64]  # width and height in pixels [N, 2], of those whose header can be read
     class_counts: tuple[int, ...]  # pictures of each class; empty: there are no classes
@@ -46,7 +46,7 @@ class PictureFacts:
 
     @property
     def pictures(self) -> int:
-        """How many there are."""
+        """Number of pictures."""
         return len(self.sizes)
 
     @property
@@ -71,7 +71,7 @@ class PictureFacts:
         return "all grey" if looked_at == self.pictures else f"grey (the {looked_at:,} looked at)"
 
     def __str__(self) -> str:
-        """A line for people."""
+        """Describe the facts in one line."""
         few, many = np.percentile(self.sides(whole=False), [5, 95]).astype(int)
         counts, looked_at = self.class_counts, len(self.looked_at)
         parts = [
@@ -112,7 +112,7 @@ def look_at(
     if background is None and facts.vanished > len(facts.looked_at) / 2:
         with open_source(path, BLACK) as source:
             on_black = _of_source(source, surveyed, BLACK)
-        return min(facts, on_black, key=lambda each: each.vanished)  # thin dark lines are seen on neither
+        return min(facts, on_black, key=lambda fact: fact.vanished)  # thin dark lines are seen on neither
     return facts
 
 
@@ -135,13 +135,13 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
         return fitting(picture), bool(picture.info.get(TRANSPARENT))
 
     with closing(in_order(look, len(some), WORKERS)) as results:
-        seen = [each for each in results if each is not None]
+        seen = [result for result in results if result is not None]
     refuse_bad(source, {**surveyed.bad, **bad})
     _refuse_few(shown(str(source.path)), len(seen))
     classes = source.classes
     counts = np.bincount(classes.labels[readable], minlength=len(classes.names))
     looked_at = np.stack([picture for picture, _ in seen])
-    clear = np.array([each for _, each in seen])  # [n]
+    clear = np.array([result for _, result in seen])  # [n]
     labelled = classes.labelled and len(counts) > 1
     return replace(_facts(sizes[readable], counts if labelled else None, looked_at, clear), background=on)
 
@@ -150,7 +150,9 @@ def _of_set(pictures: PictureSet) -> PictureFacts:
     _refuse_few("the set", len(pictures))
     fitting, labels = Fitting(LOOKED_AT_PIXELS, allow_upscale=True), pictures.labels
     some = pictures.pictures[_some(np.arange(len(pictures)))]  # [n, 3, R, R]
-    looked_at = np.stack([fitting(Image.fromarray(np.ascontiguousarray(each.transpose(1, 2, 0)))) for each in some])
+    looked_at = np.stack(
+        [fitting(Image.fromarray(np.ascontiguousarray(picture.transpose(1, 2, 0)))) for picture in some]
+    )
     sizes = np.full((len(pictures), 2), pictures.resolution, np.int64)
     counts = np.bincount(labels, minlength=len(pictures.class_names))
     labelled, clear = pictures.labelled and len(counts) > 1, np.zeros(len(some), bool)
@@ -159,7 +161,7 @@ def _of_set(pictures: PictureSet) -> PictureFacts:
 
 
 def _some(members: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Evenly from all: files of one kind often follow each other."""
+    """Pick indices evenly from all: similar files often follow each other."""
     return members[np.linspace(0, len(members) - 1, min(LOOKED_AT, len(members))).astype(np.int64)]
 
 
@@ -185,6 +187,6 @@ def _facts(
         looked_at,
         is_grey(looked_at),
         int(clear.sum()),
-        len(looked_at) - len({sha256(each.tobytes()).digest() for each in looked_at}),
+        len(looked_at) - len({sha256(picture.tobytes()).digest() for picture in looked_at}),
         vanished=int((clear & (contrast < FAINT)).sum()),
     )

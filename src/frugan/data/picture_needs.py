@@ -165,17 +165,17 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
     return kept
 
 
-def _without_effect(path: Path, asked: DataSettings) -> Iterator[str]:
+def _without_effect(path: Path, settings: DataSettings) -> Iterator[str]:
     """A line where a set was prepared otherwise than a recipe asks for."""
     origin = read_set_file(path).origin
     wanted: dict[str, tuple[str, str]] = {
-        "fit": (asked.fit, origin.fit),
-        "resample": (asked.resample, origin.resample),
-        "stored": (asked.stored, "pixels"),
+        "fit": (settings.fit, origin.fit),
+        "resample": (settings.resample, origin.resample),
+        "stored": (settings.stored, "pixels"),
     }
     if origin.transparent:  # else what they would be laid on makes no difference
-        wanted["background"] = (background(asked.background), origin.background)
-    if other := [f"{field}={made}, not {here}" for field, (here, made) in wanted.items() if here != made]:
+        wanted["background"] = (background(settings.background), origin.background)
+    if other := [f"{field}={stored}, not {here}" for field, (here, stored) in wanted.items() if here != stored]:
         yield f"data: prepared with {'; '.join(other)}, which holds: what the recipe says of it has no effect"
 
 
@@ -205,7 +205,7 @@ def real_pictures(micro: MicroBatch) -> Tensor:
 
 @dataclass(frozen=True)
 class PictureNeeds:
-    """What a family expects of a source of pictures: "pictures" uint8 [n, channels, R, R] and "labels" int64 [n]."""
+    """A source of pictures as a family expects it: "pictures" uint8 [n, channels, R, R] and "labels" int64 [n]."""
 
     resolution: int  # side of the square pictures
     classes: int | None  # number of classes; None: labels are not read
@@ -220,7 +220,7 @@ class PictureNeeds:
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of a picture."""
+        """Return the size of a picture in bytes."""
         return self.channels * self.resolution**2
 
     def check_settings(self, settings: DataSettings) -> None:
@@ -286,10 +286,10 @@ class PictureNeeds:
         return pictures
 
     def check_together(self, sources: Mapping[str, PictureSet]) -> None:
-        """Any sets of pictures go together."""
+        """Accept any combination: all picture sets go together."""
 
     def class_names(self, source: PictureSet) -> tuple[str, ...]:
-        """What the labels mean that are read; empty: none are."""
+        """Names of the classes that are read; empty: no labels are."""
         return source.class_names if self.classes is not None and source.labelled else ()
 
     def advice(self, source: PictureSet) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a run was trained on: digests of the pictures, and what its labels mean from its beginning to its end."""
+"""Record of a run's data: digests of the pictures, and the names of its classes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,17 +10,17 @@ from frugan.wording import count, first_names
 
 
 def read_run_data(saved: Mapping[str, Any]) -> dict[str, RunData]:
-    """Every source of a checkpoint, by name, from its JSON state."""
+    """Return every data source of a checkpoint, by name, from its JSON state."""
     return {name: RunData.read(entry) for name, entry in saved.get("data", {}).items()}
 
 
 def class_names(data: Mapping[str, RunData]) -> tuple[str, ...]:
-    """What the labels of a run's networks mean; empty: they have no classes."""
+    """Return the class names of a run's labels; empty: its networks have no classes."""
     return next((source.class_names for source in data.values() if source.class_names), ())
 
 
 def other_pictures(name: str, known: RunData, digest: str) -> str | None:
-    """What to tell of pictures that are not those of the beginning, or not those of the last time; None: nothing.
+    """Describe how pictures differ from those that the run began with or last used; None: they do not.
 
     Args:
         known: what the run was trained on before.
@@ -108,7 +108,7 @@ def as_in_run(
 
 
 def other_classes(names: Sequence[str], pictures: PictureSet) -> str | None:
-    """What to tell where pictures that a run is compared with have other classes than those it was trained on.
+    """Describe how the classes of pictures differ from those that a run was trained on.
 
     Args:
         names: the run's, in the order of its labels; empty: nobody knows, or it has none.
@@ -141,7 +141,7 @@ def _check_map(where: str, names: tuple[str, ...], now: tuple[str, ...], map_cla
 
 
 def _difference(where: str, names: tuple[str, ...], now: tuple[str, ...], called: tuple[str, ...]) -> str:
-    """What differs between the classes of a run and those of the pictures (`called`: by a mapping), and what to do."""
+    """Describe how the classes of a run and of the pictures (`called`: by a mapping) differ, and what to do."""
     missing = [name for name in names if name not in called]
     new = [mine for mine, other in zip(now, called, strict=True) if other not in names]
     lines = [

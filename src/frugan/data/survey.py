@@ -104,7 +104,7 @@ class Fitting:
         return square
 
     def fitted_sides(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of widths and heights [N, 2], the side that is brought to the resolution [N]: of crops the short one."""
+        """Return, from sizes [N, 2], the side that is scaled to the resolution [N]; of crops the short one."""
         sides: NDArray[np.int64] = sizes.min(axis=1) if self.fit == "crop" else sizes.max(axis=1)
         return sides
 
@@ -130,7 +130,7 @@ class SmallPictures(BadInput):
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What the headers of N pictures say."""
+    """Sizes and formats of N pictures by their headers."""
 
     sizes: NDArray[np.int64]  # width and height in pixels, int64 [N, 2]; zeros where the header cannot be read
     bad: dict[int, str]  # index to reason of the pictures that cannot be read
@@ -227,12 +227,12 @@ def bad_names(source: Source, bad: Mapping[int, str]) -> str:
 # What people are told of a preparation.
 
 FEW_PICTURES = 20
-"""Of a class: fewer are pointed out."""
+"""Fewest pictures of a class without a warning."""
 
 
 @dataclass(frozen=True)
 class PreparationReport:
-    """What a preparation did."""
+    """Counts and warnings of a preparation."""
 
     path: Path  # the prepared set
     kind: str  # format of the source, in words
@@ -323,12 +323,10 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
 
 
 def colour_name(background: Background) -> str:
-    """What people are told of it."""
     return {WHITE: "white", GREY: "grey", BLACK: "black"}.get(background, background)
 
 
 def _another(background: Background) -> str:
-    """For instance."""
     return "white" if background == BLACK else "black"
 
 
@@ -450,13 +448,13 @@ class FittedPictures(Generic[T]):
 
     @property
     def upscaled(self) -> int:
-        """How many were enlarged."""
+        """Number of pictures that were enlarged."""
         fitting = self.fitting
         padded = fitting.fit == "pad" and not fitting.allow_upscale
         return 0 if padded else self._survey.smaller_than(fitting, but=self.bad).size
 
     def lines(self) -> tuple[str, ...]:
-        """What people are told of them, once all are read."""
+        """Return what the survey found, in lines for people."""
         return (
             *source_lines(self.source),
             *fitting_lines(self.source, self.fitting, self._survey, self.bad),

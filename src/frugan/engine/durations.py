@@ -85,7 +85,7 @@ class Duration:
         return steps
 
     def known_steps(self, batch: int) -> int | None:
-        """As `steps`, but None where there is no such number."""
+        """Return whole steps, rounded up, at `batch` images a step; None: in seconds, or endless."""
         if self.unit in ("seconds", "endless"):
             return None
         return int(self.amount) if self.unit == "steps" else -(-int(self.amount) // batch)
@@ -180,7 +180,7 @@ class Clock:
     last: float = 0.0  # seconds of training at which it was last asked; only intervals in seconds need it
 
     def due(self, step: int, seconds: float) -> bool:
-        """Whether it is due after `step` steps and `seconds` of training; asked once a step."""
+        """Return whether it is due after `step` steps and `seconds` of training; call once a step."""
         if self.every.unit == "seconds":
             before, self.last = self.last, max(self.last, seconds)
             return self.last // self.every.amount > before // self.every.amount
@@ -204,13 +204,13 @@ class GridClock(Clock):
         self._drawn = self.last
 
     def due(self, step: int, seconds: float) -> bool:
-        """Whether grids are due after `step` steps and `seconds` of training; asked once a step."""
+        """Return whether grids are due after `step` steps and `seconds` of training; call once a step."""
         wait = max(FIRST_WAIT_SECONDS, seconds / 10, LEAST_SHARE * (self.took_seconds or 0.0))
         is_first = str(step).rstrip("0") == "1"
         return super().due(step, seconds) or is_first or seconds - self._drawn >= wait
 
     def took_at_most(self, seconds: float) -> bool:
-        """Whether grids were drawn, the last ones in so many seconds."""
+        """Return whether grids were drawn, and the last ones in at most `seconds`."""
         return self.took_seconds is not None and self.took_seconds <= seconds
 
     def drew(self, seconds: float, took_seconds: float) -> None:

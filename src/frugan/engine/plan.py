@@ -25,7 +25,7 @@ class Layout:
         return weight if room is None else room.copy_(weight)
 
     def dtype_of(self, weight: Tensor, *, fp32: bool) -> torch.dtype:
-        """Of a working weight."""
+        """Return the dtype of a working weight."""
         # A float64 network (made by tests to measure rounding) stays float64.
         if weight.dtype == torch.float64:
             return weight.dtype
@@ -55,7 +55,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is chosen for a device."""
+    """How a training is fitted to a device: micro-batch, precision, and what saves memory."""
 
     micro_batch: int  # samples in one forward; a multiple of the recipe's normalisation batch, at most the batch
     precision: Precision  # of the working weights
@@ -96,7 +96,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], precision: Precision) -> "Plan":
-        """What `as_json` gave, also that of an older frugan; with a precision that is resolved for this device."""
+        """Read the output of `as_json`, also of an older frugan, with a precision resolved for this device."""
         return cls(
             micro_batch=int(values["micro_batch"]),
             precision=precision,

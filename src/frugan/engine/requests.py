@@ -1,6 +1,6 @@
-"""What a person asks of a training that runs: save, show a preview, stop. By key, by signal, or by a file.
+"""Requests to a running training (save, preview, stop), by key, by signal or by file.
 
-Asked for between steps only, so that nothing interrupts a step.
+They are read between steps only, so that nothing interrupts a step.
 """
 
 import os
@@ -17,14 +17,14 @@ from typing import Literal
 
 @dataclass
 class StopRequest:
-    """Whether, and by what signal, training was asked to stop."""
+    """A request to stop training, if there was one."""
 
-    signal_name: str | None = None  # None: it was not
+    signal_name: str | None = None  # of the signal that asked for it; None: no request
     doing: str = "what was begun"  # what will be finished first
 
     @property
     def asked(self) -> bool:
-        """Whether to stop after this step."""
+        """Return whether to stop after this step."""
         return self.signal_name is not None
 
 
@@ -40,8 +40,8 @@ def handled(
     try:
         yield
     finally:
-        for number, own in before.items():
-            signal.signal(number, own)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 @contextmanager
@@ -56,13 +56,15 @@ def stop_on_signals(say: Callable[[str], None]) -> Iterator[StopRequest]:
     """
     request = StopRequest()
     known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    own = {number: signal.getsignal(number) for number in known}
-    before = {number: was for number, was in own.items() if number == signal.SIGINT or was != signal.SIG_IGN}
+    handlers = {number: signal.getsignal(number) for number in known}
+    before = {
+        number: handler for number, handler in handlers.items() if number == signal.SIGINT or handler != signal.SIG_IGN
+    }
 
     def handle(number: int, _: FrameType | None) -> None:
         request.signal_name = signal.Signals(number).name
-        for each, was in before.items():
-            signal.signal(each, was)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
         again = "Ctrl-C again" if number == signal.SIGINT else "another signal"
         line = f"finishing {request.doing}; {again} stops now"
         # By a thread: the one that was interrupted may be in the midst of printing, and would wait for itself.
@@ -115,7 +117,7 @@ def listening(folder: Path, stops: Collection[str] = ()) -> Iterator[tuple[Reque
 
 @dataclass
 class _Files:
-    """Wishes by files."""
+    """Reads requests from files named save, preview or stop."""
 
     folder: Path  # where they may lie
     stuck: set[Wish] = field(default_factory=set)  # those that cannot be deleted: asked for once, not at every step

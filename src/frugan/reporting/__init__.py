@@ -1,1 +1,1 @@
-"""What people look at: grids of samples, and the line on the console."""
+"""Output for people: grids of samples, the console line, and reports."""

@@ -28,7 +28,7 @@ LETTERS_SHARE = 8
 WIDEST_LABEL = 2.0
 """Of a row's name, in heights of the row; longer ones go on below, and are cut where the row ends."""
 LINE_SPACING = 1.4
-"""Of such names, in letters."""
+"""Longest of such names, in letters."""
 MARGIN = 4
 
 
@@ -86,7 +86,9 @@ def _drawable(text: str, otherwise: str, font: Font) -> str:
 
     def drawn(letter: str) -> str:
         plain = unicodedata.normalize("NFKD", letter)[:1]
-        drawable = (each for each in (letter, plain) if each == " " or _shape(each, font) != missing)
+        drawable = (
+            character for character in (letter, plain) if character == " " or _shape(character, font) != missing
+        )
         return next(drawable, "?")
 
     shown = "".join(map(drawn, unicodedata.normalize("NFC", text)))
@@ -116,7 +118,7 @@ STRIP_BACKGROUND = (32, 32, 32)
 GRID = (64, 64, 64)
 TEXT = (220, 220, 220)
 COLOURS = ((90, 170, 255), (255, 170, 60), (140, 220, 140), (220, 140, 220))
-"""Of the curves, in their order."""
+"""Colours of the curves, in their order."""
 
 
 def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> NDArray[np.uint8]:
@@ -289,8 +291,8 @@ def numbered(path: Path, count: int) -> list[Path]:
 
 def _parts(count: int, most: int) -> list[slice]:
     """Equal parts, but for the last one, of so many pictures at the most."""
-    each = -(-count // -(-count // most))
-    return [slice(first, min(first + each, count)) for first in range(0, count, each)]
+    rows = -(-count // -(-count // most))
+    return [slice(first, min(first + rows, count)) for first in range(0, count, rows)]
 
 
 def _with_words(
@@ -318,7 +320,7 @@ def _write(pixels: NDArray[np.uint8], path: Path, chunks: Mapping[str, str]) -> 
 
 
 def many_files(paths: Sequence[Path]) -> str | None:
-    """What to tell of the files of one grid; None: nothing."""
+    """Warn of a grid that is spread over many files; None: it is not."""
     if len(paths) == 1:
         return None
     return (
@@ -328,7 +330,7 @@ def many_files(paths: Sequence[Path]) -> str | None:
 
 
 def not_finite(grid: Tensor) -> str | None:
-    """What to tell of a grid [rows, columns, C, H, W] that holds NaN or infinities; None: nothing."""
+    """Warn of a grid [rows, columns, C, H, W] with NaN or infinities; None: it has none."""
     bad = int((~torch.isfinite(grid)).flatten(2).any(2).sum())
     if not bad:
         return None

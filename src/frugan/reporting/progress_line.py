@@ -45,13 +45,13 @@ def describe(event: Mapping[str, object]) -> str | None:
 
 
 def _saved(event: Mapping[str, object]) -> str | None:
-    """What a checkpoint left; None for one of the best, which another event tells."""
+    """Format a checkpoint; None for one of the best, which has an event of its own."""
     path = str(event.get("path"))
     return None if path.startswith("best/") else f"step {_count(event.get('step'))}: saved {path}"
 
 
 def _drew(event: Mapping[str, object]) -> str | None:
-    """What a snapshot left; None: nothing."""
+    """Format a snapshot's files; None: there are none."""
     paths = event.get("paths")
     if not isinstance(paths, list) or not paths:
         return None
@@ -84,20 +84,20 @@ def _by_side(terms: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _card(card: Mapping[str, Any]) -> str:
-    """What a card does, as far as its driver says."""
+    """Format a card's load, temperature and power, as far as its driver reports them."""
     shown = [show(number) for name, show in _CARD.items() if (number := _number(card.get(name))) is not None]
     return " ".join(["card", *shown]) if shown else ""
 
 
 def _number(value: object) -> float | None:
-    """A finite number, or None."""
+    """Return a value if it is a finite number, else None."""
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return None
 
 
 def _told(form: Callable[[float], str]) -> Callable[[object], str]:
-    """What is shown of a value that should be a number; of others themselves."""
+    """Format a number; other values as they are."""
 
     def told(value: object) -> str:
         number = _number(value)
@@ -107,7 +107,7 @@ def _told(form: Callable[[float], str]) -> Callable[[object], str]:
 
 
 def _three_digits(number: float) -> str:
-    """Three significant digits, at a width that hardly changes."""
+    """Format three significant digits, at a width that hardly changes."""
     if number == 0 or 0.001 <= abs(number) < 10:
         return f"{number:.3f}"
     if abs(number) < 0.001 or abs(number) >= 1e5:
@@ -221,7 +221,7 @@ class LiveLine:
             self._unprinted, self._printed_at = None, self._clock()
 
     def __rich__(self) -> RenderableType:
-        """What a terminal shows now: the newest step, and something that moves while the next one takes long."""
+        """Render the newest step, with a spinner while the next one takes long."""
         waited = 0.0 if self._began is None else self._clock() - self._began
         if self._began is None or (self._newest is not None and waited < LONG_SECONDS):
             return Text(self._newest or "", no_wrap=True, overflow="ellipsis")

@@ -85,12 +85,12 @@ def floors(file: Path) -> dict[str, tuple[str, dict[str, float]]]:
 
 
 PICTURE_BYTES = 3_000_000
-"""For all grids of a page, so that it can be sent by mail."""
+"""Room for all grids of a page, so that it can be sent by mail."""
 
 
 @dataclass
 class RunReader:
-    """What has been read of a run so far."""
+    """Reads a run piece by piece as it grows."""
 
     folder: RunFolder  # the run
     name: str  # as it is shown
@@ -110,7 +110,7 @@ class RunReader:
         Args:
             to_the_end: also a last line that has no end.
         """
-        if self._tail.begun_anew():  # the file is not the one that it was
+        if self._tail.restarted():  # the file is not the one that it was
             self._charts, self._notes, self.last, self._damaged = Charts(), {}, {}, 0
             self.beginnings += 1
         for event in self._charts.read(self._remembered(self._tail.added(to_the_end=to_the_end))):
@@ -118,7 +118,7 @@ class RunReader:
                 self._notes[note] = None
 
     def view(self, picture_bytes: int | None = PICTURE_BYTES) -> RunView:
-        """What is shown of what has been read.
+        """Return the report's view of what has been read.
 
         Args:
             picture_bytes: room for its pictures; None: without them.
@@ -186,7 +186,7 @@ _WARNINGS: Mapping[str, str] = MappingProxyType(
 
 
 def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """What the last scores say to a person."""
+    """Explain the last scores in words."""
     try:
         line = low_recall(metrics["scores"], Provenance.from_json(metrics["provenance"]))
     except (KeyError, TypeError, AttributeError):  # no scores, or of another version
@@ -196,7 +196,7 @@ def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 MOST_LEVELS = 12
-"""Of tables within tables; recipes have up to 5."""
+"""Most levels of nested tables; recipes have up to 5."""
 NOTABLE_DATA_SHARE = 0.05
 """Of the steps' time that was waiting for data: what is less is not worth a tile."""
 
@@ -275,19 +275,19 @@ def _flat(values: Mapping[str, Any], before: str = "", levels: int = MOST_LEVELS
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list) and not any(isinstance(each, list) for each in value):
+    if isinstance(value, list) and not any(isinstance(item, list) for item in value):
         return ", ".join(map(_text, value)) or "none"
     return "-" if value is None else str(value)
 
 
 MOST_PICTURES = 40
 MOST_PIXELS = 1 << 26
-"""Of a grid: 64 pictures of 1024 x 1024."""
+"""Most pixels of a grid: 64 pictures of 1024 x 1024."""
 FORMATS = ("PNG",)
 WIDEST = 1024
-"""Pixels: wider grids are reduced."""
+"""Width in pixels above which grids are scaled down."""
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
-"""What Pillow raises on damaged PNG files."""
+"""Errors that Pillow raises on damaged PNG files."""
 
 Shown = tuple[str, tuple[str, ...]]
 """A picture as a data URI, and the names of its rows."""
@@ -339,7 +339,7 @@ class Grids:
 
 
 def _own(path: Path, folder: Path) -> bool:
-    """Whether a file is a file and lies in a folder itself: a run from elsewhere may hold links to what is private."""
+    """Return whether a regular file lies in a folder itself: a foreign run may hold links to private files."""
     try:
         return path.is_file() and path.resolve().is_relative_to(folder)
     except (OSError, RuntimeError):  # a link in a circle
@@ -347,7 +347,7 @@ def _own(path: Path, folder: Path) -> bool:
 
 
 def _encoded(path: Path, most_bytes: int) -> Shown:
-    """WebP, reduced until it fits."""
+    """Encode as WebP, scaled down until it fits."""
     with Image.open(path, formats=FORMATS) as opened:
         if opened.width * opened.height > MOST_PIXELS:
             raise ValueError(f"{path}: {opened.width} x {opened.height} pixels")
@@ -396,7 +396,7 @@ def page_of(runs: Sequence[str | Path]) -> str:
 
 
 def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
-    """What reads these runs; nothing is read yet.
+    """Return a reader for each run; nothing is read yet.
 
     Raises:
         BadInput: a folder that is no run, or none at all.
@@ -409,7 +409,7 @@ def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
             raise BadInput(
                 f"{folder.path}: not a run folder (it has no events.jsonl); expected one that `frugan train` made"
             )
-    return [RunReader(*each) for each in zip(folders, _names([folder.path for folder in folders]), strict=True)]
+    return [RunReader(folder, name) for folder, name in zip(folders, _names([f.path for f in folders]), strict=True)]
 
 
 def page(readers: Sequence[RunReader], *, live: bool = False) -> str:
@@ -422,7 +422,7 @@ def page(readers: Sequence[RunReader], *, live: bool = False) -> str:
     for reader in readers:
         reader.read(to_the_end=not live)
         views.append(reader.view(PICTURE_BYTES // len(readers)))
-    text = render([_with_doubt(each, views[0]) for each in views], live=live)
+    text = render([_with_doubt(view, views[0]) for view in views], live=live)
     return text.encode("utf-8", "replace").decode()  # JSON may spell half a character, which no file can hold
 
 
@@ -440,7 +440,7 @@ def _with_doubt(run: RunView, first: RunView) -> RunView:
 
 
 def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> RunView:
-    """What is shown of a run."""
+    """Read a run and return what its report shows."""
     reader = RunReader(folder, name)
     reader.read(to_the_end=True)
     return reader.view(picture_bytes)
@@ -450,10 +450,10 @@ def _names(paths: Sequence[Path]) -> list[str]:
     """Names of run folders, with as much of their paths as tells them apart."""
     parts = [path.resolve().parts for path in paths]
     for count in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(each[-count:]) for each in parts]
+        names = ["/".join(words[-count:]) for words in parts]
         if len(set(names)) == len(names):
             return names
-    return [f"{'/'.join(each[-1:])} ({number})" for number, each in enumerate(parts, 1)]
+    return [f"{'/'.join(words[-1:])} ({number})" for number, words in enumerate(parts, 1)]
 
 
 LOOPBACK = "127.0.0.1"
@@ -469,7 +469,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 IDLE_SECONDS = 30
-"""A connection that asks for nothing for so long is closed."""
+"""Seconds after which an idle connection is closed."""
 
 
 def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
@@ -521,7 +521,7 @@ def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
                 self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Suppress the server's log lines."""
 
     try:
         return ThreadingHTTPServer((LOOPBACK, port), Handler)
@@ -531,7 +531,7 @@ def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
 
 
 def _content(path: str, readers: Sequence[RunReader]) -> tuple[str, bytes] | None:
-    """What is to be seen under a path, and which kind of text it is; None: nothing is.
+    """Return the content of a path and its media type; None: there is none.
 
     Raises:
         OSError: a run's events cannot be read any more.

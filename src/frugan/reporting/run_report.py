@@ -1,4 +1,4 @@
-"""What a report shows of one run, as plain values from its events and pictures; and all of them as one HTML page."""
+"""Report of runs: plain values from a run's events and pictures, and several runs as one HTML page."""
 
 import json
 import math
@@ -34,7 +34,7 @@ SCORES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
 )
 """Score -> what its chart is called, which way is better, and name of its curve."""
 REAL = "real pictures"
-"""In the name of the line that their scores are."""
+"""Part of the name of the curve of their scores."""
 VARIETY = "Score: variety within classes, generated over real (1: as varied)"
 VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest neighbour"})
 STEP_TIME = "Seconds of a step"
@@ -97,7 +97,7 @@ class Curve:
             self._waiting.clear()
 
     def finish(self) -> "Curve":
-        """As it is to be drawn: with what still waits, and at most `MOST_POINTS`; this one can go on growing."""
+        """Return the curve to draw, at most `MOST_POINTS` long, with pending values; this object can go on growing."""
         done = Curve([*self.steps], [*self.values], _waiting=[*self._waiting])
         done._flush()
         while len(done.values) > MOST_POINTS:
@@ -123,7 +123,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class RunView:
-    """What is shown of a run."""
+    """Values that the report shows of one run."""
 
     name: str  # of its folder
     charts: Mapping[str, Mapping[str, Curve]]  # title -> curve name -> curve; in the order in which they are shown
@@ -269,12 +269,12 @@ def _order(title: str) -> tuple[int, str]:
 
 
 def report_file(name: str) -> str:
-    """The text of one of the files that the page is made of."""
+    """Read one of the files of which the page is made."""
     return (resources.files("frugan") / "reporting" / name).read_text("utf-8")
 
 
 LIVE_SECONDS = 5
-"""A page of a run that goes on asks for a newer one so often."""
+"""Interval at which the page of a running training reloads itself."""
 
 
 def render(runs: Sequence[RunView], *, live: bool = False) -> str:
@@ -290,7 +290,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
     data = {
         "runs": [run.name for run in runs],
         "charts": chart_data(runs),
-        "gradients": [[_gradient_map(each) for each in run.gradients] for run in runs],
+        "gradients": [[_gradient_map(gradients) for gradients in run.gradients] for run in runs],
         "pictures": [[_picture(picture) for picture in run.pictures] for run in runs],
         "live": LIVE_SECONDS if live else 0,
     }

@@ -39,7 +39,7 @@ AT_EQUILIBRIUM = 0.03
 """How far from it the loss of a step may be, as a share of it and averaged over `SATURATION_STEPS`: 0.003 in a training
 whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in other ways."""
 NOWHERE = 1e6
-"""How far a loss is whose equilibrium is not known."""
+"""Distance from equilibrium of a loss whose equilibrium is not known."""
 TOLD_APART = 0.8
 """Share of pictures that a fresh network is right about, from which on there is much that one could see."""
 BETTER = 0.1
@@ -96,7 +96,7 @@ class CollapseSigns:
         yield from self._jumps(event.get("singular_values", {}))
 
     def _go_back_to(self, step: int) -> None:
-        """Forget what came later: it is trained anew."""
+        """Forget later steps, which are trained anew."""
         if step < self._newest:
             for losses in self._losses.values():
                 losses.cut(step)
@@ -130,7 +130,7 @@ class CollapseSigns:
             )
 
     def _discriminator_gave_up(self, phase: str, mean: float, step: int, share: float) -> Iterator[str]:
-        """It finds all pictures alike, a fresh network is right about a share of them, and they get no better."""
+        """Warn of a discriminator that only guesses where a fresh network does not, while pictures get no better."""
         before = self.guessed.pop(phase, None)
         guesses = self._away(phase) <= AT_EQUILIBRIUM
         if guesses:
@@ -227,7 +227,7 @@ class CollapseSigns:
         alike = {name: _share(mean[name], nearest[name]) for name in mean if mean[name] < LEAST_VARIETY_OF_ONE}
         if share < 1:
             shares = {name: _share(mean[name], nearest[name]) for name in mean}
-            alike |= {name: each for name, each in shares.items() if each < 1}
+            alike |= {name: value for name, value in shares.items() if value < 1}
         elif not alike:
             if share > VARIETY_RECOVERED:
                 self._alike = None
@@ -257,7 +257,7 @@ class _Losses:
     _added: int = 0
 
     def add(self, step: int, loss: float, level: float | None) -> None:
-        """Take one in; `level`: of guessing, None: nobody knows."""
+        """Add a loss; `level` is that of guessing, None if unknown."""
         if len(self._known) == SATURATION_STEPS:
             _, oldest, away = self._known.popleft()
             self._sum, self._sum_away = self._sum - oldest, self._sum_away - away
@@ -269,33 +269,32 @@ class _Losses:
             self._add_up()
 
     def cut(self, step: int) -> None:
-        """Forget what is of later steps."""
+        """Forget losses of later steps."""
         while self._known and self._known[-1][0] > step:
             self._known.pop()
         self._add_up()
 
     def _add_up(self) -> None:
-        self._sum, self._sum_away = (math.fsum(each[at] for each in self._known) for at in (1, 2))
+        self._sum, self._sum_away = (math.fsum(sample[at] for sample in self._known) for at in (1, 2))
 
     @property
     def enough(self) -> bool:
-        """Whether there are so many that they say something."""
+        """Return whether there are enough losses to judge by."""
         return len(self._known) == SATURATION_STEPS
 
     @property
     def mean(self) -> float:
-        """Of the losses."""
         return self._sum / max(1, len(self._known))
 
     @property
     def away(self) -> float:
-        """How far they are from that of guessing, as a share of it."""
+        """Distance of the mean loss from that of guessing, as a share of it."""
         return self._sum_away / max(1, len(self._known))
 
 
 @dataclass(frozen=True)
 class _Alike:
-    """What was told of samples that are alike: how many classes, and their mean share of the least variety."""
+    """Warning of samples that are alike: number of classes, and their mean share of the least variety."""
 
     classes: int
     share: float
@@ -310,18 +309,18 @@ def _share(mean: float, nearest: float) -> float:
 
 
 BUSY_ENOUGH = 0.6
-"""Of the time; from here on a card is worth its electricity."""
+"""Share of the time from which on a card counts as busy enough."""
 FIRST_STEPS = 10
 """Of a training, after its start or resumption: they compile, choose algorithms and draw the first grids."""
 LEAST_SAMPLES = 30
-"""Of the card, one a second, before it is judged."""
+"""Fewest samples of the card, one a second, before it is judged."""
 MUCH_BY_OTHERS = 0.1
-"""Of the time: other programs that take so much are named."""
+"""Share of the time from which on other programs are named."""
 
 
 @dataclass
 class _CardTime:
-    """What a card did since a start, in seconds, which samples of it stand for."""
+    """Seconds of a card's use since a start, from its samples."""
 
     seconds: float = 0.0
     busy: float = 0.0
@@ -332,7 +331,7 @@ class _CardTime:
     waited: float = 0.0
 
     @property
-    def own(self) -> float:
+    def share(self) -> float:
         """Share of the time in which it ran this training's kernels, as far as its driver tells them apart."""
         return max(0.0, self.busy - self.by_others) / self.seconds
 
@@ -348,10 +347,10 @@ class IdleCardSigns:
     @property
     def busy(self) -> float | None:
         """Share of the time in which the card ran this training's kernels; None: too little is known."""
-        return self._time.own if self._told else None
+        return self._time.share if self._told else None
 
     def look(self, event: Mapping[str, Any]) -> Iterator[str]:
-        """Lines to warn with at an event."""
+        """Yield warnings at an event."""
         if event.get("event") == "start":
             self._from, self._told, self._time = None, False, _CardTime()
         if event.get("event") != "step" or self._told:
@@ -370,15 +369,15 @@ class IdleCardSigns:
             time.others += card["samples"] * card.get("others", 0.0)
         if time.seconds >= LEAST_SAMPLES:
             self._told = True
-            if time.own < BUSY_ENOUGH:
+            if time.share < BUSY_ENOUGH:
                 yield _idle(time)
 
 
 def _idle(time: _CardTime) -> str:
     """Why a card idles, of three causes: pictures, other programs, the host."""
     waited, by_others = time.waited / max(time.took, 1e-9), time.by_others / time.seconds
-    busy = f"the card was busy with this training {100 * time.own:.0f} % of the time, over {time.seconds:.0f} s: "
-    if waited >= (1 - time.own) / 2:
+    busy = f"the card was busy with this training {100 * time.share:.0f} % of the time, over {time.seconds:.0f} s: "
+    if waited >= (1 - time.share) / 2:
         return busy + (
             f"it waits for pictures, {100 * waited:.0f} % of each step. What helps: pictures stored as pixels "
             "(data.stored=pixels) on a faster disk; for faces more processes (--workers)"
@@ -410,7 +409,7 @@ class GradientSigns:
     _told: set[tuple[str, str]] = field(default_factory=set)
 
     def look(self, event: Mapping[str, Any]) -> Iterator[str]:
-        """Lines to warn with at an event."""
+        """Yield warnings at an event."""
         if event.get("event") == "start":
             self.sizes = event.get("parameters", {})
         if event.get("event") != "step":

@@ -111,7 +111,7 @@ class PictureSet:
         return all(is_grey(_readable(self.pictures, part)) for part in parts)
 
     def readable(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Those of some pictures, int64 [n], that can be read: of a set that stays encoded not all need be."""
+        """Return which of these pictures, int64 [n], can be decoded; in an encoded set some may be damaged."""
         self.check(indices)
         stored = _readable(self.pictures, indices)
         return stored if self.channels == 3 else luma(stored)

@@ -38,7 +38,7 @@ MOST_MEMBERS = 100_000_000
 MOST_LABEL_BYTES = 32
 MOST_NAMES_BYTES = 64 * MIB
 MOST_OPEN = 256
-"""Files at a time: systems allow a process about a thousand."""
+"""Most files open at a time: systems allow a process about a thousand."""
 BROKEN = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, UnicodeError)  # what tarfile raises
 
 
@@ -52,7 +52,7 @@ class _Place:
 
 
 def holds_shards(folder: Path) -> bool:
-    """Whether a folder holds tar files, and no pictures or folders beside them."""
+    """Return whether a folder holds tar files, and no pictures or folders beside them."""
     with os.scandir(folder) as entries:
         names = [(entry.name, _is_file(entry)) for entry in entries if not entry.name.startswith(".")]
     tars = [name for name, is_file in names if is_file and name.endswith(".tar")]
@@ -107,7 +107,7 @@ def open_shards(path: Path, background: Background = WHITE) -> Source:
 
 @dataclass
 class _Sample:
-    """A picture and what stands with it."""
+    """A picture with its label and other members of the same name."""
 
     name: str
     offset: int
@@ -153,7 +153,7 @@ def _samples(file: Path, where: str, others: Counter[str]) -> Iterator[_Sample]:
 
 
 def _is_ended(file: Path, offset: int) -> bool:
-    """Whether a block of zeros stands behind the last member: without it more may have been there."""
+    """Return whether a block of zeros follows the last member: without it the file may be cut."""
     with file.open("rb") as opened:
         opened.seek(offset)
         return opened.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
@@ -246,7 +246,7 @@ class _Reader:
         return file
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open files."""
         with self._lock:
             for file in self._opened.values():
                 file.close()

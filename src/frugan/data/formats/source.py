@@ -1,4 +1,4 @@
-"""What every format of pictures looks like from outside, and where the class of each picture comes from."""
+"""Interface of all picture formats, and how the class of each picture is found."""
 
 import json
 import os
@@ -24,7 +24,7 @@ MOST_CLASSES = 1_000_000  # ImageNet-21k has 21,841: a larger number is no class
 
 
 def ignored_line(others: Counter[str]) -> tuple[str, ...]:
-    """What there is besides pictures, by kind; no line where there is nothing."""
+    """Describe the files that are no pictures, by kind; no line if there are none."""
     aside = ", ".join(f"{shown(kind)} {number:,}" for kind, number in others.most_common(5))
     return (f"{count(others.total(), 'file')} of other kinds ignored: {aside}",) if aside else ()
 
@@ -136,19 +136,19 @@ class Source:
         self.close()
 
 
-def local_path(given: str | Path) -> Path:
+def local_path(path: str | Path) -> Path:
     """The path that data are read from.
 
     Raises:
         BadInput: an address; its text, which may hold a password or a signature, is not repeated.
     """
-    address = _ADDRESS.match(given) if isinstance(given, str) else None
+    address = _ADDRESS.match(path) if isinstance(path, str) else None
     if address is not None:
         raise BadInput(
             f"data by {address[0]}...: data are read from a disk of this machine; fetch them first (of an object "
             "store, `aws s3 sync s3://BUCKET/SHARDS FOLDER` for instance), and give their folder"
         )
-    return Path(given)
+    return Path(path)
 
 
 def in_class_order(names: list[str]) -> list[str]:
@@ -199,7 +199,7 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Collection[s
 
 
 def _by_initials(names: Sequence[str]) -> bool:
-    """Whether every picture lies in a folder below one that is named by its initial."""
+    """Return whether every picture's folder lies below one named by its initial."""
     parts = [name.split("/") for name in names]
     return bool(parts) and all(len(p) > 2 and len(p[0]) == 1 and p[1][:1].lower() == p[0].lower() for p in parts)
 
@@ -267,7 +267,7 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
 
 
 def _rows(text: bytes, where: str) -> list[Any] | None:
-    """The list of labels, of anything; None: there are none."""
+    """Return the list of labels, of any type; None: there are none."""
     if len(text) > MOST_JSON_BYTES:
         raise BadInput(f"{where} is larger than {MOST_JSON_BYTES >> 20} MiB; expected {FORM}")
     try:
@@ -299,7 +299,7 @@ def _pair(row: Any, where: str) -> tuple[str, int]:
 
 
 def _refuse_mixed(rows: list[Any], where: str) -> None:
-    """Refuse labels of several lengths; a number has none."""
+    """Refuse vector labels of different lengths; plain numbers have none."""
     lengths = {
         len(row[1]) if isinstance(row[1], list) else None for row in rows if isinstance(row, list) and len(row) == 2
     }
@@ -309,7 +309,7 @@ def _refuse_mixed(rows: list[Any], where: str) -> None:
 
 
 def _of_one_hot(label: list[Any], name: str, where: str) -> int:
-    """The class of a vector of zeros and a single one."""
+    """Return the class of a one-hot vector."""
     if sorted(label, key=repr) != [*([0] * (len(label) - 1)), 1] or any(isinstance(value, bool) for value in label):
         raise BadInput(
             f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; of vectors only those of zeros and a "

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.device import no_way_back, ran_out_of_memory
+from frugan.accelerator.device import no_retry, ran_out_of_memory
 from frugan.contract.layers import SharedGroup
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
@@ -34,10 +34,10 @@ def state_tensors(state: TrainingState) -> Iterator[Tensor]:
         yield from network.state_dict().values()
     for optimizer in state.optimizers.values():
         yield from optimizer.counts.values()
-        for parameter, own in zip(optimizer.parameters(), optimizer.moved(), strict=True):
-            kept = optimizer.state[own]
+        for parameter, moved in zip(optimizer.parameters(), optimizer.moved(), strict=True):
+            kept = optimizer.state[moved]
             # of what is shared out, every rank has another slice
-            yield from (kept[name] for name in (*(optimizer.slots if own is parameter else ()), *optimizer.steps))
+            yield from (kept[name] for name in (*(optimizer.slots if moved is parameter else ()), *optimizer.steps))
     for scale in state.loss_scales.values():
         yield from (scale.scale, scale.good)
     yield from state.carried.values()
@@ -56,7 +56,7 @@ def checksum(state: TrainingState) -> Tensor:
     """
     accelerator_of(state.device).synchronize()
     bits = (memory_of(tensor.detach()).view(_BITS[tensor.element_size()]) for tensor in state_tensors(state))
-    sums = torch.stack([each.sum(dtype=torch.int64).to(state.device) for each in bits]).cpu()
+    sums = torch.stack([words.sum(dtype=torch.int64).to(state.device) for words in bits]).cpu()
     return (sums * torch.arange(1, len(sums) + 1)).sum().reshape(1)
 
 
@@ -108,77 +108,77 @@ def collect(state: TrainingState, orders: Any) -> None:
     Args:
         orders: gloo's group of all ranks.
     """
-    for shards, number, each, slot, own in _shared_out(state):
+    for shards, number, piece, slot, statistic in _shared_out(state):
         rank, size = shards.shard.rank, shards.shard.size
-        there = torch.zeros(each.each, dtype=own.dtype)
-        there[: own.numel()].copy_(own)
+        there = torch.zeros(piece.length, dtype=statistic.dtype)
+        there[: statistic.numel()].copy_(statistic)
         parts = [torch.empty_like(there) for _ in range(size)] if rank == 0 else None
         dist.gather(there, parts, dst=0, group=orders)
         if parts is not None:
-            master = each.master.detach()
+            master = piece.master.detach()
             shards.whole[number, slot] = in_shape(master, torch.cat(parts)[: master.numel()])
 
 
 @torch.no_grad()
-def hand_out(state: TrainingState, orders: Any, given: set[tuple[str, int, str]]) -> None:
+def scatter_statistics(state: TrainingState, orders: Any, sent: set[tuple[str, int, str]]) -> None:
     """Give every rank its slices of what the first one has read of a checkpoint; every rank calls it.
 
     Args:
         orders: gloo's group of all ranks.
-        given: what that is, as `read_whole` has it on the first rank.
+        sent: the statistics to send, from `read_whole` on the first rank.
     """
     names = {id(optimizer.shards): name for name, optimizer in state.optimizers.items()}
-    for shards, number, each, slot, own in _shared_out(state):
-        if (names[id(shards)], number, slot) not in given:
+    for shards, number, piece, slot, statistic in _shared_out(state):
+        if (names[id(shards)], number, slot) not in sent:
             continue
-        master = each.master.detach()
+        master = piece.master.detach()
         if (whole := shards.whole.pop((number, slot), None)) is not None:
             flat = in_memory_order(master, whole)
         else:
-            flat = torch.empty(master.numel(), dtype=own.dtype)
+            flat = torch.empty(master.numel(), dtype=statistic.dtype)
         dist.broadcast(flat, src=0, group=orders)
-        own.copy_(flat[each.first : each.first + own.numel()])
+        statistic.copy_(flat[piece.first : piece.first + statistic.numel()])
 
 
 def read_whole(state: TrainingState) -> set[tuple[str, int, str]]:
     """Optimizer, number of a parameter, and slot of all that this rank has whole."""
     shards = {name: optimizer.shards for name, optimizer in state.optimizers.items() if optimizer.shards is not None}
-    return {(name, number, slot) for name, each in shards.items() for number, slot in each.whole}
+    return {(name, number, slot) for name, shard in shards.items() for number, slot in shard.whole}
 
 
 def forget_whole(state: TrainingState) -> None:
-    """Let go of what was collected."""
+    """Free the collected statistics."""
     for optimizer in state.optimizers.values():
         if optimizer.shards is not None:
             optimizer.shards.whole.clear()
 
 
 def is_shared_out(state: TrainingState) -> bool:
-    """Whether this rank has slices of any optimizer's state alone."""
+    """Return whether any optimizer's state is sharded over the ranks."""
     return any(True for _ in _shared_out(state))
 
 
 def _shared_out(state: TrainingState) -> Iterator[tuple[OptimizerShards, int, Slice, str, Tensor]]:
     """Shards, number of the parameter, its slice, slot, and the statistic of that slice; in one order on all ranks."""
     for optimizer in state.optimizers.values():
-        for number, each in enumerate(optimizer.shards.slices if optimizer.shards is not None else ()):
-            for slot in optimizer.slots if not each.is_whole else ():
+        for number, piece in enumerate(optimizer.shards.slices if optimizer.shards is not None else ()):
+            for slot in optimizer.slots if not piece.is_whole else ():
                 assert optimizer.shards is not None
-                yield optimizer.shards, number, each, slot, optimizer.state[each.own][slot]
+                yield optimizer.shards, number, piece, slot, optimizer.state[piece.own][slot]
 
 
 @dataclass(frozen=True)
 class Team:
     """Ranks that share normalisation groups."""
 
-    ranks: range  # which they are
-    sums: Any  # the process group of their devices; None: all ranks are in it
-    words: Any  # gloo's, between hosts
+    ranks: range  # numbers of the ranks
+    sums: Any  # process group of their devices; None: all ranks are in it
+    words: Any  # gloo's process group, between hosts
     watch: Heartbeat  # notices who is lost
 
     @classmethod
     def of(cls, team: range, watch: Heartbeat, device: torch.device, orders: Any) -> "Team":
-        """Come together; only those in it need to.
+        """Create the process groups of a team; only its ranks call it.
 
         Args:
             orders: gloo's group of all ranks.
@@ -186,24 +186,24 @@ class Team:
         if len(team) == len(watch.names):
             return cls(team, None, orders, watch)
 
-        def made(backend: str) -> Any:
+        def new_group(backend: str) -> Any:
             return dist.new_group(list(team), backend=backend, use_local_synchronization=True)
 
-        with _talking(watch, "coming together to share normalisation groups", team):
-            words = made("gloo")
-            sums = made(own) if (own := accelerator_of(device).collectives) != "gloo" else words
+        with _name_lost_rank(watch, "coming together to share normalisation groups", team):
+            words = new_group("gloo")
+            sums = new_group(backend) if (backend := accelerator_of(device).collectives) != "gloo" else words
         return cls(team, sums, words, watch)
 
     def gather(self, number: int, phase: str) -> list[int]:
-        """Everyone's number, in order."""
+        """Return the number of each rank in the team, in order."""
         numbers = [torch.zeros(1, dtype=torch.int64) for _ in self.ranks]
-        with _talking(self.watch, f"comparing plans of phase {phase}", self.ranks):
+        with _name_lost_rank(self.watch, f"comparing plans of phase {phase}", self.ranks):
             dist.all_gather(numbers, torch.tensor([number]), group=self.words)
-        return [int(each) for each in numbers]
+        return [int(value) for value in numbers]
 
     def add_up(self, phase: str, tensor: Tensor) -> None:
-        """Replace a tensor by its sum over them."""
-        with _talking(self.watch, f"sharing normalisation groups of phase {phase}", self.ranks):
+        """Replace a tensor by its sum over the team."""
+        with _name_lost_rank(self.watch, f"sharing normalisation groups of phase {phase}", self.ranks):
             dist.all_reduce(tensor, group=self.sums)
 
 
@@ -230,17 +230,17 @@ class RankGroup:
 
     @property
     def rank(self) -> int:
-        """This one, from 0."""
+        """Number of this rank, from 0."""
         return self.place.rank
 
     @property
     def name(self) -> str:
-        """What this one is called in messages."""
+        """Name of this rank in messages."""
         return self.watch.names[self.rank]
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         return self.place.size
 
     def share(self, samples: int, group: int) -> Share:
@@ -253,9 +253,9 @@ class RankGroup:
         # torch 2.13 calls it otherwise, and warns of the older name
         by_torch = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-        def all_gather(out: Tensor, own: Tensor) -> None:
-            with _talking(self.watch, "gathering what each rank has moved"):
-                by_torch(out, own)
+        def all_gather(out: Tensor, values: Tensor) -> None:
+            with _name_lost_rank(self.watch, "gathering what each rank has moved"):
+                by_torch(out, values)
             self.summed_bytes += out.nbytes
 
         return Shard(self.rank, self.size, all_gather)
@@ -267,7 +267,7 @@ class RankGroup:
             yield
             return
         try:
-            with _talking(self.watch, "collecting the optimizers' state"):
+            with _name_lost_rank(self.watch, "collecting the optimizers' state"):
                 collect(state, self.orders)
             yield
         finally:
@@ -278,14 +278,14 @@ class RankGroup:
         self.proportions = proportions
 
     def gather(self, value: Value) -> list[Value]:
-        """Every rank's value, in order; all of them call it."""
+        """Return every rank's value, in order; all ranks call it."""
         values: list[Any] = [None] * self.size
-        with _talking(self.watch, "telling all ranks"):
+        with _name_lost_rank(self.watch, "telling all ranks"):
             dist.all_gather_object(values, value, group=self.orders)
         return values
 
     def any_parts(self, samples: int, group: int) -> bool:
-        """Whether any rank's share is a part of a group."""
+        """Return whether any rank's share is a part of a group."""
         return -(-samples // group) < self.size and group > 1
 
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
@@ -316,50 +316,50 @@ class RankGroup:
         A number that is not finite on one rank makes the sum so, and all of them judge the same sums.
         """
         weights = torch.tensor(shares).to(self.device, non_blocking=True)  # [micro-batches]
-        own = torch.stack([(values.float() * weights).sum() for values in terms.values()])  # [terms]
-        observed, carried = seen.observer.sums(self.device), seen.own.sums()
+        sums = torch.stack([(values.float() * weights).sum() for values in terms.values()])  # [terms]
+        observed, carried = seen.observer.sums(self.device), seen.phase_state.sums()
         if not seen.share.counts:
             torch._foreach_mul_([*observed, *carried], 0.0)
         gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
-        tensors = [*gradients.values(), own, *observed, *carried]
+        tensors = [*gradients.values(), sums, *observed, *carried]
         self._check_alike(phase, [*gradients, *terms], tensors)
-        with _talking(self.watch, f"adding up phase {phase}"):
+        with _name_lost_rank(self.watch, f"adding up phase {phase}"):
             self.summed_bytes += add_up(tensors, dist.all_reduce)
         seen.observer.replace_sums(observed)
-        seen.own.replace_sums(carried, seen.share.part)
-        return {name: value.reshape(1) for name, value in zip(terms, own, strict=True)}, (1.0,)
+        seen.phase_state.replace_sums(carried, seen.share.part)
+        return {name: value.reshape(1) for name, value in zip(terms, sums, strict=True)}, (1.0,)
 
     def alike(self, phase: str) -> AbstractContextManager[None]:
-        """Inside, every rank does the same: one alone cannot begin the update again."""
-        return no_way_back(f"the update of phase {phase}")
+        """Inside, all ranks act together: one alone cannot repeat the update."""
+        return no_retry(f"the update of phase {phase}")
 
     @property
     def local_size(self) -> int:
-        """How many there are on this machine."""
+        """Number of ranks on this machine."""
         return self.place.local_size
 
     def pass_on(self, stop: StopRequest) -> None:
-        """Let a stop that is asked of any rank be one of the first."""
+        """Forward a stop requested of any rank to the first."""
         self.watch.stop = stop
 
     def broadcast_number(self, number: int = 0) -> int:
-        """The first rank's number, on all ranks; the others' do not count."""
+        """Return the first rank's number on all ranks; the others' are ignored."""
         value = torch.tensor([number], dtype=torch.int64)
-        with _talking(self.watch, "waiting for what comes next"):
+        with _name_lost_rank(self.watch, "waiting for what comes next"):
             dist.broadcast(value, src=0, group=self.orders)
         return int(value)
 
     def broadcast(self, value: Value) -> Value:
-        """The first rank's value, on all ranks; the others' do not count."""
+        """Return the first rank's value on all ranks; the others' are ignored."""
         values: list[Any] = [value if self.rank == 0 else None]
-        with _talking(self.watch, "being told how to begin"):
+        with _name_lost_rank(self.watch, "being told how to begin"):
             dist.broadcast_object_list(values, src=0, group=self.orders)
         return values[0]  # type: ignore[no-any-return]
 
     def to_first(self, value: Value) -> list[Value]:
-        """On the first rank what every one has, in their order; on the others nothing."""
+        """Return every rank's value, in order, on the first rank; an empty list on the others."""
         values: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        with _talking(self.watch, "gathering what the ranks have found"):
+        with _name_lost_rank(self.watch, "gathering what the ranks have found"):
             dist.gather_object(value, values, dst=0, group=self.orders)
         return values or []
 
@@ -369,7 +369,7 @@ class RankGroup:
         Args:
             rows: of this rank, fp32 on the host, in pieces; the first rank's own stay where they are.
         """
-        with _talking(self.watch, "passing on features"):
+        with _name_lost_rank(self.watch, "passing on features"):
             if self.rank != 0:
                 for piece in rows:
                     dist.send(torch.tensor([len(piece)]), 0, group=self.orders)
@@ -387,28 +387,28 @@ class RankGroup:
                     yield piece
 
     def barrier(self) -> None:
-        """Go on once all ranks have come here."""
-        with _talking(self.watch, "waiting for all ranks"):
+        """Wait until all ranks have called this."""
+        with _name_lost_rank(self.watch, "waiting for all ranks"):
             dist.barrier(group=self.orders)
 
     def give_state(self, state: TrainingState) -> None:
-        """Put the first rank's state into that of all others."""
+        """Copy the first rank's state to all others."""
         numbers = (state.step, {name: scale.found for name, scale in state.loss_scales.items()})
         state.step, scale_found = self.broadcast(numbers)
         for name, scale in state.loss_scales.items():
             scale.found = scale_found[name]
-        with _talking(self.watch, "being given the state"), torch.no_grad():
+        with _name_lost_rank(self.watch, "being given the state"), torch.no_grad():
             for tensor in state_tensors(state):
                 group = self.orders if tensor.device.type == "cpu" else None
                 dist.broadcast(memory_of(tensor.detach()), src=0, group=group)
-        given = self.broadcast(read_whole(state))
-        with _talking(self.watch, "being given the state"):
-            hand_out(state, self.orders, given)
+        sent = self.broadcast(read_whole(state))
+        with _name_lost_rank(self.watch, "being given the state"):
+            scatter_statistics(state, self.orders, sent)
 
     def agree(self, state: TrainingState) -> bool:
-        """Whether all ranks had the same state; if not, they now have that of the first."""
+        """Return whether all ranks had the same state; if not, all are given that of the first."""
         sums = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        with _talking(self.watch, "comparing states"):
+        with _name_lost_rank(self.watch, "comparing states"):
             dist.all_gather(sums, checksum(state), group=self.orders)
         same = all(bool(one == sums[0]) for one in sums)
         if not same:
@@ -416,13 +416,13 @@ class RankGroup:
         return same
 
     def _check_alike(self, phase: str, names: list[str], tensors: list[Tensor]) -> None:
-        """Refuse to add up what does not belong together: else it would be added up wrongly, or wait for ever."""
+        """Refuse tensors that differ between ranks: their sum would be wrong, or the ranks would wait for ever."""
         if phase in self._known:
             return
         self._known.add(phase)
         shown = repr((names, [(tuple(t.shape), t.stride(), str(t.dtype)) for t in tensors]))
         digests: list[Any] = [None] * self.size
-        with _talking(self.watch, f"comparing phase {phase}"):
+        with _name_lost_rank(self.watch, f"comparing phase {phase}"):
             dist.all_gather_object(digests, hashlib.sha256(shown.encode()).hexdigest(), group=self.orders)
         others = [self.watch.names[rank] for rank, digest in enumerate(digests) if digest != digests[0]]
         if others:
@@ -433,15 +433,15 @@ class RankGroup:
 
 
 @contextmanager
-def _talking(watch: Heartbeat, what: str, ranks: range | None = None) -> Iterator[None]:
-    """Say which rank is lost, where a message to the others fails.
+def _name_lost_rank(watch: Heartbeat, what: str, ranks: range | None = None) -> Iterator[None]:
+    """Name the lost rank if a message to the others fails.
 
     Args:
-        what: this rank is doing, as all do whom it talks to.
-        ranks: these; None: all.
+        what: describes what the ranks do here.
+        ranks: take part; None: all.
 
     Raises:
-        TrainingFailed: it did.
+        TrainingFailed: a message failed.
     """
     watch.comes_to(what, ranks)
     try:

@@ -25,7 +25,7 @@ from frugan.errors import BadInput, TrainingFailed
 from frugan.wording import first_line
 
 LOOK_SECONDS = 0.05
-"""Between two looks."""
+"""Wait between two looks at the store."""
 
 
 def meet(store: Store, rank: int, size: int, seconds: float) -> str:
@@ -69,20 +69,20 @@ def meet(store: Store, rank: int, size: int, seconds: float) -> str:
 
 
 def _found(store: Store, key: str) -> str:
-    """What is kept there; empty: nothing."""
+    """Return the value of a key; empty: there is none."""
     return store.get(key).decode() if store.check([key]) else ""
 
 
 MEETING_SECONDS = 300.0
-"""For all ranks to come together at the start: the machines of a cluster do not begin at the same moment."""
+"""Timeout for all ranks to join: the machines of a cluster do not start at the same moment."""
 UPDATE_SECONDS = 1800.0
-"""For a rank to come to the end of its share of an update; one that runs out of memory looks for another plan."""
+"""Timeout for a rank's share of an update; one that runs out of memory looks for another plan."""
 ORDER_SECONDS = 30 * 24 * 3600.0
-"""For the first rank to say what comes next: it saves and draws meanwhile. Who is lost is noticed by `Heartbeat`."""
+"""Timeout for the first rank's next action: it saves and draws meanwhile. `Heartbeat` notices lost ranks."""
 
 
-def threads_are_open(card: bool, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether nobody has said how many threads a rank has.
+def threads_unset(card: bool, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the environment leaves the number of threads of a rank open.
 
     Beside a card the host averages, if the plan has it so, while the card waits. torchrun says 1 there for each of
     several ranks where nothing was said; on processors that is obeyed, for ranks share the cores.
@@ -93,15 +93,15 @@ def threads_are_open(card: bool, environment: Mapping[str, str] = os.environ) ->
 
 @contextmanager
 def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
-    """Come together with the other ranks; the device must be torch's current one already.
+    """Join the other ranks; the device must be torch's current one already.
 
     Raises:
         BadInput: two ranks have the same card, or cards cannot add up by this torch.
         TrainingFailed: the others do not come, or one is lost later.
     """
-    own = accelerator_of(device)
-    _refuse_build(own.collectives, platform.system())
-    if threads_are_open(own.is_card):
+    accelerator = accelerator_of(device)
+    _refuse_build(accelerator.collectives, platform.system())
+    if threads_unset(accelerator.is_card):
         torch.set_num_threads(max(1, available_cores() // place.local_size))
     host = socket.gethostname()
     try:
@@ -109,7 +109,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         word = meet(meeting, place.rank, place.size, MEETING_SECONDS)
         store = PrefixStore(word, meeting)
         dist.init_process_group(
-            own.collectives,
+            accelerator.collectives,
             store=store,
             rank=place.rank,
             world_size=place.size,
@@ -121,10 +121,12 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
     try:
         orders = dist.new_group(backend="gloo", timeout=timedelta(seconds=ORDER_SECONDS))
         cards: list[Any] = [None] * place.size
-        dist.all_gather_object(cards, (host, own.uuid, own.name if own.is_card else "a processor"), group=orders)
+        dist.all_gather_object(
+            cards, (host, accelerator.uuid, accelerator.name if accelerator.is_card else "a processor"), group=orders
+        )
         names = [f"rank {rank} ({name})" for rank, (name, _, _) in enumerate(cards)]
         _refuse_shared(cards)
-        if own.is_card:
+        if accelerator.is_card:
             # The cards' own connection, now rather than in the first update. Torch would make it by itself if it were
             # told the device; but then it makes every later group by splitting this one, which all ranks have to join,
             # and a team of some of them would wait for the others for ever.
@@ -138,12 +140,12 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
             yield ranks
             watch.comes_to("at the end")
         except BaseException as error:
-            watch.tell_end(first_line(error))
+            watch.announce_end(first_line(error))
             raise
         finally:
             watch.end()
     except BaseException:
-        if own.collectives == "gloo":  # NCCL would wait for those who are lost
+        if accelerator.collectives == "gloo":  # NCCL would wait for those who are lost
             dist.destroy_process_group()
         raise
     dist.destroy_process_group()

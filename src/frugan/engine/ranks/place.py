@@ -13,33 +13,33 @@ from frugan.errors import BadInput
 class Place:
     """Where a launcher has put this process."""
 
-    # rank, size: among all
-    rank: int
-    size: int
-    # local_rank, local_size: on its machine
-    local_rank: int
-    local_size: int
+    rank: int  # among all processes
+    size: int  # number of processes
+    local_rank: int  # among those on this machine
+    local_size: int  # number of those on this machine
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> "Place":
-        """As torchrun's variables have it; without them, this process is the only one.
+        """Read torchrun's variables; without them this process is the only one.
 
         Raises:
             BadInput: they contradict each other.
         """
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-        given = {name: environment[name] for name in names if environment.get(name)}
-        if given.get("WORLD_SIZE", "1") == "1":
+        variables = {name: environment[name] for name in names if environment.get(name)}
+        if variables.get("WORLD_SIZE", "1") == "1":
             return cls(0, 1, 0, 1)
         missing = [name for name in (*names, "MASTER_ADDR", "MASTER_PORT") if not environment.get(name)]
         if missing:
-            raise BadInput(f"{' and '.join(given)} are set, {', '.join(missing)} not: start the ranks with torchrun")
-        rank, size, local_rank, local_size = (int(given[name]) for name in names)
+            raise BadInput(
+                f"{' and '.join(variables)} are set, {', '.join(missing)} not: start the ranks with torchrun"
+            )
+        rank, size, local_rank, local_size = (int(variables[name]) for name in names)
         return cls(rank, size, local_rank, local_size)
 
     @property
     def alone(self) -> bool:
-        """Whether there are no others."""
+        """Return whether this is the only process."""
         return self.size == 1
 
 
@@ -110,8 +110,8 @@ def whole_parts(count: int, proportions: Sequence[float]) -> tuple[int, ...]:
         count: at least as many as there are proportions.
     """
     whole = sum(proportions)
-    exact = [count * each / whole for each in proportions]
-    parts = [max(1, int(each)) for each in exact]
+    exact = [count * proportion / whole for proportion in proportions]
+    parts = [max(1, int(proportion)) for proportion in exact]
     most_short_of = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
     for i in most_short_of[: max(0, count - sum(parts))]:
         parts[i] += 1
@@ -141,13 +141,13 @@ AskedShares = Literal["equal"] | tuple[int, ...]
 
 
 def parse_shares(words: str, size: int | None = None) -> AskedShares:
-    """What `--shares` says.
+    """Parse the value of `--shares`.
 
     Args:
         size: ranks; None: not known yet.
 
     Raises:
-        BadInput: it is neither the word that is known nor whole numbers above 0, or not one for each rank.
+        BadInput: neither "equal" nor whole numbers above 0, or not one for each rank.
     """
     if words == "equal":
         return "equal"
@@ -164,8 +164,8 @@ def parse_shares(words: str, size: int | None = None) -> AskedShares:
         raise BadInput(f"--shares {words}: {wrong[0]} is no share; each rank takes at least 1, or do not start it")
     if size is not None and len(shares) != size:
         cure = "give one for each rank" if size > 1 else f"start them with torchrun --nproc-per-node={len(shares)}"
-        given = f"{len(shares)} share{'s' if len(shares) > 1 else ''}"
-        raise BadInput(f"--shares {words}: {given} for {size} rank{'s' if size > 1 else ''}; {cure}")
+        listed = f"{len(shares)} share{'s' if len(shares) > 1 else ''}"
+        raise BadInput(f"--shares {words}: {listed} for {size} rank{'s' if size > 1 else ''}; {cure}")
     return shares
 
 

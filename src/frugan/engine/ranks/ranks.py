@@ -26,9 +26,9 @@ class TeamGroup:
     samples: int  # of the whole group
     all_reduce: Callable[[Tensor], None]  # replaces a contiguous tensor by its sum over the team
 
-    def sum(self, own: Tensor) -> Tensor:
+    def sum(self, values: Tensor) -> Tensor:
         """Sum over the team."""
-        summed: Tensor = _Sum.apply(own, self.all_reduce)
+        summed: Tensor = _Sum.apply(values, self.all_reduce)
         return summed
 
 
@@ -39,18 +39,18 @@ class LonePart:
     part: int  # samples that this process holds
     samples: int  # of the whole group
 
-    def sum(self, own: Tensor) -> Tensor:
-        """As if all others had the same."""
-        return own * (self.samples / self.part)
+    def sum(self, values: Tensor) -> Tensor:
+        """Scale to the whole group, as if all other ranks held the same values."""
+        return values * (self.samples / self.part)
 
 
 class _Sum(torch.autograd.Function):
     """Sum over processes. A process's gradient is the sum of all processes' gradients: it is its own transpose."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, all_reduce: Callable[[Tensor], None]) -> Tensor:
+    def forward(ctx: Any, values: Tensor, all_reduce: Callable[[Tensor], None]) -> Tensor:
         ctx.all_reduce = all_reduce
-        summed = own.detach().clone(memory_format=torch.contiguous_format)
+        summed = values.detach().clone(memory_format=torch.contiguous_format)
         all_reduce(summed)
         return summed
 
@@ -104,29 +104,29 @@ class Ranks(Protocol):
 
     @property
     def rank(self) -> int:
-        """This one, from 0."""
+        """Number of this rank, from 0."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
 
     @property
     def name(self) -> str:
-        """What this one is called in messages."""
+        """Name of this rank in messages."""
 
     @property
     def proportions(self) -> Sequence[float] | None:
-        """In which samples are dealt to ranks; None: alike."""
+        """Each rank's proportion of the samples; None: equal."""
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """What each rank trains on, in words; empty: there is only this one."""
+        """Description of each rank's device; empty: there is only this rank."""
 
     def deal_by(self, proportions: Sequence[float] | None) -> None:
         """Deal samples in these proportions from here on, on this rank: all others must do so too."""
 
     def gather(self, value: Value) -> list[Value]:
-        """Every rank's value, in order; all of them call it."""
+        """Return every rank's value, in order; all ranks call it."""
 
     def shard(self) -> Shard | None:
         """Which slices of parameters this rank moves, where optimizers' state is shared out; None: it is alone."""
@@ -138,7 +138,7 @@ class Ranks(Protocol):
         """The samples of an update that this rank sees, of all of them; `group` stand together."""
 
     def any_parts(self, samples: int, group: int) -> bool:
-        """Whether any rank's share is a part of a group."""
+        """Return whether any rank's share is a part of a group."""
 
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
         """The normalisation group that this rank's share is a part of; None: its groups are whole.
@@ -153,37 +153,37 @@ class Ranks(Protocol):
         """Put the sum over all ranks into gradients and observations, and give the terms of the whole update."""
 
     def alike(self, phase: str) -> AbstractContextManager[None]:
-        """Inside, every rank does the same: one alone cannot begin the update again."""
+        """Inside, all ranks act together: one alone cannot repeat the update."""
 
     @property
     def local_size(self) -> int:
-        """How many there are on this machine."""
+        """Number of ranks on this machine."""
 
     def pass_on(self, stop: StopRequest) -> None:
-        """Let a stop that is asked of any rank be one of the first."""
+        """Forward a stop requested of any rank to the first."""
 
     def broadcast_number(self, number: int = 0) -> int:
-        """The first rank's number, on all ranks; the others' do not count."""
+        """Return the first rank's number on all ranks; the others' are ignored."""
 
     def broadcast(self, value: Value) -> Value:
-        """The first rank's value, on all ranks; the others' do not count."""
+        """Return the first rank's value on all ranks; the others' are ignored."""
 
     def barrier(self) -> None:
-        """Go on once all ranks have come here."""
+        """Wait until all ranks have called this."""
 
     def give_state(self, state: TrainingState) -> None:
-        """Put the first rank's state into that of all others."""
+        """Copy the first rank's state to all others."""
 
     def agree(self, state: TrainingState) -> bool:
-        """Whether all ranks had the same state; if not, they now have that of the first."""
+        """Return whether all ranks had the same state; if not, all are given that of the first."""
 
 
 @dataclass(frozen=True)
 class ObservedShare:
-    """What layers and parts have observed during an update, on this rank."""
+    """Observations of layers and parts during an update, on this rank."""
 
     observer: Observer  # of the layers
-    own: PhaseState  # of the phase
+    phase_state: PhaseState  # of the phase's parts
     share: Share  # of the update's samples
 
 
@@ -191,19 +191,17 @@ class ObservedShare:
 class OneRank:
     """A process that trains alone, or acts for a while as if it did."""
 
-    # rank, size, proportions: by which it takes its share
-    rank: int = 0
-    size: int = 1
-    proportions: Sequence[float] | None = None
+    rank: int = 0  # whose share it takes
+    size: int = 1  # number of ranks
+    proportions: Sequence[float] | None = None  # in which samples are dealt; None: equal
     devices: tuple[str, ...] = ()
-    in_parts: bool = False  # groups of samples are taken for parts of groups that others share: to see what that takes
+    in_parts: bool = False  # treats groups as parts of groups that others share, to see what that takes
     name: str = "this process"
 
     def deal_by(self, proportions: Sequence[float] | None) -> None:
-        """There is nobody to deal to."""
+        """Do nothing: there are no other ranks."""
 
     def gather(self, value: Value) -> list[Value]:
-        """Its own."""
         return [value]
 
     def shard(self) -> Shard | None:
@@ -211,16 +209,15 @@ class OneRank:
         return Shard(self.rank, self.size) if self.size > 1 else None
 
     def collected(self, state: TrainingState) -> AbstractContextManager[None]:
-        """It has all there is."""
         return nullcontext()
 
     def share(self, samples: int, group: int) -> Share:
         """Its samples: all of them, if it is the only one."""
-        own = deal(samples, group, self.size, self.proportions)[self.rank]
-        return replace(own, parts=(len(own.samples),)) if self.in_parts and group > 1 else own
+        share = deal(samples, group, self.size, self.proportions)[self.rank]
+        return replace(share, parts=(len(share.samples),)) if self.in_parts and group > 1 else share
 
     def any_parts(self, samples: int, group: int) -> bool:
-        """Whether any rank's share is a part of a group."""
+        """Return whether any rank's share is a part of a group."""
         return -(-samples // group) < self.size and group > 1
 
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
@@ -230,37 +227,31 @@ class OneRank:
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: ObservedShare
     ) -> tuple[Terms, Shares]:
-        """There is nothing to add."""
         return terms, shares
 
     def alike(self, phase: str) -> AbstractContextManager[None]:
-        """It may begin again whenever it likes."""
         return nullcontext()
 
     @property
     def local_size(self) -> int:
-        """It takes no account of others."""
         return 1
 
     def pass_on(self, stop: StopRequest) -> None:
-        """It is asked itself."""
+        """Do nothing: this process takes the request itself."""
 
     def broadcast_number(self, number: int = 0) -> int:
-        """Its own."""
         return number
 
     def broadcast(self, value: Value) -> Value:
-        """Its own."""
         return value
 
     def barrier(self) -> None:
-        """There is nobody to wait for."""
+        """Return at once."""
 
     def give_state(self, state: TrainingState) -> None:
-        """There is nobody to give it to."""
+        """Do nothing: there are no other ranks."""
 
     def agree(self, state: TrainingState) -> bool:
-        """It does with itself."""
         return True
 
 
@@ -305,7 +296,7 @@ def check_ranks(
 
 
 SHARES = "shares"
-"""What a checkpoint keeps of them."""
+"""Key of the shares in a checkpoint's JSON state."""
 
 
 @dataclass
@@ -325,10 +316,10 @@ class ShareChoice:
         saved: Mapping[str, Any],
         say: Callable[[str], object],
     ) -> "ShareChoice":
-        """Choose.
+        """Choose the shares by `--shares`, or as the run had them.
 
         Args:
-            words: as asked: "equal" or a number for each rank; None: as the run had it.
+            words: the value of `--shares`: "equal" or a number for each rank; None: as the run had it.
             batch, group: samples of a step, and of them those that are normalised together.
             saved: the JSON state of the checkpoint that is resumed.
             say: is given a line for what was chosen.
@@ -336,19 +327,19 @@ class ShareChoice:
         Raises:
             BadInput: what is asked for does not come out in whole groups.
         """
-        asked = None if words is None else parse_shares(words, ranks.size)
+        requested = None if words is None else parse_shares(words, ranks.size)
         kept = saved.get(SHARES)
         if ranks.size == 1:
             if words is not None:
                 say(f"--shares {words} is ignored: this process trains alone")
             return cls()
-        if isinstance(asked, tuple):
-            check_shares(asked, batch, group)
-            samples = tuple(share * batch // sum(asked) for share in asked)
+        if isinstance(requested, tuple):
+            check_shares(requested, batch, group)
+            samples = tuple(share * batch // sum(requested) for share in requested)
             say(f"shares: {_shown(samples)} samples, as asked for")
             same = kept is not None and kept["samples"] == list(samples) and kept["devices"] == list(ranks.devices)
             return cls(samples, kept["plans"] if kept is not None and same else [])
-        if asked == "equal":
+        if requested == "equal":
             return cls()
         if kept is not None and kept["devices"] == list(ranks.devices):
             say(f"shares: {_shown(kept['samples'])} samples, as the run had them here; override with --shares equal")
@@ -358,16 +349,16 @@ class ShareChoice:
         return cls()
 
     def as_kept(self, saved: Mapping[str, Any]) -> bool:
-        """Whether the checkpoint of this JSON state was written with the same."""
+        """Return whether the checkpoint with this JSON state was written with the same shares."""
         return bool(list(self.samples or ()) == saved.get(SHARES, {}).get("samples", []))
 
     def led_by(self, plan: Plan) -> None:
-        """Forget the plans where the first rank has made another one than it had: all others then do so too."""
+        """Forget the ranks' plans if the first rank's plan has changed: all others then plan anew too."""
         if self.plans and self.plans[0] != plan.as_json():
             self.plans = []
 
     def kept(self, ranks: Ranks) -> dict[str, Any]:
-        """For checkpoints to keep."""
+        """Return the entry for a checkpoint's JSON state."""
         if self.samples is None:
             return {}
         return {SHARES: {"samples": list(self.samples), "plans": self.plans, "devices": list(ranks.devices)}}

@@ -1,4 +1,4 @@
-"""Notices a rank that is lost, or has gone another way: nobody waits for long for one that will not come.
+"""Watchdog for ranks that are lost or run something else, so that the others do not wait for ever.
 
 A card's collectives wait for half an hour for somebody who will not come, and a process that waits in one cannot be
 woken; so a thread watches, and ends the process with a sentence that says which rank it was. Each rank gives a sign of
@@ -21,34 +21,34 @@ from frugan.engine.requests import StopRequest
 
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 30.0
-"""Without a sign of life."""
+"""Without a heartbeat, a rank counts as lost."""
 SUSPECTED_SECONDS = 4.0
-"""The same, once a message to another rank has failed."""
+"""The same once a message to another rank has failed."""
 GRACE_SECONDS = 3.0
-"""For a process to end by itself."""
+"""How long a process may take to end by itself."""
 FAILED = 1
-"""Exit code."""
+"""Exit code of a process that the watchdog ends."""
 PLACES = 1 << 14
-"""That are remembered, for those who come to them later. A card's host is some steps ahead at most."""
+"""Places remembered for ranks that come to them later; a card's host is a few steps ahead at most."""
 
 
 ANOTHER_WAY = "they do not run the same, and would wait for each other for ever"
 
 
 class Store(Protocol):
-    """What ranks leave for each other; torch's."""
+    """The part of torch's key-value store that ranks use."""
 
     def set(self, key: str, value: str) -> None:
-        """Keep a value."""
+        """Set the value of a key."""
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Values; waits until they are there."""
+        """Return the values of keys; waits until all are set."""
 
     def check(self, keys: list[str]) -> bool:
-        """Whether they are there."""
+        """Return whether all keys are set."""
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Keep a value if none is there yet (expected: empty)."""
+        """Set a value if the key has none yet (`expected` is empty)."""
 
 
 @dataclass
@@ -59,24 +59,23 @@ class Way:
     last: deque[str] = field(default_factory=lambda: deque(maxlen=PLACES))
 
     def add(self, place: str) -> None:
-        """Come to the next one."""
+        """Append the next place."""
         self.count += 1
         self.last.append(place)
 
     def at(self, number: int) -> str | None:
-        """One of them, from 1; None: it is not there yet, or not remembered."""
+        """Return place `number`, from 1; None: not reached yet, or no longer remembered."""
         before = self.count - number
         return self.last[-1 - before] if 0 <= before < len(self.last) else None
 
 
 @dataclass
 class Heartbeat:
-    """Gives a sign of life every second, and looks for those of others: the first rank for all, the others for its."""
+    """Writes a heartbeat every second and watches others: the first rank all of them, each other one the first."""
 
     store: Store  # a connection of its own
-    # rank, names: this one, and what each is called in messages
-    rank: int
-    names: Sequence[str]
+    rank: int  # number of this rank
+    names: Sequence[str]  # of all ranks, for messages
     stop: StopRequest = field(default_factory=StopRequest)  # a stop that was asked of any rank is asked of the first
     told: bool = False  # whether it is known why ranks end, other than by a loss
     _beats: int = 0
@@ -86,12 +85,12 @@ class Heartbeat:
     _thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Begin to watch; every rank must have called `beat` by then."""
+        """Start watching; every rank must have called `beat` by then."""
         self._thread = threading.Thread(target=self._watch, daemon=True, name="frugan-ranks")
         self._thread.start()
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -99,7 +98,7 @@ class Heartbeat:
             self.beat()
 
     def comes_to(self, place: str, ranks: range | None = None) -> None:
-        """This rank calls others.
+        """Record that this rank calls others.
 
         Args:
             place: what it is doing, in words; what the others are doing there as well.
@@ -113,14 +112,14 @@ class Heartbeat:
                     way.add(place)
 
     def beat(self) -> None:
-        """Give a sign of life."""
+        """Write a heartbeat."""
         with self._lock:
             places = {str(ranks): (way.count, way.at(way.count)) for ranks, way in self._ways.items()}
         self.store.set(f"beat/{self.rank}", json.dumps([self._beats, places]))
         self._beats += 1
 
-    def tell_end(self, reason: str) -> None:
-        """Let all others end, because this rank does."""
+    def announce_end(self, reason: str) -> None:
+        """Make all other ranks end, because this one does."""
         self._tell(f"{self.names[self.rank]} ended: {reason}")
 
     def _tell(self, reason: str) -> None:
@@ -131,7 +130,7 @@ class Heartbeat:
             return
 
     def lost(self) -> str | None:
-        """Which ranks are lost, in words, after a message to one has failed; None: they all give signs of life."""
+        """Describe which ranks are lost after a message has failed; None: all have heartbeats."""
         try:
             before, began = self._all_beats(), time.monotonic()
             while time.monotonic() - began < SUSPECTED_SECONDS:
@@ -170,7 +169,7 @@ class Heartbeat:
                 self._end_process(reason)
 
     def _another_way(self) -> str | None:
-        """Who has come to another place than this rank, in words; None: nobody has.
+        """Describe a rank that has come to another place than this one; None: none has.
 
         The first of those who go a way together looks at all of them, each other one at the first.
         """
@@ -183,13 +182,15 @@ class Heartbeat:
             with self._lock:
                 for ranks, way in self._ways.items():
                     number, place = theirs.get(str(ranks), (0, None))
-                    own = way.at(number)
-                    if number and own is not None and own != place:
-                        return f"{self.names[other]} was {place} where {self.names[self.rank]} was {own}: {ANOTHER_WAY}"
+                    here = way.at(number)
+                    if number and here is not None and here != place:
+                        return (
+                            f"{self.names[other]} was {place} where {self.names[self.rank]} was {here}: {ANOTHER_WAY}"
+                        )
         return None
 
     def _said(self) -> str | None:
-        """Why another rank ended, if it could say so."""
+        """Return the reason that another rank gave for its end."""
         if not self.store.check(["ended"]):
             return None
         (said,) = self.store.multi_get(["ended"])

@@ -235,11 +235,11 @@ def load_networks(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
         BadInput: a tensor is missing, unknown or of another shape; nothing has been changed then.
     """
     refuse_others(networks, tensors, where)
-    own = network_tensors(networks)
+    expected = network_tensors(networks)
     with torch.no_grad():
-        for key, value in own.items():
+        for key, value in expected.items():
             value.copy_(tensors[key])
-    return sorted(own)
+    return sorted(expected)
 
 
 def refuse_others(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> None:
@@ -248,12 +248,12 @@ def refuse_others(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
     Raises:
         BadInput: a tensor is missing, unknown or of another shape.
     """
-    own = network_tensors(networks)
-    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    expected = network_tensors(networks)
+    missing, unknown = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     wrong = [
-        f"{k}: {tuple(tensors[k].shape)}, expected {tuple(own[k].shape)}"
-        for k in sorted(own.keys() & tensors.keys())
-        if tensors[k].shape != own[k].shape
+        f"{k}: {tuple(tensors[k].shape)}, expected {tuple(expected[k].shape)}"
+        for k in sorted(expected.keys() & tensors.keys())
+        if tensors[k].shape != expected[k].shape
     ]
     if missing or unknown or wrong:
         faults = [f"missing {k}" for k in missing] + [f"unknown {k}" for k in unknown] + wrong
@@ -355,12 +355,12 @@ def load_optimizers(tensors: dict[str, Tensor], state: TrainingState, fresh: Col
     """
     lines: list[str] = []
     for name, optimizer in state.optimizers.items():
-        own = {key: tensors.pop(key) for key in list(tensors) if key.startswith(f"{name}/")}
-        slots = {key.rsplit("/", 1)[1] for key in own if not _counts(key)}
+        optimizer_tensors = {key: tensors.pop(key) for key in list(tensors) if key.startswith(f"{name}/")}
+        slots = {key.rsplit("/", 1)[1] for key in optimizer_tensors if not _counts(key)}
         if slots and slots != {*optimizer.slots, *optimizer.steps}:
             lines.append(f"optimizer {name}: another kind than before ({', '.join(sorted(slots))}); its state is fresh")
         elif not set(state.moves[name]) <= set(fresh):
-            _load_optimizer(name, own, state, fresh, where)
+            _load_optimizer(name, optimizer_tensors, state, fresh, where)
     state.parked[OPTIMIZERS_FILE] = _to_park(tensors, fresh)
     return lines
 
@@ -378,7 +378,7 @@ def _load_optimizer(
             continue
         prefix = f"{name}/{parameter_key}/"
         for key, value in tensors.items():
-            if key.startswith(prefix) and not optimizer.take_over(parameter, key.removeprefix(prefix), value):
+            if key.startswith(prefix) and not optimizer.load_statistic(parameter, key.removeprefix(prefix), value):
                 raise BadInput(f"{where}: {key} is {tuple(value.shape)}, which no such state has")
 
 
@@ -391,7 +391,7 @@ def _to_park(tensors: Mapping[str, Tensor], fresh: Collection[str]) -> dict[str,
 
 
 def _counts(key: str) -> bool:
-    """Whether a tensor belongs to an optimizer as a whole ("G/updates") and not to a parameter of it."""
+    """Return whether a key names a count of a whole optimizer ("G/updates"), not a statistic of a parameter."""
     return key.count("/") == 1
 
 
@@ -402,27 +402,29 @@ GUESSED = 0.5
 
 
 MEASURED_ALIKE = ("data_digest", "split", "samples", "classes", "truncation", "psi", "psi_layers", "noise", "ema")
-"""Of how scores were measured, what has to be alike for any of them to compare."""
-FEATURES_ALIKE, JUDGED_ALIKE = ("network_digest", "resizer", "rows", "reference_digest"), ("judge",)
-"""The same of those that a network of features takes; and of `two_sample`."""
+"""Settings of a measurement that must be equal for scores to compare."""
+FEATURES_ALIKE = ("network_digest", "resizer", "rows", "reference_digest")
+"""Further ones of scores that use a feature network."""
+JUDGED_ALIKE = ("judge",)
+"""Further ones of `two_sample`."""
 
 
 def comparable(score: str, measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Of how a score was measured, what it depends on."""
+    """Return the settings of a measurement that a score depends on."""
     names = (*MEASURED_ALIKE, *(JUDGED_ALIKE if score == "two_sample" else FEATURES_ALIKE))
     return {name: measured[name] for name in names if name in measured}
 
 
 @dataclass(frozen=True)
 class BestCheckpoints:
-    """The best checkpoints of a run."""
+    """Keeps the checkpoints of a run that have the best scores."""
 
-    folder: Path  # where they are
-    score: str  # by which; a run that goes on by another one starts to compare anew
-    count: int  # so many are kept
+    folder: Path  # where they are kept
+    score: str  # name of the score; a run that continues with another one starts the comparison over
+    count: int  # how many are kept
 
     def wants(self, step: int, value: float, by: Mapping[str, Any]) -> bool:
-        """Whether a state would be among the best; arguments as those of `offer`."""
+        """Return whether a state would be among the best; takes the arguments of `offer`."""
         return step in self._with(step, value, by)
 
     def offer(self, step: int, value: float, by: Mapping[str, Any], save: Callable[[Path], object]) -> bool:

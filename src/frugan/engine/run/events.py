@@ -54,7 +54,7 @@ class EventLog:
 
     @contextmanager
     def subscribers_of_its_own(self) -> Iterator[None]:
-        """Those who subscribe within the block read events until its end."""
+        """Unsubscribe at the end of the block whoever has subscribed inside."""
         before = list(self._readers)
         try:
             yield
@@ -93,13 +93,13 @@ class EventLog:
 
 
 class NoEvents(EventLog):
-    """Keeps nothing, and shows it to nobody: that of a rank that does not write."""
+    """The log of a rank that does not write: events are discarded."""
 
     def __init__(self) -> None:
         self._readers = []
 
     def write(self, event: str, **values: Any) -> None:
-        """Let it go."""
+        """Discard the event."""
 
 
 def read_events(path: Path, damaged: Callable[[int], None] = lambda _: None) -> Iterator[Event]:
@@ -120,8 +120,8 @@ class EventTail:
     _position: int = 0
     _lines: int = 0
 
-    def begun_anew(self) -> bool:
-        """Whether the file is shorter than what was read of it; then it is read from its beginning."""
+    def restarted(self) -> bool:
+        """Return whether the file has become shorter than what was read of it; reading then starts over."""
         if self.path.stat().st_size >= self._position:
             return False
         self._position = self._lines = 0

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.device import no_way_back, out_of_memory_noted, release_memory
+from frugan.accelerator.device import no_retry, out_of_memory_noted, release_memory
 from frugan.accelerator.host_memory import freed_memory_kept
 from frugan.engine.durations import Clock, Duration, GridClock
 from frugan.engine.plan import Plan
@@ -29,7 +29,7 @@ from frugan.engine.run.checkpoint import (
     set_aside,
 )
 from frugan.engine.run.events import EventLog
-from frugan.engine.run.run_folder import RunFolder, no_room, told_what_is_needed
+from frugan.engine.run.run_folder import RunFolder, explain_full_disk, no_room
 from frugan.engine.run.step_log import FINITE_STEPS, Diverged, Readout, StepLog, shown_state
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
@@ -39,8 +39,8 @@ QUICK_SECONDS = 2.0
 """Grids that took no longer are still drawn when training is asked to stop."""
 
 
-class Comes(IntEnum):
-    """What all ranks do next."""
+class Action(IntEnum):
+    """Next action of the loop, the same on all ranks."""
 
     STEP = 0
     SAVE = 1
@@ -61,11 +61,11 @@ class Comes(IntEnum):
 
 _DOING = MappingProxyType(
     {
-        Comes.SAVE: "the checkpoint",
-        Comes.BACKUP: "the backup",
-        Comes.DRAW: "the sample grids",
-        Comes.SCORE: "the scores",
-        Comes.BEST: "the checkpoint that is kept for its score",
+        Action.SAVE: "the checkpoint",
+        Action.BACKUP: "the backup",
+        Action.DRAW: "the sample grids",
+        Action.SCORE: "the scores",
+        Action.BEST: "the checkpoint that is kept for its score",
     }
 )
 
@@ -83,28 +83,27 @@ class Scoring:
 
 @dataclass
 class RunningStage:
-    """What a training does until its recipe changes, or to the end."""
+    """A stage in progress: its step, and when checkpoints, grids, reports and scores are due."""
 
     step: Step  # what runs
     until: int | None  # step at which the stage ends; None: it does not
-    # checkpoint, backup, snapshot, report: when each is due
-    checkpoint: Clock
-    backup: Clock | None
-    snapshot: GridClock
-    report: Clock
+    checkpoint: Clock  # when checkpoints are due
+    backup: Clock | None  # when backups are due; None: never
+    snapshot: GridClock  # when sample grids are due
+    report: Clock  # when a full report is due
     draw: Callable[[TrainingState, Plan], list[Path]]  # writes grids of the present state and returns their paths
     readings: Callable[[TrainingState], Mapping[str, torch.Tensor]]  # what is reported besides gradients: name -> [1]
     # when scores are taken, by what, and which checkpoints are kept for them; None: never
     scoring: Scoring | None = None
-    # is called when steps take many times (so many) as long as they did; None: nothing could be done
+    # called with the slowdown factor when steps take many times as long as before; None: nothing could be done
     look_again: Callable[[float], None] | None = None
-    # is called once, when the first step that all phases were due in is over, with what was drawn or written after it:
-    # by then libraries have loaded what they load; None: nothing waits for that
+    # called once, after the first step with all phases due and what was drawn or written after it: libraries are fully
+    # loaded by then; None: nothing waits for that
     after_full_step: Callable[[], None] | None = None
     _full: bool = False  # whether such a step was run
 
     def begins(self, step: int) -> None:
-        """A step begins; its number counts from 0."""
+        """Note that step `step` (from 0) begins."""
         if self._full and self.after_full_step is not None:
             self.after_full_step()
             self.after_full_step = None
@@ -117,20 +116,18 @@ Stages = Callable[["Loop"], AbstractContextManager[RunningStage]]
 
 @dataclass
 class Loop:
-    """Trains until the duration, if it has an end, is over or a stop is asked for."""
+    """Trains until the duration is over, if it has an end, or a stop is requested."""
 
-    # state, plan: what is trained, and the plan in force
-    state: TrainingState
-    plan: Plan
+    state: TrainingState  # networks, optimizers and averages
+    plan: Plan  # the plan in force
     stages: Stages  # opens what runs next
     # gives a plan that takes less when memory runs out, and raises TrainingFailed where there is none
     next_plan: NextPlan
     duration: Duration  # in all, over all resumptions
     batch: int  # samples per step
     keep: int  # newest checkpoints kept
-    # run, log: where things go
-    run: RunFolder
-    log: EventLog
+    run: RunFolder  # where checkpoints and grids go
+    log: EventLog  # where events go
     steps: StepLog  # reads, writes and judges what steps did
     metadata: Mapping[str, str]  # for weights files
     kept: Mapping[str, Any]  # JSON values kept in every checkpoint; they may change while training goes on
@@ -146,11 +143,11 @@ class Loop:
     _pictured: int = -1
     _clock: tuple[float, float] = (0.0, 0.0)  # when this loop began, and seconds of training by then
     _ran: tuple[float, bool, list[PhaseResult]] | None = None  # the last step, until it was looked back on
-    _due: list[Comes] | None = None  # what is still to be done after it; None: it is done with
+    _due: list[Action] | None = None  # what is still to be done after it; None: it is done with
     _scored: tuple[float, Mapping[str, Any]] = (math.nan, MappingProxyType({}))  # the last score, and how measured
 
     def train(self, stop: StopRequest) -> bool:
-        """Run the loop; every rank runs it, and at each turn all do what the first one has found to come next.
+        """Run the loop; every rank runs it, and each iteration does what the first rank has chosen.
 
         Returns:
             Whether the duration is over (False: stopped before).
@@ -161,8 +158,8 @@ class Loop:
         self._clock = (time.perf_counter(), self.seconds)
         with freed_memory_kept(self.state.device.type == "cpu"), self.steps.card, ExitStack() as opened:
             stage = opened.enter_context(self.stages(self))
-            while (comes := self._what_comes(stage, stop)) not in (Comes.OVER, Comes.STOP):
-                if comes is Comes.STEP:
+            while (action := self._next_action(stage, stop)) not in (Action.OVER, Action.STOP):
+                if action is Action.STEP:
                     # One step, queued on the device; what the last one did is read meanwhile.
                     stage.begins(self.state.step)
                     began = time.perf_counter()
@@ -176,17 +173,17 @@ class Loop:
                         next_plan=self._smaller_plan,
                     )
                     self._ran = (began, reported, results)
-                elif comes is Comes.STAGE:
+                elif action is Action.STAGE:
                     # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
-                    with self._going_on("checkpoint_failed"):
+                    with self._continue_without_room("checkpoint_failed"):
                         self._save(self.run.checkpoints)
                     opened.close()
                     stage = opened.enter_context(self.stages(self))
                 else:
-                    self._do(comes, stage)
+                    self._do(action, stage)
 
             # The end, or a stop: nothing that was done is lost.
-            over = comes is Comes.OVER
+            over = action is Action.OVER
             self.log.write("stop", over=over, signal=stop.signal_name, step=self.state.step, seconds=self.seconds)
             if self.state.step > 0:
                 self._save_and_prune()
@@ -197,38 +194,38 @@ class Loop:
 
     @property
     def _is_first(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Return whether this process is the one that writes."""
         return self.ranks.rank == 0
 
-    def _what_comes(self, stage: RunningStage, stop: StopRequest) -> Comes:
-        """What all ranks do next, as the first one says.
+    def _next_action(self, stage: RunningStage, stop: StopRequest) -> Action:
+        """Return the next action, decided by the first rank.
 
         Raises:
-            Diverged: on all of them.
+            Diverged: on all ranks.
         """
         if self._is_first:
             try:
-                return Comes(self.ranks.broadcast_number(self._decide(stage, stop)))
+                return Action(self.ranks.broadcast_number(self._decide(stage, stop)))
             except Diverged:
-                self.ranks.broadcast_number(Comes.AGAIN)
+                self.ranks.broadcast_number(Action.AGAIN)
                 raise
-        if (comes := Comes(self.ranks.broadcast_number())) is Comes.AGAIN:
+        if (action := Action(self.ranks.broadcast_number())) is Action.AGAIN:
             words = "the first rank goes back to an earlier checkpoint"
             raise Diverged(words, phase="", step=self.state.step, reason=words, out_of_range=False)
-        return comes
+        return action
 
-    def _decide(self, stage: RunningStage, stop: StopRequest) -> Comes:
-        """What comes next: what the last step made due, then another step, until there is an end."""
+    def _decide(self, stage: RunningStage, stop: StopRequest) -> Action:
+        """Choose the next action: whatever the last step made due, then another step, until the end."""
         if self._ran is not None:
-            self._due, self._ran = self._look_back(stage, stop, *self._ran), None
+            self._due, self._ran = self._read_last_step(stage, stop, *self._ran), None
             if self.stop_at is not None and time.perf_counter() >= self.stop_at:
                 stop.signal_name = stop.signal_name or "stop-after"
         if self._due and stop.asked:  # who waits for an end shall not wait for pictures first
-            self._due = [comes for comes in self._due if comes not in (Comes.DRAW, Comes.SCORE)]
+            self._due = [action for action in self._due if action not in (Action.DRAW, Action.SCORE)]
         if self._due:
-            comes = self._due.pop(0)
-            stop.doing = f"{_DOING[comes]} of step {self.state.step:,}"
-            return comes
+            action = self._due.pop(0)
+            stop.doing = f"{_DOING[action]} of step {self.state.step:,}"
+            return action
         if self._due is not None:
             self._due = None
             if stage.look_again is not None and (slower := self.steps.timer.slowed()) is not None:
@@ -236,17 +233,17 @@ class Loop:
                 self.steps.timer.looked()
         if self._over() or stop.asked:
             self.steps.read()
-            return Comes.OVER if self._over() else Comes.STOP
+            return Action.OVER if self._over() else Action.STOP
         if self.state.step == stage.until:
             self.steps.read()
-            return Comes.STAGE
-        return Comes.STEP
+            return Action.STAGE
+        return Action.STEP
 
-    def _look_back(
+    def _read_last_step(
         self, stage: RunningStage, stop: StopRequest, began: float, reported: bool, results: list[PhaseResult]
-    ) -> list[Comes]:
-        """Send for what a step did, read what the one before it did, and find what is due or asked for now."""
-        with no_way_back("a report of the step"):
+    ) -> list[Action]:
+        """Start reading the last step's results, finish reading the step before it, and return what is due now."""
+        with no_retry("a report of the step"):
             extra = {**stage.readings(self.state), **shown_state(stage.step, self.state)} if reported else {}
             readout = Readout.start(self.state.step, results, extra)
         self.steps.read()
@@ -255,53 +252,53 @@ class Loop:
         self.seconds = before + time.perf_counter() - began_all
         self.steps.ran(stage.step, self.plan, readout, began=began, seconds=self.seconds, images=self.images)
 
-        step, asked = self.state.step, self.requests.take()
-        if "stop" in asked:
+        step, requests = self.state.step, self.requests.take()
+        if "stop" in requests:
             stop.signal_name = stop.signal_name or "request"
         due = {
-            Comes.SAVE: stage.checkpoint.due(step, self.seconds) or "save" in asked,
-            Comes.BACKUP: stage.backup is not None and stage.backup.due(step, self.seconds),
-            Comes.DRAW: stage.snapshot.due(step, self.seconds) or "preview" in asked,
-            Comes.SCORE: stage.scoring is not None and stage.scoring.due.due(step, self.seconds),
+            Action.SAVE: stage.checkpoint.due(step, self.seconds) or "save" in requests,
+            Action.BACKUP: stage.backup is not None and stage.backup.due(step, self.seconds),
+            Action.DRAW: stage.snapshot.due(step, self.seconds) or "preview" in requests,
+            Action.SCORE: stage.scoring is not None and stage.scoring.due.due(step, self.seconds),
         }
-        return [comes for comes, is_due in due.items() if is_due]
+        return [action for action, is_due in due.items() if is_due]
 
     def _is_reported(self, stage: RunningStage) -> bool:
-        """Whether the coming step's report holds more than gradients and losses."""
+        """Return whether the coming step's report holds more than gradients and losses."""
         return self.state.step == 0 or stage.report.due(self.state.step, self.seconds)
 
-    def _do(self, comes: Comes, stage: RunningStage) -> None:
+    def _do(self, action: Action, stage: RunningStage) -> None:
         """Save, draw or score."""
         # What is drawn, and a network of features, are not carved out of what steps have reserved; a processor's memory
         # is not reserved.
-        makes_room = comes in (Comes.DRAW, Comes.SCORE) and accelerator_of(self.state.device).is_card
+        makes_room = action in (Action.DRAW, Action.SCORE) and accelerator_of(self.state.device).is_card
         if makes_room:
             release_memory(self.state.device)
-        with self._going_on("snapshot_failed" if comes is Comes.DRAW else "checkpoint_failed"):
-            if comes is Comes.SAVE:
+        with self._continue_without_room("snapshot_failed" if action is Action.DRAW else "checkpoint_failed"):
+            if action is Action.SAVE:
                 self._save_and_prune()
-            elif comes is Comes.BACKUP:
+            elif action is Action.BACKUP:
                 self._back_up()
-            elif comes is Comes.DRAW:
+            elif action is Action.DRAW:
                 self._draw(stage)
-            elif comes is Comes.SCORE and stage.scoring is not None:
+            elif action is Action.SCORE and stage.scoring is not None:
                 self._score(stage.scoring)
-            elif comes is Comes.BEST and stage.scoring is not None:
+            elif action is Action.BEST and stage.scoring is not None:
                 self._keep_for_score(stage.scoring.best)
         if makes_room:
             release_memory(self.state.device)
 
     @contextmanager
-    def _going_on(self, event: str) -> Iterator[None]:
-        """Where the recipe says so, training goes on when there is no room for what is written within the block."""
+    def _continue_without_room(self, event: str) -> Iterator[None]:
+        """Let training continue when the disk is full while the block writes, if the recipe allows that."""
         try:
             yield
         except OSError as error:
             if not self.goes_on_when_full or not no_room(error):
                 raise
             self.log.write(event, step=self.state.step, reason=f"{error.strerror or error}; training goes on")
-            if self._due is not None and Comes.BACKUP in self._due:
-                self._due.remove(Comes.BACKUP)  # there is no room for it either
+            if self._due is not None and Action.BACKUP in self._due:
+                self._due.remove(Action.BACKUP)  # there is no room for it either
 
     def _over(self) -> bool:
         if (steps := self.duration.known_steps(self.batch)) is not None:
@@ -309,7 +306,7 @@ class Loop:
         return self.seconds >= self.duration.amount
 
     def _smaller_plan(self, plan: Plan, phase: str, message: str) -> Plan:
-        """Take a smaller plan; what the one before has taken at most is not what this one takes."""
+        """Switch to a smaller plan, and reset the memory peaks of the plan before it."""
         self.plan = self.next_plan(plan, phase, message)
         accelerator = accelerator_of(self.state.device)
         if accelerator.is_card:
@@ -325,7 +322,7 @@ class Loop:
             keep_newest(self.run.checkpoints, self.keep, sound)
 
     def _back_up(self) -> None:
-        """Write a backup; one of this step is of a training that this one has gone back behind."""
+        """Write a backup, and set aside one of the same step from before the run went back."""
         old = Checkpoint(self.run.backups / checkpoint_name(self.state.step), self.state.step)
         if self._is_first and old.path.exists():
             set_aside(old, EARLIER)
@@ -335,7 +332,7 @@ class Loop:
         """Write a checkpoint, from what all ranks have."""
         # the last step may have been due anyway
         is_new = bool(self.ranks.broadcast_number(not (folder / checkpoint_name(self.state.step)).exists()))
-        own = {
+        progress = {
             "seconds": self.seconds,
             "images": self.images,
             FINITE_STEPS: self.steps.finite_steps,
@@ -346,9 +343,9 @@ class Loop:
                 "ranks had come apart, as cards of different kinds do by rounding; all go on from the first one's state"
             )
             self.log.write("warning", step=self.state.step, line=line)
-        with told_what_is_needed(folder, self.state), self.ranks.collected(self.state) if is_new else nullcontext():
+        with explain_full_disk(folder, self.state), self.ranks.collected(self.state) if is_new else nullcontext():
             if self._is_first:
-                save_checkpoint(folder, self.state, self.metadata, {**self.kept, **own})
+                save_checkpoint(folder, self.state, self.metadata, {**self.kept, **progress})
         if is_new:
             path = folder / checkpoint_name(self.state.step)
             self.log.write("checkpoint", step=self.state.step, path=path.relative_to(self.run.path).as_posix())
@@ -369,7 +366,7 @@ class Loop:
             self.log.write("snapshot", step=self.state.step, paths=paths)
 
     def _score(self, scoring: Scoring) -> None:
-        """Let every rank draw its part; the first one has the scores."""
+        """Score the state; every rank draws its part of the samples, and the first one has the scores."""
         began = time.perf_counter()
         if (scored := scoring.take(self.state, self.plan)) is None:
             return
@@ -378,7 +375,7 @@ class Loop:
         self.log.write("metrics", step=self.state.step, scores=scores, provenance=provenance, took_seconds=took)
         self._scored = scores.get(scoring.best.score, math.nan), provenance
         if self._due is not None and scoring.best.wants(self.state.step, *self._scored):
-            self._due.append(Comes.BEST)
+            self._due.append(Action.BEST)
 
     def _keep_for_score(self, best: BestCheckpoints) -> None:
         if not self._is_first:

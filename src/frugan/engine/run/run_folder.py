@@ -143,17 +143,17 @@ MARGIN = 1.01
 
 
 def no_room(error: OSError) -> bool:
-    """Whether a write failed for lack of room."""
+    """Return whether a write failed for lack of disk space, quota or allowed file size."""
     return error.errno in NO_ROOM
 
 
 def checkpoint_bytes(state: TrainingState) -> int:
-    """What a checkpoint of a state takes on the disk."""
+    """Return the disk space of a checkpoint of a state, in bytes."""
     return int(MARGIN * sum(map(_bytes, checkpoint_tensors(state))))
 
 
 @contextmanager
-def told_what_is_needed(folder: Path, state: TrainingState) -> Iterator[None]:
+def explain_full_disk(folder: Path, state: TrainingState) -> Iterator[None]:
     """Say how much room a checkpoint needs where there is not enough for it.
 
     Raises:
@@ -184,7 +184,7 @@ GRID_NAME = re.compile(r"step-([0-9]{1,15})-(.+)\.png")
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths in a run."""
+    """The files and folders of one run."""
 
     path: Path  # the directory; made on first use
 
@@ -205,7 +205,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Newest checkpoints."""
+        """Folder of the newest checkpoints."""
         return self.path / "checkpoints"
 
     @property
@@ -235,7 +235,7 @@ class RunFolder:
 
     @property
     def scores(self) -> Path:
-        """What `frugan evaluate` found of this run, a line of JSON each."""
+        """Scores by `frugan evaluate`, one JSON object a line."""
         return self.path / "scores.jsonl"
 
     @property
@@ -245,7 +245,7 @@ class RunFolder:
 
     @property
     def wandb_id(self) -> Path:
-        """What the run is called at Weights & Biases, whenever it goes on."""
+        """File that holds the run's id at Weights & Biases."""
         return self.path / "wandb-id"
 
     @property
@@ -256,7 +256,7 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a run was begun here."""
+        """Return whether a run was begun in this folder."""
         return self.recipe.is_file()
 
     @classmethod
@@ -281,8 +281,8 @@ class RunFolder:
             return cls(Path(recipe))
         path = Path(recipe or family)
         # as `frugan convert` leaves one in a folder
-        own = path.resolve().parent.name if path.name == RECIPE_FILE else ""
-        return cls(Folders.from_environment().runs / (own or path.stem))
+        folder_name = path.resolve().parent.name if path.name == RECIPE_FILE else ""
+        return cls(Folders.from_environment().runs / (folder_name or path.stem))
 
     def as_recipe(self, shipped: Collection[str]) -> str:
         """Its path where a recipe is asked for, such that a name that ships is not taken for that."""
@@ -291,7 +291,7 @@ class RunFolder:
     def unused(self) -> Self:
         """This folder, or the first of NAME-2, NAME-3 ... in which no run was begun."""
         others = (type(self)(self.path.with_name(f"{self.path.name}-{number}")) for number in count(2))
-        return next(each for each in chain([self], others) if not each.exists)
+        return next(folder for folder in chain([self], others) if not folder.exists)
 
     def refuse_other_files(self) -> None:
         """Refuse a folder that holds something else than a run, or in which nothing can be written.
@@ -299,7 +299,7 @@ class RunFolder:
         Raises:
             BadInput: it is one.
         """
-        there = next((each for each in (self.path, *self.path.absolute().parents) if each.exists()), None)
+        there = next((path for path in (self.path, *self.path.absolute().parents) if path.exists()), None)
         if there is None:
             raise BadInput(f"{self.path}: there is no such drive; choose another --out")
         if not there.is_dir():
@@ -318,14 +318,14 @@ class RunFolder:
         write_json(self.plan, values)
 
     def called_at_wandb(self) -> str:
-        """What the run is called there, whenever it goes on: kept here, as another folder may have its name."""
+        """Return the run's id at Weights & Biases, created once: folder names are not unique."""
         try:
             return self.wandb_id.read_text("utf-8").strip()
         except FileNotFoundError:
-            made = secrets.token_hex(8)
+            run_id = secrets.token_hex(8)
             with atomic_file(self.wandb_id) as beside:
-                beside.write_text(made + "\n", "utf-8")
-            return made
+                beside.write_text(run_id + "\n", "utf-8")
+            return run_id
 
     @contextmanager
     def locked(self, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What steps did: read while the next one runs, timed, written as events, and judged."""
+"""Results of steps: read while the next one runs, timed, written as events, and checked for divergence."""
 
 import math
 import time
@@ -28,12 +28,12 @@ from frugan.errors import TrainingFailed
 from frugan.files import read_json
 
 Place = tuple[str, int, str, str]
-"""(phase, repeat, kind, name): where a number belongs."""
+"""Key of a number: (phase, repeat, kind, name)."""
 
 
 @dataclass(frozen=True)
 class Readout:
-    """Numbers of one step on their way to the host: in one copy, started when the step is queued, read a step later."""
+    """Numbers of one step, copied to the host together: started when the step is queued, read a step later."""
 
     step: int  # steps done, this one included
     results: Sequence[PhaseResult]  # kept until read, so that a bad update's tensors can be named
@@ -43,7 +43,7 @@ class Readout:
 
     @classmethod
     def start(cls, step: int, results: Sequence[PhaseResult], extra: Mapping[str, Tensor]) -> "Readout":
-        """Begin the copy of a step's numbers, and of `extra` named scalars."""
+        """Start the copy of a step's numbers and of `extra` named scalars."""
         numbers: dict[Place, Tensor] = {}
         for r in results:
             here = (r.phase, r.repeat)
@@ -97,7 +97,7 @@ class Readout:
         return phases, extra
 
     def skipped(self) -> list[PhaseResult]:
-        """Updates of this step that were not committed; asks the device, so only after `read` found some."""
+        """Return the updates that were not committed; waits for the device, so call it only if `read` found some."""
         return [r for r in self.results if not bool(r.accepted)]
 
 
@@ -111,22 +111,22 @@ def first_bad(result: PhaseResult) -> str:
 
 
 WINDOW = 100
-"""Steps that the time left is reckoned from."""
+"""Steps from which the remaining time is estimated."""
 RECENT = 8
-"""Steps whose median is compared with what was usual: phases that are due now and then do not move it."""
+"""Steps whose median is compared with the usual pace; phases that are due now and then do not move it."""
 SLOWED = 3.0
-"""Times the usual: from here on it is worth asking why."""
+"""Slowdown, times the usual pace, that is worth looking into."""
 LEAST_SECONDS = 5.0
-"""That recent steps take together, before slowness matters."""
+"""Total time of the recent steps below which a slowdown does not matter."""
 FIRST_WAIT_SECONDS = 60.0
-"""Between two looks at what slows steps down; twice as long after each."""
+"""Wait between two looks at a slowdown; doubled after each."""
 
 
 @dataclass
 class StepTimer:
     """Times of the steps of one stage, from the beginning of each to that of the next.
 
-    The very first is forgotten once there is another: it makes what later ones find ready.
+    The very first is forgotten once there is another: it includes one-time initialisation.
     """
 
     _times: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -136,7 +136,7 @@ class StepTimer:
     _since_look: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Take the time of the next step."""
+        """Record the time of the next step."""
         if self._steps == 1:
             self._times.clear()
         self._steps += 1
@@ -160,7 +160,7 @@ class StepTimer:
         return factor if factor >= SLOWED else None
 
     def looked(self) -> None:
-        """It was looked into: what comes now is the usual."""
+        """Take the present pace as the usual one from here on."""
         self._times.clear()
         self._usual, self._since_look = float("inf"), 0.0
         self._looks += 1
@@ -175,7 +175,7 @@ MOST_SKIPS = 20
 """Updates of one phase skipped in a row before the run goes back to a sound checkpoint, or stops: halvings enough for
 any loss scale that fp16 reaches."""
 FINITE_STEPS = "finite_steps"
-"""Under this name a checkpoint keeps how many steps before it had no skipped update."""
+"""Key in a checkpoint's JSON state: steps in a row before it without a skipped update."""
 
 
 class Diverged(TrainingFailed):
@@ -199,7 +199,7 @@ class Diverged(TrainingFailed):
 
 @dataclass
 class DivergenceWatch:
-    """What is known of the updates so far."""
+    """Counts skipped updates, to detect divergence and to find sound checkpoints."""
 
     finite_steps: int = 0  # steps since an update was last skipped
     in_a_row: dict[str, int] = field(default_factory=dict)  # phase -> updates skipped in a row
@@ -207,7 +207,7 @@ class DivergenceWatch:
 
     @classmethod
     def of(cls, saved: Mapping[str, Any], step: int) -> "DivergenceWatch":
-        """As a checkpoint's JSON state has it; of one that says nothing all steps are taken to be finite."""
+        """Restore the counts from a checkpoint's JSON state; without an entry all steps count as finite."""
         finite_steps = int(saved.get(FINITE_STEPS, step))
         return cls(finite_steps, trouble=None if finite_steps >= min(LONG, step) else step - finite_steps)
 
@@ -237,8 +237,8 @@ class DivergenceWatch:
         """
         sound = [checkpoint.step for checkpoint in sound_checkpoints(folder)]
         until = (step if self.trouble is None else self.trouble) - LONG
-        before = max((each for each in sound if each <= until), default=-1)
-        after = min((each for each in sound if each > before), default=before)
+        before = max((checkpoint_step for checkpoint_step in sound if checkpoint_step <= until), default=-1)
+        after = min((checkpoint_step for checkpoint_step in sound if checkpoint_step > before), default=before)
         return {before, after}
 
 
@@ -254,12 +254,12 @@ def finite_steps(checkpoint: Checkpoint) -> int:
     return finite if state and isinstance(finite, int) else -1
 
 
-def way_back(folder: Path, command: str | None, rates: Mapping[str, float], precision: str) -> str:
-    """What to do once training has diverged, in words; checkpoints from within the trouble are set aside for it.
+def divergence_advice(folder: Path, command: str | None, rates: Mapping[str, float], precision: str) -> str:
+    """Advise what to do after divergence, and set aside the checkpoints from after its beginning.
 
     Args:
-        folder: of the checkpoints.
-        command: that goes on with the run; None: there is none.
+        folder: holds the checkpoints.
+        command: resumes the run; None: there is none.
         rates: learning rates of the optimizers whose updates were skipped, first and final ones, by field.
         precision: by name.
     """
@@ -284,21 +284,20 @@ def way_back(folder: Path, command: str | None, rates: Mapping[str, float], prec
 
 
 CARRIED = "carried: "
-"""Before the names of carried state among the numbers that are read with the gradients."""
+"""Prefix that marks carried state among a readout's extra numbers."""
 
 
 @dataclass
 class _Pending:
-    """A step whose numbers are on their way."""
+    """A step whose numbers have not been read yet."""
 
-    step: Step  # what ran
-    readout: Readout  # the numbers
-    plan: Plan  # by which it ran
+    step: Step  # the step of its stage
+    readout: Readout  # its numbers
+    plan: Plan  # the plan by which it ran
     began: float  # when the step was begun, by the performance counter
     seconds: float  # of training at its end
     images: int  # seen by then
-    # seconds until the next step was begun, which a card that is kept busy makes the step's own time; 0: there
-    # was no next step
+    # seconds until the next step began: on a busy card that is the step's duration; 0: there was no next step
     took: float = 0.0
 
 
@@ -306,28 +305,28 @@ class _Pending:
 class StepLog:
     """Reads each step's numbers once the next one has been begun, so that a card never waits for the host."""
 
-    log: EventLog  # where they go
-    checkpoints: Path  # folder that a training which fails can go back to
+    log: EventLog  # receives the events
+    checkpoints: Path  # folder of the checkpoints to go back to
     device: torch.device  # that trains
     duration: Duration  # of the whole training, for what is left of it
-    command: str | None = None  # that goes on with the run, for messages; None: there is none
-    divergence: DivergenceWatch = field(default_factory=DivergenceWatch)  # what is known of the updates so far
+    command: str | None = None  # resumes the run, for messages; None: there is none
+    divergence: DivergenceWatch = field(default_factory=DivergenceWatch)  # counts skipped updates
     timer: StepTimer = field(default_factory=StepTimer)  # how long steps take
-    card: CardWatch = field(default_factory=CardWatch)  # what the card does meanwhile
+    card: CardWatch = field(default_factory=CardWatch)  # reads the card's sensors meanwhile
     _pending: list[_Pending] = field(default_factory=list)
 
     @property
     def finite_steps(self) -> int:
-        """Steps in a row that were finite, those not yet read among them: if one was not, nothing of it is kept."""
+        """Finite steps in a row, including those not read yet: if one of these was not, it committed nothing."""
         return self.divergence.finite_steps + len(self._pending)
 
     def begins(self, began: float) -> None:
-        """A step begins: the one before has taken its time."""
+        """Note that a step begins, which ends the time of the one before it."""
         for pending in self._pending:
             pending.took = began - pending.began
 
     def ran(self, step: Step, plan: Plan, readout: Readout, *, began: float, seconds: float, images: int) -> None:
-        """A step has been given to the device, and its numbers have been sent for.
+        """Note that a step has been queued on the device, and the copy of its numbers started.
 
         Args:
             began: when the step was begun, by the performance counter.
@@ -337,7 +336,7 @@ class StepLog:
         self._pending.append(_Pending(step, readout, plan, began, seconds, images))
 
     def read(self) -> None:
-        """Read all that is on its way.
+        """Read all pending steps.
 
         Raises:
             Diverged: updates were skipped MOST_SKIPS times in a row.
@@ -375,14 +374,14 @@ class StepLog:
         self._judge(pending, phases)
 
     def _eta(self, step: Step, number: int, seconds: float) -> float | None:
-        """Seconds that are left; None: there is no end, or one step alone does not tell."""
+        """Estimate the remaining seconds; None: there is no end, or only one step was timed."""
         if (steps := self.duration.known_steps(step.batch)) is not None:
             step_seconds = self.timer.seconds_per_step
             return None if step_seconds is None else (steps - number) * step_seconds
         return max(0.0, self.duration.amount - seconds) if math.isfinite(self.duration.amount) else None
 
     def _judge(self, pending: _Pending, phases: Mapping[str, Any]) -> None:
-        """Count what was skipped, and stop a training that does nothing else."""
+        """Count skipped updates, and stop a training that has diverged."""
         readout, step = pending.readout, pending.step
         ran = {name: sum(result.phase == name for result in readout.results) for name in phases}
         self.divergence.count(readout.step, ran, {name: entry["skipped"] for name, entry in phases.items()})
@@ -395,10 +394,10 @@ class StepLog:
             if in_a_row >= MOST_SKIPS:
                 failing = {phase.optimizer for phase in step.phases if self.divergence.in_a_row.get(phase.name)}
                 rates = {
-                    f"{each}.{field}": rate
-                    for each in sorted(failing)
+                    f"{optimizer}.{field}": rate
+                    for optimizer in sorted(failing)
                     for field in ("learning_rate", "final_learning_rate")
-                    if (rate := getattr(step.settings[each], field)) is not None
+                    if (rate := getattr(step.settings[optimizer], field)) is not None
                 }
                 precision = pending.plan.precision.name
                 out_of_range = precision == "fp16" and float(bad.loss_scale) <= LEAST_SCALE
@@ -406,7 +405,7 @@ class StepLog:
                 raise Diverged(
                     f"phase {name}: {in_a_row} updates in a row were skipped at step {readout.step:,} because they "
                     f"were not finite ({reason}{range_}). Nothing of them was committed. "
-                    + way_back(self.checkpoints, self.command, rates, precision),
+                    + divergence_advice(self.checkpoints, self.command, rates, precision),
                     phase=name,
                     step=readout.step,
                     reason=reason,
@@ -415,6 +414,6 @@ class StepLog:
 
 
 def shown_state(step: Step, state: TrainingState) -> dict[str, torch.Tensor]:
-    """First numbers [1] of the carried state that people see."""
-    carried = {name: each for phase in step.phases for name, each in phase.carried.items() if each.shown}
-    return {f"{CARRIED}{each.shown}": state.carried[name].reshape(-1)[:1] for name, each in carried.items()}
+    """Return the first number [1] of each carried statistic that is shown to people."""
+    carried = {name: statistic for phase in step.phases for name, statistic in phase.carried.items() if statistic.shown}
+    return {f"{CARRIED}{statistic.shown}": state.carried[name].reshape(-1)[:1] for name, statistic in carried.items()}

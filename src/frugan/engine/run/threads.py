@@ -110,7 +110,7 @@ def candidates(cores: int) -> tuple[int, ...]:
 
 
 def asked_for() -> str | None:
-    """What the person's environment says of threads; None: nothing."""
+    """Return the number of threads that the user's environment sets; None: it sets none."""
     return os.environ.get(OWN_VARIABLE) or None
 
 
@@ -173,7 +173,7 @@ def time_counts(
 def fastest(seconds: dict[int, float]) -> int:
     """The number of threads to take: the fewest of those that are about as fast as any."""
     least = min(seconds.values())
-    return min(count for count, each in seconds.items() if each * GAIN <= least)
+    return min(count for count, duration in seconds.items() if duration * GAIN <= least)
 
 
 def _directions(counts: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""A training, described once: the trainer runs it, and the planner runs it without data."""
+"""Description of a training: the trainer runs it, and the planner runs it on tensors without data."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -26,8 +26,10 @@ from frugan.engine.step.update import DrawFeed, PictureFeed, Probe
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
 
-SMALL_BATCH, SMALL_GIVEN_BATCH = 8, 2
-"""Of a small training; smaller where samples are made of given ones, which have many more pixels."""
+SMALL_BATCH = 8
+"""Samples per update of a training without a recipe."""
+SMALL_GIVEN_BATCH = 2
+"""The same where samples are made from given pictures, which have many more pixels."""
 
 MakeGrids = Callable[[Networks, int, Previews], object]
 """(prepared networks, micro-batch, where given pictures come from) -> grids of samples."""
@@ -35,9 +37,9 @@ MakeGrids = Callable[[Networks, int, Previews], object]
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a training in which phases and settings stay as they are."""
+    """A part of a training during which phases and settings do not change."""
 
-    phases: tuple[Phase, ...]  # that run, in order
+    phases: tuple[Phase, ...]  # in the order in which they run
     settings: Mapping[str, OptimizerSettings]  # optimizer settings by name
     sources: Mapping[str, SourceSpec] = field(default_factory=dict)  # what its data sources give
     name: str = "from the start"  # for people: "from step 700,000 on"
@@ -49,20 +51,19 @@ class Stage:
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained and how."""
+    """A training of networks: stages, batch, averages, and how networks are built."""
 
-    family: str  # its name
+    family: str  # the family's name
     stages: tuple[Stage, ...]  # at least one, in order
-    # averaged, ema: what EMA follows, and how
-    averaged: Mapping[str, BufferRule]
-    ema: EmaSettings
+    averaged: Mapping[str, BufferRule]  # network that EMA follows -> rule for its buffers
+    ema: EmaSettings  # how EMA follows them
     batch: int  # samples per update
     normalisation_batch: int | None  # samples per group of the layers that normalise over samples; None: they take all
     # every network that some phase runs, uninitialised on a device, or without data ("meta")
     build: Callable[[str], dict[str, nn.Module]]
-    make: Callable[[], dict[str, nn.Module]]  # the same with their first weights, in fp32 on the host
+    make: Callable[[], dict[str, nn.Module]]  # those networks with initial weights, in fp32 on the host
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]  # networks -> blocks that may be recomputed
-    course: Course = field(default_factory=Course)  # of what changes during training
+    course: Course = field(default_factory=Course)  # schedule of everything that changes during training
     make_grids: MakeGrids | None = None  # makes the grids of a snapshot; None: there are none
     kernels: frozenset[str] = frozenset()  # names of kernels of our own that its layers use
     ranks: int = 1  # that train together, each a batch of this size; they may share out the optimizers' state
@@ -161,10 +162,10 @@ class Training:
         return [stage for stage in self.stages if stage.begins <= step][-1]
 
     def shared_by(self, ranks: int, samples: int) -> "Training":
-        """What one of so many ranks does of it that sees so many samples of a batch.
+        """Return the training of one of `ranks` ranks that sees `samples` samples of a batch.
 
-        Of each phase it runs its part, in whole groups. A phase that sees few samples may have fewer groups than there
-        are ranks; each runs one then.
+        It runs its part of each phase in whole groups. A phase with few samples may have fewer groups than there are
+        ranks; each then runs one.
         """
         if ranks == 1:
             return self
@@ -172,14 +173,14 @@ class Training:
         def shared(phase: Phase) -> Phase:
             seen, group = phase.samples(self.batch), phase.group(self.group)
             groups = math.ceil(math.ceil(seen / group) * samples / self.batch)  # of this phase, for this rank
-            own = min(groups * group, samples, seen)
-            return phase if own == phase.samples(samples) else replace(phase, fraction=own / samples)
+            share = min(groups * group, samples, seen)
+            return phase if share == phase.samples(samples) else replace(phase, fraction=share / samples)
 
-        stages = tuple(replace(each, phases=tuple(map(shared, each.phases))) for each in self.stages)
+        stages = tuple(replace(stage, phases=tuple(map(shared, stage.phases))) for stage in self.stages)
         return replace(self, stages=stages, batch=samples, ranks=ranks, whole=self)
 
     def with_batch(self, batch: int) -> "Training":
-        """The same with another batch."""
+        """Return this training with another batch size."""
         return replace(self, batch=batch, whole=self)
 
     def state(
@@ -191,12 +192,12 @@ class Training:
         networks: dict[str, nn.Module] | None = None,
         stage: Stage | None = None,
     ) -> TrainingState:
-        """The first state.
+        """Create the initial state.
 
         Args:
-            ranks: that share the optimizers' state, where the plan says so; None: there are none.
-            networks: on the device already; None: made anew, with their first weights.
-            stage: whose settings optimizers begin with; None: the first.
+            ranks: share the optimizers' state, where the plan says so; None: no others.
+            networks: already on the device; None: built with initial weights.
+            stage: gives the optimizers' initial settings; None: the first.
         """
         if networks is None:
             networks = {name: network.to(device) for name, network in self.make().items()}
@@ -216,9 +217,11 @@ class Training:
             )
             for name, moved in moves.items()
         }
-        # of all stages: what a later one drops is carried until then, and what the first one says is what it begins as
-        every = [phase for each in self.stages for phase in each.phases]
-        carried = {name: each.initial for phase in reversed(every) for name, each in phase.carried.items()}
+        # of all stages: a later one may drop a statistic, and the first that has it sets its initial value
+        all_phases = [phase for stage in self.stages for phase in stage.phases]
+        carried = {
+            name: statistic.initial for phase in reversed(all_phases) for name, statistic in phase.carried.items()
+        }
         return TrainingState(
             networks=networks,
             optimizers=optimizers,
@@ -242,30 +245,30 @@ class Training:
         probe: Probe | None = None,
         ranks: Ranks | None = None,
     ) -> Step:
-        """What runs its steps.
+        """Create the step of a stage.
 
         Args:
-            stage: whose; None: the first.
+            stage: None: the first.
             originals: prepare, carry and commit at every micro-batch, as the original programs do.
             ranks: the processes that share each update; None: this one alone.
         """
         stage = stage or self.stages[0]
         return Step(
-            stage.phases,
-            stage.settings,
-            pictures,
-            draws,
-            self.batch,
-            self.course,
-            self.normalisation_batch,
-            originals,
-            probe or Probe(),
-            ranks or OneRank(),
+            phases=stage.phases,
+            settings=stage.settings,
+            pictures=pictures,
+            draws=draws,
+            batch=self.batch,
+            course=self.course,
+            normalisation_batch=self.normalisation_batch,
+            originals=originals,
+            probe=probe or Probe(),
+            ranks=ranks or OneRank(),
         )
 
 
 def networks_used(built: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> dict[str, nn.Module]:
-    """Of a family's networks those that some phase runs; others are not even made room for.
+    """Return the networks that some phase runs; memory is taken for no others.
 
     Raises:
         ValueError: a phase uses a network that the family has not built.

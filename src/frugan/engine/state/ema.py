@@ -1,4 +1,4 @@
-"""A running average of networks, from which samples are drawn, and how it moves."""
+"""Exponential moving average of networks, from which samples are drawn, and its schedules."""
 
 import copy
 import math
@@ -13,21 +13,21 @@ from torch import Tensor, nn
 
 from frugan.accelerator.base import Event, Stream
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.host_memory import copied_beside, host_likes
+from frugan.accelerator.host_memory import copy_on_side_stream, host_likes
 from frugan.contract.family import BufferRule
 from frugan.contract.layers import copy_where, flat
 from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.engine.durations import Duration, Interval
 
 LARGE_ELEMENTS = 1 << 17
-"""From here on an average moves by an operation of its own; smaller ones move together, as one copy of all."""
+"""Tensors of this size or more are averaged one by one; smaller ones together, as one flat copy."""
 
 
 def ema_lerp(averages: Sequence[Tensor], values: Sequence[Tensor], weight: Tensor) -> None:
     """Move averages towards values: averages += weight * (values - averages), and at weight 1 to exactly the values.
 
     Args:
-        averages, values: floating point; the values must be finite, for at weight 0 they are multiplied all the same.
+        averages, values: floating point; the values must be finite, since they are multiplied even at weight 0.
         weight: scalar beside the averages, from 0 to 1.
     """
     alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
@@ -61,7 +61,7 @@ def copy_accepted(targets: Sequence[Tensor], values: Sequence[Tensor], accepted:
 
 RAMP = Duration.parse("2k steps")
 SLOW_SHARE = 0.2
-"""Of a run's steps, from which on an average is slow: it ends as a blur of networks long gone by."""
+"""Share of a run's steps beyond which an average is slow: it ends as a blur of networks long gone."""
 
 
 class EmaSettings(Settings):
@@ -134,7 +134,7 @@ class EmaSettings(Settings):
         return self.decay
 
     def slow_over(self, steps: int, batch: int, course: float) -> float | None:
-        """Steps that the average reaches back over at the end of a run, where that is too many; None: it is not.
+        """Return over how many steps the average reaches back at the end of a run, if too many; None: it is fine.
 
         Args:
             course: as for `decay_at`.
@@ -144,7 +144,7 @@ class EmaSettings(Settings):
         return over if over > SLOW_SHARE * steps else None
 
     def setting_for(self, steps: int, batch: int) -> str:
-        """`key=value` with which it would reach back over a tenth of a run."""
+        """Return the `key=value` with which the average would reach back over a tenth of a run."""
         if self.half_life_images is None:
             return f"decay={max(0.0, 1 - 10 / steps):.6g}"
         longest = "half_life_images" if self.final_half_life_images is None else "final_half_life_images"
@@ -153,7 +153,7 @@ class EmaSettings(Settings):
 
 @dataclass(frozen=True)
 class _Coming:
-    """Weights on their way to the host, for the average to follow."""
+    """Weights being copied to the host, to be averaged there."""
 
     names: tuple[str, ...]  # of their networks
     decay: float
@@ -163,8 +163,8 @@ class _Coming:
 class Ema:
     """Averages of networks.
 
-    Of a card's networks, averages in host memory follow a step behind: what one step leaves is averaged at the end of
-    the next one, which the card computes meanwhile. Whoever asks for the averages gets them finished.
+    Averages in host memory follow a card's networks one step behind: the weights of one step are averaged at the end of
+    the next one, which the card computes meanwhile. `networks` finishes the pending average first.
 
     Args:
         networks: sources; the average starts as a copy.
@@ -187,16 +187,16 @@ class Ema:
         self._sources = {name: networks[name] for name in rules}
         self._averages = {name: _copied(network) for name, network in self._sources.items()}
         self._coming: _Coming | None = None
-        self._side: Stream | None = None  # that weights come over by
+        self._side: Stream | None = None  # copies weights to the host
         self.landings: dict[str, dict[str, Tensor]] = {}
-        """Network -> host memory beside a card into which its weights come over; "" is the verdict."""
+        """Network -> host memory that receives a card's weights; "" receives the verdict."""
         self._copied = {name: _copied_buffers(network, rules[name]) for name, network in self._sources.items()}
         if on_host:
             self.move(on_host=True)
 
     @property
     def networks(self) -> dict[str, nn.Module]:
-        """The averages; where weights are on their way to them, the host waits for these first."""
+        """The averages; waits for pending weights first."""
         self._finish()
         return self._averages
 
@@ -211,8 +211,8 @@ class Ema:
             _to(network, torch.device("cpu") if on_host else device)
             if on_host and device.type != "cpu":
                 values = {"": torch.empty((), dtype=torch.bool, device=device), **source.state_dict()}
-                made = host_likes(list(values.values()), "what the average takes over")
-                self.landings[name] = dict(zip(values, made, strict=True))
+                buffers = host_likes(list(values.values()), "what the average takes over")
+                self.landings[name] = dict(zip(values, buffers, strict=True))
 
     @torch.no_grad()
     def update(self, step: int, batch: int, moved: Mapping[str, Tensor], course: float = 0.0) -> None:
@@ -234,13 +234,13 @@ class Ema:
             self._follow(name, decay, moved[name], self._sources[name].state_dict())
 
     def let_weights_move(self) -> None:
-        """Let what the device is given from now on begin when weights that are on their way to the host have left."""
+        """Make work queued from now on wait until pending weights have left for the host."""
         if self._coming is not None:
             device = next(self._sources[self._coming.names[0]].parameters()).device
             accelerator_of(device).current_stream.wait_event(self._coming.arrived)
 
     def _sent(self, names: Sequence[str], moved: Mapping[str, Tensor]) -> Event:
-        """Begin the weights' way to the host, beside what the card is given next; return an event behind it."""
+        """Start copying weights to the host, beside later work of the card; return an event after the copy."""
         into, values = list[Tensor](), list[Tensor]()
         for name in names:
             landing, source = self.landings[name], self._sources[name].state_dict()
@@ -249,11 +249,11 @@ class Ema:
             values += source.values()
         device = values[0].device
         self._side = self._side or accelerator_of(device).side_stream()
-        return copied_beside(self._side, device, into, values)
+        return copy_on_side_stream(self._side, device, into, values)
 
     @torch.no_grad()
     def _finish(self) -> None:
-        """Average what is on its way. The host sleeps until it is there: as a rule it is, for a step has passed."""
+        """Average pending weights; the host waits for their copy, which a step later is usually done."""
         coming, self._coming = self._coming, None
         if coming is None:
             return
@@ -263,7 +263,7 @@ class Ema:
             self._follow(name, coming.decay, landing[""], {key: landing[key] for key in landing if key})
 
     def _follow(self, name: str, decay: float, accepted: Tensor, values: Mapping[str, Tensor]) -> None:
-        """Move one network's average towards values, where they were accepted."""
+        """Move one network's average towards values, if they were accepted."""
         averages = self._averages[name].state_dict()
         copied = [key for key in values if key in self._copied[name]]
         followed = [key for key in values if key not in self._copied[name]]

@@ -38,7 +38,7 @@ def named_blocks(names: Iterable[str], blocks: Mapping[str, Sequence[str]]) -> d
             listed = f"; the blocks are {', '.join(known)}" if known else "; these networks have no blocks"
             # The beginnings of names come first: of two that are as near, the shorter one is what was meant.
             parts = [block.split(".") for block in known]
-            valid = sorted({".".join(each[:n]) for each in parts for n in range(1, len(each) + 1)}, key=len)
+            valid = sorted({".".join(words[:n]) for words in parts for n in range(1, len(words) + 1)}, key=len)
             raise ValueError(f"training.fp32_blocks: {name}: no such block{nearest(name, valid)}{listed}")
         wanted |= found
     chosen: dict[str, tuple[str, ...]] = {}
@@ -74,16 +74,16 @@ def marked(network: nn.Module) -> list[nn.Module]:
 class _InFp32:
     """The forward of a block that computes in fp32 within a network in half precision."""
 
-    forward: Callable[..., Any]  # its own
+    forward: Callable[..., Any]  # the block's original forward
     dtype: torch.dtype  # of the layers around it
 
     def __call__(self, *args: Any) -> Any:
-        made = self.forward(*map(_wide, args))
+        result = self.forward(*map(_wide, args))
         # Of several results only the first goes on to layers in half precision: others (StyleGAN2's picture, summed up
         # over all resolutions) are fp32 in every precision.
-        if isinstance(made, tuple):
-            return (self._narrow(made[0]), *made[1:])
-        return self._narrow(made)
+        if isinstance(result, tuple):
+            return (self._narrow(result[0]), *result[1:])
+        return self._narrow(result)
 
     def _narrow(self, value: Any) -> Any:
         return value.to(self.dtype) if isinstance(value, Tensor) and value.dtype == torch.float32 else value
@@ -106,9 +106,9 @@ def enter_fp32(network: nn.Module, dtype: torch.dtype) -> list[Callable[[], None
         return []
     undo: list[Callable[[], None]] = []
     for block in marked(network):
-        own = block.__dict__.get("forward")
-        block.__dict__["forward"] = _InFp32(own or partial(type(block).forward, block), dtype)
-        undo.append(partial(_put_back, block, own))
+        previous = block.__dict__.get("forward")
+        block.__dict__["forward"] = _InFp32(previous or partial(type(block).forward, block), dtype)
+        undo.append(partial(_put_back, block, previous))
     return undo
 
 

@@ -107,22 +107,22 @@ class SmallSums:
                 group.append(leaves.pop())
                 room -= group[-1].numel()
             gradients = in_fp32([self._waiting.pop(leaf) for leaf in group])
-            new = [(leaf, each) for leaf, each in zip(group, gradients, strict=True) if leaf not in self._sums]
-            more = [(leaf, each) for leaf, each in zip(group, gradients, strict=True) if leaf in self._sums]
+            new = [(leaf, gradient) for leaf, gradient in zip(group, gradients, strict=True) if leaf not in self._sums]
+            more = [(leaf, gradient) for leaf, gradient in zip(group, gradients, strict=True) if leaf in self._sums]
             if more:
-                torch._foreach_add_([self._sums[leaf] for leaf, _ in more], [each for _, each in more])
+                torch._foreach_add_([self._sums[leaf] for leaf, _ in more], [gradient for _, gradient in more])
             self._sums.update(new)
 
 
 def in_fp32(gradients: list[Tensor]) -> list[Tensor]:
     """Half tensors cast together; others as they are."""
-    half = [i for i, each in enumerate(gradients) if each.dtype in (torch.float16, torch.bfloat16)]
+    half = [i for i, gradient in enumerate(gradients) if gradient.dtype in (torch.float16, torch.bfloat16)]
     if half:
-        made = [torch.empty_like(gradients[i], dtype=torch.float32) for i in half]
-        torch._foreach_copy_(made, [gradients[i] for i in half])
+        casts = [torch.empty_like(gradients[i], dtype=torch.float32) for i in half]
+        torch._foreach_copy_(casts, [gradients[i] for i in half])
         gradients = list(gradients)
-        for i, each in zip(half, made, strict=True):
-            gradients[i] = each
+        for i, gradient in zip(half, casts, strict=True):
+            gradients[i] = gradient
     return gradients
 
 
@@ -263,7 +263,7 @@ def measure(parameters: Mapping[str, nn.Parameter], *, zeros: bool) -> GradientR
     gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     if not gradients:
         raise RuntimeError(f"no gradient reached any of {', '.join(list(parameters)[:3])} ...: the loss ignores them")
-    share = torch.stack([share_of_zeros(each) for each in gradients.values()]) if zeros else None
+    share = torch.stack([share_of_zeros(gradient) for gradient in gradients.values()]) if zeros else None
     norms = torch.stack(torch._foreach_norm(list(gradients.values())))
     return GradientReport(
         names=tuple(gradients),
@@ -283,11 +283,11 @@ def share_of_zeros(gradient: Tensor) -> Tensor:
     if gradient.numel() < LARGE_ELEMENTS:
         return 1 - gradient.count_nonzero() / gradient.numel()
     slices = gradient.split(max(1, SLICE_ELEMENTS * len(gradient) // gradient.numel()))
-    return 1 - torch.stack([each.count_nonzero() for each in slices]).sum() / gradient.numel()
+    return 1 - torch.stack([rows.count_nonzero() for rows in slices]).sum() / gradient.numel()
 
 
 def all_finite(values: Tensor) -> Tensor:
-    """Whether all values are, as a bool scalar; torch's own `isfinite` is four kernels."""
+    """Return whether all values are finite, as a bool scalar; torch's `isfinite` takes four kernels."""
     largest: Tensor = torch.linalg.vector_norm(values, math.inf)
     return largest < math.inf
 

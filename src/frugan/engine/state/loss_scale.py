@@ -8,7 +8,7 @@ from torch import Tensor
 from frugan.accelerator.precision import Precision
 
 LEAST_SCALE = 1.0
-"""Of losses in fp16: a smaller one would only lose small gradients."""
+"""Smallest loss scale in fp16: a smaller one would only lose small gradients."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class LossScale:
 
     @classmethod
     def create(cls, precision: Precision, device: torch.device) -> "LossScale":
-        """Scale 65,536 in fp16, 1 elsewhere."""
+        """Start at 65,536 in fp16, and stay at 1 otherwise."""
         dynamic = precision.name == "fp16"
         start = 65536.0 if dynamic else 1.0
         return cls(torch.full((), start, device=device), torch.zeros((), device=device), dynamic, found=not dynamic)

@@ -1,4 +1,4 @@
-"""Optimizers, gated on the device: what the engine asks of them, and the rules: Adam, SGD, RMSprop, AdaBelief."""
+"""Optimizers gated on the device: their interface, and Adam, SGD, RMSprop and AdaBelief."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from torch.optim.sgd import sgd
 
 from frugan.accelerator.base import Event, Stream
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.host_memory import beside, copied_beside, host_likes, zeros_for
+from frugan.accelerator.host_memory import beside, copy_on_side_stream, host_likes, zeros_for
 from frugan.contract.layers import copy_where, flat
 from frugan.engine.state.optimizer_shards import OptimizerShards, Slice, in_memory_order
 from frugan.engine.streams import generator_on
 
 Of = TypeVar("Of")
-"""What statistics are of: a parameter, or pieces of some."""
+"""Owner of statistics: a parameter, or pieces of several."""
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -28,17 +28,16 @@ class Optimizer(torch.optim.Optimizer):
     """
 
     slots: tuple[str, ...]  # names of the statistics kept for each parameter, in its shape and layout
-    steps: ClassVar[tuple[str, ...]] = ()  # names of what is counted for each parameter; scalars beside it
-    on_host: bool = False  # the statistics live in host memory and come over for each parameter's update
-    # what becomes of an element depends on nothing but its own gradient and statistics, so that ranks may
-    # share the elements out
+    steps: ClassVar[tuple[str, ...]] = ()  # names of the counters of each parameter, scalars on its device
+    on_host: bool = False  # statistics live in host memory and are copied over for each update
+    # whether an element's update depends on its own gradient and statistics alone, so that ranks may shard it
     elementwise: ClassVar[bool] = False
     piece: int | None = None  # elements updated at once, of whichever parameters; None: one parameter's
-    shards: OptimizerShards | None = None  # what this rank has of the parameters, where it does not move all of them
+    shards: OptimizerShards | None = None  # this rank's slices; None: it moves whole parameters
 
     @property
     def counts(self) -> Mapping[str, Tensor]:
-        """What is counted over all parameters: name -> scalar on the device."""
+        """Counters of the whole optimizer: name -> scalar on the device."""
         return {}
 
     def update(
@@ -57,7 +56,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @contextmanager
     def in_shards(self) -> Iterator[None]:
-        """Inside, `update` moves what this rank has; at the end what the others have moved is taken over."""
+        """Inside, `update` moves this rank's slices; at the end those of the other ranks are gathered."""
         if self.shards is None:
             yield
             return
@@ -69,58 +68,60 @@ class Optimizer(torch.optim.Optimizer):
         self.shards.gather()
 
     def works_as_on(self, *, card: bool) -> None:
-        """Take as much temporary memory as on a card, or a processor, wherever the parameters are."""
+        """Take as much temporary memory as on a card, or a processor, whatever the parameters' device."""
         self._has_queues = card
 
-    _has_queues: bool | None = None  # whether copies go on beside a device's work; None: as its kind does
-    _ways: tuple[Stream, Stream] | None = None  # of the device: for what comes from the host, and for what goes there
+    _has_queues: bool | None = None  # whether copies overlap a device's work; None: as its kind does
+    _side_streams: tuple[Stream, Stream] | None = None  # for copies from the host, and to it
 
     def passing(self, kept: Iterable[tuple[Of, Sequence[Tensor]]]) -> Iterator[tuple[Of, list[Tensor]]]:
-        """Statistics that live on the host, one piece after the other beside its parameter.
+        """Yield statistics that live on the host, one piece after another, as copies on the device.
 
-        A piece goes back when the next one is asked for. On a card that one comes meanwhile: two are there at a time,
-        and each way has a queue of its own. Moving a piece takes little beside its way, so a third would win little.
+        A piece is copied back when the next one is requested. On a card copies overlap: two pieces are there at a time,
+        and each direction has its own queue. An update is short beside its copies, so a third would gain little.
         """
         device = next(self.moved()).device
         accelerator = accelerator_of(device)
         computing = accelerator.current_stream
-        coming, going = self._ways = self._ways or (accelerator.side_stream(), accelerator.side_stream())
+        if self._side_streams is None:
+            self._side_streams = accelerator.side_stream(), accelerator.side_stream()
+        coming, going = self._side_streams
         held: list[tuple[list[Tensor], Event]] = []  # on the device until they have left
         most = 1 if (accelerator.is_card if self._has_queues is None else self._has_queues) else 0
         try:
-            for of, there in kept:
-                here = [torch.empty_like(each, device=device, pin_memory=False) for each in there]
-                held.append((here, copied_beside(coming, device, here, there)))
+            for owner, there in kept:
+                here = [torch.empty_like(statistic, device=device, pin_memory=False) for statistic in there]
+                held.append((here, copy_on_side_stream(coming, device, here, there)))
                 computing.wait_event(held[-1][1])
-                yield of, here
-                held[-1] = here, copied_beside(going, device, there, here)
+                yield owner, here
+                held[-1] = here, copy_on_side_stream(going, device, there, here)
                 while len(held) > most:
                     _let_go(computing, *held.pop(0))
         finally:
-            for each in held:
-                _let_go(computing, *each)
+            for statistics, copied in held:
+                _let_go(computing, statistics, copied)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All parameters, in order."""
         if self.shards is None:
             yield from self.moved()
         else:
-            yield from (each.master for each in self.shards.slices)
+            yield from (piece.master for piece in self.shards.slices)
 
     def moved(self) -> Iterator[nn.Parameter]:
-        """What this rank moves: all parameters, or its slices of them, in the same order."""
+        """Yield what this rank updates: all parameters, or its slices of them, in the same order."""
         for group in self.param_groups:
             yield from group["params"]
 
     def kept_for(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """What this rank keeps for a parameter, by slot and count; statistics of its slice, where it has one."""
+        """Return this rank's state of a parameter by slot and count; of its slice, if sharded."""
         own_slice = self._slice_of(parameter)
         return dict(self.state.get(parameter if own_slice is None else own_slice[1].own, {}))
 
     def whole_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """The same in the parameter's shape; of statistics that other ranks have a part of, what was collected last.
+        """Return the state of a parameter in its whole shape; sharded statistics as they were last collected.
 
-        What was not collected has the size that it would have, and no values.
+        A statistic that was not collected is a placeholder of the right shape.
         """
         kept, own_slice = self.kept_for(parameter), self._slice_of(parameter)
         if own_slice is None or self.shards is None:
@@ -129,7 +130,7 @@ class Optimizer(torch.optim.Optimizer):
         missing = {slot: kept[slot].new_empty(()).expand(parameter.shape) for slot in self.slots}
         return kept | {slot: whole.get((own_slice[0], slot), missing[slot]) for slot in self.slots}
 
-    def take_over(self, parameter: nn.Parameter, slot: str, value: Tensor) -> bool:
+    def load_statistic(self, parameter: nn.Parameter, slot: str, value: Tensor) -> bool:
         """Put a value of a checkpoint in place of what is kept for a parameter; False: there is nothing of its shape.
 
         Of statistics that other ranks have a part of, it is kept until they have been given theirs.
@@ -141,8 +142,8 @@ class Optimizer(torch.optim.Optimizer):
         if own_slice is None or self.shards is None:
             into.copy_(value)
             return True
-        number, each = own_slice
-        into.copy_(in_memory_order(parameter, value)[each.first : each.first + each.own.numel()])
+        number, piece = own_slice
+        into.copy_(in_memory_order(parameter, value)[piece.first : piece.first + piece.own.numel()])
         self.shards.whole[number, slot] = value
         return True
 
@@ -150,12 +151,12 @@ class Optimizer(torch.optim.Optimizer):
         """Number of a parameter and this rank's slice of it; None: it moves all of it."""
         if self.shards is None:
             return None
-        number = next(i for i, each in enumerate(self.shards.slices) if each.master is parameter)
+        number = next(i for i, piece in enumerate(self.shards.slices) if piece.master is parameter)
         return None if self.shards.slices[number].is_whole else (number, self.shards.slices[number])
 
 
 def _let_go(computing: Stream, statistics: list[Tensor], copied: Event) -> None:
-    """Let what is queued from now on begin when statistics have been copied, and forget them."""
+    """Make work queued from now on wait until statistics have been copied, and free them."""
     computing.wait_event(copied)
     statistics.clear()
 
@@ -167,10 +168,10 @@ def make_state(optimizer: Optimizer, *, on_host: bool) -> None:
     the same activations, and memory grows. Made before the first step, they cost what they cost.
 
     Args:
-        on_host: in host memory (pinned beside a card); each then comes over for its parameter's update alone.
+        on_host: in host memory (pinned beside a card), copied over for each parameter's update.
     """
-    made = _statistics(optimizer, on_host=on_host)
-    for parameter, statistics in made.items():
+    statistics_of = _statistics(optimizer, on_host=on_host)
+    for parameter, statistics in statistics_of.items():
         for value in statistics.values():
             value.zero_()
         for step in optimizer.steps:  # on the device: where the fused kernel counts
@@ -193,17 +194,17 @@ def move_state(optimizer: Optimizer, *, on_host: bool) -> None:
 
 
 def _statistics(optimizer: Optimizer, *, on_host: bool) -> dict[nn.Parameter, dict[str, Tensor]]:
-    """Memory for every parameter's statistics, in the parameters' layouts: on the host in few allocations."""
+    """Allocate every parameter's statistics, uninitialised, in its layout; on the host in few allocations."""
     optimizer.on_host = on_host
     slots = optimizer.slots
     parameters = [parameter for parameter in optimizer.moved() for _ in slots]
     if on_host:
-        made = host_likes(parameters, "optimizer state")
+        buffers = host_likes(parameters, "optimizer state")
     else:
-        made = [torch.empty_like(parameter.detach()) for parameter in parameters]
+        buffers = [torch.empty_like(parameter.detach()) for parameter in parameters]
     names = [slot for _ in optimizer.moved() for slot in slots]
     statistics: dict[nn.Parameter, dict[str, Tensor]] = {parameter: {} for parameter in optimizer.moved()}
-    for parameter, slot, value in zip(parameters, names, made, strict=True):
+    for parameter, slot, value in zip(parameters, names, buffers, strict=True):
         statistics[parameter][slot] = value
     return statistics
 
@@ -237,9 +238,9 @@ class FusedOptimizer(Optimizer):
             del self.found_inf  # no update leaves more behind than another, nor one that memory ran out in
 
     def _step_parameter_by_parameter(self) -> None:
-        """One step whose statistics lie in host memory: each comes over, moves and goes back.
+        """Run a step with statistics in host memory: each is copied over, updated and copied back.
 
-        From the largest on, so that the one that comes takes about as long as the one that goes.
+        From the largest on, so that overlapping copies take about as long.
         """
         gradients = {parameter: parameter.grad for parameter in self.moved() if parameter.grad is not None}
         for parameter in gradients:
@@ -317,12 +318,14 @@ class SGD(FusedOptimizer):
         )
 
 
-PIECE, PIECE_ON_CARD = 1 << 20, 1 << 23
-"""Elements updated at once: temporaries stay small however large a layer is. On a CPU they fit its cache; on a card
-each of a dozen kernels has enough to do."""
-SMALL_PIECE, SMALL_PIECE_ON_CARD = 1 << 12, 1 << 19
-"""Fewer elements are copied together with others, moved as one, and copied back: a card takes as long to start a kernel
-as to move so many."""
+PIECE = 1 << 20
+"""Elements updated at once on a CPU: temporaries fit its cache however large a layer is."""
+PIECE_ON_CARD = 1 << 23
+"""Elements updated at once on a card: each of a dozen kernels has enough to do."""
+SMALL_PIECE = 1 << 12
+"""Fewer elements are copied together with others, moved as one, and copied back."""
+SMALL_PIECE_ON_CARD = 1 << 19
+"""The same on a card, which takes as long to start a kernel as to move so many."""
 TOGETHER = 1 << 21
 """Elements that are copied together, at most: they are memory besides the masters."""
 
@@ -365,11 +368,10 @@ class PiecewiseOptimizer(Optimizer):
 
     @property
     def counts(self) -> Mapping[str, Tensor]:
-        """How many updates were accepted."""
         return {"updates": self.updates}
 
     def works_as_on(self, *, card: bool) -> None:
-        """Take pieces as large as there."""
+        """Choose piece sizes for a card or a processor."""
         super().works_as_on(card=card)
         self.piece, self.small_piece = (PIECE_ON_CARD, SMALL_PIECE_ON_CARD) if card else (PIECE, SMALL_PIECE)
 
@@ -388,7 +390,7 @@ class PiecewiseOptimizer(Optimizer):
             ~accepted, torch.where(accepted, kept, 1.0).to(dtype), torch.where(accepted, -rate, 0.0).to(dtype)
         )
         random = None if share is None else generator_on(accepted.device, seed)
-        groups = ((group, [each for slot in group[1][2:] for each in slot]) for group in self._groups())
+        groups = ((group, [tensor for slot in group[1][2:] for tensor in slot]) for group in self._groups())
         for (pieces, (weights, gradients, *_)), there in self.passing(groups) if self.on_host else groups:
             statistics = [there[i : i + len(weights)] for i in range(0, len(there), len(weights))]
             moving = None
@@ -410,26 +412,26 @@ class PiecewiseOptimizer(Optimizer):
             tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
             for piece, here in _pieces(tensors, self.piece, first, whole):
                 if piece.elements >= self.small_piece:
-                    yield [piece], [[each] for each in here]
+                    yield [piece], [[tensor] for tensor in here]
                     continue
                 if piece.elements > room:
-                    yield pieces, [list(each) for each in zip(*group, strict=True)]
+                    yield pieces, [list(tensors) for tensors in zip(*group, strict=True)]
                     pieces, group, room = [], [], TOGETHER
                 pieces.append(piece)
                 group.append(here)
                 room -= piece.elements
         if group:
-            yield pieces, [list(each) for each in zip(*group, strict=True)]
+            yield pieces, [list(tensors) for tensors in zip(*group, strict=True)]
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        """Of what this rank moves: with which element of its parameter it begins, and how many that has."""
+        """Yield, for each slice that this rank updates, its first element and its parameter's number of elements."""
         if self.shards is None:
             yield from ((0, parameter.numel()) for parameter in self.moved())
         else:
-            yield from ((each.first, each.master.numel()) for each in self.shards.slices)
+            yield from ((piece.first, piece.master.numel()) for piece in self.shards.slices)
 
     def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """A parameter's statistics by slot, made if there are none yet."""
+        """Return a parameter's statistics by slot, created if there are none yet."""
         state = self.state[parameter]
         for slot in self.slots:
             if slot not in state:
@@ -558,7 +560,7 @@ def _drawn_to_move(
     mask = keep_mask(sum(piece.elements for piece in pieces), share, random, device)
     masks = mask.split([piece.elements for piece in pieces])
     here = [
-        keep[piece.first : piece.first + each.numel()] for each, piece, keep in zip(weights, pieces, masks, strict=True)
+        keep[piece.first : piece.first + part.numel()] for part, piece, keep in zip(weights, pieces, masks, strict=True)
     ]
     return here[0] if len(here) == 1 else torch.cat(here)
 

@@ -15,7 +15,7 @@ from frugan.engine.state.optimizer_shards import OptimizerShards, Shard
 
 
 class OptimizerSettings(Settings):
-    """What every optimizer's settings have; those of one's own derive from it."""
+    """Base of all optimizers' settings; custom ones derive from it."""
 
     kind: str  # its name in recipes
     learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="learning rate at the start")
@@ -120,7 +120,7 @@ class SGDSettings(OptimizerSettings):
 
 
 class _PiecewiseSettings(OptimizerSettings):
-    """What DeepFaceLab's optimizers have in common."""
+    """Settings that DeepFaceLab's optimizers share."""
 
     learning_rate: float = setting(5e-5, "learning rate at the start", CHANGEABLE, gt=0)
     eps: float = setting(1e-6, "added to the denominator", gt=0)
@@ -237,7 +237,7 @@ def create_optimizer(
     optimizer = settings.create(list(parameters.values()))
     if shard is not None and optimizer.elementwise:
         shards = OptimizerShards.of(list(parameters.values()), shard)
-        optimizer = settings.create([each.own for each in shards.slices])
+        optimizer = settings.create([piece.own for piece in shards.slices])
         optimizer.shards = shards
     make_state(optimizer, on_host=on_host)
     return optimizer

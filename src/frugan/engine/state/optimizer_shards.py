@@ -31,10 +31,9 @@ AllGather = Callable[[Tensor, Tensor], None]
 class Shard:
     """Which of several ranks this one is, when it takes slices."""
 
-    # rank, size: of how many
-    rank: int
-    size: int
-    # between them; None: the others are not there, and their slices stay as they are
+    rank: int  # number of this rank
+    size: int  # number of ranks
+    # gathers over ranks; None: the others do not exist, and their slices stay as they are
     all_gather: AllGather | None = None
 
 
@@ -46,21 +45,21 @@ class Slice:
     # its elements that this rank moves, as they lie in memory [n]; or the parameter itself, where all move it
     own: nn.Parameter
     first: int = 0  # element with which it begins
-    each: int = 0  # elements of every rank's slice but the last, which may be shorter
+    length: int = 0  # elements of every rank's slice but the last, which may be shorter
 
     @property
     def is_whole(self) -> bool:
-        """Whether every rank moves the whole parameter."""
+        """Return whether every rank updates the whole parameter."""
         return self.own is self.master
 
     def of(self, like: Tensor) -> Tensor:
-        """The same slice of a tensor of the parameter's shape and layout; a view."""
+        """Return a view of this slice of a tensor of the parameter's shape and layout."""
         return memory_of(like)[self.first : self.first + self.own.numel()]
 
 
 @dataclass
 class OptimizerShards:
-    """What one rank has of an optimizer's parameters."""
+    """One rank's slices of an optimizer's parameters."""
 
     shard: Shard  # which rank this is
     slices: tuple[Slice, ...]  # of every parameter, in order
@@ -75,34 +74,38 @@ class OptimizerShards:
 
     def lend_gradients(self) -> None:
         """Give slices the gradients of their parameters."""
-        for each in self.slices:
-            if not each.is_whole:
-                each.own.grad = None if each.master.grad is None else each.of(_laid_out(each.master, each.master.grad))
+        for piece in self.slices:
+            if not piece.is_whole:
+                piece.own.grad = (
+                    None if piece.master.grad is None else piece.of(_laid_out(piece.master, piece.master.grad))
+                )
 
     def release(self) -> None:
-        """Take them back."""
-        for each in self.slices:
-            if not each.is_whole:
-                each.own.grad = None
+        """Clear the gradients of slices."""
+        for piece in self.slices:
+            if not piece.is_whole:
+                piece.own.grad = None
 
     @torch.no_grad()
     def gather(self) -> None:
         """Put all ranks' slices of the parameters that have a gradient into the parameters."""
-        for bucket in _buckets([each for each in self.slices if not each.is_whole and each.master.grad is not None]):
+        for bucket in _buckets(
+            [piece for piece in self.slices if not piece.is_whole and piece.master.grad is not None]
+        ):
             self._gather(bucket)
 
     def _gather(self, bucket: list["_Segment"]) -> None:
         size = self.shard.size
-        own = torch.cat([each.own(self.shard.rank) for each in bucket])
-        out = torch.empty(size * own.numel(), dtype=own.dtype, device=own.device)
+        values = torch.cat([segment.padded(self.shard.rank) for segment in bucket])
+        out = torch.empty(size * values.numel(), dtype=values.dtype, device=values.device)
         if self.shard.all_gather is None:
             return
-        self.shard.all_gather(out, own)
+        self.shard.all_gather(out, values)
         into: list[Tensor] = []
         slices: list[Tensor] = []
         for rank, theirs in enumerate(out.view(size, -1)):
-            for each, values in zip(bucket, theirs.split([each.length for each in bucket]), strict=True):
-                place = each.place(rank)
+            for segment, values in zip(bucket, theirs.split([segment.length for segment in bucket]), strict=True):
+                place = segment.place(rank)
                 into.append(place)
                 slices.append(values[: place.numel()])
         torch._foreach_copy_(into, slices)
@@ -113,18 +116,17 @@ class _Segment:
     """Elements of every rank's slice of one parameter that travel together."""
 
     flat: Tensor  # the parameter's memory
-    each: int  # elements of a slice
-    # offset, length: in every slice
-    offset: int
-    length: int
+    slice_length: int  # elements of a slice
+    offset: int  # first element in every slice
+    length: int  # elements of every slice
 
     def place(self, rank: int) -> Tensor:
         """Where those of a rank lie; the last rank's may be fewer."""
-        first = rank * self.each + self.offset
-        return self.flat[first : min(first + self.length, (rank + 1) * self.each)]
+        first = rank * self.slice_length + self.offset
+        return self.flat[first : min(first + self.length, (rank + 1) * self.slice_length)]
 
-    def own(self, rank: int) -> Tensor:
-        """Those of a rank, as many as of all others."""
+    def padded(self, rank: int) -> Tensor:
+        """Return a rank's elements, padded with zeros to the length of all others."""
         place = self.place(rank)
         missing = self.length - place.numel()
         return place if not missing else torch.cat([place, place.new_zeros(missing)])
@@ -133,18 +135,18 @@ class _Segment:
 def _buckets(slices: Sequence[Slice]) -> Iterator[list[_Segment]]:
     bucket: list[_Segment] = []
     dtype, room = None, 0
-    for each in slices:
-        flat = memory_of(each.master.detach())
-        size = -(-flat.numel() // each.each)
+    for piece in slices:
+        flat = memory_of(piece.master.detach())
+        size = -(-flat.numel() // piece.length)
         most = max(ALIGNED, BUCKET_BYTES // (size * flat.element_size()))
-        for offset in range(0, each.each, most):
-            length = min(most, each.each - offset)
+        for offset in range(0, piece.length, most):
+            length = min(most, piece.length - offset)
             if bucket and (length > room or flat.dtype != dtype):
                 yield bucket
                 bucket = []
             if not bucket:
                 dtype, room = flat.dtype, most
-            bucket.append(_Segment(flat, each.each, offset, length))
+            bucket.append(_Segment(flat, piece.length, offset, length))
             room -= length
     if bucket:
         yield bucket
@@ -152,16 +154,16 @@ def _buckets(slices: Sequence[Slice]) -> Iterator[list[_Segment]]:
 
 def _slice(parameter: nn.Parameter, shard: Shard) -> Slice:
     count, size = parameter.numel(), shard.size
-    each = -(-count // (size * ALIGNED)) * ALIGNED
-    if count < SMALLEST_ELEMENTS or each * (size - 1) >= count:  # else the last would have nothing
+    length = -(-count // (size * ALIGNED)) * ALIGNED
+    if count < SMALLEST_ELEMENTS or length * (size - 1) >= count:  # else the last would have nothing
         return Slice(parameter, parameter)
-    first = shard.rank * each
-    own = memory_of(parameter.detach())[first : min(first + each, count)]
-    return Slice(parameter, nn.Parameter(own, requires_grad=parameter.requires_grad), first, each)
+    first = shard.rank * length
+    elements = memory_of(parameter.detach())[first : min(first + length, count)]
+    return Slice(parameter, nn.Parameter(elements, requires_grad=parameter.requires_grad), first, length)
 
 
 def _laid_out(master: Tensor, value: Tensor) -> Tensor:
-    """The same values with the strides of a parameter."""
+    """Return a tensor with the strides of a parameter; itself if it has them."""
     if value.stride() == master.stride():
         return value
     return torch.empty_like(master, dtype=value.dtype).copy_(value)
@@ -174,5 +176,5 @@ def in_memory_order(master: Tensor, value: Tensor) -> Tensor:
 
 
 def in_shape(master: Tensor, flat: Tensor) -> Tensor:
-    """What `in_memory_order` gave, as a tensor of the parameter's shape."""
+    """Invert `in_memory_order`: view flat elements [n] in the parameter's shape and strides."""
     return flat.as_strided(master.shape, master.stride())

@@ -13,7 +13,7 @@ from frugan.engine.state.optimizer import Optimizer, move_state
 
 @dataclass
 class TrainingState:
-    """What training has reached."""
+    """State of a training: networks, optimizers, loss scales, averages and counters."""
 
     networks: dict[str, nn.Module]  # fp32 masters
     optimizers: dict[str, Optimizer]  # by the name that phases give

@@ -30,12 +30,12 @@ from frugan.engine.state.gradients import SMALL_ELEMENTS, HalfSum, SliceSum, Sma
 
 
 def in_layout_of(master: Tensor, value: Tensor) -> Tensor:
-    """The same values as a master has them: optimizers walk a parameter and its tensors as flat memory."""
+    """Return values in a master's dtype and strides: optimizers walk a parameter and its tensors as flat memory."""
     return in_layouts_of([master], [value])[0]
 
 
 def in_layouts_of(masters: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
-    """The same values with the dtypes and strides of masters, in one operation; those that have them as they are."""
+    """Return values in the dtypes and strides of masters, copied in one operation where they differ."""
     laid_out = list(values)
     changed = [
         i
@@ -43,10 +43,10 @@ def in_layouts_of(masters: Sequence[Tensor], values: Sequence[Tensor]) -> list[T
         if value.dtype != master.dtype or (value.shape == master.shape and value.stride() != master.stride())
     ]
     if changed:
-        made = [torch.empty_like(masters[i]) for i in changed]
-        torch._foreach_copy_(made, [values[i] for i in changed])
-        for i, each in zip(changed, made, strict=True):
-            laid_out[i] = each.detach()
+        copies = [torch.empty_like(masters[i]) for i in changed]
+        torch._foreach_copy_(copies, [values[i] for i in changed])
+        for i, copy in zip(changed, copies, strict=True):
+            laid_out[i] = copy.detach()
     return laid_out
 
 
@@ -58,15 +58,15 @@ def lay_out_masters(network: nn.Module, layout: Layout) -> None:
     """
     if not layout.channels_last:
         return
-    made: dict[nn.Parameter, nn.Parameter] = {}
+    parameters: dict[nn.Parameter, nn.Parameter] = {}
     for module in network.modules():
         for name, master in list(module.named_parameters(recurse=False)):
             if master.ndim != 4 or (isinstance(module, Reparametrised) and name in module.reparametrised):
                 continue
-            if master not in made:
+            if master not in parameters:
                 laid = master.detach().contiguous(memory_format=torch.channels_last)
-                made[master] = nn.Parameter(laid, requires_grad=master.requires_grad)
-            module._parameters[name] = made[master]
+                parameters[master] = nn.Parameter(laid, requires_grad=master.requires_grad)
+            module._parameters[name] = parameters[master]
 
 
 def memory_of(tensor: Tensor) -> Tensor:
@@ -94,12 +94,12 @@ def set_normalisation_batch(network: nn.Module, size: int | None) -> None:
 
 
 def normalises_groups(networks: Mapping[str, nn.Module]) -> bool:
-    """Whether any layer's result depends on which samples stand together."""
+    """Return whether any layer's result depends on which samples stand together."""
     return any(isinstance(module, GroupNormalised) for network in networks.values() for module in network.modules())
 
 
 @dataclass(frozen=True)
-class _Made:
+class _WorkingWeight:
     """A working weight, and the way of its gradient back to the master."""
 
     leaf: Tensor  # stands in the parameter's place
@@ -108,7 +108,7 @@ class _Made:
     divisor: Divisor | None = None  # by which the master was divided; None: by none
 
     def take_gradient(self) -> Tensor | None:
-        """What backward left, given away; in half precision if only one gradient came."""
+        """Return the accumulated gradient and clear it; in half precision if there was only one."""
         if isinstance(self.sum, SmallSums):
             return self.sum.take(self.leaf)
         if self.sum is not None:
@@ -134,9 +134,9 @@ class WorkingWeights:
     in_slices: tuple[str, ...] = ()
     many: bool = False  # whether three or more micro-batches will add to each gradient
     _slots: list[tuple[nn.Module, str, nn.Parameter]] = field(default_factory=list)
-    _made: dict[nn.Parameter, _Made] = field(default_factory=dict)
+    _weights: dict[nn.Parameter, _WorkingWeight] = field(default_factory=dict)
     _scaled: list[tuple[Scaling, list[nn.Parameter]]] = field(default_factory=list)
-    _squares: dict[nn.Parameter, tuple[SumsSquares, _Made]] = field(default_factory=dict)
+    _squares: dict[nn.Parameter, tuple[SumsSquares, _WorkingWeight]] = field(default_factory=dict)
     _small: SmallSums = field(default_factory=SmallSums)
     _one: Tensor | None = None
     _undo: list[Callable[[], None]] = field(default_factory=list)
@@ -148,7 +148,7 @@ class WorkingWeights:
                 module.observer = self.observer
         for name in self.in_slices:
             layer = self.network.get_submodule(name)
-            self._made[layer.weight] = self._slice(layer)  # type: ignore[index,arg-type]
+            self._weights[layer.weight] = self._slice(layer)  # type: ignore[index,arg-type]
         self._undo = enter_fp32(self.network, self.layout.dtype)
         self._slots = [
             (module, name, master)
@@ -160,18 +160,18 @@ class WorkingWeights:
         """Make those that are not divided by anything, and put all in the parameters' places."""
         self._make_plain()
         for module, name, master in self._slots:
-            if master not in self._made:  # a shared parameter is prepared once
-                self._made[master] = self._make_by_layer(cast(Reparametrised, module), name, master)
-            module._parameters[name] = self._made[master].leaf  # type: ignore[assignment]
+            if master not in self._weights:  # a shared parameter is prepared once
+                self._weights[master] = self._make_by_layer(cast(Reparametrised, module), name, master)
+            module._parameters[name] = self._weights[master].leaf  # type: ignore[assignment]
         self._make_squares()
 
     def _waiting(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
         """Parameters that have no working weight yet, once each."""
-        slots = {master: slot for slot in reversed(self._slots) if (master := slot[2]) not in self._made}
+        slots = {master: slot for slot in reversed(self._slots) if (master := slot[2]) not in self._weights}
         return list(reversed(slots.values()))
 
     def scaled(self) -> list[ScaledWeight]:
-        """Those that are masters divided by something, and are not made yet."""
+        """Return the weights that are masters divided by something and have no working weight yet."""
         return [
             ScaledWeight(module, name, master)
             for module, name, master in self._waiting()
@@ -197,7 +197,7 @@ class WorkingWeights:
                 continue
             else:
                 leaf = torch.div(master, divisor, out=torch.empty_like(master) if room is None else room)
-            self._made[master] = self._leaf(leaf, master, divisor=divisor)
+            self._weights[master] = self._leaf(leaf, master, divisor=divisor)
         if together:
             self._divide_together(together)
 
@@ -208,7 +208,7 @@ class WorkingWeights:
         if rooms:
             torch._foreach_copy_([room for room, _ in rooms], [leaf for _, leaf in rooms])
         for (master, divisor, room), leaf in zip(together, divided, strict=True):
-            self._made[master] = self._leaf(leaf if room is None else room, master, divisor=divisor)
+            self._weights[master] = self._leaf(leaf if room is None else room, master, divisor=divisor)
 
     def _make_squares(self) -> None:
         """Sums of squares of working weights, beside these."""
@@ -221,7 +221,7 @@ class WorkingWeights:
 
     @torch.no_grad()
     def _make_plain(self) -> None:
-        """Those that are cast and laid out only: all in one operation."""
+        """Cast and lay out all weights that are not reparametrised, in one operation."""
         copies: list[tuple[Tensor, Tensor]] = []
         for module, name, master in self._waiting():
             if isinstance(module, Reparametrised) and name in module.reparametrised:
@@ -229,12 +229,12 @@ class WorkingWeights:
             room = self.layout.room(master, fp32=name in keeps_fp32(module))
             if room is not None:
                 copies.append((room, master.detach()))
-            self._made[master] = self._leaf(master.detach() if room is None else room, master)
+            self._weights[master] = self._leaf(master.detach() if room is None else room, master)
         if copies:
             torch._foreach_copy_([room for room, _ in copies], [weight for _, weight in copies])
 
-    def _make_by_layer(self, module: Reparametrised, name: str, master: nn.Parameter) -> _Made:
-        """Of a layer that says itself how it is made, and through which autograd finds the way back."""
+    def _make_by_layer(self, module: Reparametrised, name: str, master: nn.Parameter) -> _WorkingWeight:
+        """Make a weight by its layer's `working_weight`, through which autograd carries the gradient back."""
         with torch.set_grad_enabled(self.updated):
             working = module.working_weight(name, master)
             # Only the way back is kept: the normalised fp32 weight itself goes as soon as it is cast.
@@ -244,7 +244,7 @@ class WorkingWeights:
 
     def _leaf(
         self, leaf: Tensor, master: Tensor, back: GradientEdge | None = None, divisor: Divisor | None = None
-    ) -> _Made:
+    ) -> _WorkingWeight:
         """Have a leaf's gradients added up, if they are wanted."""
         total: HalfSum | SmallSums | None = None
         if self.updated and master.requires_grad:
@@ -256,9 +256,9 @@ class WorkingWeights:
                 total = HalfSum(at_once=self.many, one=self._one)
             if total is not None:
                 leaf.register_post_accumulate_grad_hook(total)
-        return _Made(leaf, total, back, divisor)
+        return _WorkingWeight(leaf, total, back, divisor)
 
-    def _slice(self, layer: nn.Linear) -> _Made:
+    def _slice(self, layer: nn.Linear) -> _WorkingWeight:
         """Let a layer work on slices of its master; what stands in the parameter's place is the master's own memory."""
         total = SliceSum(layer.weight) if self.updated and layer.weight.requires_grad else None
         slices = slices_of(layer.weight, total)
@@ -268,7 +268,7 @@ class WorkingWeights:
         if total is not None:
             leaf.requires_grad_()
             leaf.register_post_accumulate_grad_hook(total)
-        return _Made(leaf, total)
+        return _WorkingWeight(leaf, total)
 
     def add_up(self) -> None:
         """Add to the sums what a micro-batch has left, so that every further one finds and leaves the same."""
@@ -282,16 +282,17 @@ class WorkingWeights:
             inverse_scale: multiplies every gradient, where a norm divides it on the same way; None: no loss scale.
         """
         gradients, working = self._in_layouts_of_masters()
-        divided = {each: d for each in gradients if isinstance(d := self._made[each].divisor, float) and d != 1}
+        divisors = {master: self._weights[master].divisor for master in gradients}
+        divided = {master: d for master, d in divisors.items() if isinstance(d, float) and d != 1}
         if divided:
             torch._foreach_div_([gradients[master] for master in divided], list(divided.values()))
         if inverse_scale is not None and gradients:
             torch._foreach_mul_(list(gradients.values()), inverse_scale)
         gradients |= self._through_norms(working, inverse_scale)
         edges = [
-            (made.back, gradients.pop(master))
-            for master, made in self._made.items()
-            if made.back and master in gradients
+            (weight.back, gradients.pop(master))
+            for master, weight in self._weights.items()
+            if weight.back and master in gradients
         ]
         for master, gradient in gradients.items():
             if master.grad is None:
@@ -307,7 +308,7 @@ class WorkingWeights:
         small: dict[nn.Parameter, Tensor] = {}
         working: dict[nn.Parameter, Tensor] = {}
         for master, gradient in self._gradients():
-            if isinstance(self._made[master].divisor, Tensor):
+            if isinstance(self._weights[master].divisor, Tensor):
                 working[master] = gradient
             elif gradient.numel() > SMALL_ELEMENTS:
                 gradients[master] = in_layout_of(master, gradient)
@@ -323,21 +324,23 @@ class WorkingWeights:
         gradients: dict[nn.Parameter, Tensor] = {}
         for scaling, masters in self._scaled:
             if any(master in working for master in masters):
-                given = [working.pop(master, None) for master in masters]
-                carried = scaling.carry([master.detach() for master in masters], given, inverse_scale)
-                gradients |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
+                leaf_gradients = [working.pop(master, None) for master in masters]
+                carried = scaling.carry([master.detach() for master in masters], leaf_gradients, inverse_scale)
+                gradients |= {
+                    master: gradient for master, gradient in zip(masters, carried, strict=True) if gradient is not None
+                }
         return gradients
 
     def _gradients(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Gradients of the leaves that got any, given away, with what flows to them through their squares."""
-        for master, made in self._made.items():
-            gradient = made.take_gradient()
+        for master, weight in self._weights.items():
+            gradient = weight.take_gradient()
             if gradient is None:
                 continue
             if master in self._squares:
                 layer, squares = self._squares[master]
                 if (through := squares.take_gradient()) is not None:
-                    gradient.addcmul_(made.leaf, through[:, :, None, None], value=layer.gradient_factor())
+                    gradient.addcmul_(weight.leaf, through[:, :, None, None], value=layer.gradient_factor())
             yield master, gradient
 
     def restore(self) -> None:
@@ -346,7 +349,7 @@ class WorkingWeights:
             module._parameters[name] = master
         for layer, _ in self._squares.values():
             layer._parameters.pop(SQUARES, None)
-        for kept in (self._slots, self._made, self._scaled, self._squares):
+        for kept in (self._slots, self._weights, self._scaled, self._squares):
             kept.clear()
         self._small.drop()
         while self._undo:
@@ -368,29 +371,31 @@ def install(working: Sequence[WorkingWeights]) -> None:
         weights.begin()
     alike: dict[Hashable, list[tuple[WorkingWeights, ScaledWeight]]] = {}
     for weights in working:
-        for each in weights.scaled():
-            key = (each.layer.scaling, each.layer.alike(), each.master.dtype)
-            alike.setdefault(key, []).append((weights, each))
+        for scaled in weights.scaled():
+            key = (scaled.layer.scaling, scaled.layer.alike(), scaled.master.dtype)
+            alike.setdefault(key, []).append((weights, scaled))
     for group in alike.values():
-        masters = [cast(nn.Parameter, each.master) for _, each in group]
-        scaling = group[0][1].layer.scaling.find([replace(each, master=each.master.detach()) for _, each in group])
-        wanted = [w.layout.dtype_of(each.master, fp32=each.name in keeps_fp32(each.layer)) for w, each in group]
+        masters = [cast(nn.Parameter, scaled.master) for _, scaled in group]
+        scaling = group[0][1].layer.scaling.find(
+            [replace(scaled, master=scaled.master.detach()) for _, scaled in group]
+        )
+        wanted = [w.layout.dtype_of(scaled.master, fp32=scaled.name in keeps_fp32(scaled.layer)) for w, scaled in group]
         last = group[0][0].layout.channels_last
         divided = scaling.divided([master.detach() for master in masters], wanted, last=last)
         for weights in working:
-            own = [
-                (each, divisor, divided.get(i))
-                for i, ((owner, each), divisor) in enumerate(zip(group, scaling.divisors, strict=True))
+            divisors = [
+                (scaled, divisor, divided.get(i))
+                for i, ((owner, scaled), divisor) in enumerate(zip(group, scaling.divisors, strict=True))
                 if owner is weights
             ]
-            if own:
-                weights.take_scaled(scaling, masters, own)
+            if divisors:
+                weights.take_scaled(scaling, masters, divisors)
     for weights in working:
         weights.finish()
 
 
 def pending_gradient(leaf: Tensor) -> Tensor | None:
-    """What backward has left for a parameter so far: of a master, of a working weight, or of its sum."""
+    """Return the gradient accumulated so far of a master or a working weight."""
     hooks = leaf._post_accumulate_grad_hooks or {}
     for hook in hooks.values():
         if isinstance(hook, SmallSums):
@@ -401,7 +406,7 @@ def pending_gradient(leaf: Tensor) -> Tensor | None:
 
 
 def is_working(network: nn.Module) -> bool:
-    """Whether working weights stand in the network's parameters at present."""
+    """Return whether the network's parameters are working weights at present."""
     return any(not isinstance(p, nn.Parameter) for p in network.parameters())
 
 
@@ -444,7 +449,7 @@ def prepared_together(networks: Mapping[str, nn.Module], layout: Layout) -> Iter
 
 @contextmanager
 def prepared(network: nn.Module, layout: Layout | None = None) -> Iterator[nn.Module]:
-    """As `prepared_together`, of one network; default layout: fp32 as it is."""
+    """Run one network for inference, see `prepared_together`; default layout: fp32, as it is."""
     with prepared_together({"network": network}, layout or Layout()):
         yield network
 

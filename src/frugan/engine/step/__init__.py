@@ -1,1 +1,1 @@
-"""One training step: what it is given, forward, backward, and the update."""
+"""One training step: its inputs, forward, backward, and the update."""

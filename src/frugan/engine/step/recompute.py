@@ -1,4 +1,4 @@
-"""Recomputation: a block's activations are dropped after its forward and made again in backward."""
+"""Recomputation: a block's activations are dropped after its forward and recomputed in backward."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -32,16 +32,16 @@ _PRODUCTS = frozenset(
         _aten._scaled_dot_product_cudnn_attention,
     }
 )
-"""Operations whose results cost more to make again than to keep."""
+"""Operations whose results cost more to recompute than to keep."""
 
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
-"""What surrounds a block's first forward, and its repetition."""
+"""Contexts of a block's first forward and of its recomputation."""
 
 
 @dataclass
 class _Forward:
-    """A block's forward, which tells the block's observers when it is a repetition: all but its first call are."""
+    """A block's forward, which marks every call but the first as a recomputation for the block's observers."""
 
     block: nn.Module
     forward: Callable[..., Any]
@@ -50,7 +50,7 @@ class _Forward:
     def __call__(self, *args: Any) -> Any:
         observers = {m.observer for m in self.block.modules() if isinstance(m, Stateful) and m.observer is not None}
         for observer in observers:
-            observer.leave_room()  # torch has products kept only for a repetition by the very same operations
+            observer.leave_room()  # torch matches kept products only if the recomputation runs the very same operations
             observer.recomputing = self._ran
         self._ran = True
         try:
@@ -72,17 +72,17 @@ def _keep_products(_: object, operation: Any, *__: Any, **___: Any) -> Checkpoin
 
 @dataclass(frozen=True)
 class _Block:
-    """A block that is recomputed."""
+    """Forward of a block whose activations are recomputed in backward."""
 
     block: nn.Module
-    forward: Callable[..., Any]  # its own
-    contexts: Callable[[], Contexts]  # what surrounds its first forward, and its repetitions
-    host: HostCopies | None  # where what it is given is kept; None: where it is
+    forward: Callable[..., Any]  # the block's original forward
+    contexts: Callable[[], Contexts]  # contexts of forward and recomputation
+    host: HostCopies | None  # offloads the block's inputs; None: they stay on the device
 
     def __call__(self, *args: Any) -> Any:
         if not torch.is_grad_enabled():
             return self.forward(*args)
-        # Of what this keeps, only the block's arguments are seen from outside.
+        # Of the tensors that this keeps, only the block's arguments reach the hooks of `keeping`.
         with self.host.keeping() if self.host is not None else nullcontext():
             return checkpoint(
                 _Forward(self.block, self.forward),
@@ -102,30 +102,30 @@ def recomputing(
     host: HostCopies | None = None,
     bring_ahead: bool = False,
 ) -> Iterator[None]:
-    """Recompute the named blocks (network -> module names) of the networks that are present, while this is open.
+    """Recompute the named blocks (network -> module names) of the networks that are present.
 
-    A block's activations are dropped after its forward and made again in backward. Exact by construction: the working
-    weights stay in place until backward is done, layers stage nothing while a block runs again, and no forward draws
-    random numbers. Per block, because one checkpoint around a whole network saves nothing.
+    A block's activations are dropped after its forward and recomputed in backward. Exact by construction: the working
+    weights stay in place until backward is done, layers stage nothing while a block is recomputed, and no forward
+    draws random numbers. Per block, because one checkpoint around a whole network saves nothing.
 
     Args:
         keep_products: keep the results of convolutions and matrix products. Not for blocks that write into such a
             result (an activation in place): torch raises.
-        host: keeps what blocks are given; None: it stays where it is.
-        bring_ahead: it comes back a block before it is needed.
+        host: offloads the inputs of blocks; None: they stay on the device.
+        bring_ahead: bring inputs back one block before they are needed.
     """
     contexts = _contexts_with_products if keep_products else noop_context_fn
     chosen = [networks[name].get_submodule(block) for name in blocks if name in networks for block in blocks[name]]
     before = [block.__dict__.get("forward") for block in chosen]
-    for block, own in zip(chosen, before, strict=True):
+    for block, forward in zip(chosen, before, strict=True):
         # An attribute of the instance hides the method of its class, or what slices have put in its place.
-        block.__dict__["forward"] = _Block(block, own or partial(type(block).forward, block), contexts, host)
+        block.__dict__["forward"] = _Block(block, forward or partial(type(block).forward, block), contexts, host)
     try:
         with host.until_done(bring_ahead=bring_ahead) if host is not None else nullcontext():
             yield
     finally:
-        for block, own in zip(chosen, before, strict=True):
-            if own is None:
+        for block, forward in zip(chosen, before, strict=True):
+            if forward is None:
                 del block.__dict__["forward"]
             else:
-                block.__dict__["forward"] = own
+                block.__dict__["forward"] = forward

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from frugan.accelerator.device import no_way_back
+from frugan.accelerator.device import no_retry
 from frugan.contract.layers import Observer, SharedGroup, penalised
 from frugan.contract.phase import Phase, PhaseState
 from frugan.engine.durations import Course
@@ -29,25 +29,24 @@ from frugan.engine.step.update import (
     TimedPictures,
     Update,
     forward_and_backward,
-    until_sound,
+    retry_until_finite,
 )
 
 
 @dataclass(frozen=True)
 class Step:
-    """Runs steps."""
+    """Runs training steps: every due phase, each committed only if its losses and gradients are finite."""
 
     phases: Sequence[Phase]  # in order
     settings: Mapping[str, OptimizerSettings]  # optimizer settings by name
-    # pictures, draws: inputs
-    pictures: PictureFeed
-    draws: DrawFeed
+    pictures: PictureFeed  # where pictures come from
+    draws: DrawFeed  # where random inputs come from
     batch: int  # samples per update
-    course: Course = field(default_factory=Course)  # of what changes during training
+    course: Course = field(default_factory=Course)  # schedule of everything that changes during training
     # samples in a row that a part may look at together; None: those of a micro-batch
     normalisation_batch: int | None = None
     originals: bool = False  # prepare, carry and commit at every micro-batch, as the original programs do (for parity)
-    probe: Probe = field(default_factory=Probe)  # is told where each update is
+    probe: Probe = field(default_factory=Probe)  # is notified as each update progresses
     ranks: Ranks = field(default_factory=OneRank)  # the processes that share each update
 
     def run(
@@ -61,8 +60,8 @@ class Step:
         """Run the next step: all phases that are due with their repeats, then EMA.
 
         Args:
-            next_plan: is asked when memory runs out before an update: the phase is then repeated by the plan that it
-                gives, with the same inputs, and so are those after it. None: the error is passed on.
+            next_plan: called when memory runs out before a commit. The phase is repeated by the plan it returns, with
+                the same inputs, and later phases use that plan too. None: the error is raised.
         """
         results = []
         # On a card autograd would run backward on a thread of its own, for several devices at once; here is one, and
@@ -71,21 +70,21 @@ class Step:
             for phase in self.phases:
                 for repeat in range(phase.repeats) if phase.due(state.step) else ():
                     update = Update(phase, repeat, state.step, count_zeros)
-                    result, plan = until_sound(self.update, state, plan, update, next_plan)
+                    result, plan = retry_until_finite(self.update, state, plan, update, next_plan)
                     results.append(result)
         state.step += 1
-        with no_way_back("the averages"):
+        with no_retry("the averages"):
             state.ema.update(state.step, self.batch, self._moved(results), self.course_at(state.step - 1))
         return results
 
     def course_at(self, step: int) -> float:
-        """How far what changes during training is on its way in step `step`, from 0 to 1."""
+        """Return the progress of scheduled values at step `step`, from 0 to 1."""
         return self.course.at(step * self.batch)
 
     def update(self, state: TrainingState, plan: Plan, update: Update) -> PhaseResult:
-        """Run one update of one phase, whatever comes of it: a verdict of "not finite" moves nothing.
+        """Run one update of one phase; nothing moves if its losses or gradients are not finite.
 
-        Memory that runs out before the commit leaves no trace; in its midst there is no way back.
+        Memory that runs out before the commit leaves no trace; during the commit the update cannot be repeated.
 
         Raises:
             RuntimeError: torch's own, out of memory among them; before anything has moved.
@@ -96,29 +95,29 @@ class Step:
         networks = {name: state.networks[name] for name in phase.uses}
         observer = Observer()
         course = self.course_at(state.step)
-        own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale, course)
+        phase_state = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale, course)
         pictures = TimedPictures(self.pictures)
         inputs = Inputs(pictures, self.draws, self.batch, self.normalisation_batch, self.probe, self.ranks)
         parameters = named_parameters(networks, phase.trainable)
         self.probe.phase_begins(phase)
 
         with gradients_released(optimizer):
-            # Prepare, forward, backward, carry, of what this process sees of the batch.
+            # Prepare, forward, backward, carry, on this process's share of the batch.
             share = inputs.share(phase)
             shared = self.ranks.sharing(share, phase.name, plan)
             with self.ranks.alike(phase.name) if shared is not None else nullcontext(), sharing(networks, shared):
-                terms, shares = self._backward(state, plan, update, networks, observer, own, inputs, shared)
+                terms, shares = self._backward(state, plan, update, networks, observer, phase_state, inputs, shared)
 
             with self.ranks.alike(phase.name):
-                # Add up what the ranks have of the batch, once: gradients, losses, observations.
-                seen = ObservedShare(observer, own, share)
+                # Sum gradients, losses and observations over the ranks, once.
+                seen = ObservedShare(observer, phase_state, share)
                 terms, shares = self.ranks.add_up(phase.name, parameters, terms, shares, seen)
 
                 # Judge: unscaled gradients and losses are finite, or nothing moves.
                 gradients = measure(parameters, zeros=update.count_zeros)
                 accepted = all_finite(torch.cat([gradients.norm[None], *terms.values()]))
 
-                # Regularise and clip; whether it counts is decided already. A hook may move masters.
+                # Regularise and clip; the verdict is already in. A hook may move masters.
                 state.ema.let_weights_move()
                 if phase.grad_hook is not None:
                     phase.grad_hook(networks)
@@ -127,7 +126,7 @@ class Step:
                 self.probe.all_carried(state)
 
             # Commit everything that the phase moves.
-            with no_way_back(f"the update of phase {phase.name}"):
+            with no_retry(f"the update of phase {phase.name}"):
                 settings.steer(optimizer, course)
                 with optimizer.in_shards():
                     optimizer.update(
@@ -138,7 +137,7 @@ class Step:
                         seed=self.draws.update_seed(phase, update.step, update.repeat),
                     )
                 observer.commit(accepted)
-                _commit_carried(state, phase, own, accepted)
+                _commit_carried(state, phase, phase_state, accepted)
                 used_scale = scale.scale.clone()
                 scale.move(accepted)
         self.probe.phase_ends(phase)
@@ -151,11 +150,11 @@ class Step:
         update: Update,
         networks: dict[str, nn.Module],
         observer: Observer,
-        own: PhaseState,
+        phase_state: PhaseState,
         inputs: Inputs,
         shared: SharedGroup | None,
     ) -> tuple[dict[str, Tensor], tuple[float, ...]]:
-        """Bring an update's gradients to the masters, unscaled; then nothing else of the networks' work is held.
+        """Bring an update's unscaled gradients to the masters and free everything else that forward and backward held.
 
         Returns:
             Name -> each micro-batch's value of a term [micro-batches], and the micro-batches' shares of the update.
@@ -182,7 +181,7 @@ class Step:
             recomputing(
                 networks,
                 plan.recompute,
-                # Torch has what was kept once, and a penalty goes back through a block twice.
+                # Torch returns a kept result once, and a penalty goes back through a block twice.
                 keep_products=plan.keep_products and not phase.penalises_gradients,
                 host=host,
                 bring_ahead=plan.bring_ahead,
@@ -193,7 +192,7 @@ class Step:
                 if self.originals and shares:
                     state.ema.let_weights_move()
                     _renew(working, observer, inverse_scale)
-                micro_terms = forward_and_backward(phase, networks, micro, own, gain * share, plan)
+                micro_terms = forward_and_backward(phase, networks, micro, phase_state, gain * share, plan)
                 for name, term in micro_terms.items():
                     terms.setdefault(name, []).append(term)
                 _settle(working, observer)
@@ -205,23 +204,23 @@ class Step:
         return {name: torch.stack(values) for name, values in terms.items()}, tuple(shares)
 
     def pictures_at(self, step: int) -> int:
-        """Pictures of a source that step `step` shows the networks, from 0; of several sources, that of which most.
+        """Return how many pictures step `step` (from 0) shows the networks, for the source with the most.
 
         Phases that share the step's pictures see the same ones; one with its own sees new ones at each repeat.
         """
         shared: dict[str, int] = {}
-        own: dict[str, int] = {}
+        separate: dict[str, int] = {}
         for phase in self.phases:
             samples = phase.samples(self.batch)
             for source in phase.sources if phase.due(step) else ():
                 if phase.shared_data:
                     shared[source] = max(shared.get(source, 0), samples)
                 else:
-                    own[source] = own.get(source, 0) + phase.repeats * samples
-        return max((shared.get(source, 0) + own.get(source, 0) for source in {**shared, **own}), default=0)
+                    separate[source] = separate.get(source, 0) + phase.repeats * samples
+        return max((shared.get(source, 0) + separate.get(source, 0) for source in {**shared, **separate}), default=0)
 
     def _moved(self, results: Sequence[PhaseResult]) -> dict[str, Tensor]:
-        """Network -> whether any of its updates in this step was accepted."""
+        """Return network -> bool scalar, whether any of its updates in this step was accepted."""
         updates = {phase.name: phase.trainable for phase in self.phases}
         moved: dict[str, Tensor] = {}
         for result in results:
@@ -232,7 +231,7 @@ class Step:
 
 @contextmanager
 def gradients_released(optimizer: Optimizer) -> Iterator[None]:
-    """Release gradients at the end, also after an error, so that a repetition does not add to them."""
+    """Release gradients at the end, even after an error, so that a repetition does not add to them."""
     try:
         yield
     finally:
@@ -241,14 +240,14 @@ def gradients_released(optimizer: Optimizer) -> Iterator[None]:
 
 
 def _settle(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
-    """Add up what a micro-batch has left."""
+    """Add a micro-batch's gradients and observations to the sums."""
     for weights in working.values():
         weights.add_up()
     observer.add_up()
 
 
 def _renew(working: Mapping[str, WorkingWeights], observer: Observer, inverse_scale: Tensor | None) -> None:
-    """The originals' habit: carry and commit now, and prepare again for the next micro-batch."""
+    """Carry and commit now, and prepare again for the next micro-batch, as the original programs do."""
     for weights in working.values():
         weights.carry(inverse_scale)
         weights.restore()
@@ -257,7 +256,7 @@ def _renew(working: Mapping[str, WorkingWeights], observer: Observer, inverse_sc
 
 
 @torch.no_grad()
-def _commit_carried(state: TrainingState, phase: Phase, own: PhaseState, accepted: Tensor) -> None:
-    for name, (observed, samples) in own.observed().items():
+def _commit_carried(state: TrainingState, phase: Phase, phase_state: PhaseState, accepted: Tensor) -> None:
+    for name, (observed, samples) in phase_state.observed().items():
         before = state.carried[name]
         state.carried[name] = torch.where(accepted, phase.carried[name].update(before, observed, samples), before)
