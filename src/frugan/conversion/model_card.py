@@ -207,7 +207,11 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
         yield "None were measured."
         yield ""
         return
-    rows = [_score_row(each.provenance, name, value) for each in scored for name, value in each.scores.items()]
+    rows = [
+        _score_row(evaluation.provenance, name, value)
+        for evaluation in scored
+        for name, value in evaluation.scores.items()
+    ]
     titles = ("score", "value", "step", "samples", "compared with", "features", "truncation", "statistics", "weights")
     yield from _table(titles, rows)
     yield "Scores compare only where all of this agrees, and the pictures that they compare with are the same."
@@ -300,7 +304,7 @@ def write_card(
     if folder is None:
         raise BadInput(f"{run}: belongs to no run folder, which a card is made from")
     target = Path(out) if out is not None else folder.path / "card"
-    there = {each.name for each in target.iterdir()} if target.is_dir() else set()
+    there = {entry.name for entry in target.iterdir()} if target.is_dir() else set()
     if others := sorted(there - {*FILES, *(SITE if space else ())}):
         raise BadInput(f"{target}: holds other files ({', '.join(others[:3])}); choose another --out")
     facts = _facts(folder, weights)

@@ -37,8 +37,8 @@ from frugan.setup.run_data_sources import open_sources
 class Ours:
     """See `frugan.contract.formats.OurSide`."""
 
-    def __init__(self, asked: Conversion) -> None:
-        self._asked = asked
+    def __init__(self, conversion: Conversion) -> None:
+        self._asked = conversion
 
     def recipe(self, values: Mapping[str, Any], where: str) -> RecipeValues:
         """See `OurSide`."""

@@ -54,7 +54,7 @@ def verify_conversion(recipe: Recipe, tensors: Mapping[str, Tensor], source: Pat
             the source's.
     """
     names = list(dict.fromkeys(key.partition(".")[0] for key in tensors))
-    built = {name: each for name, each in recipe.kind.build(recipe.networks).items() if name in names}
+    built = {name: module for name, module in recipe.kind.build(recipe.networks).items() if name in names}
     load_networks(built, tensors, str(source))
     networks = {name: make_callable(network.eval()) for name, network in built.items()}
     forwards = recipe.kind.forwards(recipe.networks)

@@ -266,10 +266,10 @@ def _cards() -> list[Cuda]:
     return [Cuda(torch.device("cuda", index)) for index in range(Cuda.count())]
 
 
-def device_finding(asked: str) -> tuple[Finding, torch.device | None]:
+def device_finding(requested: str) -> tuple[Finding, torch.device | None]:
     """What training would run on; None: nothing. A card becomes torch's current one, as in training."""
     try:
-        device, why = use_device(asked)
+        device, why = use_device(requested)
     except BadInput as error:
         reason, _, cure = str(error).partition("; ")
         return Finding("device", "impossible", reason, cure or None, {"device": None}), None

@@ -133,8 +133,8 @@ def waiting_refused(card: CardTools, trial: Trial, steps: int = 1) -> str | None
 def _where(error: RuntimeError) -> str:
     """The last line outside torch: it asked."""
     torch_folder = Path(torch.__file__).parent
-    own = [f for f in traceback.extract_tb(error.__traceback__) if torch_folder not in Path(f.filename).parents]
-    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "within torch"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if torch_folder not in Path(f.filename).parents]
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "within torch"
 
 
 # Steps that must agree.
@@ -310,10 +310,10 @@ class _RunsOut(Probe):
 
 def out_of_memory_is_survived(subject: Training, device: torch.device) -> Finding:
     """Memory that runs out in a step: the phase is repeated by a smaller plan, and the step is the same as without."""
-    batch, asked = subject.batch, list[str]()
+    batch, phases = subject.batch, list[str]()
 
     def smaller(plan: Plan, phase: str, message: str) -> Plan:
-        asked.append(phase)
+        phases.append(phase)
         return replace(plan, micro_batch=subject.micro_batch)
 
     free, tight = begin(subject, Way(device, exact=True)), begin(subject, Way(device, exact=True), _RunsOut(batch))
@@ -324,13 +324,13 @@ def out_of_memory_is_survived(subject: Training, device: torch.device) -> Findin
     return judged(
         "out of memory, on purpose",
         subject.family,
-        f"repeated by a smaller plan in phase {asked[0]}; largest difference {difference:.1e} ({where})"
-        if asked
+        f"repeated by a smaller plan in phase {phases[0]}; largest difference {difference:.1e} ({where})"
+        if phases
         else "nothing was repeated",
-        passed=bool(asked) and difference < limit,
+        passed=bool(phases) and difference < limit,
         difference=difference,
         limit=limit,
-        repeated=len(asked),
+        repeated=len(phases),
     )
 
 

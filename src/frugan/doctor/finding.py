@@ -72,4 +72,4 @@ A_CARD_ALONE = "only a card can show it"
 
 def training_is_possible(findings: Iterable[Finding]) -> bool:
     """Whether nothing that was found stands in the way."""
-    return all(each.state != "impossible" for each in findings)
+    return all(finding.state != "impossible" for finding in findings)

@@ -80,11 +80,11 @@ def launches_and_waits(sized: Sized, card: CardTools, figures: Card, left_second
 
 def _kernels(trial: Trial, steps: int) -> float | None:
     """Kernels that a card runs in a step; None: torch's profiler does not see them."""
-    own = accelerator_of(trial.state.device)
-    if ProfilerActivity.CUDA not in supported_activities() or own.kind != Cuda.kind:
+    accelerator = accelerator_of(trial.state.device)
+    if ProfilerActivity.CUDA not in supported_activities() or accelerator.kind != Cuda.kind:
         return None
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         run_steps(trial, steps)
-        own.synchronize()
+        accelerator.synchronize()
     kernels = sum(event.device_type.name == "CUDA" for event in seen.events() or ())
     return float(kernels) / steps

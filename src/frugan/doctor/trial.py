@@ -41,8 +41,8 @@ class MadePictures:
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         """As the engine asks for them."""
-        made = [self._one(source, stream, at) for at in range(position, position + count)]
-        return {name: torch.stack([one[name] for one in made]) for name in made[0]}
+        pictures = [self._one(source, stream, at) for at in range(position, position + count)]
+        return {name: torch.stack([one[name] for one in pictures]) for name in pictures[0]}
 
     def _one(self, source: str, stream: str, at: int) -> dict[str, Tensor]:
         need, random = self.needs[source], torch.Generator().manual_seed(derive_seed(SEED, stream, at))
@@ -58,8 +58,10 @@ class PinnedPictures:
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         """As the engine asks for them."""
-        own = accelerator_of(self.device)
-        return {name: own.pin(each) for name, each in self.feed.take(source, stream, position, count).items()}
+        accelerator = accelerator_of(self.device)
+        return {
+            name: accelerator.pin(tensor) for name, tensor in self.feed.take(source, stream, position, count).items()
+        }
 
 
 def _filled(blank: Tensor, need: SourceSpec, random: torch.Generator) -> Tensor:
@@ -67,8 +69,8 @@ def _filled(blank: Tensor, need: SourceSpec, random: torch.Generator) -> Tensor:
         return torch.randint(256, blank.shape, generator=random, dtype=torch.uint8)
     if blank.dtype == torch.int64:
         return torch.randint(need.classes or 1, blank.shape, generator=random)
-    made = torch.rand(blank.shape, generator=random)
-    return made.round() if blank.ndim and blank.shape[0] == 1 else made  # one channel is a mask
+    values = torch.rand(blank.shape, generator=random)
+    return values.round() if blank.ndim and blank.shape[0] == 1 else values  # one channel is a mask
 
 
 class HostDraws(Streams):
@@ -78,8 +80,8 @@ class HostDraws(Streams):
         self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
     ) -> dict[str, Tensor]:
         """The large inputs of some images of one update, on the device."""
-        made = super().micro_batch(phase, step, repeat, first, count, HOST)
-        return {name: draw.to(device, non_blocking=True) for name, draw in made.items()}
+        micro_batch = super().micro_batch(phase, step, repeat, first, count, HOST)
+        return {name: draw.to(device, non_blocking=True) for name, draw in micro_batch.items()}
 
 
 FP32 = Precision("fp32", torch.float32, "tried")

@@ -133,11 +133,11 @@ def refuse_others(ranks: "RankGroup", file: Path, network: FeatureNetwork, name:
     Raises:
         BadInput: this rank has others.
     """
-    own = (digest(file), network.digest)
-    of_weights, of_network = ranks.broadcast(own)
-    if own[0] != of_weights:
+    digests = (digest(file), network.digest)
+    of_weights, of_network = ranks.broadcast(digests)
+    if digests[0] != of_weights:
         raise BadInput(f"{ranks.name}: {file} holds other weights there than on the first rank")
-    if own[1] != of_network:
+    if digests[1] != of_network:
         raise BadInput(f"{ranks.name}: --network {name} is another network there than on the first rank")
 
 

@@ -75,7 +75,7 @@ class EvaluationOptions:
     judge: Judge = field(default_factory=Judge)  # of two-sample
 
 
-def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
+def check_options(options: EvaluationOptions, draws: Sequence[DrawRequest], recipe: Recipe) -> None:
     """Refuse what makes no sense, before anything is opened.
 
     Raises:
@@ -88,7 +88,7 @@ def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], reci
             f"--reference {options.reference}: holds moments, which {','.join(options.metrics)} does not compare with; "
             "leave it out, or add fid to --metrics"
         )
-    for draw in asked:
+    for draw in draws:
         check_draw(draw, recipe)
 
 
@@ -142,7 +142,7 @@ class Scorer:
     # say, progress: see `evaluate`
     say: Say
     progress: Callable[[int, int], None] | None = None
-    given: FileMoments | None = None  # moments from a file, for the Fréchet distance
+    file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
     # that draw a part of the pictures each; the first one scores them. None: this process draws all.
     ranks: "RankGroup | None" = None
 
@@ -153,18 +153,18 @@ class Scorer:
         Raises:
             BadInput: as `measurable`, or what needs real pictures is asked for where there are none.
         """
-        asked = self.options.metrics
-        wanted = USUAL_METRICS if asked is None else asked
+        requested = self.options.metrics
+        wanted = USUAL_METRICS if requested is None else requested
         if self.pictures is None:
             without = [name for name in wanted if name not in WITHOUT_PICTURES]
             compared = "pictures are compared one by one, and --reference holds their moments alone"
             why = f"{', '.join(without)}: {compared}"
-            if without and asked is not None:
+            if without and requested is not None:
                 raise BadInput(f"--metrics {why}; add --data PICTURES, or leave it out")
             if without:
                 self.say(f"no {why}; --data PICTURES adds it")
             wanted = tuple(name for name in wanted if name in WITHOUT_PICTURES)
-        return measurable(wanted, self.network, self.recipe.resolution, self.say, by_name=asked is not None)
+        return measurable(wanted, self.network, self.recipe.resolution, self.say, by_name=requested is not None)
 
     def score(
         self,
@@ -231,9 +231,9 @@ class Scorer:
             BadInput: too few.
         """
         assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
-        made = TwoSampleTest(self.pictures, self.options.samples, self.options.judge)
-        _ = made.count
-        return made
+        test = TwoSampleTest(self.pictures, self.options.samples, self.options.judge)
+        _ = test.count
+        return test
 
     def _provenance(
         self,
@@ -267,8 +267,8 @@ class Scorer:
             precision=resolve_precision(self.recipe.training.precision, device).name,
             weights=weights,
             step=step,
-            reference=NONE if self.given is None else str(self.given.path),
-            reference_digest=NONE if self.given is None else self.given.digest,
+            reference=NONE if self.file_moments is None else str(self.file_moments.path),
+            reference_digest=NONE if self.file_moments is None else self.file_moments.digest,
             psi=draw.psi,
             psi_layers=draw.psi_layers,
             noise=draw.noise,
@@ -282,8 +282,8 @@ class Scorer:
         Raises:
             BadInput: naming the metric.
         """
-        for metric in (each for each in metrics if each in LEAST_PICTURES):
-            by_moments = self.given is not None and (metric == "fid" or self.pictures is None)
+        for metric in (name for name in metrics if name in LEAST_PICTURES):
+            by_moments = self.file_moments is not None and (metric == "fid" or self.pictures is None)
             real = None if by_moments or self.pictures is None else len(self.pictures)
             for what, count in {"generated": self.options.samples, "real": real}.items():
                 if count is not None and count < LEAST_PICTURES[metric]:
@@ -313,8 +313,8 @@ class Scorer:
     def reference(self) -> Reference:
         """What is compared with, computed or kept or given; the same however often networks are scored against it."""
         if self.pictures is None:
-            assert self.given is not None
-            return Reference.of_file(self.given)
+            assert self.file_moments is not None
+            return Reference.of_file(self.file_moments)
         if not {*self.metrics} - WITHOUT_FEATURES:
             return Reference.without_features()
         reference = reference_of(
@@ -324,12 +324,12 @@ class Scorer:
             batch=FEATURES_AT_ONCE,
             progress=self.progress,
         )
-        return reference if self.given is None else replace(reference, moments=self.given.normal)
+        return reference if self.file_moments is None else replace(reference, moments=self.file_moments.normal)
 
     def _real(self, reference: Reference) -> int | None:
         """Real pictures whose moments the Fréchet distance is measured to; None: nobody knows."""
-        if self.given is not None:
-            return self.given.pictures
+        if self.file_moments is not None:
+            return self.file_moments.pictures
         return reference.moments.count if isinstance(reference.moments, Moments) else None
 
 
@@ -445,7 +445,7 @@ def _by_class(
     for number, name in enumerate(class_names):
         ours, real = rows[labels == number], reference.rows[reference.labels == number]
         if min(len(ours), len(real)) >= LEAST_PER_CLASS:
-            both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
+            both = (Moments.of(torch.from_numpy(np.array(class_rows))) for class_rows in (ours, real))
             distances[name] = frechet_distance(*both)
             least = min(least, len(ours), len(real))
     if not distances:

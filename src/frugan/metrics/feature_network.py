@@ -194,11 +194,13 @@ class NamedFeatures:
         with full_fp32():
             features = self.network(in_colour(pictures).to(self.device))
         pooled, logits = features if isinstance(features, tuple) and len(features) == 2 else (features, None)
-        for each in (pooled, logits):
-            if each is not None and not (isinstance(each, Tensor) and each.ndim == 2 and len(each) == len(pictures)):
-                given = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
+        for output in (pooled, logits):
+            if output is not None and not (
+                isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(pictures)
+            ):
+                shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
                 raise BadInput(
-                    f"feature network {self.name}: gave {given} for {len(pictures)} pictures; expected [N, D], or "
+                    f"feature network {self.name}: gave {shape} for {len(pictures)} pictures; expected [N, D], or "
                     "two such: features and class scores"
                 )
         assert isinstance(pooled, Tensor)
@@ -274,15 +276,15 @@ def load_named(name: str, device: torch.device) -> NamedFeatures:
     if not colon:
         raise BadInput(f"--network {name}: expected {NETWORKS}")
     try:
-        made = getattr(importlib.import_module(module_name), attribute)
+        named = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise BadInput(f"--network {name}: {error}") from error
-    if not callable(made):
-        raise BadInput(f"--network {name}: a {type(made).__name__}, which cannot be called")
+    if not callable(named):
+        raise BadInput(f"--network {name}: a {type(named).__name__}, which cannot be called")
     file = Path(str(getattr(importlib.import_module(module_name), "__file__", "")))
     code = file.read_bytes() if file.is_file() else b""
-    own = str(getattr(made, "digest", "")).encode()  # a callable that loads weights can say which
-    return NamedFeatures(made, name, hashlib.sha256(b"\0".join((name.encode(), own, code))).hexdigest(), device)
+    digest = str(getattr(named, "digest", "")).encode()  # a callable that loads weights can say which
+    return NamedFeatures(named, name, hashlib.sha256(b"\0".join((name.encode(), digest, code))).hexdigest(), device)
 
 
 def _load_script(script: bytes, device: torch.device) -> Callable[[Tensor], object]:

@@ -36,10 +36,10 @@ def resize_as_tensorflow_1(pictures: Tensor, height: int, width: int) -> Tensor:
 
 
 def _resize_axis(pictures: Tensor, axis: int, size: int) -> Tensor:
-    given = pictures.shape[axis]
-    at = torch.arange(size, dtype=torch.float32, device=pictures.device) * (given / size)
+    length = pictures.shape[axis]
+    at = torch.arange(size, dtype=torch.float32, device=pictures.device) * (length / size)
     low = at.floor().long()
-    high = (low + 1).clamp(max=given - 1)
+    high = (low + 1).clamp(max=length - 1)
     shape = [1] * pictures.ndim
     shape[axis] = size
     share = (at - low).view(shape)
@@ -61,7 +61,9 @@ def _as_for_imagenet(pictures: Tensor) -> Tensor:
 
 def normalised_as_imagenet(pictures: Tensor) -> Tensor:
     """uint8 [N, 3, H, W] -> fp32, less ImageNet's mean and divided by its deviation."""
-    means, deviations = (pictures.new_tensor(each, dtype=torch.float32)[:, None, None] for each in (MEANS, DEVIATIONS))
+    means, deviations = (
+        pictures.new_tensor(channels, dtype=torch.float32)[:, None, None] for channels in (MEANS, DEVIATIONS)
+    )
     return (pictures.float() / 255 - means) / deviations
 
 

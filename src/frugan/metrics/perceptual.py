@@ -116,11 +116,11 @@ def _of_features(picture: Tensor, features: Callable[[Tensor], Sequence[Tensor]]
         target = [_unit(x) for x in features(picture)]
 
     def distance(pictures: Tensor) -> Tensor:
-        each = [
+        distances = [
             (_unit(here) - there).square().sum(1).mean((1, 2))
             for here, there in zip(features(pictures), target, strict=True)
         ]
-        return torch.stack(each).mean(0)
+        return torch.stack(distances).mean(0)
 
     return distance
 
@@ -156,8 +156,8 @@ def _of_script(name: str, device: torch.device) -> PictureDistance:
     flags = {flag: value for flag, value in {"return_lpips": True, "resize_images": False}.items() if flag in known}
 
     def features(pictures: Tensor) -> Tensor:
-        made: Tensor = network(in_colour(_at_most(pictures)) * 127.5 + 127.5, **flags)
-        return made.float().flatten(1)
+        output: Tensor = network(in_colour(_at_most(pictures)) * 127.5 + 127.5, **flags)
+        return output.float().flatten(1)
 
     def to(picture: Tensor) -> Distance:
         if len(needed) == 2:

@@ -101,8 +101,10 @@ class Provenance:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """What `as_json` gave."""
-        known = {each.name: each.default for each in fields(cls) if each.default is not MISSING}  # since older versions
-        return cls(**{each.name: {**known, **values}[each.name] for each in fields(cls)})
+        known = {
+            field.name: field.default for field in fields(cls) if field.default is not MISSING
+        }  # since older versions
+        return cls(**{field.name: {**known, **values}[field.name] for field in fields(cls)})
 
 
 FOLD_ROWS = 1024
@@ -299,7 +301,7 @@ class StreamingInceptionScore:
         sizes = torch.tensor(self._bounds, dtype=torch.float64).diff()
         mean = self._probabilities / sizes[:, None]  # [splits, K]
         divergence = self._entropies / sizes - torch.special.xlogy(mean, mean).sum(1)
-        scores = [math.exp(each) for each in divergence.tolist()]
+        scores = [math.exp(value) for value in divergence.tolist()]
         center = sum(scores) / len(scores)
         return center, math.sqrt(sum((score - center) ** 2 for score in scores) / len(scores))
 

@@ -67,8 +67,8 @@ class Guard:
             code, line = refusal
             return PlainTextResponse(f"{line}\n", code)
         host = headers["host"]
-        if scope["path"] == "/" and (given := parse_qs(scope["query_string"].decode("latin-1")).get("token")):
-            return self._entered(given[0], host) if self._right(given[0]) else PlainTextResponse(NO_TOKEN, 401)
+        if scope["path"] == "/" and (tokens := parse_qs(scope["query_string"].decode("latin-1")).get("token")):
+            return self._entered(tokens[0], host) if self._right(tokens[0]) else PlainTextResponse(NO_TOKEN, 401)
         kind, _, shown = headers.get("authorization", "").partition(" ")
         cookie = cookie_parser(headers.get("cookie", "")).get(_cookie(host), "")
         right = self._right(shown if kind.lower() == "bearer" else cookie)

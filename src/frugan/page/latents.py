@@ -51,7 +51,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Search:
+class ProjectionJob:
     """A projection that goes on, or is over."""
 
     source: str
@@ -158,7 +158,7 @@ class Latents:
         """Of the directions that are kept; those of other weights are none."""
         file = self.kept(source) / KEPT_AS
         try:
-            return [direction.name for direction in self.explorer(source).directions(file).each]
+            return [direction.name for direction in self.explorer(source).directions(file).entries]
         except BadInput:
             return []
 
@@ -197,7 +197,7 @@ class Latents:
         moves = {name: _move(name, value) for name, value in known.table("moves").items()}
         method = known.text("method")
         chosen = known.number("class")
-        asked = DrawRequest(
+        request = DrawRequest(
             seed=known.number("noise_seed") or 0,
             seeds=tuple(known.numbers("seeds")),
             classes=None if chosen is None else (chosen,),
@@ -211,13 +211,13 @@ class Latents:
         )
         layers = tuple(known.numbers("layers"))
         if (other := known.number("mix")) is not None:
-            asked = replace(asked, seeds=(), mixing=StyleMixing(asked.seeds, (other,), layers))
+            request = replace(request, seeds=(), mixing=StyleMixing(request.seeds, (other,), layers))
         if method:
             words = f" layers={','.join(map(str, known.numbers('of')))}" if known.numbers("of") else ""
-            return replace(asked, directions=f"{_one_of('method', method, METHODS)}{words}")
+            return replace(request, directions=f"{_one_of('method', method, METHODS)}{words}")
         if moves or values.get("directions") is True:
-            return replace(asked, directions=kept / KEPT_AS, moves=moves)
-        return asked
+            return replace(request, directions=kept / KEPT_AS, moves=moves)
+        return request
 
     def rename(self, source: str, names: Mapping[str, Any]) -> list[str]:
         """Give directions other names, and keep them.
@@ -229,7 +229,7 @@ class Latents:
         explorer.directions(file).renamed({str(old): str(new).strip() for old, new in names.items()}).write(file)
         return self.names(source)
 
-    def search(self, going: Search, picture: bytes, between: Callable[[], None]) -> None:
+    def search(self, going: ProjectionJob, picture: bytes, between: Callable[[], None]) -> None:
         """Carry out a projection, and keep what it finds.
 
         Args:
@@ -266,14 +266,14 @@ class Latents:
         explorer.write(found.points, self.kept(going.source) / f"{going.name}{SAFETENSORS}", found.told)
         going.result = self._found(explorer, going, found)
 
-    def _found(self, explorer: Explorer, going: Search, found: Projection) -> dict[str, Any]:
+    def _found(self, explorer: Explorer, going: ProjectionJob, found: Projection) -> dict[str, Any]:
         weights = explorer.opened.weights
         choice = {"space": going.space or None, "steps": going.steps, "features": found.features}
         told = retold_projection(named(weights), [Path(f"{going.name}.png")], OUT, weights.step, choice)
-        pictures = [address(pixels(each).numpy()) for each in (found.target, found.start, found.picture)]
+        pictures = [address(pixels(picture).numpy()) for picture in (found.target, found.start, found.picture)]
         return {"pictures": pictures, "before": found.before, "after": found.after, **_lower(told)}
 
-    def begun(self, source: str, name: str, steps: int, space: str, features: str) -> Search:
+    def begun(self, source: str, name: str, steps: int, space: str, features: str) -> ProjectionJob:
         """A projection to be carried out; of a name that no other has.
 
         Raises:
@@ -285,8 +285,8 @@ class Latents:
             raise BadInput(f"{steps} steps: expected 1 to {MOST_SEARCH:,}")
         kept, stem = self.kept(source), re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(name).stem).strip(".-")[:50] or "picture"
         taken = (f"{stem}-{number}" for number in range(2, 10_000))
-        free = next(each for each in (stem, *taken) if not (kept / f"{each}{SAFETENSORS}").exists())
-        return Search(source, free, steps, space, features)
+        free = next(candidate for candidate in (stem, *taken) if not (kept / f"{candidate}{SAFETENSORS}").exists())
+        return ProjectionJob(source, free, steps, space, features)
 
 
 def _own_file(path: Path) -> bool:

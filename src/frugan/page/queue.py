@@ -88,9 +88,9 @@ class Queue:
         """In order: what runs, what waits, what has ended."""
         found = []
         values = read_json(self.path).get("entries", ())
-        for each in values if isinstance(values, list) else ():
+        for value in values if isinstance(values, list) else ():
             with suppress(ValueError):
-                found.append(Entry.read(each))
+                found.append(Entry.read(value))
         return found
 
     def _sound(self) -> list[Entry]:
@@ -104,7 +104,7 @@ class Queue:
             return BadInput(f"{self.path}: {what}; mend it, or move it away")
 
         try:
-            return [Entry.read(each) for each in read_json(self.path, damaged)["entries"]]
+            return [Entry.read(value) for value in read_json(self.path, damaged)["entries"]]
         except (ValueError, TypeError, LookupError) as error:
             raise error if isinstance(error, BadInput) else damaged("no queue") from error
 
@@ -256,11 +256,11 @@ class Queue:
 
 def _detached(words: Sequence[str], folder: Path, log: Any) -> "subprocess.Popen[bytes]":
     """Start a process that goes on when this one ends, or its terminal does."""
-    own: dict[str, Any] = {"start_new_session": True}
+    flags: dict[str, Any] = {"start_new_session": True}
     if os.name == "nt":
-        own = {"creationflags": 0x00000200 | 0x00000008}  # a group of its own, without a console
+        flags = {"creationflags": 0x00000200 | 0x00000008}  # a group of its own, without a console
     return subprocess.Popen(
-        words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, close_fds=True, **own
+        words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, close_fds=True, **flags
     )
 
 

@@ -122,9 +122,9 @@ class Runs:
             known.glance = status.st_size, status.st_mtime_ns, Glance.of(folder.events, status.st_size)
         seen = known.glance[2]
         running = self.owners.process(folder.path) is not None
-        asked = [wish for wish in ("save", "preview", "stop") if (folder.requests / wish).exists()]
+        wishes = [wish for wish in ("save", "preview", "stop") if (folder.requests / wish).exists()]
         state = ("running" if seen.step else "starting") if running else seen.ended or "died"
-        about = {"name": name, "state": state, "asked": asked if running else [], "changed": status.st_mtime}
+        about = {"name": name, "state": state, "asked": wishes if running else [], "changed": status.st_mtime}
         with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
             about |= _progress(seen.step)
         if state == "finished":
@@ -214,7 +214,7 @@ def _own(path: Path) -> bool:
     """Whether a folder is a run that lies here itself, all of it: others may hold links to what is private."""
     run = RunFolder(path)
     files = (run.recipe, run.plan, run.events, run.scores, run.samples, run.requests, path / "owner.json")
-    return _regular(run.events) and not any(each.is_symlink() for each in files)
+    return _regular(run.events) and not any(file.is_symlink() for file in files)
 
 
 def _regular(path: Path) -> bool:

@@ -83,11 +83,11 @@ class Steering:
         _refuse_options(overrides)
         path = str(folder.path.resolve())
         changed_fields(load_recipe(path), load_recipe(path, overrides), folder.path)
-        given = [*_data_words(data)] if data.strip() else []
-        before = [*_kept(self.runs.start(name), without_data=bool(given))]
-        if not any(word == "--data" for word in (*given, *before)):
+        data_words = [*_data_words(data)] if data.strip() else []
+        before = [*_kept(self.runs.start(name), without_data=bool(data_words))]
+        if not any(word == "--data" for word in (*data_words, *before)):
             raise BadInput(f"{name}: where are its pictures? Its events do not tell; give their folder")
-        self.queue.add(name, [path, *overrides, *given, *before], first=True)
+        self.queue.add(name, [path, *overrides, *data_words, *before], first=True)
         if running:
             folder.requests.mkdir(exist_ok=True)
             (folder.requests / "stop").touch()

@@ -40,18 +40,18 @@ class Arrays:
             ("__builtin__", "bytes"): _no_bytes,
         }
 
-    def build(self, made: Any, state: Any) -> None:
+    def build(self, value: Any, state: Any) -> None:
         """Give an array or a dtype its content, as BUILD asks.
 
         Raises:
             BadInput: another object, or a content that does not fit.
         """
-        if isinstance(made, np.dtype):
-            _build_dtype(made, state)
-        elif type(made) is np.ndarray:
-            self._build_array(made, state)
+        if isinstance(value, np.dtype):
+            _build_dtype(value, state)
+        elif type(value) is np.ndarray:
+            self._build_array(value, state)
         else:
-            raise BadInput(f"changes the insides of a {type(made).__name__}; expected NumPy arrays only. {CURE}")
+            raise BadInput(f"changes the insides of a {type(value).__name__}; expected NumPy arrays only. {CURE}")
 
     def _build_array(self, array: np.ndarray, state: Any) -> None:
         if array.size or type(state) is not tuple or len(state) != 5:

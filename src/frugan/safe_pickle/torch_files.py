@@ -228,12 +228,12 @@ class StateReader(ObjectReader):
         return super()._handlers() | {pickle.BUILD[0]: self._build}
 
     def _build(self) -> None:
-        made, state = self._stack[-2:]
-        if type(made) is Layer or (type(made) is dict and type(state) is dict and [*state] == ["_metadata"]):
+        value, state = self._stack[-2:]
+        if type(value) is Layer or (type(value) is dict and type(state) is dict and [*state] == ["_metadata"]):
             self._stack.pop()
             return
-        made, state = self._last(2, keep=1)
-        self._arrays.build(made, state)
+        value, state = self._last(2, keep=1)
+        self._arrays.build(value, state)
 
     def _set_items(self, values: Sequence[Any]) -> None:
         target = self._stack[-1]

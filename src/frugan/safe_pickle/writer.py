@@ -168,12 +168,14 @@ class _Writer:
         if value:
             self._memoize(value)
 
-    def _call(self, made: Any, name: "_Name", arguments: tuple[Any, ...], state: tuple[Any, ...] | None = None) -> None:
+    def _call(
+        self, value: Any, name: "_Name", arguments: tuple[Any, ...], state: tuple[Any, ...] | None = None
+    ) -> None:
         """Write that `made` comes of calling `name`, then of BUILD with `state`."""
         self.save(name)
         self.save(arguments)
         self.parts.append(pickle.REDUCE)
-        self._memoize(made)
+        self._memoize(value)
         if state is not None:
             self.save(state)
             self.parts.append(pickle.BUILD)

@@ -57,12 +57,12 @@ class Directions:
     weights: str  # digest of the weights that they were found in
     space: str  # of the vectors: "z", "w"
     method: str  # by which they were found
-    each: tuple[Direction, ...]
+    entries: tuple[Direction, ...]
 
     @cached_property
     def by_name(self) -> Mapping[str, Direction]:
         """Name -> direction."""
-        return {direction.name: direction for direction in self.each}
+        return {direction.name: direction for direction in self.entries}
 
     def __getitem__(self, name: str) -> Direction:
         """Find one.
@@ -88,7 +88,7 @@ class Directions:
         Raises:
             BadInput: there is no direction of a name.
         """
-        added = torch.zeros(layers, len(self.each[0].vector))
+        added = torch.zeros(layers, len(self.entries[0].vector))
         for name, amount in moves.items():
             direction = self[name]
             added[list(direction.layers)] += amount * direction.deviation * direction.vector
@@ -102,31 +102,33 @@ class Directions:
         """
         for old in names:
             _ = self[old]
-        each = tuple(replace(direction, name=names.get(direction.name, direction.name)) for direction in self.each)
-        _check_names([direction.name for direction in each], "directions")
-        return replace(self, each=each)
+        directions = tuple(
+            replace(direction, name=names.get(direction.name, direction.name)) for direction in self.entries
+        )
+        _check_names([direction.name for direction in directions], "directions")
+        return replace(self, entries=directions)
 
     def beside(self, before: Self) -> Self:
         """These behind those of before that somebody has named, which are not lost when others are found."""
-        named = [direction for direction in before.each if not FOUND_NAME.fullmatch(direction.name)]
-        new = [direction for direction in self.each if not any(direction.is_along(other) for other in named)]
-        return replace(self, each=(*named, *new))
+        named = [direction for direction in before.entries if not FOUND_NAME.fullmatch(direction.name)]
+        new = [direction for direction in self.entries if not any(direction.is_along(other) for other in named)]
+        return replace(self, entries=(*named, *new))
 
     def write(self, path: Path) -> None:
         """Write a JSON file, a line for each direction, its name first: it may be changed there by hand."""
         path.parent.mkdir(parents=True, exist_ok=True)
         about = {"format": FORMAT, "weights": self.weights, "space": self.space, "method": self.method}
-        each = [
+        entries = [
             {
                 "name": direction.name,
                 "layers": list(direction.layers),
                 "deviation": direction.deviation,
                 "vector": [float(f"{value:.8g}") for value in direction.vector.tolist()],
             }
-            for direction in self.each
+            for direction in self.entries
         ]
         head = json.dumps(about, ensure_ascii=False)[:-1]
-        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in each)
+        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
         with atomic_file(path) as beside:
             beside.write_text(f'{head},\n"directions": [\n{lines}\n]}}\n', encoding="utf-8")
 
@@ -158,13 +160,13 @@ class Directions:
                 "where they would mean something else; find new ones with --directions sefa or pca"
             )
         try:
-            each = tuple(_direction(entry, space) for entry in values["directions"])
+            directions = tuple(_direction(entry, space) for entry in values["directions"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise damaged(str(error)) from error
-        if not each:
+        if not directions:
             raise damaged("it holds no direction")
-        _check_names([direction.name for direction in each], str(path))
-        return cls(weights, space.name, str(values.get("method", "")), each)
+        _check_names([direction.name for direction in directions], str(path))
+        return cls(weights, space.name, str(values.get("method", "")), directions)
 
 
 def _direction(entry: Mapping[str, object], space: LatentSpace) -> Direction:
@@ -233,7 +235,7 @@ class Pairs:
             labels = choices[torch.randint(len(choices), (count,), generator=random)]
             shares = F.one_hot(labels, space.classes).float().to(device)
         z = torch.randn(2, count, space.latent_size, generator=random).to(device)
-        first, second = (space.place(each, shares).float() for each in z)
+        first, second = (space.place(latents, shares).float() for latents in z)
         return cls(first, second, shares)
 
     @property
@@ -243,7 +245,9 @@ class Pairs:
 
     def deviations(self, vectors: Tensor) -> list[float]:
         """Standard deviation along each of some vectors [M, size] of length 1."""
-        return [float(each) for each in (self.differences @ vectors.T).square().mean(0).sqrt().clamp(min=1e-6)]
+        return [
+            float(deviation) for deviation in (self.differences @ vectors.T).square().mean(0).sqrt().clamp(min=1e-6)
+        ]
 
 
 @torch.no_grad()
@@ -274,8 +278,8 @@ def find(
         vectors = of_activations(space, space.activations, classes, device)
     vectors = vectors[:MOST_FOUND]
     named = zip(vectors.cpu(), pairs.deviations(vectors), strict=True)
-    each = [Direction(f"{method}-{i}", tuple(layers), deviation, v) for i, (v, deviation) in enumerate(named, 1)]
-    return Directions(weights, space.name, method, tuple(each))
+    found = [Direction(f"{method}-{i}", tuple(layers), deviation, v) for i, (v, deviation) in enumerate(named, 1)]
+    return Directions(weights, space.name, method, tuple(found))
 
 
 def factorised(maps: Tensor) -> Tensor:
@@ -310,7 +314,7 @@ def of_activations(
     for at in range(0, count, ACTIVATIONS_AT_ONCE):
         part = slice(at, at + ACTIVATIONS_AT_ONCE)
         shares = None if pairs.shares is None else pairs.shares[part]
-        both = [_reduced(activations(each[part], shares)) for each in (pairs.first, pairs.second)]
+        both = [_reduced(activations(vectors[part], shares)) for vectors in (pairs.first, pairs.second)]
         rows.append(both[0] - both[1])
     y = torch.cat(rows).cpu()  # [N, F], on the host, whose random stream alone can be lent
     with torch.random.fork_rng(devices=[]):

@@ -169,25 +169,25 @@ class Explorer:
             pictures.append(space.draw(part.vectors.to(self.device), shares, noise, random).float().cpu())
         return torch.cat(pictures)
 
-    def directions(self, asked: str | Path, classes: Sequence[int] | None = None) -> Directions:
+    def directions(self, source: str | Path, classes: Sequence[int] | None = None) -> Directions:
         """Find directions, or read them.
 
         Args:
-            asked: "sefa", "pca", either with " layers=0-3" behind it, or a file.
+            source: "sefa", "pca", either with " layers=0-3" behind it, or a file.
             classes: that samples are drawn of, for "pca"; None: all.
 
         Raises:
             BadInput: no such method, file or layers, or directions of other weights.
         """
-        method, layers = parse_directions(str(asked), self.space)
+        method, layers = parse_directions(str(source), self.space)
         if method is None:
-            return Directions.read(Path(asked), self.digest, self.space)
+            return Directions.read(Path(source), self.digest, self.space)
         with self.in_full():
             return find(method, self.space, self.digest, layers, classes, self.device)
 
-    def finds(self, asked: str | Path) -> bool:
+    def finds(self, source: str | Path) -> bool:
         """Whether `directions` finds them, and reads no file."""
-        return parse_directions(str(asked), self.space)[0] is not None
+        return parse_directions(str(source), self.space)[0] is not None
 
     def write(self, points: Points, path: Path, about: Mapping[str, str] | None = None) -> None:
         """Write points to a file that `read` reads."""
@@ -217,7 +217,7 @@ class Explorer:
             raise BadInput(f"--latents {path}: damaged: expected vectors [n, {space.layers}, {space.size}]")
         if (shares is None) != (wanted is None) or (shares is not None and shares.shape != (len(vectors), wanted)):
             raise BadInput(f"--latents {path}: damaged: expected shares [n, {wanted}] beside its vectors")
-        if not all(bool(torch.isfinite(each).all()) for each in tensors.values()):
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
             raise BadInput(f"--latents {path}: damaged: it holds values that are not finite")
         return Points(vectors.float(), None if shares is None else shares.float())
 

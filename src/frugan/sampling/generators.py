@@ -125,9 +125,9 @@ def write_grids(
     with torch.no_grad(), prepared_together(networks, layout):
         for name, request in recipe.kind.snapshots(recipe.networks).items():
             classes = spread(request.classes, request.rows, sheet) if request.classes is not None else None
-            asked = replace(with_pictures(recipe, request, previews), classes=classes, micro_batch=plan.micro_batch)
+            shown = replace(with_pictures(recipe, request, previews), classes=classes, micro_batch=plan.micro_batch)
             path = run.samples / f"step-{state.step:09d}-{name}.png"
-            paths += write_sample(recipe, networks, asked, path, state.step, class_names, say, losses)[1]
+            paths += write_sample(recipe, networks, shown, path, state.step, class_names, say, losses)[1]
     return paths
 
 
@@ -154,13 +154,13 @@ class Opened:
         return provenance(self.recipe, self.weights.step)
 
 
-def device_and_precision(weights: Weights, asked: str, say: Say) -> tuple[torch.device, Precision]:
+def device_and_precision(weights: Weights, requested: str, say: Say) -> tuple[torch.device, Precision]:
     """Where networks of a weights file run, and in which precision; both are said.
 
     Raises:
         BadInput: no such device here.
     """
-    device, why = use_device(asked)
+    device, why = use_device(requested)
     say(f"weights: {weights.path}")
     say(f"device: {device} ({why})")
     precision = resolve_precision(weights.recipe.training.precision, device)

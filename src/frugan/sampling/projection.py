@@ -139,7 +139,7 @@ def search(
         distance = measure.to(target[None].to(explorer.device))
         points = _Search(explorer, distance, space or known[0])
         found, after = points.run(steps, progress, shown)
-        at_first, at_last = (explorer.draw(each)[0] for each in (points.first, found))
+        at_first, at_last = (explorer.draw(point)[0] for point in (points.first, found))
     return Projection(found, target, at_first, at_last, points.before, after, measure.name, space or known[0], steps)
 
 

@@ -70,20 +70,20 @@ class Graph:
         self.inputs.append(Value(name, torch.float32, tuple(size)))
         self._documents[name] = document
 
-    def add(self, operator: str, operands: Sequence[Value | str], made: Made, **attributes: Any) -> Value:
+    def add(self, operator: str, operands: Sequence[Value | str], result: Made, **attributes: Any) -> Value:
         """Make a node with one result; operands are values, or names of constants."""
-        (value,) = self.add_several(operator, operands, [made], **attributes)
+        (value,) = self.add_several(operator, operands, [result], **attributes)
         return value
 
     def add_several(
-        self, operator: str, operands: Sequence[Value | str], made: Sequence[Made], **attributes: Any
+        self, operator: str, operands: Sequence[Value | str], results: Sequence[Made], **attributes: Any
     ) -> list[Value]:
         """Make a node with several results."""
         name = f"{operator.lower()}_{len(self._nodes)}"
-        names = [name] if len(made) == 1 else [f"{name}_{place}" for place in range(len(made))]
-        given = [each if isinstance(each, str) else self._name_of(each) for each in operands]
-        self._nodes.append(self.onnx.helper.make_node(operator, given, names, name=name, **attributes))
-        return [Value(each, of.dtype, of.size) for each, of in zip(names, made, strict=True)]
+        names = [name] if len(results) == 1 else [f"{name}_{place}" for place in range(len(results))]
+        inputs = [operand if isinstance(operand, str) else self._name_of(operand) for operand in operands]
+        self._nodes.append(self.onnx.helper.make_node(operator, inputs, names, name=name, **attributes))
+        return [Value(name, of.dtype, of.size) for name, of in zip(names, results, strict=True)]
 
     def _name_of(self, value: Value) -> str:
         if value.constant is None:
@@ -168,9 +168,12 @@ class Graph:
         if (size := sum(array.nbytes for array in self._constants.values())) > MOST_BYTES:
             raise BadInput(f"{size:,} bytes of weights: one ONNX file holds {MOST_BYTES:,}; --fp16 takes half of them")
         helper = self.onnx.helper
-        described = [self._described(each.name, each.size, self._documents[each.name]) for each in self.inputs]
-        made = self._described(output, value.size, document)
-        graph = helper.make_graph(self._nodes, "generator", described, [made])
+        described = [
+            self._described(graph_input.name, graph_input.size, self._documents[graph_input.name])
+            for graph_input in self.inputs
+        ]
+        result = self._described(output, value.size, document)
+        graph = helper.make_graph(self._nodes, "generator", described, [result])
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="frugan"
         )

@@ -61,12 +61,12 @@ def export_site(
     generator = Generator.open(source, say)
     with TemporaryDirectory() as room:
         contents = runtime_files(Path(runtime) if runtime is not None else from_npm(Path(room), say))
-    with atomic_folder(folder) as made:
-        written = write_model(generator, made / MODEL, half=half, say=say)
+    with atomic_folder(folder) as target:
+        written = write_model(generator, target / MODEL, half=half, say=say)
         for name, content in contents.items():
-            (made / name).write_bytes(content)
-        (made / PAGE).write_text(page_of(generator, written.bytes), "utf-8")
-        size = sum(file.stat().st_size for file in made.iterdir())
+            (target / name).write_bytes(content)
+        (target / PAGE).write_text(page_of(generator, written.bytes), "utf-8")
+        size = sum(file.stat().st_size for file in target.iterdir())
     return Exported(folder, size, written.inputs, written.difference, written.mean_difference, written.pictures)
 
 
