@@ -24,7 +24,7 @@ from frugan.wording import MIB
 # lie beside what they check.
 
 POLYNOMIAL = 0x82F63B78
-"""Reflected."""
+"""CRC-32C's polynomial, bit-reversed."""
 MASK_DELTA = 0xA282EAD8
 MOST_LANES = 1 << 14
 """Pieces of a long text that are gone through beside each other."""
@@ -328,7 +328,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Bundle:
-    """An opened checkpoint."""
+    """Opened TensorFlow checkpoint."""
 
     index: Path  # the index file
     entries: Mapping[str, Entry]  # name -> where it is

@@ -21,7 +21,7 @@ WAIT_SECONDS = 30
 """For an answer, and for each piece of the file."""
 PIECE_BYTES = MIB
 MOST_BYTES = GIB
-"""Of a file; what is larger is another."""
+"""Largest file; a larger one is not the published one."""
 PARTIAL, WHOLE, BEYOND_THE_END = 206, 200, 416
 """Statuses of answers."""
 A_MIRROR = f"{MIRROR_SETTING} may name the address of another folder that holds the file"

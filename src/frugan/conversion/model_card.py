@@ -39,7 +39,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Grid:
-    """A sample grid."""
+    """Sample grid of the card."""
 
     file: Path  # picture
     step: int  # of training
@@ -48,7 +48,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What is known of a run."""
+    """Facts about a run."""
 
     name: str  # of its folder
     weights: Weights  # with the recipe that trained them, and their step
@@ -66,7 +66,7 @@ class CardFacts:
 
 
 def _logged(run: RunFolder) -> tuple[tuple[Scored, ...], int | None, Mapping[str, Any]]:
-    """What a run's events tell: scores that training took, the most memory, and the newest beginning.
+    """Return scores measured during training, peak memory and the last start, from a run's events.
 
     Lines that cannot be read are passed over.
     """

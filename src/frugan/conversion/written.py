@@ -49,7 +49,7 @@ CPU = torch.device("cpu")
 
 
 def target_of(out: Path, makes: Collection[Target]) -> Target:
-    """What a model that is read becomes, by the name that was given for it."""
+    """Return the target that an output path stands for: run, weights or recipe."""
     if "file" in makes and (out.suffix == WEIGHTS_SUFFIX or len(makes) == 1):
         return "file"
     return "run" if "run" in makes else "folder"

@@ -1,4 +1,4 @@
-"""What generated pictures are compared with: real pictures, or moments of them from a file."""
+"""The reference of an evaluation: real pictures, or their moments from a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ DIGITS = "digits"
 
 @dataclass(frozen=True)
 class Compared:
-    """What generated pictures are compared with; ranks but the first have nothing."""
+    """Real pictures and moments that scores compare with; empty on all ranks but the first."""
 
     pictures: PictureSet | None = None
     file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
@@ -55,7 +55,7 @@ def compared_with(
 
 
 def are_unseen_digits(data: str | Path | PictureSet | None) -> bool:
-    """Whether the demo's unseen half is meant, and no folder of that name."""
+    """Return whether the demo's unseen half is meant: its name, where no folder has that name."""
     return str(data) == DIGITS and not Path(DIGITS).exists()
 
 

@@ -87,7 +87,7 @@ def truncation_curve(
 
 
 def is_first() -> bool:
-    """Whether this process is the one that prints and keeps scores: the only one, or the first of several ranks."""
+    """Return whether this process prints and keeps scores: the only one, or the first of several ranks."""
     return Place.here().rank == 0
 
 

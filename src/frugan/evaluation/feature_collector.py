@@ -31,7 +31,7 @@ PASSED_ROWS = 2048
 
 @dataclass(frozen=True)
 class FeatureTask:
-    """What to draw and what to gather of it."""
+    """Pictures to draw, and what to gather from them."""
 
     request: DrawRequest  # which pictures
     samples: int  # how many
@@ -43,7 +43,7 @@ class FeatureTask:
 
 @dataclass
 class GatheredFeatures:
-    """What was gathered of generated pictures."""
+    """Features and statistics of generated pictures."""
 
     moments: Moments  # of their features
     inception: StreamingInceptionScore | None  # of their class scores, if those were asked for

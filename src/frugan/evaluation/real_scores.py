@@ -47,7 +47,7 @@ from frugan.setup.networks import Weights
 LEAST_REAL = 20
 """Pictures in all: ten on each side, as of generated ones."""
 DIGITS_SIDE = 32
-"""Of the digits that ship, where neither a run nor a person says another."""
+"""Side in pixels of the bundled digits where neither a run nor the caller sets one."""
 
 
 def evaluate_real(

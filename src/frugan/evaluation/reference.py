@@ -112,7 +112,8 @@ def network_for(
 
 
 def missing_weights(name: str) -> str | None:
-    """What to say of a feature network by name whose weights are not on this machine; None: nothing is missing."""
+    """Return the message for a feature network whose weights are not on this machine; None: they are, or it needs
+    none."""
     try:
         if name in INCEPTIONS:
             INCEPTIONS[name][0].found(None, Folders.from_environment().cache)
@@ -158,7 +159,7 @@ class Reference:
 
     @cached_property
     def radii(self) -> Tensor:
-        """Of the balls around the rows that precision is measured by [N]: N² distances, taken once."""
+        """Radii [N] of the balls around the rows that measure precision: N² distances, computed once."""
         return ball_radii(self.rows)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What becomes of scores: kept in a file or in the run, drawn as a curve."""
+"""Storing scores in a file or in the run, and plotting them."""
 
 import json
 from collections.abc import Sequence

@@ -47,18 +47,18 @@ WITHOUT_PICTURES = ("fid", "is")
 NEED_ROWS = frozenset(("kid", "pr", "intra-fid", "cmmd"))
 """Metrics that compare features one by one, and not their moments alone."""
 LEAST_PICTURES = MappingProxyType({"fid": 2, "kid": 2, "cmmd": 2, "pr": NEIGHBOURS + 1})
-"""Of each kind: for a covariance, a mean over pairs of two, and neighbours of each."""
+"""Pictures that each metric needs: a covariance, a mean over pairs, and the neighbours of each picture need several."""
 NEED_COVARIANCE = frozenset(("fid", "intra-fid"))
 """Metrics that fewer pictures than features are too few for."""
 UNSEEN_BY_THE_DEMO = "unseen by the demo"
-"""What `evaluate` calls the half of the digits that its own network was not fitted to."""
+"""Split of the digits that the demo's own network was not fitted to."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """How to evaluate."""
+    """Options of `evaluate`."""
 
     # of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network
     # has no class probabilities
@@ -109,7 +109,7 @@ def check_metrics(options: EvaluationOptions) -> None:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found."""
+    """Scores of one generator, with their provenance."""
 
     # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid", "cmmd",
     # "two_sample", "two_sample_half_width", "two_sample_real"
@@ -148,7 +148,7 @@ class Scorer:
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """What is measured.
+        """Metrics to measure.
 
         Raises:
             BadInput: as `measurable`, or what needs real pictures is asked for where there are none.
@@ -291,7 +291,7 @@ class Scorer:
                     raise BadInput(f"--metrics {metric}: {count} {what} pictures; expected at least {least}")
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
-        """What to know, before anything is drawn, of scores of this request."""
+        """Return warnings about scores of this request that are known before anything is drawn."""
         counts = {"generated": self.options.samples, "real": self._real(reference)}
         doubts = list(too_few(self.metrics, counts, reference.rows.shape[1]))
         if self.pictures is not None and self.network.name == "digits" and self.options.split != UNSEEN_BY_THE_DEMO:
@@ -311,7 +311,7 @@ class Scorer:
 
     @cached_property
     def reference(self) -> Reference:
-        """What is compared with, computed or kept or given; the same however often networks are scored against it."""
+        """Reference statistics, computed, cached or read once; the same however many networks are scored."""
         if self.pictures is None:
             assert self.file_moments is not None
             return Reference.of_file(self.file_moments)
@@ -334,7 +334,7 @@ class Scorer:
 
 
 def _sound(drawn: GatheredFeatures, samples: int) -> GatheredFeatures:
-    """What was gathered of pictures.
+    """Return the gathered features unless the networks failed.
 
     Raises:
         BadInput: some of them hold values that are not finite.
@@ -353,7 +353,7 @@ def _sound(drawn: GatheredFeatures, samples: int) -> GatheredFeatures:
 def measurable(
     wanted: tuple[str, ...], network: FeatureNetwork, side: int, say: Say, *, by_name: bool
 ) -> tuple[str, ...]:
-    """Those of the metrics that a feature network can give.
+    """Return the metrics that a feature network supports.
 
     Args:
         side: of the pictures in pixels.
@@ -461,5 +461,5 @@ def _by_class(
 
 
 def features_of(network: FeatureNetwork, side: int) -> Features:
-    """What a network makes of two blank pictures: how many features it has, and whether it knows classes."""
+    """Return the features of two blank pictures, which show how many there are and whether classes are known."""
     return network(torch.zeros(2, 3, side, side, dtype=torch.uint8))

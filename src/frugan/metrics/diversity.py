@@ -160,16 +160,15 @@ COMPARED_REAL = 256
 class Pictures(Protocol):
     """Pictures to look through: an array uint8 [M, C, R, R], or what reads like one."""
 
-    def __len__(self) -> int:
-        """M."""
+    def __len__(self) -> int: ...
 
     def __getitem__(self, indices: Any, /) -> Any:
-        """Those at a place, between two, or at several: uint8."""
+        """Return pictures by index, slice or indices, as uint8."""
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """What lies nearest to each of some pictures."""
+    """Nearest real pictures of each query."""
 
     indices: Tensor  # of the nearest pictures of the set, nearest first [N, K]
     distances: Tensor  # root mean square difference to them, 0 to 255 [N, K]

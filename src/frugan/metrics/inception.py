@@ -19,7 +19,7 @@ SIDE = 299
 MEANS, DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's pictures, from 0 to 1: red, green, blue."""
 FEATURES = ("64", "192", "768", "2048", "logits_unbiased", "logits")
-"""What the network can be asked for: spatial means after four stages, and class scores without and with bias."""
+"""Names of features: spatial means after four stages, and class scores without and with bias."""
 
 
 def resize_as_tensorflow_1(pictures: Tensor, height: int, width: int) -> Tensor:
@@ -147,7 +147,7 @@ class Inception(nn.Module):
         return {name: features[name] for name in wanted}
 
     def maps(self, pictures: Tensor) -> dict[str, Tensor]:
-        """What four stages give, by their channels: [N, 64, 73, 73] to [N, 2048, 8, 8]; differentiable.
+        """Return the maps of four stages by channels, [N, 64, 73, 73] to [N, 2048, 8, 8]; differentiable.
 
         Args:
             pictures: [N, 3, H, W] from 0 to 255, uint8 or floating.

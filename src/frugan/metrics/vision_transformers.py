@@ -71,7 +71,7 @@ class TransformerFeatures:
 
     @property
     def name(self) -> str:
-        """As a score names it."""
+        """Name as scores give it."""
         return self.transformer.name
 
     @property
@@ -80,7 +80,6 @@ class TransformerFeatures:
         return f"bicubic with antialiasing to {self.transformer.side}"
 
     def to(self, device: torch.device) -> None:
-        """See `FeatureNetwork`."""
         self.network = self.network.to(device) if self.script is None else _scripted(self.script, device)
         self.device = device
 
@@ -151,7 +150,7 @@ def file_of(of: Transformer, path: Path | None) -> Path:
 
 
 def _is_torchscript(file: Path) -> bool:
-    """Whether a file holds code: weights alone come in the same kind of archive."""
+    """Return whether a file holds code: weights alone come in the same kind of archive."""
     try:
         with zipfile.ZipFile(file) as archive:
             return any("/code/" in name for name in archive.namelist())

@@ -49,7 +49,7 @@ class Explore:
     def _posted(
         self, kind: str, do: Callable[[str, Mapping[str, Any]], Any]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """What answers a request that brings JSON."""
+        """Return the handler of a request with a JSON body."""
 
         async def answer(request: Request) -> Response:
             values = await json_of(request)

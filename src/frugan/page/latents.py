@@ -1,4 +1,4 @@
-"""What the tab "explore" asks of generators: plain values in, pictures as addresses and plain values out."""
+"""The tab "explore": plain values in, plain values and pictures as data addresses out."""
 
 import base64
 import io
@@ -37,9 +37,9 @@ MOST_OPEN = 2
 MOST_CELLS = 200
 """Pictures in one answer."""
 MOST_PIXELS = 50_000_000
-"""Of a picture that is brought: more than any camera makes; a bomb says more in its header."""
+"""Largest uploaded picture: more than any camera makes; a decompression bomb claims more in its header."""
 MOST_SEARCH = 5000
-"""Steps."""
+"""Largest number of steps of a projection."""
 OUT = "samples"
 """The folder that commands are told with."""
 KEPT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
@@ -66,7 +66,7 @@ class ProjectionJob:
     stop: Event = field(default_factory=Event)
 
     def told(self) -> dict[str, Any]:
-        """For the page."""
+        """Return the state that the page shows."""
         ended = bool(self.error) or self.result is not None
         about = {"source": self.source, "name": self.name, "done": self.done, "steps": self.steps, "ended": ended}
         return {**about, "picture": self.picture, "result": self.result, "error": self.error}
@@ -86,7 +86,7 @@ class Latents:
         return [*with_weights, *files]
 
     def path(self, source: str) -> Path:
-        """Of a run, or of a weights file.
+        """Return the folder of a run, or the path of a weights file.
 
         Raises:
             NoRun: it is none of this folder's.
@@ -137,7 +137,7 @@ class Latents:
         return self._open[source][1]
 
     def about(self, source: str) -> dict[str, Any]:
-        """What there is to turn."""
+        """Return the layers, classes and directions that the page offers to change."""
         explorer, kept = self.explorer(source, newest=True), self.kept(source)
         recipe, space, names = explorer.recipe, explorer.space, explorer.opened.weights.class_names
         points = sorted(path.stem for path in kept.glob(f"*{SAFETENSORS}")) if kept.is_dir() else []
@@ -155,7 +155,7 @@ class Latents:
         }
 
     def names(self, source: str) -> list[str]:
-        """Of the directions that are kept; those of other weights are none."""
+        """Return names of the directions that are kept; none if they belong to other weights."""
         file = self.kept(source) / KEPT_AS
         try:
             return [direction.name for direction in self.explorer(source).directions(file).entries]
@@ -187,7 +187,7 @@ class Latents:
         return retold(named(weights), OUT, request, weights.step)
 
     def request(self, source: str, values: Mapping[str, Any]) -> DrawRequest:
-        """What a page asks to be drawn.
+        """Return the request that a page's values describe.
 
         Raises:
             BadInput: a value of another kind.

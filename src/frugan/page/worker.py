@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BEHIND = 10
-"""Niceness."""
+"""Niceness of the worker thread."""
 
 
 class Overtaken(Exception):

@@ -101,7 +101,7 @@ def _scalar(dtype: Any, raw: Any) -> Any:
 
 
 def _dtype(code: Any, align: Any = False, copy: Any = True) -> np.dtype:
-    """Stand for `numpy.dtype`."""
+    """Replace `numpy.dtype`."""
     if type(code) is not str or code not in KINDS:
         raise BadInput(f"holds NumPy values that are no plain numbers; expected dtypes {', '.join(KINDS)}. {CURE}")
     # a copy, because BUILD changes its byte order
@@ -212,7 +212,7 @@ class PickleReader:
     """
 
     expected = "numbers, text, lists and NumPy arrays"
-    """What there may be, for messages."""
+    """Allowed content, for messages."""
 
     def __init__(self, data: bytes, stand_ins: Mapping[tuple[str, str], Callable[..., Any]], position: int = 0) -> None:
         self.position = position

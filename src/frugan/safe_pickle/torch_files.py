@@ -59,7 +59,7 @@ class StorageKind:
 
 @dataclass(frozen=True, eq=False)
 class DescribedStorage:
-    """What a pickled storage says of itself."""
+    """Metadata of a pickled storage."""
 
     key: str
     dtype: np.dtype
@@ -136,7 +136,7 @@ def _parameter(data: Any, gradient: Any = False, hooks: Any = None) -> np.ndarra
 
 
 def _storage(raw: Any) -> Storage:
-    """Stand for `_load_from_bytes`."""
+    """Replace `_load_from_bytes`."""
     if type(raw) is not bytes:
         raise TypeError
     at = _head(raw, ObjectReader, "holds a tensor whose storage ", "PyTorch's")
@@ -195,7 +195,7 @@ _DAMAGED_ZIP = (*DAMAGED, zipfile.BadZipFile, zlib.error, RuntimeError, OSError)
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What stands for a layer without weights that a file holds as an object; what is inside it is passed over."""
+    """Placeholder of a layer without weights that a file holds as an object; its content is skipped."""
 
     kind: str  # its class's name
 

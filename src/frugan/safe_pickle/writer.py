@@ -18,7 +18,7 @@ _TUPLES = {0: pickle.EMPTY_TUPLE, 1: pickle.TUPLE1, 2: pickle.TUPLE2, 3: pickle.
 
 @dataclass(frozen=True, eq=False)
 class Global:
-    """What is written as a call: the enum `FaceType(4)` is Global("facelib.FaceType", "FaceType", (4,))."""
+    """A value that is written as a call: the enum `FaceType(4)` is Global("facelib.FaceType", "FaceType", (4,))."""
 
     module: str
     name: str
@@ -74,7 +74,6 @@ class _Writer:
         }
 
     def save(self, value: Any) -> None:
-        """Write one value."""
         saver = self._savers.get(type(value))
         if type(value) is float:  # never memoised, and most of what there is
             self.parts.append(pickle.BINFLOAT + struct.pack(">d", value))

@@ -31,7 +31,7 @@ MOST_FOUND = 64
 """Directions that are kept of those found: the later ones change next to nothing."""
 MOST_NAME = 60
 FOUND_NAME = re.compile(rf"({'|'.join(METHODS)})-\d+")
-"""Of a direction that nobody has named."""
+"""Names that `find` gives, as opposed to those that a person chose."""
 ALIKE = 0.999
 """Cosine from which on two directions are one."""
 
@@ -46,7 +46,7 @@ class Direction:
     vector: Tensor  # of length 1 [size], fp32, on the host
 
     def is_along(self, other: Self) -> bool:
-        """Whether another moves the same layers the same way, or just the other way."""
+        """Return whether both move the same layers along the same line, in either sense."""
         return self.layers == other.layers and abs(float(self.vector @ other.vector)) > ALIKE
 
 
@@ -61,7 +61,6 @@ class Directions:
 
     @cached_property
     def by_name(self) -> Mapping[str, Direction]:
-        """Name -> direction."""
         return {direction.name: direction for direction in self.entries}
 
     def __getitem__(self, name: str) -> Direction:
@@ -79,7 +78,7 @@ class Directions:
         return self.by_name[name]
 
     def shift(self, moves: Mapping[str, float], layers: int) -> Tensor:
-        """What moves add to vectors [layers, size].
+        """Return what moves add to vectors [layers, size].
 
         Args:
             moves: name -> standard deviations.
@@ -95,7 +94,7 @@ class Directions:
         return added
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """The same with other names: old -> new.
+        """Return a copy in which old names are replaced by new ones.
 
         Raises:
             BadInput: no direction of an old name, or two of one new name.
@@ -194,7 +193,7 @@ def _check_names(names: Sequence[str], where: str) -> None:
 
 
 def weights_digest(network: nn.Module) -> str:
-    """What tells a network's weights from others: SHA-256 of its parameters, whatever file they came from."""
+    """Return the SHA-256 of a network's parameters, whichever file they came from."""
     hashed = sha256()
     for name, parameter in sorted(network.named_parameters()):
         hashed.update(name.encode())

@@ -28,7 +28,7 @@ from frugan.setup.recipe_setup import with_pictures
 
 
 def provenance(recipe: Recipe, step: int) -> dict[str, str]:
-    """What a picture that we made says about itself."""
+    """Return the texts that a generated picture carries about itself."""
     return {
         "Software": "frugan",
         "Description": f"synthetic: made by a {recipe.family} network at step {step}",
@@ -74,7 +74,7 @@ def write_sample(
 
 
 def _row_labels(request: GridRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:
-    """What stands before each row of a grid: its class by name, or by number where it has none.
+    """Return the label of each row of a grid: the name of its class, or its number where it has no name.
 
     Args:
         request: that the grid was made by.
@@ -145,12 +145,12 @@ class Opened:
 
     @property
     def recipe(self) -> Recipe:
-        """That they were trained by."""
+        """Recipe that the networks were trained by."""
         return self.weights.recipe
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What pictures say about themselves."""
+        """Texts that pictures carry about themselves."""
         return provenance(self.recipe, self.weights.step)
 
 

@@ -28,7 +28,7 @@ from frugan.sampling.provenance import named, retold_projection
 from frugan.setup.networks import Weights
 
 SAFE_FEATURES: tuple[str, ...] = WITHOUT_CODE
-"""Those that may be asked for by whoever asks a page: they run nothing that a file brings."""
+"""Features that a page may request: they run no code from a file."""
 MOST_STEPS = 100_000
 RATE = 0.1
 RISE, FALL = 0.05, 0.25
@@ -51,7 +51,7 @@ SHOWN_EVERY = 10
 
 @dataclass(frozen=True)
 class Projection:
-    """What was found."""
+    """Result of a projection."""
 
     points: Points  # one
     target: Tensor  # the given picture, fitted [C, R, R] in [-1, 1]

@@ -31,7 +31,7 @@ def retold(source: str | Path, out: str | Path, request: GridRequest, step: int)
 def retold_drawn(
     source: Path, out: str | Path, request: GridRequest, step: int, choice: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The same of random pictures.
+    """Return the command and the call that draw the same random pictures.
 
     Args:
         choice: npz, pngs and sheet, see `frugan.draw`.
@@ -47,7 +47,7 @@ def retold_drawn(
 
 
 def retold_film(source: Path, path: Path, request: GridRequest, step: int) -> dict[str, str]:
-    """The same of an animation."""
+    """Return the command and the call that draw the same animation."""
     chosen = _given(request)
     options = _options({name: value for name, value in chosen.items() if name != "columns"})
     options += ["--animate", path.name, "--frames", str(request.columns)]
@@ -58,7 +58,7 @@ def retold_film(source: Path, path: Path, request: GridRequest, step: int) -> di
 def retold_projection(
     source: Path, pictures: Sequence[Path], out: str | Path, step: int, choice: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The same of a projection.
+    """Return the command and the call that repeat a projection.
 
     Args:
         choice: space, steps and features.
@@ -72,7 +72,7 @@ def retold_projection(
 
 
 def named(source: str | Path | Weights) -> Path:
-    """What was opened, as it was named; of what was open already, its folder or file."""
+    """Return the path as it was named; for weights that were open already, their folder or file."""
     return Path(source) if not isinstance(source, Weights) else source.named or source.checkpoint or source.path
 
 

@@ -1,4 +1,4 @@
-"""What samples are asked for, and what cannot be drawn or does not go together."""
+"""Requests for samples, and the checks that refuse what cannot be drawn or does not go together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,14 +44,14 @@ class DrawRequest(GridRequest):
 
     @property
     def shows_directions(self) -> bool:
-        """Whether rows go along directions."""
+        """Whether the grid has a row per direction."""
         return self.directions is not None and bool(self.ranges or not (self.moves or self.interpolate))
 
 
 MANY = ("--random", "--npz", "--pngs")
 """Options that draw random samples."""
 KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), ("--project",), MANY)
-"""Of what is drawn, of which a call has one."""
+"""Kinds of output, of which a call has one."""
 STANDING = "--statistics standing"
 BATCH = "--statistics batch"
 TOGETHER = (
@@ -145,7 +145,7 @@ def given_in(request: GridRequest) -> dict[str, object]:
 
 
 def given_statistics(statistics: Statistics) -> dict[str, object]:
-    """The same of what batch normalisation uses."""
+    """Return the option that chooses the statistics of batch normalisation, unless it has its default."""
     return {option: True for option in (STANDING, BATCH) if option.endswith(f" {statistics}")}
 
 
@@ -224,13 +224,13 @@ def extent(request: GridRequest) -> tuple[int, int]:
 
 
 def by_classes(request: GridRequest) -> bool:
-    """Whether a grid has a row for each class that is asked for, and nothing in common between rows: it may be drawn a
-    sheet at a time."""
+    """Return whether each row is a class independent of the others, so that the grid may be drawn a sheet at a time."""
     return request.classes is not None and request.interpolate is None and request.mixing is None
 
 
 def rows_that_fit(request: GridRequest, recipe: Recipe) -> int:
-    """Of a grid by classes, on a sheet of its own: as many as are asked for, have room in a file, and can be held."""
+    """Return how many rows of a grid by classes fit on one sheet: at most those requested, and what file and memory
+    hold."""
     rows, columns = extent(request)
     rows_per_sheet = request.rows_per_sheet if isinstance(request, DrawRequest) else None
     side = max(need.resolution for need in recipe.sources.values())
@@ -244,7 +244,7 @@ OF_RANDOM_INPUTS = (
     *("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed"),
     *("statistics", "rows_per_sheet"),
 )
-"""What a request asks of random inputs, which a family that is shown faces has not."""
+"""Fields that concern random inputs, which a family that is shown faces does not have."""
 MOST_SEED = 2**63 - 1
 MOST_ON_A_GRID = 10_000
 """Pictures: 100 rows of 100, which take minutes to draw on a processor."""

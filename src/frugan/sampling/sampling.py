@@ -361,7 +361,7 @@ COPIED = 0.5
 
 @dataclass(frozen=True)
 class MemorisationCheck:
-    """What was found."""
+    """Result of `check_memorisation`."""
 
     sheets: tuple[Path, ...]  # one file, or several where it is large: a sample and its nearest pictures in each row
     # distance of each sample to the nearest one, as a share of what is usual between training pictures

@@ -36,7 +36,7 @@ class Sheet:
 
 
 def explores(request: GridRequest, recipe: Recipe) -> bool:
-    """Whether a request is drawn from points of a latent space, and not by the family itself."""
+    """Return whether a request is drawn from points of a latent space instead of by the family itself."""
     if isinstance(request, DrawRequest) and (request.directions is not None or request.latents):
         return True
     return bool(request.seeds) and request.mixing is None and not recipe.kind.styles(recipe.networks)

@@ -33,7 +33,7 @@ Side = int | Samples
 
 @dataclass(frozen=True)
 class Made:
-    """What an operation makes."""
+    """Type of an operation's result."""
 
     dtype: torch.dtype
     size: tuple[Side, ...]
@@ -106,7 +106,7 @@ class Graph:
         return Value(text, dtype, (), torch.tensor(value, dtype=dtype))
 
     def cast(self, value: Value | float, dtype: torch.dtype) -> Value:
-        """The same in a dtype."""
+        """Return the value converted to a dtype."""
         if not isinstance(value, Value):
             return self.number(value, dtype)
         if value.dtype == dtype:
@@ -142,7 +142,7 @@ class Graph:
         return self.add("Concat", parts, Made(torch.int64, (len(size),)), axis=0).name
 
     def reshaped(self, value: Value, size: tuple[Side, ...]) -> Value:
-        """The same numbers in another size; the only side that goes with the samples is left to be found."""
+        """Return the value in another shape; the only side that varies with the samples is inferred."""
         if size == value.size:
             return value
         counted = [side for side in size if isinstance(side, Samples)]

@@ -48,7 +48,7 @@ class Exported:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For a program."""
+        """Return the result as JSON values."""
         return {
             "path": str(self.path),
             "bytes": self.bytes,
@@ -60,7 +60,7 @@ class Exported:
 
     @property
     def lines(self) -> list[str]:
-        """For a person."""
+        """Return the result as lines of text."""
         return [
             f"{self.path}: {self.bytes / 1e6:,.1f} MB, ONNX opset {OPSET}",
             *(f"  {name}: {meaning}" for name, meaning in self.inputs.items()),
@@ -123,12 +123,12 @@ class Generator:
 
     @property
     def recipe(self) -> Recipe:
-        """That it was trained by."""
+        """Recipe that the generator was trained by."""
         return self.weights.recipe
 
     @property
     def inputs(self) -> dict[str, str]:
-        """What its model takes: name -> shape and meaning."""
+        """Inputs of the model: name -> shape and meaning."""
         drawing = self.drawing
         length = "" if drawing.psi else "; shorter ones (times 0.5, say) give less variety: that is their truncation"
         found = {LATENTS: f"float32 [n, {drawing.latent_size}]: latents, normal numbers of deviation 1{length}"}

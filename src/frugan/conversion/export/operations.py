@@ -1,4 +1,4 @@
-"""What each operation of torch that a generator uses is in ONNX.
+"""Translations of the torch operations that generators use to ONNX.
 
 A translation takes the graph, what is made (as torch says: dtype and size of each result) and torch's arguments, in
 which tensors are `Value`s. Operands are cast to the result's dtype, as torch promotes them.
@@ -76,7 +76,7 @@ def _clamp(
 
 
 def _plus_product(graph: Graph, results: Sequence[Made], x: Operand, a: Operand, b: Operand, value: float = 1) -> Value:
-    """x + value·a·b."""
+    """Translate x + value·a·b."""
     product = _on_each("Mul")(graph, results, a, b)
     return cast(Value, _on_each("Add")(graph, results, x, product, alpha=value))
 

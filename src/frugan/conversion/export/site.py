@@ -25,7 +25,7 @@ PACKAGE, VERSION = "onnxruntime-web", "1.30.0"
 MODULE, WASM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
 """Of the package: what runs a model on a processor, without what only graphics cards need."""
 MOST_BYTES = 64 * MIB
-"""Of either file; they have 0.1 and 14 MB."""
+"""Largest size of either file; they have 0.1 and 14 MB."""
 MODEL, PAGE = "model.onnx", "index.html"
 SITE = (PAGE, MODEL, MODULE, WASM)
 """All that is written."""

@@ -139,7 +139,7 @@ def _constant(tensor: Tensor, name: str) -> Value:
 def _translated(
     graph: Graph, operation: Operation, results: Sequence[Made], values: Mapping[int, Value]
 ) -> Sequence[Value | None]:
-    """What an operation makes; None: what nothing can use."""
+    """Return the values that an operation makes; None: one that nothing can use."""
 
     def known(argument: Any) -> Any:
         return values[id(argument)] if isinstance(argument, Tensor) else argument
@@ -166,7 +166,7 @@ def _made(few: Tensor, more: Tensor) -> Made:
 
 
 def _side(few: int, more: int) -> Side:
-    """Of a size in both records."""
+    """Return the side that fits the sizes of both records."""
     times, rest = divmod(few, COUNTS[0])
     if few == more:
         return few
@@ -178,7 +178,7 @@ def _side(few: int, more: int) -> Side:
 
 
 def _computed(operation: Operation, results: Sequence[Made], args: Any, options: Any, name: str) -> Sequence[Value]:
-    """What depends on constants alone."""
+    """Compute an operation whose operands are all constants."""
 
     def tensor(argument: Any) -> Any:
         if not isinstance(argument, Value):

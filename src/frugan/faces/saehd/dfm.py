@@ -162,7 +162,7 @@ class SwapGraph:
         self.config = config
         self.archi = config.letters
         self.code_channels = config.ae_dims * (1 if self.archi.kind == "df" else 2)
-        """Of what an inter network makes."""
+        """Channels of an inter network's output."""
         self.decoder_widths = (8, 8, 4, 2) if self.archi.deeper else (8, 4, 2)
         """Channels of the decoder's levels, in units of d_dims or d_mask_dims."""
 
@@ -399,7 +399,7 @@ class Dfm(FileFormat):
 
 
 def _autoencoder(trained: Trained, ours: OurSide) -> Networks:
-    """Its networks."""
+    """Return the networks of the autoencoder."""
     names = network_names(trained.recipe.networks.letters)
     built = SAEHDFamily().build(trained.recipe.networks)
     networks = {name: built[name].eval() for name in names}

@@ -132,7 +132,7 @@ def misfits(networks: SAEHDNetworks, files: Files) -> list[str]:
 
 
 def gan_misfit(networks: SAEHDNetworks, files: Files) -> list[str]:
-    """The same for the patch discriminator."""
+    """Return how the recipe's patch discriminator differs from the files."""
     size = _size(files, "GAN", "in_conv/weight:0", 3)
     if size is not None and size != networks.gan_dims:
         return [f"gan_dims is {networks.gan_dims}, but GAN.npy is of gan_dims {size}"]
@@ -193,7 +193,7 @@ def _resolution(files: Files) -> int | None:
 # family to say.
 
 MOST_FILE_BYTES = 8 << 30
-"""Of one file: the arrays of the largest published models take 2 GiB."""
+"""Largest file: the arrays of the largest published models take 2 GiB."""
 MARK = "_SAEHD_"
 DATA = "data.dat"
 
@@ -206,7 +206,7 @@ OPTIMIZERS = tuple(OPTIMIZER_FILES.values())
 
 @dataclass
 class LerasModel:
-    """One model."""
+    """A model in DeepFaceLab's format."""
 
     name: str  # as in its file names, without `_SAEHD_`
     iteration: int  # updates done
@@ -370,7 +370,7 @@ def summary(title: str, iteration: int, options: Mapping[str, Any]) -> str:
 
 SUMMARY = "summary.txt"
 FILES = (DATA, SUMMARY, *(f"{stem}.npy" for stem in (*NETWORKS, *OPTIMIZERS)))
-"""What belongs to a model, after its name; what DeepFaceLab makes of it (history, backups, DFM) stays untouched."""
+"""Files of a model, after its name; what else DeepFaceLab makes (history, backups, DFM) stays untouched."""
 
 TEMPORARY = ".unfinished"
 
@@ -439,7 +439,7 @@ def write_model(folder: Path, model: LerasModel, *, replace: bool = False) -> Pa
 
 
 def _contents(model: LerasModel) -> Iterator[tuple[str, bytes]]:
-    """What follows the name in a file's name, and the file; one at a time, because some are large."""
+    """Yield the ends of files' names, and their content; one at a time, because some are large."""
     for stem, arrays in (*model.networks.items(), *model.optimizers.items()):
         yield f"{stem}.npy", dump_pickle(arrays)
     data: dict[str, Any] = {

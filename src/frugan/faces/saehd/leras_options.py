@@ -27,10 +27,10 @@ ORDER = (
     *("clipgrad", "pretrain", "autobackup_hour", "write_preview_history", "target_iter"),
     *("random_src_flip", "random_dst_flip", "batch_size", "gan_power", "gan_patch_size", "gan_dims"),
 )
-"""As the original writes them."""
+"""Options in the order in which the original writes them."""
 
 LEGACY = frozenset({"eyes_prio"})
-"""What the original throws away when it reads it."""
+"""Options that the original discards on reading."""
 
 AUTOENCODER = "autoencoder"
 HOUR_SECONDS = 3600

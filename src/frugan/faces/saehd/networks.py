@@ -39,7 +39,7 @@ def depth_to_space(x: Tensor, factor: int = 2) -> Tensor:
 
 
 def _spread(x: Tensor) -> Tensor:
-    """What `depth_to_space` gives, as a view: [B, 4·C, H, W] -> [B, C, H, 2, W, 2]."""
+    """Return `depth_to_space` as a view: [B, 4·C, H, W] -> [B, C, H, 2, W, 2]."""
     spread: Tensor = x.unflatten(1, (2, 2, -1)).permute(0, 3, 4, 1, 5, 2)
     return spread
 
@@ -75,7 +75,7 @@ def spread_leaky_relu(x: Tensor, slope: float) -> Tensor:
 
 
 class _SpreadLeakyReLU(torch.autograd.Function):
-    """As `spread_leaky_relu`; differentiable once."""
+    """`spread_leaky_relu` with its backward pass; differentiable once."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
@@ -99,7 +99,7 @@ class _SpreadLeakyReLU(torch.autograd.Function):
 
 
 class _TracedSpreadLeakyReLU(torch.autograd.Function):
-    """The same of operations that give what they make."""
+    """`spread_leaky_relu` of functional operations, for tracing."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:

@@ -46,7 +46,7 @@ from frugan.objectives import (
 
 @dataclass(frozen=True)
 class FaceTargets:
-    """What one side's networks shall make of a micro-batch, fp32."""
+    """Targets of one side's networks for a micro-batch, fp32."""
 
     picture: Tensor  # [B, 3, R, R] in [0, 1]
     mask: Tensor  # [B, 1, R, R]
@@ -212,7 +212,6 @@ class Faces:
         return self._src(networks, micro, self._targets(micro, "src"))
 
     def dst(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-        """The destination's loss."""
         vectors = encode(networks, micro.pictures["dst"]["warped"])
         picture, mask = decode(self.archi, networks, self._code(networks, vectors, "dst"), "dst")
         kernels = self._kernels(networks, "dst")
