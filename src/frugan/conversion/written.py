@@ -49,7 +49,7 @@ CPU = torch.device("cpu")
 
 
 def target_of(out: Path, makes: Collection[Target]) -> Target:
-    """Return the target that an output path stands for: run, weights or recipe."""
+    """Return the kind of target that an output path stands for, among those that a reader makes."""
     if "file" in makes and (out.suffix == WEIGHTS_SUFFIX or len(makes) == 1):
         return "file"
     return "run" if "run" in makes else "folder"

@@ -1,4 +1,4 @@
-"""What only the full self-test tries of a card's memory: limits, running out, copies; figures beside predictions."""
+"""Checks of a card's memory in the full self-test: limits, running out and copies, beside predictions."""
 
 import math
 import time
@@ -31,7 +31,7 @@ LARGE_HELD, SMALL_HELD = (
 )
 HELD_BYTES = 6 * GIB
 SMALL_SHARE = 0.6
-"""Of what its fastest plan reserves: the small recipe's limit."""
+"""Limit of the small recipe, as a share of what its fastest plan reserves."""
 RUNS_OUT_SMALL = Sized("biggan-digits-32", ("training.batch=96",))
 
 HELD = "held under a limit"

@@ -46,11 +46,11 @@ from frugan.stepmemory.cards import Card
 from frugan.version import __version__
 
 MINUTES = 8.0
-"""That it takes at most, but for the piece that is under way."""
+"""Default time limit, which only the check in progress may exceed."""
 CALIBRATION_MACS = 2.5e12
-"""Of `calibrate`, in each precision: mostly three products of matrices of 8192 rows."""
+"""Multiply-accumulates of `calibrate` in each precision: mostly three products of matrices of 8192 rows."""
 CALIBRATION_SHARE = 0.25
-"""Of the time, that measuring a card may take."""
+"""Share of the time that calibrating a card may take."""
 QUICK_MATRIX = {"side": 256, "most": 4096}
 LONG_ENOUGH_SECONDS = 2e-3
 TRIES = 2
@@ -63,7 +63,7 @@ Try = Callable[[float], Finding | list[Finding]]
 
 @dataclass(frozen=True)
 class Piece:
-    """What is tried and recorded at once."""
+    """Checks that run and are recorded together."""
 
     name: str  # tells it from the others: a second call leaves out what a first one has settled
     check: str  # its first one's name, if it breaks
@@ -72,7 +72,7 @@ class Piece:
 
 
 Origin = Mapping[str, str | int | None]
-"""What figures depend on besides what is tried: the card, and the versions of what runs on it."""
+"""Conditions of the figures: the card, and the versions of the software on it."""
 
 
 def origin_of(card: Accelerator, driver: Driver) -> dict[str, str | int | None]:
@@ -89,7 +89,7 @@ def origin_of(card: Accelerator, driver: Driver) -> dict[str, str | int | None]:
 
 @dataclass
 class SavedRecord:
-    """What a record has of earlier calls, and of this one so far."""
+    """Outcomes of earlier calls and of this one so far."""
 
     file: Path
     origin: Origin  # of all that it has
@@ -100,7 +100,7 @@ class SavedRecord:
 
     @classmethod
     def of(cls, file: Path, origin: Origin) -> "SavedRecord":
-        """What a file has; nothing where there is no such file.
+        """Read a file; a missing file gives an empty record.
 
         Args:
             origin: of what is to be added.
@@ -139,13 +139,13 @@ class SavedRecord:
         return saved
 
     def settled(self, piece: Piece) -> bool:
-        """Whether nothing of a piece is left to be tried."""
+        """Return whether all checks of a piece are done."""
         outcomes = self.outcomes.get(piece.name)
         return outcomes is not None and not any("left_seconds" in outcome.values for outcome in outcomes)
 
     @property
     def all(self) -> list[Finding]:
-        """Every outcome."""
+        """Return all outcomes."""
         return [outcome for outcomes in self.outcomes.values() for outcome in outcomes]
 
 
@@ -166,7 +166,7 @@ class Session:
         return self.end - time.perf_counter()
 
     def record(self) -> dict[str, Any]:
-        """What is written: that of a self-test, and what a second call needs."""
+        """Return the record to write: that of a self-test, and what a second call needs."""
         saved = self.saved
         seconds = saved.seconds + time.perf_counter() - self.began
         values = record(self.device, self.findings, saved.all, seconds)
@@ -273,7 +273,7 @@ def run_full_self_test(
 
 
 def _answers(card: CardTools) -> bool:
-    """Whether a card still does what it is given: after some faults it serves a process no more."""
+    """Return whether a card still computes: after some faults it no longer serves the process."""
     try:
         torch.zeros(1, device=card.device).add_(1)
         card.wait()
@@ -283,7 +283,7 @@ def _answers(card: CardTools) -> bool:
 
 
 def quick_figures(card: CardTools) -> Card:
-    """What a card that was never measured reaches, from a second's work: enough to see what there is time for."""
+    """Estimate the speed of a card that was never measured, in a second, to see what there is time for."""
     device = card.device
     reached = {precision.name: _macs_per_s(precision.dtype, device) for precision in (FP32, *half_precisions(device))}
     of_all = {name: min(reached.values()) for name in DTYPES} | reached
@@ -303,7 +303,7 @@ def _macs_per_s(dtype: torch.dtype, device: torch.device) -> float:
 
 
 def pieces(card: CardTools, figures: Card) -> Iterator[Piece]:
-    """What is tried, in this order.
+    """Yield the pieces in the order in which they run.
 
     Args:
         figures: what is known of the card.

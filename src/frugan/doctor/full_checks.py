@@ -1,4 +1,4 @@
-"""What only the full self-test tries of a step on a card: launches and waits; each figure with a prediction."""
+"""Checks of a step on a card in the full self-test: launches and waits, each figure with a prediction."""
 
 from typing import Any
 
@@ -25,7 +25,6 @@ class OperationCounter(WorkCounter):
     """Counts operations as those of a step without data are counted; what makes no memory is told by its kind."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """See `WorkCounter`."""
         if func.is_view:
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)

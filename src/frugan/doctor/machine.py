@@ -45,7 +45,7 @@ CHANGES_TRAINING = ("CUDA_LAUNCH_BLOCKING",)
 
 
 def environment_findings(environment: Mapping[str, str] = os.environ) -> list[Finding]:
-    """What is set, and what is misspelt."""
+    """Report environment variables that are set or misspelt."""
     foreign = {name: environment[name] for name in READ if name in environment and not name.startswith("FRUGAN_")}
     line = ", ".join(f"{name}={value}" for name, value in foreign.items()) or "nothing set that concerns training"
     cures = [
@@ -95,7 +95,7 @@ SHARED_FOLDER = Path("/dev/shm")
 
 
 def processor_finding() -> Finding:
-    """Processor and threads."""
+    """Report the processor and torch's threads."""
     threads = asked_for()
     line = f"{machine_name()}; threads: " + (
         f"OMP_NUM_THREADS={threads}" if threads else "found out when training begins"
@@ -122,7 +122,7 @@ def host_memory_finding(limit: Path = CGROUP_LIMIT) -> Finding:
 
 
 def run_folder_finding(folder: Path, probe_bytes: int = PROBE_BYTES) -> Finding:
-    """Whether runs can be written, how fast, and how much room there is.
+    """Report whether runs can be written, how fast, and how much room there is.
 
     Args:
         folder: of runs; need not be there.
@@ -196,7 +196,7 @@ LEAST_TORCH = (2, 11)
 
 @dataclass(frozen=True)
 class Extra:
-    """What is installed when it is asked for."""
+    """Packages of an optional dependency group, and their use."""
 
     packages: tuple[str, ...]  # as the registry names them
     purpose: str  # what for
@@ -214,11 +214,11 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "nvml": Extra(("nvidia-ml-py",), "how busy and how warm an NVIDIA card is, while training and here"),
     }
 )
-"""As pyproject.toml has them; `dev` is for those who work on frugan."""
+"""Optional dependencies of pyproject.toml but `dev`, which is for those who work on frugan."""
 
 
 def torch_finding() -> Finding:
-    """Versions."""
+    """Report versions of frugan, torch and Python."""
     frugan = f"frugan {__version__}" + ("" if _version("frugan") else " (run from its tree, not installed)")
     line = f"{frugan}, torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
     match = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
@@ -241,7 +241,7 @@ def torch_finding() -> Finding:
 
 
 def ranks_finding(cards: int) -> Finding:
-    """What several processes can talk by."""
+    """Report the backends by which ranks can communicate."""
     backends = {"nccl": False, "gloo": False}
     if distributed.is_available():
         backends = {"nccl": distributed.is_nccl_available(), "gloo": distributed.is_gloo_available()}

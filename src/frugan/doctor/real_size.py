@@ -78,14 +78,14 @@ ALLOCATED, RESERVED = 0.05, 0.10
 """Relative errors on a card that are let pass; workspaces count as far as they were measured or guessed."""
 MEASURED_STEPS = 3
 MOST_SECONDS = 30.0
-"""For timing steps."""
+"""Time limit for timing steps."""
 CAPPED_STEPS = 2
 ROOM_BESIDE = 0.08
 """More than the smaller plan took, so that it fits under the cap."""
 
 
 def real_size_checks(family: str, card: CardTools | None, figures: Card | None) -> Iterator[tuple[str, str, Check]]:
-    """What is checked at ordinary size: what a check is called if it breaks, what it is made on, and the check.
+    """Yield the checks at ordinary size: their name if they break, their subject, and the check.
 
     Args:
         card, figures: its tools, and what is known of it; None: this is none.

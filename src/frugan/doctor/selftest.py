@@ -31,7 +31,7 @@ KEPT = ("versions", "environment", "card", "precision", "card memory", "planner"
 
 
 def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Finding], seconds: float) -> dict[str, Any]:
-    """What is written.
+    """Return the record of a self-test for JSON.
 
     Args:
         device: the card's or processor's name.
@@ -55,12 +55,12 @@ def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Finding]
 Tell = Callable[[Finding], None]
 
 BROKEN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, OSError)
-"""What a check may end with: it has failed then, and the others go on."""
+"""Errors with which a check counts as failed while the others go on."""
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What a self-test came to."""
+    """Result of a self-test."""
 
     device: str  # name of the card or the processor
     findings: list[Finding]  # about the machine

@@ -40,7 +40,6 @@ class MadePictures:
     needs: Mapping[str, SourceSpec]  # what each source has to give
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        """As the engine asks for them."""
         pictures = [self._one(source, stream, at) for at in range(position, position + count)]
         return {name: torch.stack([one[name] for one in pictures]) for name in pictures[0]}
 
@@ -57,7 +56,6 @@ class PinnedPictures:
     device: torch.device  # the card
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        """As the engine asks for them."""
         accelerator = accelerator_of(self.device)
         return {
             name: accelerator.pin(tensor) for name, tensor in self.feed.take(source, stream, position, count).items()
@@ -94,7 +92,8 @@ LARGE_EPS = 1e-2
 
 
 def half_precisions(device: torch.device) -> tuple[Precision, ...]:
-    """Those worth trying: a processor computes fp16 far slower than fp32, and older cards have no bf16."""
+    """Return the half precisions worth trying: a processor computes fp16 far slower than fp32, older cards have no
+    bf16."""
     names = ["bf16"]
     if accelerator_of(device).is_card:
         names = ["fp16", "bf16"] if accelerator_of(device).has_bf16_units else ["fp16"]
@@ -175,11 +174,9 @@ class CountedCopies(HostCopies):
     count: int = 0  # sent so far
 
     def is_worth_it(self, tensor: Tensor) -> bool:
-        """See `HostCopies`."""
         return True
 
     def send(self, tensor: Tensor) -> Away:
-        """See `HostCopies`."""
         self.count += 1
         return super().send(tensor)
 

@@ -43,9 +43,10 @@ SCORED_PICTURES = 256
 FEATURE_PICTURES, COMPARED = 256, 8
 LEAST_PICTURES = 16
 SHARE = 0.2
-"""Of the time that is left: by products alone, which is far too little for convolutions of few channels."""
+"""Share of the time that is left, counted by products alone, which is far too little for convolutions of few
+channels."""
 FEATURES_APART = 1e-3
-"""Of features on a card and on the processor, as a share of the largest."""
+"""Allowed difference of features on card and processor, as a share of the largest."""
 
 
 @contextmanager

@@ -16,8 +16,10 @@ from torch.nn import functional as F
 from frugan.wording import PUBLISHED_NETWORK
 
 SIDE = 299
-MEANS, DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's pictures, from 0 to 1: red, green, blue."""
+MEANS = (0.485, 0.456, 0.406)
+"""Mean of red, green and blue of ImageNet's pictures in [0, 1]."""
+DEVIATIONS = (0.229, 0.224, 0.225)
+"""Standard deviation of red, green and blue of ImageNet's pictures in [0, 1]."""
 FEATURES = ("64", "192", "768", "2048", "logits_unbiased", "logits")
 """Names of features: spatial means after four stages, and class scores without and with bias."""
 

@@ -23,8 +23,10 @@ Distance = Callable[[Tensor], Tensor]
 """Pictures [N, C, R, R] in [-1, 1] -> how far each is from the one picture [N]."""
 SMALL = "small"
 """Name in --features of the network that needs no weights."""
-CHANNELS, LAYERS = 32, 2
-"""Of random features, and how many convolutions they are from the pixels."""
+CHANNELS = 32
+"""Channels of random features."""
+LAYERS = 2
+"""Convolutions between the pixels and random features."""
 LEAST_SIDE = 8
 """Pixels to which pictures are halved, over and over."""
 MOST_SIDE = 256

@@ -205,8 +205,10 @@ def weights_digest(network: nn.Module) -> str:
 
 SAMPLES_OF_VECTORS = 10_000
 """Pairs of vectors that deviations and principal components are taken from."""
-SAMPLES_OF_ACTIVATIONS, ACTIVATIONS_AT_ONCE = 4096, 64
-"""The same, where a part of the network has to run for each; at least eight for each number of a latent."""
+SAMPLES_OF_ACTIVATIONS = 4096
+"""Pairs where a part of the network has to run for each; at least eight for each number of a latent."""
+ACTIVATIONS_AT_ONCE = 64
+"""Pairs in one forward pass."""
 SIDE_OF_ACTIVATIONS = 4
 """Pixels that activations are averaged to."""
 

@@ -15,8 +15,10 @@ from torch import Tensor
 from frugan.errors import BadInput, optional_module
 from frugan.wording import GIB, MIB
 
-OPSET, IR_VERSION = 17, 8
-"""Of 2022: browsers' runtimes (onnxruntime-web 1.13 and newer) take it, and nothing here needs a newer one."""
+OPSET = 17
+"""Opset of 2022: browsers' runtimes (onnxruntime-web 1.13 and newer) take it, and nothing here needs a newer one."""
+IR_VERSION = 8
+"""Version of the file format that belongs to `OPSET`."""
 MOST_BYTES = 2 * GIB - MIB
 """Protobuf's limit for one message, less the nodes."""
 

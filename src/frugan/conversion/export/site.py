@@ -22,8 +22,10 @@ from frugan.setup.networks import Weights
 from frugan.wording import MIB, show_size
 
 PACKAGE, VERSION = "onnxruntime-web", "1.30.0"
-MODULE, WASM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
-"""Of the package: what runs a model on a processor, without what only graphics cards need."""
+MODULE = "ort.wasm.bundle.min.mjs"
+"""The package's runtime for processors, without what only graphics cards need."""
+WASM = "ort-wasm-simd-threaded.wasm"
+"""WebAssembly that `MODULE` loads."""
 MOST_BYTES = 64 * MIB
 """Largest size of either file; they have 0.1 and 14 MB."""
 MODEL, PAGE = "model.onnx", "index.html"
