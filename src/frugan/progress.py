@@ -1,4 +1,4 @@
-"""What commands and the functions behind them share: how progress is told, and defaults that help shows."""
+"""Progress callbacks, and defaults that help texts show."""
 
 from collections.abc import Callable
 
@@ -18,10 +18,10 @@ USUAL_METRICS = ("fid", "is", "kid", "pr")
 STANDING_BATCHES = 16
 """Batches from which standing statistics are gathered, as in the BigGAN release."""
 PROJECTION_STEPS = 300
-"""Of the search for a given picture."""
+"""Steps of the search for a given picture."""
 COMPARED_STEPS = 200
 """For which a recipe is trained in two precisions, side by side."""
 FACES = 120
 """Drawn of each person for the demo."""
 SIDE_PIXELS = 128
-"""Of drawn faces."""
+"""Side of drawn faces."""

@@ -1,4 +1,4 @@
-"""What ships and what other packages bring, by name: kinds of model, formats of other programs, kinds of device."""
+"""Registered extensions by name, bundled or of other packages: families, file formats and kinds of device."""
 
 import sys
 from collections.abc import Mapping, Sequence

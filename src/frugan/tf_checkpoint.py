@@ -24,7 +24,7 @@ from frugan.wording import MIB
 # lie beside what they check.
 
 POLYNOMIAL = 0x82F63B78
-"""Reflected."""
+"""CRC-32C's polynomial, bit-reversed."""
 MASK_DELTA = 0xA282EAD8
 MOST_LANES = 1 << 14
 """Pieces of a long text that are gone through beside each other."""
@@ -39,19 +39,19 @@ def crc32c(data: bytes | memoryview) -> int:
     count = min(MOST_LANES, 1 << (len(text) // LEAST_PER_LANE).bit_length() >> 1)
     if count < 2:
         return _finish(_of_bytes(text.tobytes(), 0xFFFFFFFF))
-    each = len(text) // count
-    lanes = text[: each * count].reshape(count, each)
+    size = len(text) // count
+    lanes = text[: size * count].reshape(count, size)
     # Checksums from a start of 0 are linear: each lane by itself, then neighbours joined, half as many each time.
     parts = np.zeros(count, np.uint32)
     table = _table()
     for column in np.ascontiguousarray(lanes.T):  # one byte of each lane
         parts = table[(parts ^ column) & 0xFF] ^ (parts >> np.uint32(8))
-    length = each
+    length = size
     while len(parts) > 1:
         parts = _times(_shift(length), parts[0::2]) ^ parts[1::2]
         length *= 2
     begun = int(_times(_shift(length), np.array([0xFFFFFFFF], np.uint32))[0]) ^ int(parts[0])
-    return _finish(_of_bytes(text[each * count :].tobytes(), begun))
+    return _finish(_of_bytes(text[size * count :].tobytes(), begun))
 
 
 def unmask(stored: int) -> int:
@@ -283,12 +283,12 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     at, key = 0, b""
     while at < end:
         shared, at = varint(block, at)
-        own, at = varint(block, at)
+        unshared, at = varint(block, at)
         length, at = varint(block, at)
-        if shared > len(key) or at + own + length > end:
+        if shared > len(key) or at + unshared + length > end:
             raise IndexError("an entry lies beyond the end of its block")
-        key = key[:shared] + block[at : at + own]
-        at += own
+        key = key[:shared] + block[at : at + unshared]
+        at += unshared
         yield key, block[at : at + length]
         at += length
 
@@ -328,7 +328,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Bundle:
-    """An opened checkpoint."""
+    """Opened TensorFlow checkpoint."""
 
     index: Path  # the index file
     entries: Mapping[str, Entry]  # name -> where it is

@@ -116,12 +116,12 @@ PUBLISHED_NETWORK = "inception-2015-12-05"
 
 
 def by_pictures(name: str) -> bool:
-    """Whether no feature network has a part in a score."""
+    """Return whether a score is computed without a feature network."""
     return name.startswith(("two_sample", "two-sample"))
 
 
 def score_name(name: str, network: object) -> str:
-    """What a score is called: by any other feature network than the published one, that one's name goes with it.
+    """Return a score's label, with the feature network's name unless it is the published one.
 
     Args:
         network: name of the feature network; None: an older version did not keep it.
@@ -131,7 +131,7 @@ def score_name(name: str, network: object) -> str:
 
 
 def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
-    """What scores of two-sample say; None: it was not measured."""
+    """Return the two-sample score in words; None: it was not measured."""
     share, half_width, real = (scores.get(name) for name in ("two_sample", "two_sample_half_width", "two_sample_real"))
     if not isinstance(share, float):
         return None

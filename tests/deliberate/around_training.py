@@ -361,14 +361,14 @@ FAULTS = (
     Fault(
         "the average of an imported model is a copy",
         "conversion/written.py",
-        "made.averages or _of(averaged, made.networks)",
-        "_of(averaged, made.networks)",
+        "imported.averages or _of(averaged, imported.networks)",
+        "_of(averaged, imported.networks)",
         "conversion/test_biggan_checkpoints.py -k there_and_back",
     ),
     Fault(
         "an imported model's optimizer state is dropped",
         "conversion/written.py",
-        "load_optimizers(made.optimizers,",
+        "load_optimizers(imported.optimizers,",
         "load_optimizers({},",
         "conversion/test_biggan_checkpoints.py -k there_and_back",
     ),

@@ -41,7 +41,7 @@ FAULTS = (
     Fault(
         "a run may hold links",
         "page/runs.py",
-        "return _regular(run.events) and not any(each.is_symlink() for each in files)",
+        "return _regular(run.events) and not any(file.is_symlink() for file in files)",
         "return run.events.is_file()",
         "page/test_guard.py -k no_way_leads_out",
     ),
@@ -69,8 +69,8 @@ FAULTS = (
     Fault(
         "a training ends with its page",
         "page/queue.py",
-        'own: dict[str, Any] = {"start_new_session": True}',
-        "own: dict[str, Any] = {}",
+        'flags: dict[str, Any] = {"start_new_session": True}',
+        "flags: dict[str, Any] = {}",
         "page/test_queue.py -k page_is_killed",
     ),
     Fault(

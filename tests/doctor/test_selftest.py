@@ -338,7 +338,7 @@ def _broken(where: Callable[[Way], bool], factor: float) -> Callable[..., Trial]
 
 def test_memory_that_runs_out_for_good_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "ran_out_of_memory", lambda _: False)
-    outcomes = selftest.made(
+    outcomes = selftest.run_check(
         "out of memory, on purpose",
         "made-up",
         lambda: out_of_memory_is_survived(tiny_subject(MadeUpFamily()), CPU),

@@ -94,9 +94,9 @@ def test_components_of_vectors_and_of_activations_that_are_known() -> None:
 def test_found_directions_have_units_and_layers() -> None:
     matrix, known = turned(4.0, 2.0, 1.0)
     found = find("sefa", linear_space(matrix, layers=3), "digest", (1, 2), None, CPU)
-    assert [direction.name for direction in found.each] == ["sefa-1", "sefa-2", "sefa-3"]
-    assert same_lines(torch.stack([direction.vector for direction in found.each]), known)
-    assert all(direction.deviation == pytest.approx(1, abs=0.03) for direction in found.each)
+    assert [direction.name for direction in found.entries] == ["sefa-1", "sefa-2", "sefa-3"]
+    assert same_lines(torch.stack([direction.vector for direction in found.entries]), known)
+    assert all(direction.deviation == pytest.approx(1, abs=0.03) for direction in found.entries)
     shift = found.shift({"sefa-1": 2.0, "sefa-3": -1.0}, 3)
     first, third = found["sefa-1"], found["sefa-3"]
     expected = 2 * first.deviation * first.vector - third.deviation * third.vector
@@ -115,7 +115,7 @@ def test_pictures_of_seeds_are_those_of_the_generator(name: str, files: dict[str
     z = torch.from_numpy(np.concatenate([np.random.RandomState(seed).randn(1, size) for seed in (5, 8)])).float()
     z, labels = (z.repeat(2, 1), torch.tensor([3, 3, 1, 1])) if classes else (z, torch.zeros(2, dtype=torch.int64))
     np.testing.assert_allclose(drawn.numpy(), torch_pictures(model, files[name], z, labels, psi), atol=2e-5)
-    vectors = torch.stack([direction.vector for direction in sefa.each])
+    vectors = torch.stack([direction.vector for direction in sefa.entries])
     torch.testing.assert_close(vectors @ vectors.T, torch.eye(len(vectors)), atol=1e-5, rtol=0)
 
 
@@ -138,7 +138,7 @@ def compare_first_and_last(explorer: Explorer, method: str, times: float) -> Non
         shift = found.shift({direction.name: 2.0}, explorer.space.layers)
         return float((explorer.draw(points.moved(shift)) - before).abs().mean())
 
-    first, last = change(found.each[0]), change(found.each[-1])
+    first, last = change(found.entries[0]), change(found.entries[-1])
     assert first > times * last
     assert first > 0.01
 
@@ -176,8 +176,8 @@ def test_directions_are_kept_and_named_by_hand(explorer: Explorer, tmp_path: Pat
     found.renamed({"sefa-2": "slant"}).write(path)
     path.write_text(path.read_text().replace('"sefa-1"', '"weight of the stroke"'))
     read = explorer.directions(path)
-    assert [direction.name for direction in read.each[:3]] == ["weight of the stroke", "slant", "sefa-3"]
-    for one, other in zip(read.each, found.each, strict=True):
+    assert [direction.name for direction in read.entries[:3]] == ["weight of the stroke", "slant", "sefa-3"]
+    for one, other in zip(read.entries, found.entries, strict=True):
         torch.testing.assert_close(one.vector, other.vector)
         assert (one.layers, one.deviation) == (other.layers, other.deviation)
     with pytest.raises(BadInput, match=r"no direction is called 'slent' \(did you mean slant\?\); there are weight of"):
@@ -193,7 +193,7 @@ def test_names_are_not_lost_when_others_are_found(explorer: Explorer, tmp_path: 
     for method, others in (("sefa", ["sefa-1", "sefa-2", "sefa-4"]), ("pca", ["pca-1", "pca-2", "pca-3"])):
         sheet = sheets(explorer, replace(request, directions=method), (), tmp_path, quiet)["directions"]
         assert sheet.labels == (f"{method}-1", f"{method}-2")
-        assert [direction.name for direction in explorer.directions(path).each[:4]] == ["slant", *others]
+        assert [direction.name for direction in explorer.directions(path).entries[:4]] == ["slant", *others]
     path.write_text("{}")
     sheets(explorer, replace(request, directions="sefa"), (), tmp_path, said.append)
     assert (tmp_path / "directions-before-1.json").read_text() == "{}"

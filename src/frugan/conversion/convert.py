@@ -30,11 +30,11 @@ OPTIONS = MappingProxyType(
 """Fields of a conversion that only some formats take, as they are typed."""
 
 
-def convert(asked: Conversion, made_by: str = OWN, to: str = OWN) -> Converted:
+def convert(conversion: Conversion, made_by: str = OWN, to: str = OWN) -> Converted:
     """Convert a model from one of these formats to our own, or the other way round.
 
     Args:
-        asked: what, and how.
+        conversion: what, and how.
         made_by: format of what is read.
         to: format of what is written.
 
@@ -42,52 +42,60 @@ def convert(asked: Conversion, made_by: str = OWN, to: str = OWN) -> Converted:
         BadInput: neither or both are formats of others, one cannot be read or written, or an option is not for it.
     """
     if (made_by == OWN) == (to == OWN):
-        given = f"--from {made_by} --to {to}" if made_by != OWN else "neither --from nor --to"
+        options = f"--from {made_by} --to {to}" if made_by != OWN else "neither --from nor --to"
         known = _formats()
-        ways = [f"--from {name} ({each.program})" for name, each in known.items() if each.reads is not None]
-        ways += [f"--to {name} ({each.program})" for name, each in known.items() if each.writes is not None]
-        raise BadInput(f"{given}: expected one of " + ", ".join(ways))
+        ways = [
+            f"--from {name} ({known_format.program})"
+            for name, known_format in known.items()
+            if known_format.reads is not None
+        ]
+        ways += [
+            f"--to {name} ({known_format.program})"
+            for name, known_format in known.items()
+            if known_format.writes is not None
+        ]
+        raise BadInput(f"{options}: expected one of " + ", ".join(ways))
     direction, name = ("from", made_by) if to == OWN else ("to", to)
     chosen = _format(name)
     taken = chosen.reads if direction == "from" else chosen.writes
     if taken is None:
         can = "written (--to)" if direction == "from" else "read (--from)"
         raise BadInput(f"--{direction} {name}: {chosen.program} can only be {can}")
-    _check_options(asked, taken, f"--{direction} {name}")
+    _check_options(conversion, taken, f"--{direction} {name}")
     if direction == "to":
-        return chosen.write(asked, Ours(asked))
-    check_target(asked, chosen.makes)
-    return write_imported(asked, chosen.read(asked, Ours(asked)), chosen.makes)
+        return chosen.write(conversion, Ours(conversion))
+    check_target(conversion, chosen.makes)
+    return write_imported(conversion, chosen.read(conversion, Ours(conversion)), chosen.makes)
 
 
 def _format(name: str) -> FileFormat:
-    made: FileFormat = registry.made(registry.FORMATS, name, also=[OWN])[0]
-    return made
+    file_format: FileFormat = registry.made(registry.FORMATS, name, also=[OWN])[0]
+    return file_format
 
 
 def _formats() -> dict[str, FileFormat]:
     return {name: _format(name) for name in registry.names(registry.FORMATS)}
 
 
-def _check_options(asked: Conversion, taken: Collection[str], way: str) -> None:
+def _check_options(conversion: Conversion, taken: Collection[str], way: str) -> None:
     """Refuse an option that this way of converting, such as `--from leras`, does not take.
 
     Raises:
         BadInput: as `convert`.
     """
     for field in OPTIONS:
-        if getattr(asked, field) and field not in taken:
+        if getattr(conversion, field) and field not in taken:
             others = _takers(field)
             where = f"is for {' and '.join(others)}" if others else f"is not for {way}"
-            word = asked.overrides[0] if field == "overrides" else OPTIONS[field]
+            word = conversion.overrides[0] if field == "overrides" else OPTIONS[field]
             raise BadInput(f"{word} {where}; leave it out")
 
 
 def _takers(field: str) -> list[str]:
     """Formats that take a field, in the words of the command line."""
     known = _formats()
-    taking = [f"--from {name}" for name, each in known.items() if field in (each.reads or ())]
-    return taking + [f"--to {name}" for name, each in known.items() if field in (each.writes or ())]
+    taking = [f"--from {name}" for name, known_format in known.items() if field in (known_format.reads or ())]
+    return taking + [f"--to {name}" for name, known_format in known.items() if field in (known_format.writes or ())]
 
 
 def from_leras(
@@ -106,8 +114,8 @@ def from_leras(
         BadInput: files are missing, damaged or do not fit each other; nothing is written then.
         OSError: the disk is full or the folder cannot be written; nothing is left then.
     """
-    made = convert(Conversion(Path(source), Path(out), say, overrides=overrides, name=name), made_by="leras")
-    return dataclasses.replace(made, recipe=made.path / RECIPE_FILE)
+    converted = convert(Conversion(Path(source), Path(out), say, overrides=overrides, name=name), made_by="leras")
+    return dataclasses.replace(converted, recipe=converted.path / RECIPE_FILE)
 
 
 def to_leras(
@@ -133,8 +141,8 @@ def to_leras(
         BadInput: nothing to write, the faces do not fit, or a model of that name is there.
         OSError: the disk is full or the folder cannot be written.
     """
-    asked = Conversion(Path(source), Path(folder), say, name=name, replace=replace, data=data)
-    return convert(asked, to="leras")
+    conversion = Conversion(Path(source), Path(folder), say, name=name, replace=replace, data=data)
+    return convert(conversion, to="leras")
 
 
 def to_dfm(

@@ -21,9 +21,13 @@ WAIT_SECONDS = 30
 """For an answer, and for each piece of the file."""
 PIECE_BYTES = MIB
 MOST_BYTES = GIB
-"""Of a file; what is larger is another."""
-PARTIAL, WHOLE, BEYOND_THE_END = 206, 200, 416
-"""Statuses of answers."""
+"""Largest file; a larger one is not the published one."""
+WHOLE = 200
+"""HTTP status of an answer with the whole file."""
+PARTIAL = 206
+"""HTTP status of an answer with the requested range."""
+BEYOND_THE_END = 416
+"""HTTP status where the range begins beyond the end of the file."""
 A_MIRROR = f"{MIRROR_SETTING} may name the address of another folder that holds the file"
 
 

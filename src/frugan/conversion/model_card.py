@@ -39,7 +39,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Grid:
-    """A sample grid."""
+    """Sample grid of the card."""
 
     file: Path  # picture
     step: int  # of training
@@ -48,7 +48,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What is known of a run."""
+    """Facts about a run."""
 
     name: str  # of its folder
     weights: Weights  # with the recipe that trained them, and their step
@@ -66,7 +66,7 @@ class CardFacts:
 
 
 def _logged(run: RunFolder) -> tuple[tuple[Scored, ...], int | None, Mapping[str, Any]]:
-    """What a run's events tell: scores that training took, the most memory, and the newest beginning.
+    """Return scores measured during training, peak memory and the last start, from a run's events.
 
     Lines that cannot be read are passed over.
     """
@@ -207,7 +207,11 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
         yield "None were measured."
         yield ""
         return
-    rows = [_score_row(each.provenance, name, value) for each in scored for name, value in each.scores.items()]
+    rows = [
+        _score_row(evaluation.provenance, name, value)
+        for evaluation in scored
+        for name, value in evaluation.scores.items()
+    ]
     titles = ("score", "value", "step", "samples", "compared with", "features", "truncation", "statistics", "weights")
     yield from _table(titles, rows)
     yield "Scores compare only where all of this agrees, and the pictures that they compare with are the same."
@@ -300,7 +304,7 @@ def write_card(
     if folder is None:
         raise BadInput(f"{run}: belongs to no run folder, which a card is made from")
     target = Path(out) if out is not None else folder.path / "card"
-    there = {each.name for each in target.iterdir()} if target.is_dir() else set()
+    there = {entry.name for entry in target.iterdir()} if target.is_dir() else set()
     if others := sorted(there - {*FILES, *(SITE if space else ())}):
         raise BadInput(f"{target}: holds other files ({', '.join(others[:3])}); choose another --out")
     facts = _facts(folder, weights)

@@ -1,4 +1,4 @@
-"""What a format may ask for of frugan's own: its recipes, weights, checkpoints and pictures."""
+"""What a file format may request of frugan itself: recipes, weights, checkpoints and pictures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,29 +35,25 @@ from frugan.setup.run_data_sources import open_sources
 
 
 class Ours:
-    """See `frugan.contract.formats.OurSide`."""
+    """Implementation of `frugan.contract.formats.OurSide`."""
 
-    def __init__(self, asked: Conversion) -> None:
-        self._asked = asked
+    def __init__(self, conversion: Conversion) -> None:
+        self._asked = conversion
 
     def recipe(self, values: Mapping[str, Any], where: str) -> RecipeValues:
-        """See `OurSide`."""
         recipe = parse_recipe(values, where)
         if self._asked.overrides:
             recipe = recipe_with(recipe.model_dump(mode="json"), self._asked.overrides, f"recipe of {where}")
         return recipe_values(recipe)
 
     def shipped(self, name: str) -> RecipeValues | None:
-        """See `OurSide`."""
         recipe = shipped_recipe(name)
         return None if recipe is None else recipe_values(recipe)
 
     def load(self, networks: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> None:
-        """See `OurSide`."""
         load_networks(networks, tensors, where)
 
     def weights(self, family: str) -> Trained:
-        """See `OurSide`."""
         source, say = self._asked.source, self._asked.say
         trained, averaged = weights_of_family(source, family, say)
         folders = (source, *trained.path.absolute().parents[:3])
@@ -65,7 +61,6 @@ class Ours:
         return _trained(trained, averaged, trained.step, RunFolder(run), {})
 
     def checkpoint(self) -> Trained:
-        """See `OurSide`."""
         run, checkpoint, saved = _checkpoint(self._asked.source, self._asked.say)
         trained = Weights.open(checkpoint.path / NETWORKS_FILE)
         averages = checkpoint.path / EMA_FILE
@@ -73,15 +68,12 @@ class Ours:
         return _trained(trained, averaged, checkpoint.step, run, saved)
 
     def write_tensors(self, path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-        """See `OurSide`."""
         write_whole(path, tensors, metadata)
 
     def is_run(self, folder: Path) -> bool:
-        """See `OurSide`."""
         return RunFolder(folder).exists
 
     def data(self, trained: Trained) -> Mapping[str, Any]:
-        """See `OurSide`."""
         recipe = parse_recipe(trained.recipe.values, str(trained.path))
         return open_sources(recipe, self._asked.data, self._asked.say, None)
 

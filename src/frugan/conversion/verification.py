@@ -21,20 +21,20 @@ OUTPUTS = "outputs.npz"
 """In the source's folder: latents `z` [N, Z], classes `y` [N] and the pictures drawn of them, `x` [N, C, R, R]."""
 MOST_OUTPUTS_BYTES = GIB
 MOST_DIFFERENCE = 0.01
-"""Of any pixel, in [-1, 1]: about a step of 8 bits. Another program's rounding makes 1e-4."""
+"""Largest difference of any pixel in [-1, 1]: about a step of 8 bits. Another program's rounding makes 1e-4."""
 GRID = GridRequest(seed=0, columns=2, classes=(0,))
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What running the networks showed."""
+    """Result of `verify_conversion`."""
 
     networks: tuple[str, ...]  # that were run
     difference: float | None  # largest, of any pixel, from the source's own pictures; None: it brought none
 
     @property
     def line(self) -> str:
-        """For people."""
+        """Return the result in one line of text."""
         ran = f"verified: {', '.join(self.networks)} ran, all values finite"
         if self.difference is None:
             return f"{ran}; the source brings no {OUTPUTS} to compare with"
@@ -54,7 +54,7 @@ def verify_conversion(recipe: Recipe, tensors: Mapping[str, Tensor], source: Pat
             the source's.
     """
     names = list(dict.fromkeys(key.partition(".")[0] for key in tensors))
-    built = {name: each for name, each in recipe.kind.build(recipe.networks).items() if name in names}
+    built = {name: module for name, module in recipe.kind.build(recipe.networks).items() if name in names}
     load_networks(built, tensors, str(source))
     networks = {name: make_callable(network.eval()) for name, network in built.items()}
     forwards = recipe.kind.forwards(recipe.networks)

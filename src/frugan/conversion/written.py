@@ -49,52 +49,56 @@ CPU = torch.device("cpu")
 
 
 def target_of(out: Path, makes: Collection[Target]) -> Target:
-    """What a model that is read becomes, by the name that was given for it."""
+    """Return the kind of target that an output path stands for, among those that a reader makes."""
     if "file" in makes and (out.suffix == WEIGHTS_SUFFIX or len(makes) == 1):
         return "file"
     return "run" if "run" in makes else "folder"
 
 
-def check_target(asked: Conversion, makes: Collection[Target]) -> None:
+def check_target(conversion: Conversion, makes: Collection[Target]) -> None:
     """Refuse what cannot be written, before anything is read.
 
     Raises:
         BadInput: something is there, or it is another kind of target than the options are for.
     """
-    out, target = asked.out, target_of(asked.out, makes)
+    out, target = conversion.out, target_of(conversion.out, makes)
     if target != "run" and out.exists():
         folder = ", or a new folder" if "folder" in makes else ""
         raise BadInput(f"{out}: is there already; choose a new file ending in {WEIGHTS_SUFFIX}{folder}")
-    if asked.raw and target != "file":
+    if conversion.raw and target != "file":
         both = "the generator and its average" if target == "run" else "as trained and averaged"
         raise BadInput(f"--raw is for a file ending in {WEIGHTS_SUFFIX}; a {target} has both, {both}")
     if target == "run":
         refuse_full(out, "the run")
 
 
-def write_imported(asked: Conversion, made: Imported, makes: Collection[Target]) -> Converted:
+def write_imported(conversion: Conversion, imported: Imported, makes: Collection[Target]) -> Converted:
     """Write what a format has read, as a run, a file or a folder.
 
     Raises:
         BadInput: its networks are not the recipe's, or do not draw what the source's do.
         OSError: the disk is full or the target cannot be written; nothing is left then.
     """
-    source, target = asked.source, target_of(asked.out, makes)
-    recipe = parse_recipe(made.recipe.values, str(source))
-    for tensors in (made.networks, made.averages):
+    source, target = conversion.source, target_of(conversion.out, makes)
+    recipe = parse_recipe(imported.recipe.values, str(source))
+    for tensors in (imported.networks, imported.averages):
         _check_networks(recipe, tensors, str(source))
-    facts, lines, difference = dict(made.facts), list(made.lines), None
-    if asked.verify:
-        checked = verify_conversion(recipe, made.networks | made.averages, source if source.is_dir() else source.parent)
+    facts, lines, difference = dict(imported.facts), list(imported.lines), None
+    if conversion.verify:
+        checked = verify_conversion(
+            recipe, imported.networks | imported.averages, source if source.is_dir() else source.parent
+        )
         facts["difference"] = difference = checked.difference
         lines.insert(1, checked.line)
     if target == "run":
-        write_run(RunFolder(asked.out), recipe, _state(recipe, made, asked), made.event)
+        write_run(RunFolder(conversion.out), recipe, _state(recipe, imported, conversion), imported.event)
     elif target == "file":
-        write_whole(asked.out, made.networks, weights_metadata(recipe))
+        write_whole(conversion.out, imported.networks, weights_metadata(recipe))
     else:
-        _write_folder(asked.out, made.networks, made.averages, recipe)
-    return Converted(asked.out, facts, lines, recipe, made.name, made.step, made.parts, difference=difference)
+        _write_folder(conversion.out, imported.networks, imported.averages, recipe)
+    return Converted(
+        conversion.out, facts, lines, recipe, imported.name, imported.step, imported.parts, difference=difference
+    )
 
 
 def _check_networks(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -> None:
@@ -104,25 +108,25 @@ def _check_networks(recipe: Recipe, tensors: Mapping[str, Tensor], where: str) -
     refuse_others({name: network for name, network in built.items() if name in there}, tensors, where)
 
 
-def _state(recipe: Recipe, made: Imported, asked: Conversion) -> TrainingState:
+def _state(recipe: Recipe, imported: Imported, conversion: Conversion) -> TrainingState:
     """The training state after the model's updates; its tensors are taken out of it, being perhaps gigabytes.
 
     What it has no tensors of starts fresh; what no phase uses at present is parked, as the engine does itself.
     """
-    training, where = training_of(recipe), str(asked.source)
+    training, where = training_of(recipe), str(conversion.source)
     state = training.state(Plan(training.batch, resolve_precision("fp32", CPU)), CPU)
-    state.step = made.step
+    state.step = imported.step
     state.loss_scales.clear()  # the precision, and with it the scale, is chosen where training goes on
-    there = {key.partition(".")[0] for key in made.networks}
+    there = {key.partition(".")[0] for key in imported.networks}
     averaged = {name: network for name, network in state.ema.networks.items() if name in there}
-    load_networks(averaged, made.averages or _of(averaged, made.networks), where)
+    load_networks(averaged, imported.averages or _of(averaged, imported.networks), where)
     taken = {name: network for name, network in state.networks.items() if name in there}
-    load_networks(taken, _of(taken, made.networks), where)
-    for key in _of(taken, made.networks):
-        del made.networks[key]
-    state.parked[NETWORKS_FILE] = made.networks
-    for line in load_optimizers(made.optimizers, state, (), where):
-        asked.say(line)
+    load_networks(taken, _of(taken, imported.networks), where)
+    for key in _of(taken, imported.networks):
+        del imported.networks[key]
+    state.parked[NETWORKS_FILE] = imported.networks
+    for line in load_optimizers(imported.optimizers, state, (), where):
+        conversion.say(line)
     return state
 
 

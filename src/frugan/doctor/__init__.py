@@ -1,1 +1,1 @@
-"""What this machine can do: its findings with their cures, and a test of this program on its device."""
+"""Findings about this machine with their cures, and a self-test of frugan on its device."""

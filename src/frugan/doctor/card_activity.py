@@ -18,13 +18,13 @@ APART_SECONDS = 0.2
 SETTLE_SECONDS = 1.0
 """Drivers average over as much."""
 NOTABLE_SHARE = 0.1
-"""Of the time, in which a card runs other programs' kernels."""
+"""Share of the time from which other programs' kernels on a card are reported."""
 LAST_BYTES = 4 * MIB
-"""Of an event file: some thousand steps."""
+"""Bytes read from the end of an event file: some thousand steps."""
 
 
 def activity_finding(device: torch.device) -> Finding:
-    """What a card does while this process leaves it alone."""
+    """Report a card's activity while this process leaves it idle."""
     try:
         sensors = accelerator_of(device).sensors()
     except NoSensors as reason:
@@ -61,7 +61,7 @@ def _readings(sensors: Sensors) -> list[CardReading]:
 
 
 def last_training_finding(runs: Path) -> Finding | None:
-    """Whether the last training in a folder kept its card busy, and what stood in the way; None: it does not tell."""
+    """Report whether the last training in a folder kept its card busy, and what delayed it; None: it does not tell."""
     files = [file for file in runs.glob(f"*/{RunFolder(runs).events.name}") if file.is_file()]
     if not files:
         return None

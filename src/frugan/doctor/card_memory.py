@@ -1,4 +1,4 @@
-"""What only the full self-test tries of a card's memory: limits, running out, copies; figures beside predictions."""
+"""Checks of a card's memory in the full self-test: limits, running out and copies, beside predictions."""
 
 import math
 import time
@@ -31,7 +31,7 @@ LARGE_HELD, SMALL_HELD = (
 )
 HELD_BYTES = 6 * GIB
 SMALL_SHARE = 0.6
-"""Of what its fastest plan reserves: the small recipe's limit."""
+"""Limit of the small recipe, as a share of what its fastest plan reserves."""
 RUNS_OUT_SMALL = Sized("biggan-digits-32", ("training.batch=96",))
 
 HELD = "held under a limit"
@@ -66,17 +66,17 @@ def held_under_a_limit(
     needed_seconds = HELD_STEPS * figures.seconds(chosen.work, chosen.plan.precision)
     if needed_seconds > left_seconds:
         return [out_of_time(HELD, name, needed_seconds, left_seconds)]
-    own = card.card
-    before = own.limit_bytes
+    accelerator = card.card
+    before = accelerator.limit_bytes
     Budget.on(figures, budget_bytes).enforce(card.device)
     try:
         with card.watched() as taken:
             trial = begin_as_predicted(sized.training, chosen.plan, card.device)
             run_steps(trial, HELD_STEPS)
-            held_bytes = own.total_bytes - own.free_bytes
+            held_bytes = accelerator.total_bytes - accelerator.free_bytes
             del trial
     finally:
-        own.limit(before)
+        accelerator.limit(before)
     taken_bytes = taken.reserved_bytes + figures.context_bytes
     savers = ", ".join(report.savers) or "no savings"
     line = (
@@ -121,29 +121,29 @@ def same_weights_after_running_out(card: CardTools, left_seconds: float) -> list
     cap_bytes = sum(reserved) // 2
     if cap_bytes <= reserved[1]:
         return [left_out(SAME_WEIGHTS, subject.name, "micro-batches take no less here than the batch at once")]
-    asked: list[str] = []
+    phases: list[str] = []
 
     def smaller(before: Plan, phase: str, message: str) -> Plan:
         if before.micro_batch == subject.micro_batch:
             raise TrainingFailed(f"the smaller plan does not fit either, in phase {phase}: {message}")
-        asked.append(phase)
+        phases.append(phase)
         return replace(before, micro_batch=subject.micro_batch)
 
     with card.capped(cap_bytes):
         tight = begin(subject, large, Probe())
         tight.step.run(tight.state, tight.plan, next_plan=smaller)
     difference, where = largest_difference(expected, tight.tensors())
-    line = f"ran out in {asked[0]}; largest difference {difference:.1e} ({where}), in float64" if asked else ""
+    line = f"ran out in {phases[0]}; largest difference {difference:.1e} ({where}), in float64" if phases else ""
     return [
         judged(
             SAME_WEIGHTS,
             subject.name,
             line or f"never ran out under {show_size(cap_bytes)}, though it took {show_size(reserved[0])}",
-            passed=bool(asked) and difference < EXACT_ON_CARDS,
+            passed=bool(phases) and difference < EXACT_ON_CARDS,
             taken_bytes=reserved[0],
             taken_by_smaller_bytes=reserved[1],
             limit_bytes=cap_bytes,
-            repeated=len(asked),
+            repeated=len(phases),
             difference=difference,
             limit=EXACT_ON_CARDS,
         )

@@ -41,7 +41,7 @@ Run = Callable[[Sequence[str]], "ProgramOutput"]
 
 @dataclass(frozen=True)
 class ProgramOutput:
-    """What a program printed."""
+    """Output of a program, and whether it ended well."""
 
     code: int | None  # that it ended with; None: it did not end in time
     text: str  # its output and its errors
@@ -61,7 +61,7 @@ class PhysicalCard:
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver."""
+    """Answers of NVIDIA's driver."""
 
     found: bool  # whether its program is there
     version: str | None = None  # "580.65.06"; None: not known
@@ -160,11 +160,11 @@ _BY_WORDS = (
         "end it, or allow sharing: nvidia-smi --compute-mode=DEFAULT",
     ),
 )
-"""What is said -> what it means, what to do."""
+"""Pattern of an error text -> its meaning and cure."""
 
 
 def torch_says() -> str | None:
-    """What torch says when CUDA is set up; None: it is."""
+    """Return torch's message when CUDA is initialised; None: it works."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Cuda.trouble()
@@ -195,7 +195,7 @@ def why_no_card(said: str | None, driver: Driver, environment: Mapping[str, str]
 
 
 def _hidden(text: str, driver: Driver, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """That the environment leaves no card."""
+    """Return the cause and the cure where the environment hides all cards."""
     hidden = environment.get(CARDS)
     if hidden is None or not driver.cards or re.search(r"too old|unknown error|error \d+", text, re.IGNORECASE):
         return None
@@ -204,7 +204,7 @@ def _hidden(text: str, driver: Driver, environment: Mapping[str, str]) -> tuple[
 
 
 def known_trouble(text: str, said: str | None = None) -> tuple[str, str] | None:
-    """What is meant by what is said, and the cure; None: nothing that is known here.
+    """Return the meaning of error texts and the cure; None: they are unknown.
 
     Args:
         text: of torch and the driver.
@@ -228,7 +228,7 @@ def _no_driver(driver: Driver) -> tuple[str, str] | None:
 
 
 def _too_old(said: str, driver: Driver) -> tuple[str, str] | None:
-    """That the driver is older than this build of torch needs; with the older build where that would do."""
+    """Return the cause and the cure where the driver is too old for this build of torch, with a build that would do."""
     needed = least_driver()
     is_old = "too old" in said or (needed is not None and driver.branch is not None and driver.branch < needed)
     if not is_old:
@@ -256,7 +256,8 @@ MUCH_TAKEN = 0.15
 
 
 def in_our_order(driver: Driver) -> list[PhysicalCard | None]:
-    """Of every card of this process, in its order, what the driver says; None: not found. CUDA has been set up."""
+    """Return the driver's entry of each card of this process, in its order; None: not found. CUDA has been
+    initialised."""
     by_uuid = {card.uuid.lower().removeprefix("gpu-"): card for card in driver.cards}
     return [by_uuid.get((card.uuid or "").lower().removeprefix("gpu-")) for card in _cards()]
 
@@ -266,10 +267,11 @@ def _cards() -> list[Cuda]:
     return [Cuda(torch.device("cuda", index)) for index in range(Cuda.count())]
 
 
-def device_finding(asked: str) -> tuple[Finding, torch.device | None]:
-    """What training would run on; None: nothing. A card becomes torch's current one, as in training."""
+def device_finding(requested: str) -> tuple[Finding, torch.device | None]:
+    """Find the device that training would use; None: there is none. A card becomes torch's current one, as in
+    training."""
     try:
-        device, why = use_device(asked)
+        device, why = use_device(requested)
     except BadInput as error:
         reason, _, cure = str(error).partition("; ")
         return Finding("device", "impossible", reason, cure or None, {"device": None}), None
@@ -277,7 +279,7 @@ def device_finding(asked: str) -> tuple[Finding, torch.device | None]:
 
 
 def card_findings(driver: Driver, environment: Mapping[str, str] = os.environ) -> list[Finding]:
-    """Whether there are cards, which, and which of them this torch serves."""
+    """Report the cards, and which of them this torch supports."""
     said = torch_says()
     if said is not None or Cuda.count() == 0:
         reason, cure = why_no_card(said, driver, environment)
@@ -326,7 +328,7 @@ def _order_finding(driver: Driver, environment: Mapping[str, str]) -> Finding:
 
 
 def precision_finding(device: torch.device) -> Finding:
-    """What `precision = auto` comes to."""
+    """Report the precision that `precision = auto` resolves to."""
     precision = resolve_precision("auto", device)
     arithmetic = tf32_decision(accelerator_of(device).capability)
     forced = arithmetic is not None and ": on," in arithmetic
@@ -341,7 +343,7 @@ def precision_finding(device: torch.device) -> Finding:
 
 
 def memory_finding(device: torch.device, driver: Driver, system: str | None = None) -> Finding:
-    """What is free on a card, and who has the rest. Loads CUDA's libraries, which take theirs."""
+    """Report a card's free memory and who uses the rest. Loads CUDA's libraries, which take their part of it."""
     system = system or platform.system()
     try:
         usable, whole = free_bytes(device)
@@ -378,7 +380,7 @@ def memory_finding(device: torch.device, driver: Driver, system: str | None = No
 
 
 CALIBRATE = "frugan plan RECIPE --calibrate"
-"""What measures a card anew."""
+"""Command that measures a card anew."""
 
 
 def kernels_finding(device: torch.device, *, measures: bool = True) -> Finding:
@@ -396,7 +398,7 @@ def kernels_finding(device: torch.device, *, measures: bool = True) -> Finding:
 
 
 def calibration_finding(device: torch.device, folder: Path, *, measures: bool = True) -> Finding:
-    """What the planner counts for CUDA itself and its libraries; measured now if it never was.
+    """Report the memory that the planner reserves for CUDA and its libraries; measured now if it never was.
 
     Args:
         folder: where measurements are kept.
@@ -437,7 +439,7 @@ def calibration_finding(device: torch.device, folder: Path, *, measures: bool = 
 
 
 def _trouble(error: RuntimeError) -> tuple[str, str]:
-    """What a card answered instead, and what to do."""
+    """Return the failure of a card, and its cure."""
     reason = first_line(error)
     if ran_out_of_memory(error):
         return f"there is no room on it: {reason}", "close other programs on the card; nvidia-smi lists them"
@@ -462,7 +464,7 @@ class CardTools:
 
     @property
     def card(self) -> Accelerator:
-        """It, to the engine."""
+        """The card as the engine's accelerator."""
         return accelerator_of(self.device)
 
     def wait(self) -> None:
@@ -474,7 +476,7 @@ class CardTools:
         return self.card.refusing_to_wait()
 
     def room_bytes(self) -> int:
-        """What this process may come to reserve."""
+        """Bytes that this process may reserve."""
         return room_bytes(self.device)
 
     @contextmanager

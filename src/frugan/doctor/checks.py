@@ -1,4 +1,4 @@
-"""What the self-test checks on every family: steps that must agree, and whether the host waits for the device."""
+"""Checks of the self-test for every family: steps that must agree, and no waiting of the host for the device."""
 
 import traceback
 from collections.abc import Iterator
@@ -117,7 +117,7 @@ def waits_on_a_card(subject: Training, card: CardTools, precision: Precision = F
 
 
 def waiting_refused(card: CardTools, trial: Trial, steps: int = 1) -> str | None:
-    """What torch says, and where, of steps in which it refuses whatever waits; None: nothing does."""
+    """Return torch's message, and its place, about a wait in steps that forbid it; None: nothing waits."""
     readouts = []
     try:
         with card.refusing_to_wait():
@@ -133,8 +133,8 @@ def waiting_refused(card: CardTools, trial: Trial, steps: int = 1) -> str | None
 def _where(error: RuntimeError) -> str:
     """The last line outside torch: it asked."""
     torch_folder = Path(torch.__file__).parent
-    own = [f for f in traceback.extract_tb(error.__traceback__) if torch_folder not in Path(f.filename).parents]
-    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "within torch"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if torch_folder not in Path(f.filename).parents]
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "within torch"
 
 
 # Steps that must agree.
@@ -152,7 +152,8 @@ HALF_TERMS = 0.1
 SMALL = 0.1
 """Terms nearer to zero are compared as if they were so large."""
 REFUSED = ("during selective activation checkpoint", "under selective activation checkpoint")
-"""What torch says of activations that are computed in place, and of double backward: the planner then offers none."""
+"""Torch's messages about activations computed in place and double backward, for which the planner offers no
+recomputation."""
 SAME_STEP, SAME_STEPS = "same step as the processor's", "trains as the processor"
 COMPARED_STEPS = 3
 FP32_MOVEMENT, HALF_MOVEMENT = 1e-3, 0.5
@@ -302,7 +303,6 @@ class _RunsOut(Probe):
         self._batch = batch
 
     def micro_batch_begins(self, state: TrainingState, phase: Phase, micro: MicroBatch) -> MicroBatch:
-        """See `Probe`."""
         if micro.size == self._batch:
             raise torch.OutOfMemoryError("out of memory on purpose")
         return micro
@@ -310,10 +310,10 @@ class _RunsOut(Probe):
 
 def out_of_memory_is_survived(subject: Training, device: torch.device) -> Finding:
     """Memory that runs out in a step: the phase is repeated by a smaller plan, and the step is the same as without."""
-    batch, asked = subject.batch, list[str]()
+    batch, phases = subject.batch, list[str]()
 
     def smaller(plan: Plan, phase: str, message: str) -> Plan:
-        asked.append(phase)
+        phases.append(phase)
         return replace(plan, micro_batch=subject.micro_batch)
 
     free, tight = begin(subject, Way(device, exact=True)), begin(subject, Way(device, exact=True), _RunsOut(batch))
@@ -324,13 +324,13 @@ def out_of_memory_is_survived(subject: Training, device: torch.device) -> Findin
     return judged(
         "out of memory, on purpose",
         subject.family,
-        f"repeated by a smaller plan in phase {asked[0]}; largest difference {difference:.1e} ({where})"
-        if asked
+        f"repeated by a smaller plan in phase {phases[0]}; largest difference {difference:.1e} ({where})"
+        if phases
         else "nothing was repeated",
-        passed=bool(asked) and difference < limit,
+        passed=bool(phases) and difference < limit,
         difference=difference,
         limit=limit,
-        repeated=len(asked),
+        repeated=len(phases),
     )
 
 

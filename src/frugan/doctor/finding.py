@@ -1,16 +1,17 @@
-"""What was found: of this machine, with its cure, or by a check of the self-test."""
+"""Findings about this machine, with their cures, and outcomes of the self-test's checks."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 State = Literal["fine", "limited", "impossible", "passed", "failed", "not checked"]
-"""Of the machine: nothing to do; training works and could work better; training cannot work. Of a check: the others."""
+"""Of the machine: nothing to do, training works and could work better, training cannot work. Of a check: the other
+three."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found."""
+    """A finding about the machine, or the outcome of a check."""
 
     name: str  # of what was looked at, a word or two; of a check what was tried: "memory saving recompute"
     state: State  # whether training is possible, and as it should be; whether a check went as it should
@@ -37,22 +38,22 @@ class Finding:
 
 
 def finding(name: str, line: str, cure: str | None = None, /, **values: object) -> Finding:
-    """Of the machine: as it should be, unless there is something to do."""
+    """Return a finding about the machine: "fine" unless it has a cure."""
     return Finding(name, "limited" if cure else "fine", line, cure, values)
 
 
 def judged(check: str, subject: str, line: str, /, *, passed: bool, **figures: object) -> Finding:
-    """Of a check that was made."""
+    """Return the outcome of a check that ran."""
     return Finding(check, "passed" if passed else "failed", line, None, figures, subject)
 
 
 def left_out(check: str, subject: str, why: str) -> Finding:
-    """Of a check that cannot be made here."""
+    """Return the outcome of a check that cannot run here."""
     return Finding(check, "not checked", why, subject=subject)
 
 
 def out_of_time(check: str, subject: str, needed_seconds: float | None, left_seconds: float) -> Finding:
-    """Of a check that there is no time for now; another call makes it.
+    """Return the outcome of a check that there is no time for; another call runs it.
 
     Args:
         needed_seconds: None: the time is over.
@@ -71,5 +72,5 @@ A_CARD_ALONE = "only a card can show it"
 
 
 def training_is_possible(findings: Iterable[Finding]) -> bool:
-    """Whether nothing that was found stands in the way."""
-    return all(each.state != "impossible" for each in findings)
+    """Return whether no finding makes training impossible."""
+    return all(finding.state != "impossible" for finding in findings)

@@ -26,7 +26,7 @@ from frugan.doctor.finding import Check, Finding, judged, out_of_time
 from frugan.doctor.full_checks import launches_and_waits
 from frugan.doctor.machine import examine
 from frugan.doctor.real_size import COUNTED, REAL_SIZE_RECIPES, Sized, real_size_on_a_card
-from frugan.doctor.selftest import FORMAT, SelfTest, Tell, made, record
+from frugan.doctor.selftest import FORMAT, SelfTest, Tell, record, run_check
 from frugan.doctor.trial import FP32, half_precisions
 from frugan.doctor.whole_runs import features, scores, two_ranks
 from frugan.errors import BadInput
@@ -46,11 +46,11 @@ from frugan.stepmemory.cards import Card
 from frugan.version import __version__
 
 MINUTES = 8.0
-"""That it takes at most, but for the piece that is under way."""
+"""Default time limit, which only the check in progress may exceed."""
 CALIBRATION_MACS = 2.5e12
-"""Of `calibrate`, in each precision: mostly three products of matrices of 8192 rows."""
+"""Multiply-accumulates of `calibrate` in each precision: mostly three products of matrices of 8192 rows."""
 CALIBRATION_SHARE = 0.25
-"""Of the time, that measuring a card may take."""
+"""Share of the time that calibrating a card may take."""
 QUICK_MATRIX = {"side": 256, "most": 4096}
 LONG_ENOUGH_SECONDS = 2e-3
 TRIES = 2
@@ -63,7 +63,7 @@ Try = Callable[[float], Finding | list[Finding]]
 
 @dataclass(frozen=True)
 class Piece:
-    """What is tried and recorded at once."""
+    """Checks that run and are recorded together."""
 
     name: str  # tells it from the others: a second call leaves out what a first one has settled
     check: str  # its first one's name, if it breaks
@@ -72,7 +72,7 @@ class Piece:
 
 
 Origin = Mapping[str, str | int | None]
-"""What figures depend on besides what is tried: the card, and the versions of what runs on it."""
+"""Conditions of the figures: the card, and the versions of the software on it."""
 
 
 def origin_of(card: Accelerator, driver: Driver) -> dict[str, str | int | None]:
@@ -89,7 +89,7 @@ def origin_of(card: Accelerator, driver: Driver) -> dict[str, str | int | None]:
 
 @dataclass
 class SavedRecord:
-    """What a record has of earlier calls, and of this one so far."""
+    """Outcomes of earlier calls and of this one so far."""
 
     file: Path
     origin: Origin  # of all that it has
@@ -100,7 +100,7 @@ class SavedRecord:
 
     @classmethod
     def of(cls, file: Path, origin: Origin) -> "SavedRecord":
-        """What a file has; nothing where there is no such file.
+        """Read a file; a missing file gives an empty record.
 
         Args:
             origin: of what is to be added.
@@ -117,8 +117,8 @@ class SavedRecord:
         values = read_json(file, other)
         if values.get("format") != FORMAT or not isinstance(values.get("full"), dict):
             raise other("no record of a full self-test")
-        own = values["full"]
-        there = own.get("origin") if isinstance(own.get("origin"), dict) else {}
+        full = values["full"]
+        there = full.get("origin") if isinstance(full.get("origin"), dict) else {}
         others = [f"{name} {there.get(name)}, now {now}" for name, now in origin.items() if there.get(name) != now]
         if others:
             raise BadInput(
@@ -127,24 +127,26 @@ class SavedRecord:
             )
         try:
             saved = cls(
-                file, origin, begun=dict(own["begun"]), took=dict(own["seconds"]), seconds=float(values["seconds"])
+                file, origin, begun=dict(full["begun"]), took=dict(full["seconds"]), seconds=float(values["seconds"])
             )
-            for each in values["outcomes"]:
-                outcome = Finding(each["check"], each["verdict"], each["line"], None, each["figures"], each["subject"])
-                saved.outcomes.setdefault(each["piece"], []).append(outcome)
+            for entry in values["outcomes"]:
+                outcome = Finding(
+                    entry["check"], entry["verdict"], entry["line"], None, entry["figures"], entry["subject"]
+                )
+                saved.outcomes.setdefault(entry["piece"], []).append(outcome)
         except (LookupError, TypeError, ValueError) as error:
             raise other(f"damaged ({type(error).__name__}: {error})") from error
         return saved
 
     def settled(self, piece: Piece) -> bool:
-        """Whether nothing of a piece is left to be tried."""
+        """Return whether all checks of a piece are done."""
         outcomes = self.outcomes.get(piece.name)
-        return outcomes is not None and not any("left_seconds" in each.values for each in outcomes)
+        return outcomes is not None and not any("left_seconds" in outcome.values for outcome in outcomes)
 
     @property
     def all(self) -> list[Finding]:
-        """Every outcome."""
-        return [each for outcomes in self.outcomes.values() for each in outcomes]
+        """Return all outcomes."""
+        return [outcome for outcomes in self.outcomes.values() for outcome in outcomes]
 
 
 @dataclass
@@ -164,14 +166,14 @@ class Session:
         return self.end - time.perf_counter()
 
     def record(self) -> dict[str, Any]:
-        """What is written: that of a self-test, and what a second call needs."""
+        """Return the record to write: that of a self-test, and what a second call needs."""
         saved = self.saved
         seconds = saved.seconds + time.perf_counter() - self.began
         values = record(self.device, self.findings, saved.all, seconds)
         pieces = [piece for piece, outcomes in saved.outcomes.items() for _ in outcomes]
-        outcomes = [{**each, "piece": piece} for each, piece in zip(values["outcomes"], pieces, strict=True)]
-        own = {"origin": dict(saved.origin), "begun": saved.begun, "seconds": saved.took}
-        return _nameless({**values, "outcomes": outcomes, "full": own})
+        outcomes = [{**outcome, "piece": piece} for outcome, piece in zip(values["outcomes"], pieces, strict=True)]
+        full = {"origin": dict(saved.origin), "begun": saved.begun, "seconds": saved.took}
+        return _nameless({**values, "outcomes": outcomes, "full": full})
 
     def write(self) -> None:
         """Write it whole, or not at all."""
@@ -193,7 +195,7 @@ class Session:
             self.write()
             began = time.perf_counter()
             try:
-                outcomes = made(piece.check, piece.subject, partial(piece.attempt, left), card.device)
+                outcomes = run_check(piece.check, piece.subject, partial(piece.attempt, left), card.device)
             except (KeyboardInterrupt, SystemExit):  # ended from outside: it did not end the process itself
                 saved.begun.pop(piece.name)
                 self.write()
@@ -205,13 +207,13 @@ class Session:
         self.saved.begun.pop(piece.name, None)
         self.saved.outcomes[piece.name] = outcomes
         self.write()
-        for each in outcomes:
-            self.tell(each)
+        for outcome in outcomes:
+            self.tell(outcome)
 
 
 def _nameless(values: dict[str, Any]) -> dict[str, Any]:
     """Without the home folder's name, which stands in what compilers and other processes say of their files."""
-    text, home = (json.dumps(each, ensure_ascii=False) for each in (values, str(Path.home())))
+    text, home = (json.dumps(value, ensure_ascii=False) for value in (values, str(Path.home())))
     nameless: dict[str, Any] = json.loads(text.replace(home[1:-1], "~")) if len(home) > len('"/"') else values
     return nameless
 
@@ -256,7 +258,7 @@ def run_full_self_test(
         say("measuring roughly how fast the card is")
         figures = quick_figures(card)
     measures = (
-        CALIBRATION_MACS * sum(1 / each for each in figures.macs_per_s.values()) < 60 * minutes * CALIBRATION_SHARE
+        CALIBRATION_MACS * sum(1 / macs for macs in figures.macs_per_s.values()) < 60 * minutes * CALIBRATION_SHARE
     )
     findings = examine(device, runs, driver=driver, measures=measures, say=say)
     figures = load_calibration(name, Folders.from_environment().cache) or figures
@@ -271,7 +273,7 @@ def run_full_self_test(
 
 
 def _answers(card: CardTools) -> bool:
-    """Whether a card still does what it is given: after some faults it serves a process no more."""
+    """Return whether a card still computes: after some faults it no longer serves the process."""
     try:
         torch.zeros(1, device=card.device).add_(1)
         card.wait()
@@ -281,9 +283,9 @@ def _answers(card: CardTools) -> bool:
 
 
 def quick_figures(card: CardTools) -> Card:
-    """What a card that was never measured reaches, from a second's work: enough to see what there is time for."""
+    """Estimate the speed of a card that was never measured, in a second, to see what there is time for."""
     device = card.device
-    reached = {each.name: _macs_per_s(each.dtype, device) for each in (FP32, *half_precisions(device))}
+    reached = {precision.name: _macs_per_s(precision.dtype, device) for precision in (FP32, *half_precisions(device))}
     of_all = {name: min(reached.values()) for name in DTYPES} | reached
     operation_seconds = seconds_per_operation(device)
     return replace(choose_card(None, device), macs_per_s=of_all, seconds_per_operation=operation_seconds)
@@ -301,7 +303,7 @@ def _macs_per_s(dtype: torch.dtype, device: torch.device) -> float:
 
 
 def pieces(card: CardTools, figures: Card) -> Iterator[Piece]:
-    """What is tried, in this order.
+    """Yield the pieces in the order in which they run.
 
     Args:
         figures: what is known of the card.

@@ -1,4 +1,4 @@
-"""What only the full self-test tries of a step on a card: launches and waits; each figure with a prediction."""
+"""Checks of a step on a card in the full self-test: launches and waits, each figure with a prediction."""
 
 from typing import Any
 
@@ -25,7 +25,6 @@ class OperationCounter(WorkCounter):
     """Counts operations as those of a step without data are counted; what makes no memory is told by its kind."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """See `WorkCounter`."""
         if func.is_view:
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
@@ -80,11 +79,11 @@ def launches_and_waits(sized: Sized, card: CardTools, figures: Card, left_second
 
 def _kernels(trial: Trial, steps: int) -> float | None:
     """Kernels that a card runs in a step; None: torch's profiler does not see them."""
-    own = accelerator_of(trial.state.device)
-    if ProfilerActivity.CUDA not in supported_activities() or own.kind != Cuda.kind:
+    accelerator = accelerator_of(trial.state.device)
+    if ProfilerActivity.CUDA not in supported_activities() or accelerator.kind != Cuda.kind:
         return None
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         run_steps(trial, steps)
-        own.synchronize()
+        accelerator.synchronize()
     kernels = sum(event.device_type.name == "CUDA" for event in seen.events() or ())
     return float(kernels) / steps

@@ -45,9 +45,9 @@ CHANGES_TRAINING = ("CUDA_LAUNCH_BLOCKING",)
 
 
 def environment_findings(environment: Mapping[str, str] = os.environ) -> list[Finding]:
-    """What is set, and what is misspelt."""
-    given = {name: environment[name] for name in READ if name in environment and not name.startswith("FRUGAN_")}
-    line = ", ".join(f"{name}={value}" for name, value in given.items()) or "nothing set that concerns training"
+    """Report environment variables that are set or misspelt."""
+    foreign = {name: environment[name] for name in READ if name in environment and not name.startswith("FRUGAN_")}
+    line = ", ".join(f"{name}={value}" for name, value in foreign.items()) or "nothing set that concerns training"
     cures = [
         f"unset {name}: with it the host waits for every kernel"
         for name in CHANGES_TRAINING
@@ -60,7 +60,7 @@ def environment_findings(environment: Mapping[str, str] = os.environ) -> list[Fi
             "environment",
             line,
             "; ".join(cures) or None,
-            set={name: _without_identity(value) for name, value in given.items()},
+            set={name: _without_identity(value) for name, value in foreign.items()},
         ),
         *(
             finding(
@@ -95,7 +95,7 @@ SHARED_FOLDER = Path("/dev/shm")
 
 
 def processor_finding() -> Finding:
-    """Processor and threads."""
+    """Report the processor and torch's threads."""
     threads = asked_for()
     line = f"{machine_name()}; threads: " + (
         f"OMP_NUM_THREADS={threads}" if threads else "found out when training begins"
@@ -122,13 +122,13 @@ def host_memory_finding(limit: Path = CGROUP_LIMIT) -> Finding:
 
 
 def run_folder_finding(folder: Path, probe_bytes: int = PROBE_BYTES) -> Finding:
-    """Whether runs can be written, how fast, and how much room there is.
+    """Report whether runs can be written, how fast, and how much room there is.
 
     Args:
         folder: of runs; need not be there.
         probe_bytes: written, and taken away again.
     """
-    there = next((each for each in (folder.absolute(), *folder.absolute().parents) if each.exists()), Path.cwd())
+    there = next((path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()), Path.cwd())
     elsewhere = "choose another folder: --out, or FRUGAN_RUNS in the environment"
     if not there.is_dir():
         return Finding("run folder", "impossible", f"{folder} cannot be written: {there} is a file", elsewhere)
@@ -188,7 +188,7 @@ def _open_files() -> tuple[int, int] | None:
     except ImportError:
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return tuple(2**31 if each == resource.RLIM_INFINITY else each for each in (soft, hard))  # type: ignore[return-value]
+    return tuple(2**31 if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))  # type: ignore[return-value]
 
 
 LEAST_TORCH = (2, 11)
@@ -196,7 +196,7 @@ LEAST_TORCH = (2, 11)
 
 @dataclass(frozen=True)
 class Extra:
-    """What is installed when it is asked for."""
+    """Packages of an optional dependency group, and their use."""
 
     packages: tuple[str, ...]  # as the registry names them
     purpose: str  # what for
@@ -214,13 +214,13 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "nvml": Extra(("nvidia-ml-py",), "how busy and how warm an NVIDIA card is, while training and here"),
     }
 )
-"""As pyproject.toml has them; `dev` is for those who work on frugan."""
+"""Optional dependencies of pyproject.toml but `dev`, which is for those who work on frugan."""
 
 
 def torch_finding() -> Finding:
-    """Versions."""
-    own = f"frugan {__version__}" + ("" if _version("frugan") else " (run from its tree, not installed)")
-    line = f"{own}, torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    """Report versions of frugan, torch and Python."""
+    frugan = f"frugan {__version__}" + ("" if _version("frugan") else " (run from its tree, not installed)")
+    line = f"{frugan}, torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
     match = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
     old = match is not None and (int(match[1]), int(match[2])) < LEAST_TORCH
     least = ".".join(map(str, LEAST_TORCH))
@@ -241,7 +241,7 @@ def torch_finding() -> Finding:
 
 
 def ranks_finding(cards: int) -> Finding:
-    """What several processes can talk by."""
+    """Report the backends by which ranks can communicate."""
     backends = {"nccl": False, "gloo": False}
     if distributed.is_available():
         backends = {"nccl": distributed.is_nccl_available(), "gloo": distributed.is_gloo_available()}
@@ -315,14 +315,14 @@ def examine(
         A finding for each thing that was looked at; `training_is_possible` judges them together.
     """
     folders = Folders.from_environment()
-    asked = driver or ask_driver()  # before CUDA is set up, and takes memory itself
-    findings = [torch_finding(), *environment_findings(environment), *card_findings(asked, environment)]
+    asked_driver = driver or ask_driver()  # before CUDA is set up, and takes memory itself
+    findings = [torch_finding(), *environment_findings(environment), *card_findings(asked_driver, environment)]
     chosen_finding, chosen = device_finding(device)
     findings.append(chosen_finding)
     if chosen is not None:
         findings.append(precision_finding(chosen))
     if chosen is not None and accelerator_of(chosen).is_card:
-        memory = memory_finding(chosen, asked)
+        memory = memory_finding(chosen, asked_driver)
         findings += [memory, activity_finding(chosen)]
         if memory.values:  # else it does not work, or has no room
             if measures:

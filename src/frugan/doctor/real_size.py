@@ -78,14 +78,14 @@ ALLOCATED, RESERVED = 0.05, 0.10
 """Relative errors on a card that are let pass; workspaces count as far as they were measured or guessed."""
 MEASURED_STEPS = 3
 MOST_SECONDS = 30.0
-"""For timing steps."""
+"""Time limit for timing steps."""
 CAPPED_STEPS = 2
 ROOM_BESIDE = 0.08
 """More than the smaller plan took, so that it fits under the cap."""
 
 
 def real_size_checks(family: str, card: CardTools | None, figures: Card | None) -> Iterator[tuple[str, str, Check]]:
-    """What is checked at ordinary size: what a check is called if it breaks, what it is made on, and the check.
+    """Yield the checks at ordinary size: their name if they break, their subject, and the check.
 
     Args:
         card, figures: its tools, and what is known of it; None: this is none.
@@ -243,31 +243,33 @@ def _time(subject: Training, trial: Trial, card: CardTools) -> float | None:
 
 def _run_out(subject: Training, trial: Trial, card: CardTools, taken: MeasuredMemory) -> Finding:
     """Steps by a plan that takes too much, under a cap that a smaller one keeps: they are repeated, and go on."""
-    asked: list[str] = []
+    phases: list[str] = []
     state, plan = trial.state, trial.plan
     least = replace(plan, recompute=subject.recomputable(state.networks))
 
     def smaller(before: Plan, phase: str, message: str) -> Plan:
         if before == least:
             raise TrainingFailed(f"the smallest plan does not fit either, in phase {phase}: {message}")
-        asked.append(phase)
+        phases.append(phase)
         return plan if before.micro_batch > plan.micro_batch else least
 
     results, large = list[PhaseResult](), replace(plan, micro_batch=subject.batch)
     with card.capped(int((1 + ROOM_BESIDE) * taken.reserved_bytes) - taken.kept_bytes):
         for _ in range(CAPPED_STEPS):
             results += trial.step.run(state, large, next_plan=smaller)
-    if not asked:
+    if not phases:
         return left_out(RUNS_OUT, subject.name, "the larger plan kept within the cap as well")
     finite = all(bool(torch.isfinite(p).all()) for n in state.networks.values() for p in n.parameters())
-    return judge_running_out(subject.name, asked, [(each.phase, bool(each.accepted)) for each in results], finite)
+    return judge_running_out(
+        subject.name, phases, [(result.phase, bool(result.accepted)) for result in results], finite
+    )
 
 
-def judge_running_out(name: str, asked: Sequence[str], updates: Sequence[tuple[str, bool]], finite: bool) -> Finding:
+def judge_running_out(name: str, phases: Sequence[str], updates: Sequence[tuple[str, bool]], finite: bool) -> Finding:
     """Updates that were repeated, and those after them, must have moved weights: finite they are without as well.
 
     Args:
-        asked: phases in which memory ran out.
+        phases: phases in which memory ran out.
         updates: phase of each update, and whether it was accepted.
         finite: whether all weights are, after them.
     """
@@ -282,9 +284,9 @@ def judge_running_out(name: str, asked: Sequence[str], updates: Sequence[tuple[s
     return judged(
         RUNS_OUT,
         name,
-        f"ran out in {', '.join(dict.fromkeys(asked))}; {then}",
+        f"ran out in {', '.join(dict.fromkeys(phases))}; {then}",
         passed=finite and not skipped and bool(updates),
-        repeated=len(asked),
+        repeated=len(phases),
         updates=len(updates),
         accepted=count,
         finite=finite,

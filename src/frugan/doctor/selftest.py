@@ -31,13 +31,15 @@ KEPT = ("versions", "environment", "card", "precision", "card memory", "planner"
 
 
 def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Finding], seconds: float) -> dict[str, Any]:
-    """What is written.
+    """Return the record of a self-test for JSON.
 
     Args:
         device: the card's or processor's name.
         seconds: that the self-test took.
     """
-    machine = [{"finding": each.name, "values": dict(each.values)} for each in findings if each.name in KEPT]
+    machine = [
+        {"finding": finding.name, "values": dict(finding.values)} for finding in findings if finding.name in KEPT
+    ]
     return {
         "format": FORMAT,
         "made": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -45,20 +47,20 @@ def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Finding]
         "system": platform.system(),
         "machine": machine,
         "seconds": round(seconds, 1),
-        "passed": all(each.state != "failed" for each in outcomes),
-        "outcomes": [each.as_json() for each in outcomes],
+        "passed": all(finding.state != "failed" for finding in outcomes),
+        "outcomes": [finding.as_json() for finding in outcomes],
     }
 
 
 Tell = Callable[[Finding], None]
 
 BROKEN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, OSError)
-"""What a check may end with: it has failed then, and the others go on."""
+"""Errors with which a check counts as failed while the others go on."""
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What a self-test came to."""
+    """Result of a self-test."""
 
     device: str  # name of the card or the processor
     findings: list[Finding]  # about the machine
@@ -112,19 +114,19 @@ def self_test(
     outcomes: list[Finding] = []
     for name, family in families.items():
         for label, check in family_checks(family, device, card):
-            outcomes += made(label, name, check, device, tell)
+            outcomes += run_check(label, name, check, device, tell)
     for name in families:
         for label, recipe, check in real_size_checks(name, card, figures):
-            outcomes += made(label, recipe, check, device, tell)
+            outcomes += run_check(label, recipe, check, device, tell)
     return outcomes
 
 
-def made(label: str, subject: str, check: Check, device: torch.device, tell: Tell = quiet) -> list[Finding]:
+def run_check(label: str, subject: str, check: Check, device: torch.device, tell: Tell = quiet) -> list[Finding]:
     """Make a check; one that breaks has failed."""
     began = time.perf_counter()
     try:
-        made = check()
-        outcomes = made if isinstance(made, list) else [made]
+        judgement = check()
+        outcomes = judgement if isinstance(judgement, list) else [judgement]
     except BROKEN as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
         outcomes = [judged(label, subject, reason, passed=False, seconds=time.perf_counter() - began)]

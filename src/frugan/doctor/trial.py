@@ -40,9 +40,8 @@ class MadePictures:
     needs: Mapping[str, SourceSpec]  # what each source has to give
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        """As the engine asks for them."""
-        made = [self._one(source, stream, at) for at in range(position, position + count)]
-        return {name: torch.stack([one[name] for one in made]) for name in made[0]}
+        pictures = [self._one(source, stream, at) for at in range(position, position + count)]
+        return {name: torch.stack([one[name] for one in pictures]) for name in pictures[0]}
 
     def _one(self, source: str, stream: str, at: int) -> dict[str, Tensor]:
         need, random = self.needs[source], torch.Generator().manual_seed(derive_seed(SEED, stream, at))
@@ -57,9 +56,10 @@ class PinnedPictures:
     device: torch.device  # the card
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        """As the engine asks for them."""
-        own = accelerator_of(self.device)
-        return {name: own.pin(each) for name, each in self.feed.take(source, stream, position, count).items()}
+        accelerator = accelerator_of(self.device)
+        return {
+            name: accelerator.pin(tensor) for name, tensor in self.feed.take(source, stream, position, count).items()
+        }
 
 
 def _filled(blank: Tensor, need: SourceSpec, random: torch.Generator) -> Tensor:
@@ -67,8 +67,8 @@ def _filled(blank: Tensor, need: SourceSpec, random: torch.Generator) -> Tensor:
         return torch.randint(256, blank.shape, generator=random, dtype=torch.uint8)
     if blank.dtype == torch.int64:
         return torch.randint(need.classes or 1, blank.shape, generator=random)
-    made = torch.rand(blank.shape, generator=random)
-    return made.round() if blank.ndim and blank.shape[0] == 1 else made  # one channel is a mask
+    values = torch.rand(blank.shape, generator=random)
+    return values.round() if blank.ndim and blank.shape[0] == 1 else values  # one channel is a mask
 
 
 class HostDraws(Streams):
@@ -78,8 +78,8 @@ class HostDraws(Streams):
         self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
     ) -> dict[str, Tensor]:
         """The large inputs of some images of one update, on the device."""
-        made = super().micro_batch(phase, step, repeat, first, count, HOST)
-        return {name: draw.to(device, non_blocking=True) for name, draw in made.items()}
+        micro_batch = super().micro_batch(phase, step, repeat, first, count, HOST)
+        return {name: draw.to(device, non_blocking=True) for name, draw in micro_batch.items()}
 
 
 FP32 = Precision("fp32", torch.float32, "tried")
@@ -92,7 +92,8 @@ LARGE_EPS = 1e-2
 
 
 def half_precisions(device: torch.device) -> tuple[Precision, ...]:
-    """Those worth trying: a processor computes fp16 far slower than fp32, and older cards have no bf16."""
+    """Return the half precisions worth trying: a processor computes fp16 far slower than fp32, older cards have no
+    bf16."""
     names = ["bf16"]
     if accelerator_of(device).is_card:
         names = ["fp16", "bf16"] if accelerator_of(device).has_bf16_units else ["fp16"]
@@ -173,11 +174,9 @@ class CountedCopies(HostCopies):
     count: int = 0  # sent so far
 
     def is_worth_it(self, tensor: Tensor) -> bool:
-        """See `HostCopies`."""
         return True
 
     def send(self, tensor: Tensor) -> Away:
-        """See `HostCopies`."""
         self.count += 1
         return super().send(tensor)
 

@@ -43,9 +43,10 @@ SCORED_PICTURES = 256
 FEATURE_PICTURES, COMPARED = 256, 8
 LEAST_PICTURES = 16
 SHARE = 0.2
-"""Of the time that is left: by products alone, which is far too little for convolutions of few channels."""
+"""Share of the time that is left, counted by products alone, which is far too little for convolutions of few
+channels."""
 FEATURES_APART = 1e-3
-"""Of features on a card and on the processor, as a share of the largest."""
+"""Allowed difference of features on card and processor, as a share of the largest."""
 
 
 @contextmanager
@@ -62,13 +63,13 @@ def _picture_folder(count: int = 96) -> Iterator[Path]:
 
 def two_ranks(card: CardTools, left_seconds: float) -> list[Finding]:
     """The first step of a training by two cards, against that by one."""
-    own = card.card
-    if (there := own.count()) < 2:
+    accelerator = card.card
+    if (there := accelerator.count()) < 2:
         return [left_out(RANKS, RECIPE, f"it takes two cards, and {there} is here")]
     if left_seconds < 2 * RUN_SECONDS:
         return [out_of_time(RANKS, RECIPE, 2 * RUN_SECONDS, left_seconds)]
     with _picture_folder() as folder:
-        first = {ranks: _first_step(folder, ranks, own.kind) for ranks in (1, 2)}
+        first = {ranks: _first_step(folder, ranks, accelerator.kind) for ranks in (1, 2)}
     said = [f"{ranks} of them ended with: {ended}" for ranks, ended in first.items() if isinstance(ended, str)]
     if said:
         return [judged(RANKS, RECIPE, "; ".join(said), passed=False)]
@@ -124,9 +125,9 @@ def scores(card: CardTools, left_seconds: float) -> list[Finding]:
         finally:
             card.card.limit(before)  # a training holds a card to its budget, and leaves it so
         for device in (str(card.device), "cpu"):
-            asked = EvaluationOptions(("fid", "kid"), SCORED_PICTURES, "digits", device=device)
+            evaluation_options = EvaluationOptions(("fid", "kid"), SCORED_PICTURES, "digits", device=device)
             began = time.perf_counter()
-            by_device[device] = evaluate(out, "digits", asked, say=lambda _: None).scores
+            by_device[device] = evaluate(out, "digits", evaluation_options, say=lambda _: None).scores
             seconds[device] = time.perf_counter() - began
     here, there = by_device.values()
     apart = abs(here["fid"] - there["fid"]) / max(abs(there["fid"]), 1e-6)

@@ -1,4 +1,4 @@
-"""What generated pictures are compared with: real pictures, or moments of them from a file."""
+"""The reference of an evaluation: real pictures, or their moments from a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +24,10 @@ DIGITS = "digits"
 
 @dataclass(frozen=True)
 class Compared:
-    """What generated pictures are compared with; ranks but the first have nothing."""
+    """Real pictures and moments that scores compare with; empty on all ranks but the first."""
 
     pictures: PictureSet | None = None
-    given: FileMoments | None = None  # moments from a file, for the Fréchet distance
+    file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
     doubt: str | None = None  # what to know of the pictures before believing scores
 
 
@@ -44,18 +44,18 @@ def compared_with(
     Raises:
         BadInput: no such pictures, or of another size; no such moments, or of another feature network.
     """
-    given = _given(options.reference, network, weights.recipe, say) if options.reference is not None else None
+    moments = _given(options.reference, network, weights.recipe, say) if options.reference is not None else None
     if data is None:
-        return Compared(None, given)
+        return Compared(None, moments)
     pictures = real_pictures(weights.recipe, data, say, progress)
     doubt = other_classes(weights.class_names, pictures)
     if doubt is not None:
         say(f"warning: {doubt}")
-    return Compared(pictures, given, doubt)
+    return Compared(pictures, moments, doubt)
 
 
 def are_unseen_digits(data: str | Path | PictureSet | None) -> bool:
-    """Whether the demo's unseen half is meant, and no folder of that name."""
+    """Return whether the demo's unseen half is meant: its name, where no folder has that name."""
     return str(data) == DIGITS and not Path(DIGITS).exists()
 
 
@@ -66,25 +66,27 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
         BadInput: as `read_moments`, or another network made them.
     """
     blank = features_of(network, recipe.resolution)
-    given = read_moments(path, blank.pooled.shape[1])
-    if given.network_digest is None:
+    moments = read_moments(path, blank.pooled.shape[1])
+    if moments.network_digest is None:
         torchvisions = TORCHVISION.name
         hint = "" if network.name == torchvisions else f"; BigGAN-PyTorch's files go with --network {torchvisions}"
         say(
-            f"reference: {path}, {given.digest[:8]}: it does not say which network made it; its scores mean something "
-            f"if that was {network.name}{hint}"
+            f"reference: {path}, {moments.digest[:8]}: it does not say which network made it; its scores mean "
+            f"something if that was {network.name}{hint}"
         )
-        return given
-    if given.network_digest != network.digest:
+        return moments
+    if moments.network_digest != network.digest:
         raise BadInput(
-            f"--reference {path}: made with another feature network ({given.network_digest[:8]}; here {network.name} "
+            f"--reference {path}: made with another feature network ({moments.network_digest[:8]}; here {network.name} "
             f"{network.digest[:8]}); name that one with --network, or make the file again"
         )
-    say(f"reference: {path}, {given.digest[:8]}: {given.pictures:,} pictures of {given.resolution} pixels")
+    say(f"reference: {path}, {moments.digest[:8]}: {moments.pictures:,} pictures of {moments.resolution} pixels")
     side = recipe.resolution
-    if given.resolution != side:
-        say(f"warning: those pictures have {given.resolution} pixels, generated ones {side}: the distance counts that")
-    return given
+    if moments.resolution != side:
+        say(
+            f"warning: those pictures have {moments.resolution} pixels, generated ones {side}: the distance counts that"
+        )
+    return moments
 
 
 def real_pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:

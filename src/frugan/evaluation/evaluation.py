@@ -87,7 +87,7 @@ def truncation_curve(
 
 
 def is_first() -> bool:
-    """Whether this process is the one that prints and keeps scores: the only one, or the first of several ranks."""
+    """Return whether this process prints and keeps scores: the only one, or the first of several ranks."""
     return Place.here().rank == 0
 
 
@@ -108,9 +108,9 @@ def _curve(
     first = ranks is None or ranks.rank == 0
     weights = Weights.open(source, say)
     weights = weights if options.ema else weights.trained
-    asked = [replace(options.draw, truncation=each) for each in truncations] or [options.draw]
+    draws = [replace(options.draw, truncation=truncation) for truncation in truncations] or [options.draw]
     if first:
-        check_options(options, asked, weights.recipe)
+        check_options(options, draws, weights.recipe)
     device, _ = device_and_precision(weights, options.device, say)
     network = network_for(options.metrics, options.network, options.network_file, device, say)
     disable_reduced_precision()
@@ -120,13 +120,13 @@ def _curve(
     compared = compared_with(weights, data, options, network, say, progress) if first else Compared()
     if are_unseen_digits(data) and options.split == "all":
         options = replace(options, split=UNSEEN_BY_THE_DEMO)
-    pictures, given = compared.pictures, compared.given
-    scorer = Scorer(weights.recipe, network, pictures, options, described(data), say, progress, given, ranks)
+    pictures, moments = compared.pictures, compared.file_moments
+    scorer = Scorer(weights.recipe, network, pictures, options, described(data), say, progress, moments, ranks)
     averaged = weights.path.name != NETWORKS_FILE
     scored = [
-        scorer.score(lambda: networks, draw, device, str(weights.path), weights.step, ema=averaged) for draw in asked
+        scorer.score(lambda: networks, draw, device, str(weights.path), weights.step, ema=averaged) for draw in draws
     ]
-    evaluations = [each for each in scored if each is not None]  # of the first rank alone
+    evaluations = [truncation for truncation in scored if truncation is not None]  # of the first rank alone
     if first:
         evaluations = _with_warnings(evaluations, compared.doubt, say)
     return evaluations if ranks is None else ranks.broadcast(evaluations)
@@ -137,12 +137,12 @@ def _with_warnings(evaluations: Sequence[Evaluation], doubt: str | None, say: Sa
 
     The latter is told aloud at the largest truncation alone: a smaller one narrows by itself.
     """
-    lines = [low_recall(each.scores, each.provenance) for each in evaluations]
+    lines = [low_recall(evaluation.scores, evaluation.provenance) for evaluation in evaluations]
     widest = max(range(len(evaluations)), key=lambda number: evaluations[number].provenance.truncation)
     if lines[widest] is not None:
         say(f"warning: {lines[widest]}")
     before = () if doubt is None else (doubt,)
     return [
-        replace(each, warnings=(*before, *each.warnings, *(() if line is None else (line,))))
-        for each, line in zip(evaluations, lines, strict=True)
+        replace(evaluation, warnings=(*before, *evaluation.warnings, *(() if line is None else (line,))))
+        for evaluation, line in zip(evaluations, lines, strict=True)
     ]

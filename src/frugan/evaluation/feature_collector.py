@@ -31,7 +31,7 @@ PASSED_ROWS = 2048
 
 @dataclass(frozen=True)
 class FeatureTask:
-    """What to draw and what to gather of it."""
+    """Pictures to draw, and what to gather from them."""
 
     request: DrawRequest  # which pictures
     samples: int  # how many
@@ -43,7 +43,7 @@ class FeatureTask:
 
 @dataclass
 class GatheredFeatures:
-    """What was gathered of generated pictures."""
+    """Features and statistics of generated pictures."""
 
     moments: Moments  # of their features
     inception: StreamingInceptionScore | None  # of their class scores, if those were asked for
@@ -62,7 +62,7 @@ class GatheredFeatures:
         elif next_part.inception is not None:
             self.inception.merge(next_part.inception)
         self.labels = np.concatenate([self.labels, next_part.labels])
-        pictures = [each for each in (self.pictures, next_part.pictures) if each is not None]
+        pictures = [part for part in (self.pictures, next_part.pictures) if part is not None]
         self.pictures = torch.cat(pictures) if pictures else None
         self.pictures_not_finite += next_part.pictures_not_finite
         self.features_not_finite += next_part.features_not_finite
@@ -121,8 +121,8 @@ class FeatureCollector:
                 request = replace(draw.request, micro_batch=min(draw.request.micro_batch, self.most))
                 draw = replace(draw, request=request)
             mine = self._share(draw)
-            with temporary_rows(len(mine), draw.dimensions) as own:
-                self._together(draw, mine, own)
+            with temporary_rows(len(mine), draw.dimensions) as rows:
+                self._together(draw, mine, rows)
 
     def _share(self, draw: FeatureTask) -> range:
         """Numbers of this rank's pictures: whole blocks, so that it draws nothing that another one needs."""
@@ -130,7 +130,7 @@ class FeatureCollector:
         block = Sampler.block_of(self.recipe, draw.request)
         blocks = -(-draw.samples // block)
         rank, size = self.ranks.rank, self.ranks.size
-        bounds = [min(draw.samples, blocks * each // size * block) for each in (rank, rank + 1)]
+        bounds = [min(draw.samples, blocks * boundary // size * block) for boundary in (rank, rank + 1)]
         return range(*bounds)
 
     def _together(self, draw: FeatureTask, mine: range, store: RowStore) -> GatheredFeatures | None:
@@ -148,8 +148,8 @@ class FeatureCollector:
                 raise BadInput("; ".join(failed))
             return None
         if draw.rows:
-            own = map(torch.from_numpy, _pieces(store)) if ranks.rank != 0 and mine else ()
-            _append_all(store, ranks.pass_rows(own, draw.dimensions))
+            pieces = map(torch.from_numpy, _pieces(store)) if ranks.rank != 0 and mine else ()
+            _append_all(store, ranks.pass_rows(pieces, draw.dimensions))
         drawn: GatheredFeatures | None = None
         for part in parts:
             assert isinstance(part, GatheredFeatures)

@@ -29,7 +29,7 @@ class TwoSampleTest:
 
     @staticmethod
     def lacking(pictures: int, samples: int) -> str | None:
-        """What to say of too few pictures; None: there are enough."""
+        """Return the warning about too few pictures; None: there are enough."""
         if pictures >= 2 * FEWEST_PICTURES and samples >= FEWEST_PICTURES:
             return None
         return (
@@ -50,12 +50,12 @@ class TwoSampleTest:
 
     @property
     def described(self) -> str:
-        """What judges, and how many pictures, for the provenance."""
+        """Judge and number of pictures, for the provenance."""
         return f"{self.count:,} pictures on either side; {self.judge}"
 
     @cached_property
     def real(self) -> TwoSample:
-        """Of the two halves of the real pictures: nothing tells them apart but chance."""
+        """Compare the two halves of the real pictures, which only chance tells apart."""
         return two_sample(self._seen(self._halves[0]), self._seen(self._halves[1]), self.judge)
 
     def scores(self, generated: Tensor) -> dict[str, float]:

@@ -47,7 +47,7 @@ from frugan.setup.networks import Weights
 LEAST_REAL = 20
 """Pictures in all: ten on each side, as of generated ones."""
 DIGITS_SIDE = 32
-"""Of the digits that ship, where neither a run nor a person says another."""
+"""Side in pixels of the bundled digits where neither a run nor the caller sets one."""
 
 
 def evaluate_real(
@@ -163,8 +163,8 @@ def _half_against_half(
                     progress(before + done, count)
             parts.append((moments.finish(), store))
 
-        (own, rows), (others, other_rows) = parts
-        scored = GatheredFeatures(own, inception, pictures.labels[order[: min(first, MOST_ROWS)]], 0, 0, 0)
+        (half, rows), (others, other_rows) = parts
+        scored = GatheredFeatures(half, inception, pictures.labels[order[: min(first, MOST_ROWS)]], 0, 0, 0)
         against = other_rows.rows() if keeps_rows else np.empty((0, dimensions), np.float32)
         reference = Reference(others, against, pictures.labels[order[first : first + len(against)]])
         warnings = list(too_few(metrics, {"real": first}, dimensions))

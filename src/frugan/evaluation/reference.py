@@ -112,7 +112,8 @@ def network_for(
 
 
 def missing_weights(name: str) -> str | None:
-    """What to say of a feature network by name whose weights are not on this machine; None: nothing is missing."""
+    """Return the message for a feature network whose weights are not on this machine; None: they are, or it needs
+    none."""
     try:
         if name in INCEPTIONS:
             INCEPTIONS[name][0].found(None, Folders.from_environment().cache)
@@ -133,11 +134,11 @@ def refuse_others(ranks: "RankGroup", file: Path, network: FeatureNetwork, name:
     Raises:
         BadInput: this rank has others.
     """
-    own = (digest(file), network.digest)
-    of_weights, of_network = ranks.broadcast(own)
-    if own[0] != of_weights:
+    digests = (digest(file), network.digest)
+    of_weights, of_network = ranks.broadcast(digests)
+    if digests[0] != of_weights:
         raise BadInput(f"{ranks.name}: {file} holds other weights there than on the first rank")
-    if own[1] != of_network:
+    if digests[1] != of_network:
         raise BadInput(f"{ranks.name}: --network {name} is another network there than on the first rank")
 
 
@@ -158,7 +159,7 @@ class Reference:
 
     @cached_property
     def radii(self) -> Tensor:
-        """Of the balls around the rows that precision is measured by [N]: N² distances, taken once."""
+        """Radii [N] of the balls around the rows that measure precision: N² distances, computed once."""
         return ball_radii(self.rows)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What becomes of scores: kept in a file or in the run, drawn as a curve."""
+"""Storing scores in a file or in the run, and plotting them."""
 
 import json
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ def save_evaluations(evaluations: Sequence[Evaluation], file: Path) -> None:
     """Append evaluations to a file of JSON lines."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8", newline="\n") as opened:
-        for each in evaluations:
-            opened.write(json.dumps(each.as_json(), ensure_ascii=False) + "\n")
+        for evaluation in evaluations:
+            opened.write(json.dumps(evaluation.as_json(), ensure_ascii=False) + "\n")
 
 
 def keep_in_run(evaluations: Sequence[Evaluation], say: Say = print) -> None:
@@ -60,19 +60,19 @@ def plot_truncation_curve(evaluations: Sequence[Evaluation], path: Path) -> None
     """Draw inception score against Fréchet distance, or whichever of the two there is against truncation."""
     from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
 
-    has = [name for name in ("fid", "is_mean") if all(name in each.scores for each in evaluations)]
+    has = [name for name in ("fid", "is_mean") if all(name in evaluation.scores for evaluation in evaluations)]
     labels = {"fid": "Fréchet distance (lower is better)", "is_mean": "inception score (higher is better)"}
-    truncations = [each.provenance.truncation for each in evaluations]
+    truncations = [evaluation.provenance.truncation for evaluation in evaluations]
     figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.add_subplot()
     if len(has) == 2:
-        across, up = ([each.scores[name] for each in evaluations] for name in ("fid", "is_mean"))
+        across, up = ([evaluation.scores[name] for evaluation in evaluations] for name in ("fid", "is_mean"))
         axes.set_xlabel(labels["fid"])
         axes.set_ylabel(labels["is_mean"])
         for x, y, truncation in zip(across, up, truncations, strict=True):
             axes.annotate(f"{truncation:g}", (x, y), textcoords="offset points", xytext=(6, 4), fontsize=8)
     else:
-        across, up = truncations, [each.scores[has[0]] for each in evaluations]
+        across, up = truncations, [evaluation.scores[has[0]] for evaluation in evaluations]
         axes.set_xlabel("truncation")
         axes.set_ylabel(labels[has[0]])
     axes.plot(across, up, marker="o")

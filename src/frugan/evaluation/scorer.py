@@ -47,18 +47,18 @@ WITHOUT_PICTURES = ("fid", "is")
 NEED_ROWS = frozenset(("kid", "pr", "intra-fid", "cmmd"))
 """Metrics that compare features one by one, and not their moments alone."""
 LEAST_PICTURES = MappingProxyType({"fid": 2, "kid": 2, "cmmd": 2, "pr": NEIGHBOURS + 1})
-"""Of each kind: for a covariance, a mean over pairs of two, and neighbours of each."""
+"""Pictures that each metric needs: a covariance, a mean over pairs, and the neighbours of each picture need several."""
 NEED_COVARIANCE = frozenset(("fid", "intra-fid"))
 """Metrics that fewer pictures than features are too few for."""
 UNSEEN_BY_THE_DEMO = "unseen by the demo"
-"""What `evaluate` calls the half of the digits that its own network was not fitted to."""
+"""Split of the digits that the demo's own network was not fitted to."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """How to evaluate."""
+    """Options of `evaluate`."""
 
     # of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network
     # has no class probabilities
@@ -75,7 +75,7 @@ class EvaluationOptions:
     judge: Judge = field(default_factory=Judge)  # of two-sample
 
 
-def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
+def check_options(options: EvaluationOptions, draws: Sequence[DrawRequest], recipe: Recipe) -> None:
     """Refuse what makes no sense, before anything is opened.
 
     Raises:
@@ -88,7 +88,7 @@ def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], reci
             f"--reference {options.reference}: holds moments, which {','.join(options.metrics)} does not compare with; "
             "leave it out, or add fid to --metrics"
         )
-    for draw in asked:
+    for draw in draws:
         check_draw(draw, recipe)
 
 
@@ -109,7 +109,7 @@ def check_metrics(options: EvaluationOptions) -> None:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found."""
+    """Scores of one generator, with their provenance."""
 
     # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid", "cmmd",
     # "two_sample", "two_sample_half_width", "two_sample_real"
@@ -142,29 +142,29 @@ class Scorer:
     # say, progress: see `evaluate`
     say: Say
     progress: Callable[[int, int], None] | None = None
-    given: FileMoments | None = None  # moments from a file, for the Fréchet distance
+    file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
     # that draw a part of the pictures each; the first one scores them. None: this process draws all.
     ranks: "RankGroup | None" = None
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """What is measured.
+        """Metrics to measure.
 
         Raises:
             BadInput: as `measurable`, or what needs real pictures is asked for where there are none.
         """
-        asked = self.options.metrics
-        wanted = USUAL_METRICS if asked is None else asked
+        requested = self.options.metrics
+        wanted = USUAL_METRICS if requested is None else requested
         if self.pictures is None:
             without = [name for name in wanted if name not in WITHOUT_PICTURES]
             compared = "pictures are compared one by one, and --reference holds their moments alone"
             why = f"{', '.join(without)}: {compared}"
-            if without and asked is not None:
+            if without and requested is not None:
                 raise BadInput(f"--metrics {why}; add --data PICTURES, or leave it out")
             if without:
                 self.say(f"no {why}; --data PICTURES adds it")
             wanted = tuple(name for name in wanted if name in WITHOUT_PICTURES)
-        return measurable(wanted, self.network, self.recipe.resolution, self.say, by_name=asked is not None)
+        return measurable(wanted, self.network, self.recipe.resolution, self.say, by_name=requested is not None)
 
     def score(
         self,
@@ -231,9 +231,9 @@ class Scorer:
             BadInput: too few.
         """
         assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
-        made = TwoSampleTest(self.pictures, self.options.samples, self.options.judge)
-        _ = made.count
-        return made
+        test = TwoSampleTest(self.pictures, self.options.samples, self.options.judge)
+        _ = test.count
+        return test
 
     def _provenance(
         self,
@@ -267,8 +267,8 @@ class Scorer:
             precision=resolve_precision(self.recipe.training.precision, device).name,
             weights=weights,
             step=step,
-            reference=NONE if self.given is None else str(self.given.path),
-            reference_digest=NONE if self.given is None else self.given.digest,
+            reference=NONE if self.file_moments is None else str(self.file_moments.path),
+            reference_digest=NONE if self.file_moments is None else self.file_moments.digest,
             psi=draw.psi,
             psi_layers=draw.psi_layers,
             noise=draw.noise,
@@ -282,8 +282,8 @@ class Scorer:
         Raises:
             BadInput: naming the metric.
         """
-        for metric in (each for each in metrics if each in LEAST_PICTURES):
-            by_moments = self.given is not None and (metric == "fid" or self.pictures is None)
+        for metric in (name for name in metrics if name in LEAST_PICTURES):
+            by_moments = self.file_moments is not None and (metric == "fid" or self.pictures is None)
             real = None if by_moments or self.pictures is None else len(self.pictures)
             for what, count in {"generated": self.options.samples, "real": real}.items():
                 if count is not None and count < LEAST_PICTURES[metric]:
@@ -291,7 +291,7 @@ class Scorer:
                     raise BadInput(f"--metrics {metric}: {count} {what} pictures; expected at least {least}")
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
-        """What to know, before anything is drawn, of scores of this request."""
+        """Return warnings about scores of this request that are known before anything is drawn."""
         counts = {"generated": self.options.samples, "real": self._real(reference)}
         doubts = list(too_few(self.metrics, counts, reference.rows.shape[1]))
         if self.pictures is not None and self.network.name == "digits" and self.options.split != UNSEEN_BY_THE_DEMO:
@@ -311,10 +311,10 @@ class Scorer:
 
     @cached_property
     def reference(self) -> Reference:
-        """What is compared with, computed or kept or given; the same however often networks are scored against it."""
+        """Reference statistics, computed, cached or read once; the same however many networks are scored."""
         if self.pictures is None:
-            assert self.given is not None
-            return Reference.of_file(self.given)
+            assert self.file_moments is not None
+            return Reference.of_file(self.file_moments)
         if not {*self.metrics} - WITHOUT_FEATURES:
             return Reference.without_features()
         reference = reference_of(
@@ -324,17 +324,17 @@ class Scorer:
             batch=FEATURES_AT_ONCE,
             progress=self.progress,
         )
-        return reference if self.given is None else replace(reference, moments=self.given.normal)
+        return reference if self.file_moments is None else replace(reference, moments=self.file_moments.normal)
 
     def _real(self, reference: Reference) -> int | None:
         """Real pictures whose moments the Fréchet distance is measured to; None: nobody knows."""
-        if self.given is not None:
-            return self.given.pictures
+        if self.file_moments is not None:
+            return self.file_moments.pictures
         return reference.moments.count if isinstance(reference.moments, Moments) else None
 
 
 def _sound(drawn: GatheredFeatures, samples: int) -> GatheredFeatures:
-    """What was gathered of pictures.
+    """Return the gathered features unless the networks failed.
 
     Raises:
         BadInput: some of them hold values that are not finite.
@@ -353,7 +353,7 @@ def _sound(drawn: GatheredFeatures, samples: int) -> GatheredFeatures:
 def measurable(
     wanted: tuple[str, ...], network: FeatureNetwork, side: int, say: Say, *, by_name: bool
 ) -> tuple[str, ...]:
-    """Those of the metrics that a feature network can give.
+    """Return the metrics that a feature network supports.
 
     Args:
         side: of the pictures in pixels.
@@ -445,7 +445,7 @@ def _by_class(
     for number, name in enumerate(class_names):
         ours, real = rows[labels == number], reference.rows[reference.labels == number]
         if min(len(ours), len(real)) >= LEAST_PER_CLASS:
-            both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
+            both = (Moments.of(torch.from_numpy(np.array(class_rows))) for class_rows in (ours, real))
             distances[name] = frechet_distance(*both)
             least = min(least, len(ours), len(real))
     if not distances:
@@ -461,5 +461,5 @@ def _by_class(
 
 
 def features_of(network: FeatureNetwork, side: int) -> Features:
-    """What a network makes of two blank pictures: how many features it has, and whether it knows classes."""
+    """Return the features of two blank pictures, which show how many there are and whether classes are known."""
     return network(torch.zeros(2, 3, side, side, dtype=torch.uint8))

@@ -79,7 +79,7 @@ class DigitClassifier:
         return torch.cat([_kernel(part, self.support) @ self.weights for part in features.split(_AT_ONCE)])
 
 
-def class_accuracy(classifier: DigitClassifier, pictures: Tensor, asked: Tensor) -> float:
+def class_accuracy(classifier: DigitClassifier, pictures: Tensor, labels: Tensor) -> float:
     """Share of generated pictures that show what was asked for.
 
     It says nothing about variety: one good picture per class, repeated, scores 1. See `trained_on_generated`.
@@ -87,23 +87,25 @@ def class_accuracy(classifier: DigitClassifier, pictures: Tensor, asked: Tensor)
     Args:
         classifier: fitted to real pictures.
         pictures: [N, 1 or 3, R, R] in [-1, 1].
-        asked: class of each [N].
+        labels: class of each [N].
 
     Raises:
         ValueError: no pictures, other shapes, or non-finite pictures.
     """
-    _check_labels(asked, len(pictures))
+    _check_labels(labels, len(pictures))
     if not len(pictures):
         raise ValueError("no pictures: an accuracy needs at least one")
-    return float((classifier.predict(pictures) == asked.cpu()).double().mean())
+    return float((classifier.predict(pictures) == labels.cpu()).double().mean())
 
 
-def trained_on_generated(generated: Tensor, asked: Tensor, pictures: Tensor, labels: Tensor, side: int = SIDE) -> float:
+def trained_on_generated(
+    generated: Tensor, generated_labels: Tensor, pictures: Tensor, labels: Tensor, side: int = SIDE
+) -> float:
     """Accuracy on real pictures of a classifier that saw only generated ones: falls with fidelity and with variety.
 
     Args:
         generated: [N, 1 or 3, R, R] in [-1, 1], N up to 10,000.
-        asked: class that each was generated for [N].
+        generated_labels: class that each was generated for [N].
         pictures: real ones that the generator did not see [M, 1 or 3, R', R'] in [-1, 1].
         labels: their classes [M].
         side: that pictures are reduced to.
@@ -113,7 +115,7 @@ def trained_on_generated(generated: Tensor, asked: Tensor, pictures: Tensor, lab
 
     Source: Ravuri and Vinyals 2019 (arXiv 1905.10887), classification accuracy score.
     """
-    return class_accuracy(DigitClassifier.fit(generated, asked, side), pictures, labels)
+    return class_accuracy(DigitClassifier.fit(generated, generated_labels, side), pictures, labels)
 
 
 def _features(pictures: Tensor, side: int) -> Tensor:

@@ -96,7 +96,7 @@ def within_class(features: Tensor, labels: Tensor) -> WithinClass:
         raise ValueError("features hold values that are not finite; did the training diverge?")
     rows, labels = features.detach().cpu().double(), labels.cpu()
     rows_of = {int(label): rows[labels == label] for label in labels.unique()}
-    return WithinClass({label: _ranked(each) for label, each in rows_of.items() if len(each) >= 2})
+    return WithinClass({label: _ranked(features) for label, features in rows_of.items() if len(features) >= 2})
 
 
 def _ranked(rows: Tensor) -> Tensor:
@@ -105,8 +105,8 @@ def _ranked(rows: Tensor) -> Tensor:
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         part = rows[first : first + _ROWS_AT_ONCE]
         distances = torch.cdist(part, rows)  # [n, N]
-        own = torch.arange(len(part))
-        distances[own, first + own] = torch.inf  # sorted to the end, and left out there
+        diagonal = torch.arange(len(part))
+        distances[diagonal, first + diagonal] = torch.inf  # sorted to the end, and left out there
         total += distances.sort(1).values[:, :-1].sum(0)
     return total / (len(rows) * math.sqrt(rows.shape[1]))
 
@@ -160,16 +160,15 @@ COMPARED_REAL = 256
 class Pictures(Protocol):
     """Pictures to look through: an array uint8 [M, C, R, R], or what reads like one."""
 
-    def __len__(self) -> int:
-        """M."""
+    def __len__(self) -> int: ...
 
     def __getitem__(self, indices: Any, /) -> Any:
-        """Those at a place, between two, or at several: uint8."""
+        """Return pictures by index, slice or indices, as uint8."""
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """What lies nearest to each of some pictures."""
+    """Nearest real pictures of each query."""
 
     indices: Tensor  # of the nearest pictures of the set, nearest first [N, K]
     distances: Tensor  # root mean square difference to them, 0 to 255 [N, K]
@@ -195,22 +194,22 @@ def nearest_pictures(
         count: K, at most M.
     """
     spaced = np.unique(np.linspace(0, len(real) - 1, min(COMPARED_REAL, len(real))).astype(np.int64))
-    asked = torch.cat([_small(pictures), _small(torch.from_numpy(np.array(real[spaced])))])  # [N + compared, D]
-    distances = torch.empty(len(asked), 0)
-    indices = torch.empty(len(asked), 0, dtype=torch.int64)
+    queries = torch.cat([_small(pictures), _small(torch.from_numpy(np.array(real[spaced])))])  # [N + compared, D]
+    distances = torch.empty(len(queries), 0)
+    indices = torch.empty(len(queries), 0, dtype=torch.int64)
     chunk = max(1, CHUNK_BYTES // real[0].nbytes)
     for first in range(0, len(real), chunk):
         rows = torch.from_numpy(np.array(real[first : first + chunk]))  # a copy out of the map
-        squared = torch.minimum(torch.cdist(asked, _small(rows)), torch.cdist(asked, _small(rows.flip(-1))))
+        squared = torch.minimum(torch.cdist(queries, _small(rows)), torch.cdist(queries, _small(rows.flip(-1))))
         places = torch.arange(first, first + len(rows))
         squared[len(pictures) :][torch.from_numpy(spaced)[:, None] == places] = torch.inf  # itself
         every = torch.cat([distances, squared], 1)
-        which = torch.cat([indices, places.expand(len(asked), -1)], 1)
+        which = torch.cat([indices, places.expand(len(queries), -1)], 1)
         distances, order = every.topk(min(count, every.shape[1]), largest=False)
         indices = which.gather(1, order)
         if progress is not None:
             progress(min(first + chunk, len(real)), len(real))
-    scale = asked.shape[1] ** 0.5
+    scale = queries.shape[1] ** 0.5
     usual = distances[len(pictures) :, 0]
     finite = usual[torch.isfinite(usual)]
     return Nearest(

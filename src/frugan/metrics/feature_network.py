@@ -1,4 +1,4 @@
-"""What turns pictures into features: an Inception network, or one that is named instead; and features in a file."""
+"""Feature networks, by name or from a file."""
 
 import hashlib
 import importlib
@@ -29,25 +29,25 @@ from frugan.metrics.public_weights import PUBLIC, PublicWeights
 from frugan.wording import GIB, first_line
 
 MOST_PTH_BYTES = 2 * GIB
-"""Of a weights file; Inception's have 91 and 104 MiB, the largest transformer that is loaded here 1.2 GiB."""
+"""Largest weights file; Inception's have 91 and 104 MiB, the largest transformer that is loaded here 1.2 GiB."""
 DAMAGED = (
     *(RuntimeError, ValueError, EOFError, LookupError, UnpicklingError, TypeError, AttributeError),
     *(OSError, AssertionError, OverflowError, NotImplementedError, RecursionError, struct.error),
 )
-"""What torch's reader of weights raises on files that are none."""
+"""Errors that torch's reader of weights raises for damaged files."""
 NETWORKS = "inception, inception-torchvision, dinov2, clip, digits, pixels, a TorchScript file, or module:callable"
-"""What may be asked for, in words."""
+"""Names of feature networks, for messages."""
 NOT_USED = ("AuxLogits.", "num_batches_tracked")
 """In names of weights that no feature comes from: torchvision's second classifier, and counters."""
 INCEPTIONS: Mapping[str, tuple[PublicWeights, Variant]] = MappingProxyType(
     {name: (PUBLIC[name], of) for name, of in (("inception", OF_2015), ("inception-torchvision", TORCHVISION))}
 )
-"""As --network names them -> the file of its weights, and which of the two it is."""
+"""--network's name -> its weights file and the variant of Inception."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a network makes of pictures, on the host."""
+    """Features of pictures, on the host."""
 
     pooled: Tensor  # fp32 [N, D]: what distances are measured between
     logits: Tensor | None  # class scores without bias, fp32 [N, K]; None: the network has no classes
@@ -58,11 +58,11 @@ class FeatureNetwork(Protocol):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for people."""
 
     @property
     def digest(self) -> str:
-        """Of its weights."""
+        """Digest of the weights."""
 
     @property
     def resizer(self) -> str:
@@ -84,7 +84,7 @@ class NoFeatures:
     resizer: str = "none"
 
     def to(self, device: torch.device) -> None:
-        """See `FeatureNetwork`."""
+        """Move the network to a device."""
 
     def __call__(self, pictures: Tensor) -> Features:
         """See `FeatureNetwork`: none of each picture [N, 0]."""
@@ -153,7 +153,6 @@ class InceptionFeatures:
         return self.network.variant.resizer
 
     def to(self, device: torch.device) -> None:
-        """See `FeatureNetwork`."""
         self.network.to(device)
 
     def __call__(self, pictures: Tensor) -> Features:
@@ -177,7 +176,6 @@ class NamedFeatures:
     load: Callable[[torch.device], Callable[[Tensor], object]] | None = None
 
     def to(self, device: torch.device) -> None:
-        """See `FeatureNetwork`."""
         if self.load is not None:
             self.network = self.load(device)
         elif isinstance(self.network, nn.Module):
@@ -194,11 +192,13 @@ class NamedFeatures:
         with full_fp32():
             features = self.network(in_colour(pictures).to(self.device))
         pooled, logits = features if isinstance(features, tuple) and len(features) == 2 else (features, None)
-        for each in (pooled, logits):
-            if each is not None and not (isinstance(each, Tensor) and each.ndim == 2 and len(each) == len(pictures)):
-                given = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
+        for output in (pooled, logits):
+            if output is not None and not (
+                isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(pictures)
+            ):
+                shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
                 raise BadInput(
-                    f"feature network {self.name}: gave {given} for {len(pictures)} pictures; expected [N, D], or "
+                    f"feature network {self.name}: gave {shape} for {len(pictures)} pictures; expected [N, D], or "
                     "two such: features and class scores"
                 )
         assert isinstance(pooled, Tensor)
@@ -274,15 +274,15 @@ def load_named(name: str, device: torch.device) -> NamedFeatures:
     if not colon:
         raise BadInput(f"--network {name}: expected {NETWORKS}")
     try:
-        made = getattr(importlib.import_module(module_name), attribute)
+        named = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise BadInput(f"--network {name}: {error}") from error
-    if not callable(made):
-        raise BadInput(f"--network {name}: a {type(made).__name__}, which cannot be called")
+    if not callable(named):
+        raise BadInput(f"--network {name}: a {type(named).__name__}, which cannot be called")
     file = Path(str(getattr(importlib.import_module(module_name), "__file__", "")))
     code = file.read_bytes() if file.is_file() else b""
-    own = str(getattr(made, "digest", "")).encode()  # a callable that loads weights can say which
-    return NamedFeatures(made, name, hashlib.sha256(b"\0".join((name.encode(), own, code))).hexdigest(), device)
+    digest = str(getattr(named, "digest", "")).encode()  # a callable that loads weights can say which
+    return NamedFeatures(named, name, hashlib.sha256(b"\0".join((name.encode(), digest, code))).hexdigest(), device)
 
 
 def _load_script(script: bytes, device: torch.device) -> Callable[[Tensor], object]:

@@ -16,10 +16,12 @@ from torch.nn import functional as F
 from frugan.wording import PUBLISHED_NETWORK
 
 SIDE = 299
-MEANS, DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's pictures, from 0 to 1: red, green, blue."""
+MEANS = (0.485, 0.456, 0.406)
+"""Mean of red, green and blue of ImageNet's pictures in [0, 1]."""
+DEVIATIONS = (0.229, 0.224, 0.225)
+"""Standard deviation of red, green and blue of ImageNet's pictures in [0, 1]."""
 FEATURES = ("64", "192", "768", "2048", "logits_unbiased", "logits")
-"""What the network can be asked for: spatial means after four stages, and class scores without and with bias."""
+"""Names of features: spatial means after four stages, and class scores without and with bias."""
 
 
 def resize_as_tensorflow_1(pictures: Tensor, height: int, width: int) -> Tensor:
@@ -36,10 +38,10 @@ def resize_as_tensorflow_1(pictures: Tensor, height: int, width: int) -> Tensor:
 
 
 def _resize_axis(pictures: Tensor, axis: int, size: int) -> Tensor:
-    given = pictures.shape[axis]
-    at = torch.arange(size, dtype=torch.float32, device=pictures.device) * (given / size)
+    length = pictures.shape[axis]
+    at = torch.arange(size, dtype=torch.float32, device=pictures.device) * (length / size)
     low = at.floor().long()
-    high = (low + 1).clamp(max=given - 1)
+    high = (low + 1).clamp(max=length - 1)
     shape = [1] * pictures.ndim
     shape[axis] = size
     share = (at - low).view(shape)
@@ -61,7 +63,9 @@ def _as_for_imagenet(pictures: Tensor) -> Tensor:
 
 def normalised_as_imagenet(pictures: Tensor) -> Tensor:
     """uint8 [N, 3, H, W] -> fp32, less ImageNet's mean and divided by its deviation."""
-    means, deviations = (pictures.new_tensor(each, dtype=torch.float32)[:, None, None] for each in (MEANS, DEVIATIONS))
+    means, deviations = (
+        pictures.new_tensor(channels, dtype=torch.float32)[:, None, None] for channels in (MEANS, DEVIATIONS)
+    )
     return (pictures.float() / 255 - means) / deviations
 
 
@@ -145,7 +149,7 @@ class Inception(nn.Module):
         return {name: features[name] for name in wanted}
 
     def maps(self, pictures: Tensor) -> dict[str, Tensor]:
-        """What four stages give, by their channels: [N, 64, 73, 73] to [N, 2048, 8, 8]; differentiable.
+        """Return the maps of four stages by channels, [N, 64, 73, 73] to [N, 2048, 8, 8]; differentiable.
 
         Args:
             pictures: [N, 3, H, W] from 0 to 255, uint8 or floating.

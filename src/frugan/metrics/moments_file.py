@@ -22,7 +22,7 @@ from frugan.metrics.scores import Moments, Normal
 
 MEAN, COVARIANCE = "mu", "sigma"
 ASYMMETRY = 1e-4
-"""Of a covariance, as a share of its largest value: fp32 has rounding, another matrix has far more."""
+"""Allowed asymmetry of a covariance relative to its largest value: fp32 rounds, another matrix has far more."""
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 

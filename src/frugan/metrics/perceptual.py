@@ -22,17 +22,19 @@ from frugan.wording import first_line
 Distance = Callable[[Tensor], Tensor]
 """Pictures [N, C, R, R] in [-1, 1] -> how far each is from the one picture [N]."""
 SMALL = "small"
-"""As --features has it: the network that needs no weights."""
-CHANNELS, LAYERS = 32, 2
-"""Of random features, and how many convolutions they are from the pixels."""
+"""Name in --features of the network that needs no weights."""
+CHANNELS = 32
+"""Channels of random features."""
+LAYERS = 2
+"""Convolutions between the pixels and random features."""
 LEAST_SIDE = 8
 """Pixels to which pictures are halved, over and over."""
 MOST_SIDE = 256
 """Larger pictures are reduced to it first, as StyleGAN2's projection does."""
 WITHOUT_CODE = (SMALL, *INCEPTIONS)
-"""Those that run nothing that a file brings."""
+"""Names of features that run no code from a file."""
 NAMES = "small, inception, inception-torchvision, or a TorchScript file such as LPIPS"
-"""What may be asked for, in words."""
+"""Names of features, for messages."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def choose_distance(name: str, cache: Path, device: torch.device) -> PictureDist
 
 
 def _of_random_features(picture: Tensor, device: torch.device) -> Distance:
-    """Of convolutions with random weights at several scales, and of colours: both are needed.
+    """Return the distance of features of random convolutions at several scales, and of colours.
 
     What random filters see is poorer than what learned ones see, but it needs no file, suits pictures of any kind and
     size, and finds edges where pixels alone are blind to all that is shifted.
@@ -116,11 +118,11 @@ def _of_features(picture: Tensor, features: Callable[[Tensor], Sequence[Tensor]]
         target = [_unit(x) for x in features(picture)]
 
     def distance(pictures: Tensor) -> Tensor:
-        each = [
+        distances = [
             (_unit(here) - there).square().sum(1).mean((1, 2))
             for here, there in zip(features(pictures), target, strict=True)
         ]
-        return torch.stack(each).mean(0)
+        return torch.stack(distances).mean(0)
 
     return distance
 
@@ -131,7 +133,7 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def _of_script(name: str, device: torch.device) -> PictureDistance:
-    """Of a TorchScript file: one that gives features, or one that takes two pictures and gives how far they are apart.
+    """Return the distance of a TorchScript file that computes features, or the distance of two pictures.
 
     Features are of pictures [N, 3, H, W] from 0 to 255, and the distance is their squared one; a file that can weight
     them as LPIPS (an argument `return_lpips`) is asked to. One that takes two gets them in [-1, 1].
@@ -156,8 +158,8 @@ def _of_script(name: str, device: torch.device) -> PictureDistance:
     flags = {flag: value for flag, value in {"return_lpips": True, "resize_images": False}.items() if flag in known}
 
     def features(pictures: Tensor) -> Tensor:
-        made: Tensor = network(in_colour(_at_most(pictures)) * 127.5 + 127.5, **flags)
-        return made.float().flatten(1)
+        output: Tensor = network(in_colour(_at_most(pictures)) * 127.5 + 127.5, **flags)
+        return output.float().flatten(1)
 
     def to(picture: Tensor) -> Distance:
         if len(needed) == 2:

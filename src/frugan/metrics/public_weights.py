@@ -72,8 +72,8 @@ def sha256_of(file: Path) -> str:
 
 PUBLIC: Mapping[str, PublicWeights] = MappingProxyType(
     {
-        each.network: each
-        for each in (
+        weights.network: weights
+        for weights in (
             PublicWeights(
                 "inception",
                 "weights-inception-2015-12-05-6726825d.pth",

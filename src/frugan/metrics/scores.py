@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Statistics = Literal["running", "standing", "batch"]
-"""What batch normalisation uses: the averages that training left, averages made for the evaluation, or each batch's."""
+"""Statistics of batch normalisation: the averages of training, averages over new batches, or those of each batch."""
 Rounding = Literal["nearest", "bf16"]
 """How pictures become bytes: to the nearest level, or as the R3GAN program has it, which computes 127.5·x + 128 in
 bfloat16 and cuts off what is behind the point: a third of all values are a level higher."""
@@ -76,12 +76,12 @@ class Provenance:
 
     @property
     def is_of_real(self) -> bool:
-        """Whether real pictures were scored, and not generated ones."""
+        """Whether real pictures were scored instead of generated ones."""
         return self.scored == REAL
 
     @property
     def compared_with(self) -> str:
-        """What generated pictures are compared with, in words."""
+        """Reference of the scores, in words."""
         real = f"{self.real:,} real pictures of {self.data} ({self.split})" if self.real else "no real pictures"
         if self.reference == NONE:
             return real
@@ -95,14 +95,16 @@ class Provenance:
         return "; ".join(filter(None, (features, judge)))
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Return a dictionary for JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """What `as_json` gave."""
-        known = {each.name: each.default for each in fields(cls) if each.default is not MISSING}  # since older versions
-        return cls(**{each.name: {**known, **values}[each.name] for each in fields(cls)})
+        """Read what `as_json` returned."""
+        known = {
+            field.name: field.default for field in fields(cls) if field.default is not MISSING
+        }  # since older versions
+        return cls(**{field.name: {**known, **values}[field.name] for field in fields(cls)})
 
 
 FOLD_ROWS = 1024
@@ -130,14 +132,14 @@ class Moments:
 
     @classmethod
     def of(cls, features: Tensor) -> Self:
-        """Of all features at once [N, D]."""
+        """Return the moments of features [N, D]."""
         gathered = StreamingMoments(features.shape[1])
         gathered.update(features)
         moments = gathered.finish()
         return cls(moments.count, moments.mean, moments.scatter)
 
     def merged(self, other: "Moments") -> "Moments":
-        """Of both sets of rows together (Chan et al. 1979), for shares of several processes."""
+        """Return the moments of both sets of rows together (Chan et al. 1979), for shares of several processes."""
         if not self.count or not other.count:
             return other if not self.count else self
         count = self.count + other.count
@@ -186,7 +188,7 @@ class StreamingMoments:
                 self._fold()
 
     def finish(self) -> Moments:
-        """What was gathered so far."""
+        """Return the moments of all rows added so far."""
         self._fold()
         if self._origin is None:
             return Moments(0, self._sum.clone(), self._squares.clone())
@@ -299,7 +301,7 @@ class StreamingInceptionScore:
         sizes = torch.tensor(self._bounds, dtype=torch.float64).diff()
         mean = self._probabilities / sizes[:, None]  # [splits, K]
         divergence = self._entropies / sizes - torch.special.xlogy(mean, mean).sum(1)
-        scores = [math.exp(each) for each in divergence.tolist()]
+        scores = [math.exp(value) for value in divergence.tolist()]
         center = sum(scores) / len(scores)
         return center, math.sqrt(sum((score - center) ** 2 for score in scores) / len(scores))
 
@@ -344,7 +346,8 @@ def kernel_distance(
 
 
 def _discrepancy(a: Tensor, b: Tensor) -> float:
-    """Of two sets of m rows [m, D]: mean kernel within each, without a row with itself, less twice that between."""
+    """Return the squared MMD of two sets of rows [m, D]: mean kernel within each, except of a row with itself, less
+    twice that between."""
     m = len(a)
     within = sum((kernel.sum() - kernel.diagonal().sum()) / (m * (m - 1)) for kernel in (_kernel(a, a), _kernel(b, b)))
     return float(within - 2 * _kernel(a, b).mean())
@@ -466,14 +469,14 @@ their sizes: the share was at least 0.75 in 300 draws of 100 to 900 pictures, of
 LEAST_GAP = 0.2
 """And by at least so much, or both are too small to say anything but that the pictures are poor."""
 TOLD_APART = 0.8
-"""Of two-sample: from here on pictures are not called good, whatever their precision. Few of them resemble each other
-more than real ones do, and early in a training all are smears."""
+"""Accuracy of the two-sample test from which pictures are not called good, whatever their precision. Few of them
+resemble each other more than real ones do, and early in a training all are smears."""
 LEAST_PICTURES = 100
 """On both sides; with fewer, either may be off by a tenth by chance."""
 
 
 def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | None:
-    """What to tell a person of precision and recall; None: nothing, or they were not measured.
+    """Return a warning about recall far below precision; None: there is nothing to tell, or they were not measured.
 
     Args:
         scores: by name; read are "precision" and "recall".

@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 FEWEST_PICTURES = 60
-"""Of each set: fewer leave the judge too little to learn from, and the interval too wide to say anything."""
+"""Least pictures of each set: fewer leave the judge too little to learn from, and the interval too wide."""
 MOST_PICTURES = 2000
-"""Of each set; more hardly change the accuracy."""
+"""Most pictures of each set; more hardly change the accuracy."""
 SIDE_PIXELS = 64
 """Larger pictures are reduced to it by area averaging."""
 CHANNELS = (16, 32, 64)
 LEARNING_RATE, WEIGHT_DECAY = 5e-3, 1e-2
 BETA2 = 0.95
-"""Of Adam's average of squares: as long as a judge's few hundred steps allow."""
+"""Adam's beta2: the average of squares must fit a judge's few hundred steps."""
 STATISTICS = 0.05
 """Share of a batch in the running means and variances that unseen pictures are judged with."""
 SHIFT_PIXELS = 2

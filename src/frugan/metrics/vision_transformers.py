@@ -56,7 +56,7 @@ CLIP = Transformer(
     768,
     "vit_large_patch14_clip_quickgelu_336.openai",
 )
-TRANSFORMERS: Mapping[str, Transformer] = MappingProxyType({each.name: each for each in (DINOV2, CLIP)})
+TRANSFORMERS: Mapping[str, Transformer] = MappingProxyType({variant.name: variant for variant in (DINOV2, CLIP)})
 
 
 @dataclass
@@ -71,7 +71,7 @@ class TransformerFeatures:
 
     @property
     def name(self) -> str:
-        """As a score names it."""
+        """Name as scores give it."""
         return self.transformer.name
 
     @property
@@ -80,7 +80,6 @@ class TransformerFeatures:
         return f"bicubic with antialiasing to {self.transformer.side}"
 
     def to(self, device: torch.device) -> None:
-        """See `FeatureNetwork`."""
         self.network = self.network.to(device) if self.script is None else _scripted(self.script, device)
         self.device = device
 
@@ -96,9 +95,9 @@ class TransformerFeatures:
             features = self.network(prepared(of, in_colour(pictures).to(self.device)))
         expected = (len(pictures), of.features)
         if not isinstance(features, Tensor) or features.shape != expected:
-            given = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            shape = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise BadInput(
-                f"--network {of.name}: the file's network gave {given} for {len(pictures)} pictures of "
+                f"--network {of.name}: the file's network gave {shape} for {len(pictures)} pictures of "
                 f"{of.side} pixels; expected {list(expected)}: another network, or not its features alone"
             )
         return Features(features.float().cpu(), None)
@@ -110,7 +109,7 @@ def prepared(of: Transformer, pictures: Tensor) -> Tensor:
     for size in ((x.shape[2], of.side), (of.side, of.side)):  # rows, then columns, to whole levels: as Pillow does
         if x.shape[2:] != size:
             x = F.interpolate(x, size, mode="bicubic", antialias=True).round().clamp(0, 255)
-    means, deviations = (x.new_tensor(each)[:, None, None] for each in (of.means, of.deviations))
+    means, deviations = (x.new_tensor(variant)[:, None, None] for variant in (of.means, of.deviations))
     return (x / 255 - means) / deviations
 
 
@@ -151,7 +150,7 @@ def file_of(of: Transformer, path: Path | None) -> Path:
 
 
 def _is_torchscript(file: Path) -> bool:
-    """Whether a file holds code: weights alone come in the same kind of archive."""
+    """Return whether a file holds code: weights alone come in the same kind of archive."""
     try:
         with zipfile.ZipFile(file) as archive:
             return any("/code/" in name for name in archive.namelist())

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from frugan.errors import BadInput
 from frugan.page.guard import body_of, json_of
-from frugan.page.latents import Latents, Search, Stopped
+from frugan.page.latents import Latents, ProjectionJob, Stopped
 from frugan.page.runs import NoRun, Runs
 from frugan.page.worker import Overtaken, Worker
 
@@ -26,7 +26,7 @@ class Explore:
 
     latents: Latents
     worker: Worker = field(default_factory=Worker)
-    going: Search | None = None  # the newest projection
+    going: ProjectionJob | None = None  # the newest projection
 
     def routes(self) -> list[Route]:
         """Address -> what answers there."""
@@ -49,7 +49,7 @@ class Explore:
     def _posted(
         self, kind: str, do: Callable[[str, Mapping[str, Any]], Any]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """What answers a request that brings JSON."""
+        """Return the handler of a request with a JSON body."""
 
         async def answer(request: Request) -> Response:
             values = await json_of(request)
@@ -74,18 +74,18 @@ class Explore:
         return {"directions": self.latents.rename(source, names)}
 
     async def _project(self, request: Request) -> Response:
-        asked, picture = request.query_params, await body_of(request, MOST_PICTURE_BYTES)
-        steps = asked.get("steps", "")
+        query, picture = request.query_params, await body_of(request, MOST_PICTURE_BYTES)
+        steps = query.get("steps", "")
         if not (steps.isascii() and steps.isdigit() and len(steps) < 7):
             raise BadInput(f"steps {steps[:20]!r}: expected a whole number")
-        source, name, space = (asked.get(word, "") for word in ("source", "name", "space"))
-        going = self.latents.begun(source, name, int(steps), space, asked.get("features") or "small")
+        source, name, space = (query.get(word, "") for word in ("source", "name", "space"))
+        going = self.latents.begun(source, name, int(steps), space, query.get("features") or "small")
         self._end()
         self.going = going
         self.worker.ask(PROJECT, partial(self._search, going, picture))
         return self._going(request)
 
-    def _search(self, going: Search, picture: bytes) -> None:
+    def _search(self, going: ProjectionJob, picture: bytes) -> None:
         try:
             self.latents.search(going, picture, partial(self.worker.between, PROJECT))
         except Stopped:

@@ -14,11 +14,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NAMES = frozenset({"127.0.0.1", "localhost"})
-"""What this machine is called by its own browsers. A page that asks by another name was led here by a name server of
-its own, to read what it may not (DNS rebinding)."""
+"""Names of this machine in its own browsers. A page that uses another name got here by DNS rebinding, to read what it
+may not."""
 METHODS = frozenset({"GET", "HEAD", "POST"})
 MOST_BODY_BYTES = 32 << 20
-"""Of any request: a picture. JSON may be much smaller yet, see `frugan.page.server`."""
+"""Largest body of any request, a picture. `frugan.page.server` allows less for JSON."""
 HEADERS = MappingProxyType(
     {
         "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: "
@@ -31,7 +31,7 @@ HEADERS = MappingProxyType(
         "Cache-Control": "no-store",
     }
 )
-"""Of every answer that does not bring its own."""
+"""Headers of every answer that sets none itself."""
 NO_TOKEN = "This page wants its token: open the address that `frugan page` printed when it started.\n"
 
 
@@ -61,14 +61,14 @@ class Guard:
             await self.app(scope, _limited(receive), guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """What is answered here already; None: the request may pass."""
+        """Return the answer to a request that must not pass or that sets the token; None: it may pass."""
         headers = Headers(scope=scope)
         if (refusal := _refusal(scope["method"], headers)) is not None:
             code, line = refusal
             return PlainTextResponse(f"{line}\n", code)
         host = headers["host"]
-        if scope["path"] == "/" and (given := parse_qs(scope["query_string"].decode("latin-1")).get("token")):
-            return self._entered(given[0], host) if self._right(given[0]) else PlainTextResponse(NO_TOKEN, 401)
+        if scope["path"] == "/" and (tokens := parse_qs(scope["query_string"].decode("latin-1")).get("token")):
+            return self._entered(tokens[0], host) if self._right(tokens[0]) else PlainTextResponse(NO_TOKEN, 401)
         kind, _, shown = headers.get("authorization", "").partition(" ")
         cookie = cookie_parser(headers.get("cookie", "")).get(_cookie(host), "")
         right = self._right(shown if kind.lower() == "bearer" else cookie)
@@ -111,7 +111,7 @@ def _length(headers: Headers) -> int:
 
 
 def _limited(receive: Receive) -> Receive:
-    """What comes in, up to `MOST_BODY_BYTES`, whatever was announced."""
+    """Pass on a body up to `MOST_BODY_BYTES`, whatever length was announced."""
     left = MOST_BODY_BYTES
 
     async def limited() -> Message:

@@ -1,4 +1,4 @@
-"""What the tab "explore" asks of generators: plain values in, pictures as addresses and plain values out."""
+"""The tab "explore": plain values in, plain values and pictures as data addresses out."""
 
 import base64
 import io
@@ -37,9 +37,9 @@ MOST_OPEN = 2
 MOST_CELLS = 200
 """Pictures in one answer."""
 MOST_PIXELS = 50_000_000
-"""Of a picture that is brought: more than any camera makes; a bomb says more in its header."""
+"""Largest uploaded picture: more than any camera makes; a decompression bomb claims more in its header."""
 MOST_SEARCH = 5000
-"""Steps."""
+"""Largest number of steps of a projection."""
 OUT = "samples"
 """The folder that commands are told with."""
 KEPT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
@@ -51,7 +51,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Search:
+class ProjectionJob:
     """A projection that goes on, or is over."""
 
     source: str
@@ -66,7 +66,7 @@ class Search:
     stop: Event = field(default_factory=Event)
 
     def told(self) -> dict[str, Any]:
-        """For the page."""
+        """Return the state that the page shows."""
         ended = bool(self.error) or self.result is not None
         about = {"source": self.source, "name": self.name, "done": self.done, "steps": self.steps, "ended": ended}
         return {**about, "picture": self.picture, "result": self.result, "error": self.error}
@@ -86,7 +86,7 @@ class Latents:
         return [*with_weights, *files]
 
     def path(self, source: str) -> Path:
-        """Of a run, or of a weights file.
+        """Return the folder of a run, or the path of a weights file.
 
         Raises:
             NoRun: it is none of this folder's.
@@ -137,7 +137,7 @@ class Latents:
         return self._open[source][1]
 
     def about(self, source: str) -> dict[str, Any]:
-        """What there is to turn."""
+        """Return the layers, classes and directions that the page offers to change."""
         explorer, kept = self.explorer(source, newest=True), self.kept(source)
         recipe, space, names = explorer.recipe, explorer.space, explorer.opened.weights.class_names
         points = sorted(path.stem for path in kept.glob(f"*{SAFETENSORS}")) if kept.is_dir() else []
@@ -155,10 +155,10 @@ class Latents:
         }
 
     def names(self, source: str) -> list[str]:
-        """Of the directions that are kept; those of other weights are none."""
+        """Return names of the directions that are kept; none if they belong to other weights."""
         file = self.kept(source) / KEPT_AS
         try:
-            return [direction.name for direction in self.explorer(source).directions(file).each]
+            return [direction.name for direction in self.explorer(source).directions(file).entries]
         except BadInput:
             return []
 
@@ -187,7 +187,7 @@ class Latents:
         return retold(named(weights), OUT, request, weights.step)
 
     def request(self, source: str, values: Mapping[str, Any]) -> DrawRequest:
-        """What a page asks to be drawn.
+        """Return the request that a page's values describe.
 
         Raises:
             BadInput: a value of another kind.
@@ -197,7 +197,7 @@ class Latents:
         moves = {name: _move(name, value) for name, value in known.table("moves").items()}
         method = known.text("method")
         chosen = known.number("class")
-        asked = DrawRequest(
+        request = DrawRequest(
             seed=known.number("noise_seed") or 0,
             seeds=tuple(known.numbers("seeds")),
             classes=None if chosen is None else (chosen,),
@@ -211,13 +211,13 @@ class Latents:
         )
         layers = tuple(known.numbers("layers"))
         if (other := known.number("mix")) is not None:
-            asked = replace(asked, seeds=(), mixing=StyleMixing(asked.seeds, (other,), layers))
+            request = replace(request, seeds=(), mixing=StyleMixing(request.seeds, (other,), layers))
         if method:
             words = f" layers={','.join(map(str, known.numbers('of')))}" if known.numbers("of") else ""
-            return replace(asked, directions=f"{_one_of('method', method, METHODS)}{words}")
+            return replace(request, directions=f"{_one_of('method', method, METHODS)}{words}")
         if moves or values.get("directions") is True:
-            return replace(asked, directions=kept / KEPT_AS, moves=moves)
-        return asked
+            return replace(request, directions=kept / KEPT_AS, moves=moves)
+        return request
 
     def rename(self, source: str, names: Mapping[str, Any]) -> list[str]:
         """Give directions other names, and keep them.
@@ -229,7 +229,7 @@ class Latents:
         explorer.directions(file).renamed({str(old): str(new).strip() for old, new in names.items()}).write(file)
         return self.names(source)
 
-    def search(self, going: Search, picture: bytes, between: Callable[[], None]) -> None:
+    def search(self, going: ProjectionJob, picture: bytes, between: Callable[[], None]) -> None:
         """Carry out a projection, and keep what it finds.
 
         Args:
@@ -266,14 +266,14 @@ class Latents:
         explorer.write(found.points, self.kept(going.source) / f"{going.name}{SAFETENSORS}", found.told)
         going.result = self._found(explorer, going, found)
 
-    def _found(self, explorer: Explorer, going: Search, found: Projection) -> dict[str, Any]:
+    def _found(self, explorer: Explorer, going: ProjectionJob, found: Projection) -> dict[str, Any]:
         weights = explorer.opened.weights
         choice = {"space": going.space or None, "steps": going.steps, "features": found.features}
         told = retold_projection(named(weights), [Path(f"{going.name}.png")], OUT, weights.step, choice)
-        pictures = [address(pixels(each).numpy()) for each in (found.target, found.start, found.picture)]
+        pictures = [address(pixels(picture).numpy()) for picture in (found.target, found.start, found.picture)]
         return {"pictures": pictures, "before": found.before, "after": found.after, **_lower(told)}
 
-    def begun(self, source: str, name: str, steps: int, space: str, features: str) -> Search:
+    def begun(self, source: str, name: str, steps: int, space: str, features: str) -> ProjectionJob:
         """A projection to be carried out; of a name that no other has.
 
         Raises:
@@ -285,8 +285,8 @@ class Latents:
             raise BadInput(f"{steps} steps: expected 1 to {MOST_SEARCH:,}")
         kept, stem = self.kept(source), re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(name).stem).strip(".-")[:50] or "picture"
         taken = (f"{stem}-{number}" for number in range(2, 10_000))
-        free = next(each for each in (stem, *taken) if not (kept / f"{each}{SAFETENSORS}").exists())
-        return Search(source, free, steps, space, features)
+        free = next(candidate for candidate in (stem, *taken) if not (kept / f"{candidate}{SAFETENSORS}").exists())
+        return ProjectionJob(source, free, steps, space, features)
 
 
 def _own_file(path: Path) -> bool:

@@ -86,7 +86,7 @@ class Owners:
 
 
 def exists(process: int) -> bool:
-    """Whether a process of this machine is there."""
+    """Return whether a process of this number runs on this machine."""
     if os.name == "nt":
         return _exists_on_windows(process)
     try:

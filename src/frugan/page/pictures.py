@@ -16,12 +16,12 @@ from frugan.reporting.grids import COLUMNS_KEYWORD, LARGEST_SIDE
 
 MOST_FILE_BYTES = 1 << 28
 MOST_PIXELS = 1 << 26
-"""Of a sheet that is reduced: 64 pictures of 1024 x 1024. A file of a few kilobytes may spell billions."""
+"""Largest sheet that is reduced: 64 pictures of 1024 x 1024. A file of a few kilobytes may claim billions of pixels."""
 MOST_WIDTH = 2048
 MOST_KEPT = 400
 PNG = b"\x89PNG\r\n\x1a\n"
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
-"""What Pillow raises on damaged PNG files."""
+"""Errors that Pillow raises for damaged PNG files."""
 NO_PLACES = (*UNREADABLE, TypeError, LookupError, RecursionError)
 """And what reading JSON of another shape does."""
 

@@ -73,7 +73,7 @@ class Queue:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the queue's file."""
         return self.runs / QUEUE
 
     def log(self, run: str) -> Path:
@@ -88,13 +88,13 @@ class Queue:
         """In order: what runs, what waits, what has ended."""
         found = []
         values = read_json(self.path).get("entries", ())
-        for each in values if isinstance(values, list) else ():
+        for value in values if isinstance(values, list) else ():
             with suppress(ValueError):
-                found.append(Entry.read(each))
+                found.append(Entry.read(value))
         return found
 
     def _sound(self) -> list[Entry]:
-        """As `entries`, to be changed: what somebody's hand has damaged is not written over.
+        """Return the entries to be changed, without overwriting a file that was damaged by hand.
 
         Raises:
             BadInput: it is damaged.
@@ -104,12 +104,12 @@ class Queue:
             return BadInput(f"{self.path}: {what}; mend it, or move it away")
 
         try:
-            return [Entry.read(each) for each in read_json(self.path, damaged)["entries"]]
+            return [Entry.read(value) for value in read_json(self.path, damaged)["entries"]]
         except (ValueError, TypeError, LookupError) as error:
             raise error if isinstance(error, BadInput) else damaged("no queue") from error
 
     def entry(self, run: str) -> Entry | None:
-        """What the queue knows of a run; None: nothing."""
+        """Return a run's entry; None: it has none."""
         return next((entry for entry in self.entries() if entry.run == run), None)
 
     @contextmanager
@@ -155,7 +155,7 @@ class Queue:
             entries.sort(key=lambda entry: order[entry.state] + (entry.state == "waiting" and entry.run != run))
 
     def last_lines(self, run: str) -> list[str]:
-        """What the last training that the queue began of a run printed at its end."""
+        """Return the last lines of output of the training that the queue last began for a run."""
         try:
             with self.log(run).open("rb") as file:
                 file.seek(0, os.SEEK_END)
@@ -181,7 +181,7 @@ class Queue:
             self._runner, self._started = _detached(words, self.runs, log), time.monotonic()
 
     def _worked_off(self) -> bool:
-        """Whether a process works it off."""
+        """Return whether a runner is working on the queue."""
         self._inside.mkdir(exist_ok=True)
         lock = FileLock(self._inside / "runner.lock")
         try:
@@ -214,7 +214,7 @@ class Queue:
                     time.sleep(LOOK_SECONDS)
 
     def _next(self, owners: Owners, lock: FileLock) -> "Entry | Literal['nothing', 'wait']":
-        """What to train next."""
+        """Return the next entry to train, or whether to wait or to end."""
         with self._changed() as entries:
             # What was begun by a process that is no more: it goes on, or has ended.
             entries[:] = [
@@ -256,11 +256,11 @@ class Queue:
 
 def _detached(words: Sequence[str], folder: Path, log: Any) -> "subprocess.Popen[bytes]":
     """Start a process that goes on when this one ends, or its terminal does."""
-    own: dict[str, Any] = {"start_new_session": True}
+    flags: dict[str, Any] = {"start_new_session": True}
     if os.name == "nt":
-        own = {"creationflags": 0x00000200 | 0x00000008}  # a group of its own, without a console
+        flags = {"creationflags": 0x00000200 | 0x00000008}  # a group of its own, without a console
     return subprocess.Popen(
-        words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, close_fds=True, **own
+        words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, close_fds=True, **flags
     )
 
 

@@ -1,4 +1,4 @@
-"""What the page shows of the runs of a folder, as plain values: a little of all of them, and all of one."""
+"""The runs of a folder as plain values for the page: a summary of all, and the details of one."""
 
 import json
 import stat
@@ -18,7 +18,8 @@ from frugan.wording import clock
 
 MOST_RUNS = 500
 TAIL_BYTES = 1 << 18, 1 << 23
-"""Of the event file, for the list: the second where the first holds no step (reports of gradients are long)."""
+"""Bytes read from the end of an event file for the list: the second where the first holds no step (gradient reports are
+long)."""
 
 
 class NoRun(LookupError):
@@ -27,7 +28,7 @@ class NoRun(LookupError):
 
 @dataclass(frozen=True)
 class Glance:
-    """What the list shows of a run, from the end of its events."""
+    """Summary of a run in the list, from the end of its events."""
 
     step: Mapping[str, Any]  # the last event of a step; empty: none was
     ended: str | None  # "finished" or "stopped"; None: it said neither since
@@ -63,7 +64,7 @@ def _last_of(lines: list[bytes]) -> tuple[Mapping[str, Any], str | None]:
 
 @dataclass
 class _Known:
-    """What is kept of a run between two looks at it."""
+    """Cache of a run between two requests."""
 
     reader: RunReader
     lock: Lock = field(default_factory=Lock)  # of the reader
@@ -122,9 +123,9 @@ class Runs:
             known.glance = status.st_size, status.st_mtime_ns, Glance.of(folder.events, status.st_size)
         seen = known.glance[2]
         running = self.owners.process(folder.path) is not None
-        asked = [wish for wish in ("save", "preview", "stop") if (folder.requests / wish).exists()]
+        wishes = [wish for wish in ("save", "preview", "stop") if (folder.requests / wish).exists()]
         state = ("running" if seen.step else "starting") if running else seen.ended or "died"
-        about = {"name": name, "state": state, "asked": asked if running else [], "changed": status.st_mtime}
+        about = {"name": name, "state": state, "asked": wishes if running else [], "changed": status.st_mtime}
         with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
             about |= _progress(seen.step)
         if state == "finished":
@@ -211,14 +212,14 @@ class Runs:
 
 
 def _own(path: Path) -> bool:
-    """Whether a folder is a run that lies here itself, all of it: others may hold links to what is private."""
+    """Return whether a folder is a run without links, which might lead to private files."""
     run = RunFolder(path)
     files = (run.recipe, run.plan, run.events, run.scores, run.samples, run.requests, path / "owner.json")
-    return _regular(run.events) and not any(each.is_symlink() for each in files)
+    return _regular(run.events) and not any(file.is_symlink() for file in files)
 
 
 def _regular(path: Path) -> bool:
-    """Whether there is a file, and no link to one."""
+    """Return whether a path is a regular file and no link."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (OSError, ValueError):  # a name that can be none

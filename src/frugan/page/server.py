@@ -44,7 +44,7 @@ SANDBOX = (
 
 @dataclass
 class Page:
-    """What the server shows: the runs of a folder, and what is asked of them."""
+    """Application of the page: the runs of a folder and their steering."""
 
     runs: Runs
     queue: Queue
@@ -64,7 +64,7 @@ class Page:
 
     @property
     def steering(self) -> Steering:
-        """What is asked of the runs."""
+        """Actions on the runs."""
         return Steering(self.runs, self.queue)
 
     def routes(self) -> list[Route]:
@@ -154,7 +154,7 @@ class Page:
 
 
 def _with_queue(name: str, about: dict[str, Any] | None, entry: Entry | None) -> dict[str, Any] | None:
-    """What is known of a run, with what the queue says; None: there is nothing to tell.
+    """Merge a run's summary with its entry in the queue; None: neither exists.
 
     Args:
         about: None: it has no folder yet, or has lost it.
@@ -185,7 +185,7 @@ def _number(request: Request, name: str) -> int:
 
 
 def _posted(do: Callable[[str, Mapping[str, Any]], None]) -> Callable[[Request], Awaitable[Response]]:
-    """What answers a request that brings JSON, and wants something done."""
+    """Return the handler of a JSON request that runs an action."""
 
     async def answer(request: Request) -> Response:
         values = await json_of(request)

@@ -1,4 +1,4 @@
-"""What a person asks of the runs of a folder: save, preview, stop, go on (with other values too), and a new run."""
+"""Actions on the runs of a folder: save, preview, stop, resume (with other values too), and start a new run."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ from frugan.wording import parse_size
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 SECTIONS = ("training", "optimizers", "ema", "objective", "saving", "evaluation", "data")
-"""Of a recipe, in the order in which one looks for what to change."""
+"""Sections of a recipe in the order in which the page lists them."""
 KEPT = frozenset({"--device", "--memory"})
 """Options of a training that are given again when it goes on, besides its pictures. Others, such as where it writes,
 are not taken from events: a run may come from elsewhere."""
@@ -83,11 +83,11 @@ class Steering:
         _refuse_options(overrides)
         path = str(folder.path.resolve())
         changed_fields(load_recipe(path), load_recipe(path, overrides), folder.path)
-        given = [*_data_words(data)] if data.strip() else []
-        before = [*_kept(self.runs.start(name), without_data=bool(given))]
-        if not any(word == "--data" for word in (*given, *before)):
+        data_words = [*_data_words(data)] if data.strip() else []
+        before = [*_kept(self.runs.start(name), without_data=bool(data_words))]
+        if not any(word == "--data" for word in (*data_words, *before)):
             raise BadInput(f"{name}: where are its pictures? Its events do not tell; give their folder")
-        self.queue.add(name, [path, *overrides, *given, *before], first=True)
+        self.queue.add(name, [path, *overrides, *data_words, *before], first=True)
         if running:
             folder.requests.mkdir(exist_ok=True)
             (folder.requests / "stop").touch()

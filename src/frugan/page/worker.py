@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BEHIND = 10
-"""Niceness."""
+"""Niceness of the worker thread."""
 
 
 class Overtaken(Exception):
@@ -41,7 +41,7 @@ class Worker:
         """Called by something long, now and then: carry out what waits, but for one kind."""
         while True:
             with self._changed:
-                kind = next((each for each in self._waiting if each != but), None)
+                kind = next((waiting for waiting in self._waiting if waiting != but), None)
                 if kind is None:
                     return
                 do, answer = self._waiting.pop(kind)

@@ -40,18 +40,18 @@ class Arrays:
             ("__builtin__", "bytes"): _no_bytes,
         }
 
-    def build(self, made: Any, state: Any) -> None:
+    def build(self, value: Any, state: Any) -> None:
         """Give an array or a dtype its content, as BUILD asks.
 
         Raises:
             BadInput: another object, or a content that does not fit.
         """
-        if isinstance(made, np.dtype):
-            _build_dtype(made, state)
-        elif type(made) is np.ndarray:
-            self._build_array(made, state)
+        if isinstance(value, np.dtype):
+            _build_dtype(value, state)
+        elif type(value) is np.ndarray:
+            self._build_array(value, state)
         else:
-            raise BadInput(f"changes the insides of a {type(made).__name__}; expected NumPy arrays only. {CURE}")
+            raise BadInput(f"changes the insides of a {type(value).__name__}; expected NumPy arrays only. {CURE}")
 
     def _build_array(self, array: np.ndarray, state: Any) -> None:
         if array.size or type(state) is not tuple or len(state) != 5:
@@ -101,7 +101,7 @@ def _scalar(dtype: Any, raw: Any) -> Any:
 
 
 def _dtype(code: Any, align: Any = False, copy: Any = True) -> np.dtype:
-    """Stand for `numpy.dtype`."""
+    """Replace `numpy.dtype`."""
     if type(code) is not str or code not in KINDS:
         raise BadInput(f"holds NumPy values that are no plain numbers; expected dtypes {', '.join(KINDS)}. {CURE}")
     # a copy, because BUILD changes its byte order
@@ -212,7 +212,7 @@ class PickleReader:
     """
 
     expected = "numbers, text, lists and NumPy arrays"
-    """What there may be, for messages."""
+    """Allowed content, for messages."""
 
     def __init__(self, data: bytes, stand_ins: Mapping[tuple[str, str], Callable[..., Any]], position: int = 0) -> None:
         self.position = position

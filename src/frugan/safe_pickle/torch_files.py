@@ -59,7 +59,7 @@ class StorageKind:
 
 @dataclass(frozen=True, eq=False)
 class DescribedStorage:
-    """What a pickled storage says of itself."""
+    """Metadata of a pickled storage."""
 
     key: str
     dtype: np.dtype
@@ -136,7 +136,7 @@ def _parameter(data: Any, gradient: Any = False, hooks: Any = None) -> np.ndarra
 
 
 def _storage(raw: Any) -> Storage:
-    """Stand for `_load_from_bytes`."""
+    """Replace `_load_from_bytes`."""
     if type(raw) is not bytes:
         raise TypeError
     at = _head(raw, ObjectReader, "holds a tensor whose storage ", "PyTorch's")
@@ -195,7 +195,7 @@ _DAMAGED_ZIP = (*DAMAGED, zipfile.BadZipFile, zlib.error, RuntimeError, OSError)
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What stands for a layer without weights that a file holds as an object; what is inside it is passed over."""
+    """Placeholder of a layer without weights that a file holds as an object; its content is skipped."""
 
     kind: str  # its class's name
 
@@ -228,12 +228,12 @@ class StateReader(ObjectReader):
         return super()._handlers() | {pickle.BUILD[0]: self._build}
 
     def _build(self) -> None:
-        made, state = self._stack[-2:]
-        if type(made) is Layer or (type(made) is dict and type(state) is dict and [*state] == ["_metadata"]):
+        value, state = self._stack[-2:]
+        if type(value) is Layer or (type(value) is dict and type(state) is dict and [*state] == ["_metadata"]):
             self._stack.pop()
             return
-        made, state = self._last(2, keep=1)
-        self._arrays.build(made, state)
+        value, state = self._last(2, keep=1)
+        self._arrays.build(value, state)
 
     def _set_items(self, values: Sequence[Any]) -> None:
         target = self._stack[-1]

@@ -18,7 +18,7 @@ _TUPLES = {0: pickle.EMPTY_TUPLE, 1: pickle.TUPLE1, 2: pickle.TUPLE2, 3: pickle.
 
 @dataclass(frozen=True, eq=False)
 class Global:
-    """What is written as a call: the enum `FaceType(4)` is Global("facelib.FaceType", "FaceType", (4,))."""
+    """A value that is written as a call: the enum `FaceType(4)` is Global("facelib.FaceType", "FaceType", (4,))."""
 
     module: str
     name: str
@@ -74,7 +74,6 @@ class _Writer:
         }
 
     def save(self, value: Any) -> None:
-        """Write one value."""
         saver = self._savers.get(type(value))
         if type(value) is float:  # never memoised, and most of what there is
             self.parts.append(pickle.BINFLOAT + struct.pack(">d", value))
@@ -168,12 +167,14 @@ class _Writer:
         if value:
             self._memoize(value)
 
-    def _call(self, made: Any, name: "_Name", arguments: tuple[Any, ...], state: tuple[Any, ...] | None = None) -> None:
+    def _call(
+        self, value: Any, name: "_Name", arguments: tuple[Any, ...], state: tuple[Any, ...] | None = None
+    ) -> None:
         """Write that `made` comes of calling `name`, then of BUILD with `state`."""
         self.save(name)
         self.save(arguments)
         self.parts.append(pickle.REDUCE)
-        self._memoize(made)
+        self._memoize(value)
         if state is not None:
             self.save(state)
             self.parts.append(pickle.BUILD)

@@ -31,7 +31,7 @@ MOST_FOUND = 64
 """Directions that are kept of those found: the later ones change next to nothing."""
 MOST_NAME = 60
 FOUND_NAME = re.compile(rf"({'|'.join(METHODS)})-\d+")
-"""Of a direction that nobody has named."""
+"""Names that `find` gives, as opposed to those that a person chose."""
 ALIKE = 0.999
 """Cosine from which on two directions are one."""
 
@@ -46,7 +46,7 @@ class Direction:
     vector: Tensor  # of length 1 [size], fp32, on the host
 
     def is_along(self, other: Self) -> bool:
-        """Whether another moves the same layers the same way, or just the other way."""
+        """Return whether both move the same layers along the same line, in either sense."""
         return self.layers == other.layers and abs(float(self.vector @ other.vector)) > ALIKE
 
 
@@ -57,12 +57,11 @@ class Directions:
     weights: str  # digest of the weights that they were found in
     space: str  # of the vectors: "z", "w"
     method: str  # by which they were found
-    each: tuple[Direction, ...]
+    entries: tuple[Direction, ...]
 
     @cached_property
     def by_name(self) -> Mapping[str, Direction]:
-        """Name -> direction."""
-        return {direction.name: direction for direction in self.each}
+        return {direction.name: direction for direction in self.entries}
 
     def __getitem__(self, name: str) -> Direction:
         """Find one.
@@ -79,7 +78,7 @@ class Directions:
         return self.by_name[name]
 
     def shift(self, moves: Mapping[str, float], layers: int) -> Tensor:
-        """What moves add to vectors [layers, size].
+        """Return what moves add to vectors [layers, size].
 
         Args:
             moves: name -> standard deviations.
@@ -88,45 +87,47 @@ class Directions:
         Raises:
             BadInput: there is no direction of a name.
         """
-        added = torch.zeros(layers, len(self.each[0].vector))
+        added = torch.zeros(layers, len(self.entries[0].vector))
         for name, amount in moves.items():
             direction = self[name]
             added[list(direction.layers)] += amount * direction.deviation * direction.vector
         return added
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """The same with other names: old -> new.
+        """Return a copy in which old names are replaced by new ones.
 
         Raises:
             BadInput: no direction of an old name, or two of one new name.
         """
         for old in names:
             _ = self[old]
-        each = tuple(replace(direction, name=names.get(direction.name, direction.name)) for direction in self.each)
-        _check_names([direction.name for direction in each], "directions")
-        return replace(self, each=each)
+        directions = tuple(
+            replace(direction, name=names.get(direction.name, direction.name)) for direction in self.entries
+        )
+        _check_names([direction.name for direction in directions], "directions")
+        return replace(self, entries=directions)
 
     def beside(self, before: Self) -> Self:
         """These behind those of before that somebody has named, which are not lost when others are found."""
-        named = [direction for direction in before.each if not FOUND_NAME.fullmatch(direction.name)]
-        new = [direction for direction in self.each if not any(direction.is_along(other) for other in named)]
-        return replace(self, each=(*named, *new))
+        named = [direction for direction in before.entries if not FOUND_NAME.fullmatch(direction.name)]
+        new = [direction for direction in self.entries if not any(direction.is_along(other) for other in named)]
+        return replace(self, entries=(*named, *new))
 
     def write(self, path: Path) -> None:
         """Write a JSON file, a line for each direction, its name first: it may be changed there by hand."""
         path.parent.mkdir(parents=True, exist_ok=True)
         about = {"format": FORMAT, "weights": self.weights, "space": self.space, "method": self.method}
-        each = [
+        entries = [
             {
                 "name": direction.name,
                 "layers": list(direction.layers),
                 "deviation": direction.deviation,
                 "vector": [float(f"{value:.8g}") for value in direction.vector.tolist()],
             }
-            for direction in self.each
+            for direction in self.entries
         ]
         head = json.dumps(about, ensure_ascii=False)[:-1]
-        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in each)
+        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
         with atomic_file(path) as beside:
             beside.write_text(f'{head},\n"directions": [\n{lines}\n]}}\n', encoding="utf-8")
 
@@ -158,13 +159,13 @@ class Directions:
                 "where they would mean something else; find new ones with --directions sefa or pca"
             )
         try:
-            each = tuple(_direction(entry, space) for entry in values["directions"])
+            directions = tuple(_direction(entry, space) for entry in values["directions"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise damaged(str(error)) from error
-        if not each:
+        if not directions:
             raise damaged("it holds no direction")
-        _check_names([direction.name for direction in each], str(path))
-        return cls(weights, space.name, str(values.get("method", "")), each)
+        _check_names([direction.name for direction in directions], str(path))
+        return cls(weights, space.name, str(values.get("method", "")), directions)
 
 
 def _direction(entry: Mapping[str, object], space: LatentSpace) -> Direction:
@@ -192,7 +193,7 @@ def _check_names(names: Sequence[str], where: str) -> None:
 
 
 def weights_digest(network: nn.Module) -> str:
-    """What tells a network's weights from others: SHA-256 of its parameters, whatever file they came from."""
+    """Return the SHA-256 of a network's parameters, whichever file they came from."""
     hashed = sha256()
     for name, parameter in sorted(network.named_parameters()):
         hashed.update(name.encode())
@@ -204,8 +205,10 @@ def weights_digest(network: nn.Module) -> str:
 
 SAMPLES_OF_VECTORS = 10_000
 """Pairs of vectors that deviations and principal components are taken from."""
-SAMPLES_OF_ACTIVATIONS, ACTIVATIONS_AT_ONCE = 4096, 64
-"""The same, where a part of the network has to run for each; at least eight for each number of a latent."""
+SAMPLES_OF_ACTIVATIONS = 4096
+"""Pairs where a part of the network has to run for each; at least eight for each number of a latent."""
+ACTIVATIONS_AT_ONCE = 64
+"""Pairs in one forward pass."""
 SIDE_OF_ACTIVATIONS = 4
 """Pixels that activations are averaged to."""
 
@@ -233,7 +236,7 @@ class Pairs:
             labels = choices[torch.randint(len(choices), (count,), generator=random)]
             shares = F.one_hot(labels, space.classes).float().to(device)
         z = torch.randn(2, count, space.latent_size, generator=random).to(device)
-        first, second = (space.place(each, shares).float() for each in z)
+        first, second = (space.place(latents, shares).float() for latents in z)
         return cls(first, second, shares)
 
     @property
@@ -243,7 +246,9 @@ class Pairs:
 
     def deviations(self, vectors: Tensor) -> list[float]:
         """Standard deviation along each of some vectors [M, size] of length 1."""
-        return [float(each) for each in (self.differences @ vectors.T).square().mean(0).sqrt().clamp(min=1e-6)]
+        return [
+            float(deviation) for deviation in (self.differences @ vectors.T).square().mean(0).sqrt().clamp(min=1e-6)
+        ]
 
 
 @torch.no_grad()
@@ -274,8 +279,8 @@ def find(
         vectors = of_activations(space, space.activations, classes, device)
     vectors = vectors[:MOST_FOUND]
     named = zip(vectors.cpu(), pairs.deviations(vectors), strict=True)
-    each = [Direction(f"{method}-{i}", tuple(layers), deviation, v) for i, (v, deviation) in enumerate(named, 1)]
-    return Directions(weights, space.name, method, tuple(each))
+    found = [Direction(f"{method}-{i}", tuple(layers), deviation, v) for i, (v, deviation) in enumerate(named, 1)]
+    return Directions(weights, space.name, method, tuple(found))
 
 
 def factorised(maps: Tensor) -> Tensor:
@@ -310,7 +315,7 @@ def of_activations(
     for at in range(0, count, ACTIVATIONS_AT_ONCE):
         part = slice(at, at + ACTIVATIONS_AT_ONCE)
         shares = None if pairs.shares is None else pairs.shares[part]
-        both = [_reduced(activations(each[part], shares)) for each in (pairs.first, pairs.second)]
+        both = [_reduced(activations(vectors[part], shares)) for vectors in (pairs.first, pairs.second)]
         rows.append(both[0] - both[1])
     y = torch.cat(rows).cpu()  # [N, F], on the host, whose random stream alone can be lent
     with torch.random.fork_rng(devices=[]):

@@ -25,7 +25,7 @@ from frugan.setup.networks import Weights
 
 LATENTS_FORMAT = "frugan latents"
 MOST_POINTS = 10_000
-"""Of a file: as many as a grid has at the most."""
+"""Largest number of points in a file, which is also the largest grid."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Points:
         return len(self.vectors)
 
     def __getitem__(self, which: slice | Sequence[int]) -> Self:
-        """Some of them."""
+        """Select points."""
         return replace(self, vectors=self.vectors[which], shares=None if self.shares is None else self.shares[which])
 
     @classmethod
@@ -50,11 +50,11 @@ class Points:
         return cls(torch.cat([part.vectors for part in parts]), torch.cat(shares) if shares else None)
 
     def moved(self, shift: Tensor) -> Self:
-        """The same, further along: `Directions.shift` [layers, size]."""
+        """Return the points shifted by `Directions.shift` [layers, size]."""
         return replace(self, vectors=self.vectors + shift)
 
     def mixed(self, other: Self, layers: Sequence[int]) -> Self:
-        """The same with another's vectors in some layers."""
+        """Return the points with another's vectors in some layers."""
         vectors = self.vectors.clone()
         vectors[:, list(layers)] = other.vectors[:, list(layers)]
         return replace(self, vectors=vectors)
@@ -86,7 +86,7 @@ class Explorer:
 
     @property
     def recipe(self) -> Recipe:
-        """That the generator was trained by."""
+        """Recipe that the generator was trained by."""
         return self.opened.recipe
 
     @cached_property
@@ -96,7 +96,7 @@ class Explorer:
 
     @property
     def space(self) -> LatentSpace:
-        """Of the networks as they are prepared."""
+        """Latent space of the prepared networks."""
         return space_of(self.recipe, self.opened.networks)
 
     def prepare(self, layout: Layout) -> None:
@@ -169,25 +169,25 @@ class Explorer:
             pictures.append(space.draw(part.vectors.to(self.device), shares, noise, random).float().cpu())
         return torch.cat(pictures)
 
-    def directions(self, asked: str | Path, classes: Sequence[int] | None = None) -> Directions:
+    def directions(self, source: str | Path, classes: Sequence[int] | None = None) -> Directions:
         """Find directions, or read them.
 
         Args:
-            asked: "sefa", "pca", either with " layers=0-3" behind it, or a file.
+            source: "sefa", "pca", either with " layers=0-3" behind it, or a file.
             classes: that samples are drawn of, for "pca"; None: all.
 
         Raises:
             BadInput: no such method, file or layers, or directions of other weights.
         """
-        method, layers = parse_directions(str(asked), self.space)
+        method, layers = parse_directions(str(source), self.space)
         if method is None:
-            return Directions.read(Path(asked), self.digest, self.space)
+            return Directions.read(Path(source), self.digest, self.space)
         with self.in_full():
             return find(method, self.space, self.digest, layers, classes, self.device)
 
-    def finds(self, asked: str | Path) -> bool:
-        """Whether `directions` finds them, and reads no file."""
-        return parse_directions(str(asked), self.space)[0] is not None
+    def finds(self, source: str | Path) -> bool:
+        """Return whether `directions` computes them instead of reading a file."""
+        return parse_directions(str(source), self.space)[0] is not None
 
     def write(self, points: Points, path: Path, about: Mapping[str, str] | None = None) -> None:
         """Write points to a file that `read` reads."""
@@ -217,7 +217,7 @@ class Explorer:
             raise BadInput(f"--latents {path}: damaged: expected vectors [n, {space.layers}, {space.size}]")
         if (shares is None) != (wanted is None) or (shares is not None and shares.shape != (len(vectors), wanted)):
             raise BadInput(f"--latents {path}: damaged: expected shares [n, {wanted}] beside its vectors")
-        if not all(bool(torch.isfinite(each).all()) for each in tensors.values()):
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
             raise BadInput(f"--latents {path}: damaged: it holds values that are not finite")
         return Points(vectors.float(), None if shares is None else shares.float())
 
@@ -291,7 +291,7 @@ def explore(source: str | Path | Weights, *, device: str = "auto", say: Say = qu
 
 @contextmanager
 def exploring(opened: Opened, micro_batch: int | None = None) -> Iterator[Explorer]:
-    """The same of networks that are open already."""
+    """Explore networks that are open already."""
     digest = weights_digest(opened.networks[space_of(opened.recipe, opened.networks).network])
     with ExitStack() as prepared:
         prepared.enter_context(prepared_together(opened.networks, opened.layout))

@@ -81,8 +81,8 @@ class Sampler:
         group = self.recipe.training.normalisation_batch or 1
         whole = group * max(1, self.request.micro_batch // group)
         micro_batch = whole if self.request.statistics == "batch" else self.request.micro_batch
-        asked = replace(self.request, seed=seed, classes=labels.tolist(), columns=1, micro_batch=micro_batch)
-        return self.recipe.kind.sample(self.recipe.networks, self.networks, asked)[:, 0], labels
+        block = replace(self.request, seed=seed, classes=labels.tolist(), columns=1, micro_batch=micro_batch)
+        return self.recipe.kind.sample(self.recipe.networks, self.networks, block)[:, 0], labels
 
     def _labels(self, seed: int, count: int) -> Tensor:
         random = torch.Generator().manual_seed(seed)
@@ -101,14 +101,14 @@ class Sampler:
         size = self.standing_size
         for batch in range(request.standing_batches):
             labels = self._labels(derive_seed(request.seed, "standing classes", batch), size)
-            asked = GridRequest(
+            grid_request = GridRequest(
                 seed=derive_seed(request.seed, "standing latents", batch),
                 classes=labels.tolist(),
                 columns=1,
                 truncation=request.truncation,
                 micro_batch=size,
             )
-            self.recipe.kind.sample(self.recipe.networks, self.networks, asked)
+            self.recipe.kind.sample(self.recipe.networks, self.networks, grid_request)
 
 
 def pixels(pictures: Tensor, rounding: Rounding = "nearest") -> Tensor:
@@ -156,21 +156,21 @@ def with_statistics(
         for network in networks.values():
             network.eval()
             set_normalisation_batch(network, recipe.training.normalisation_batch)
-        made = Sampler(recipe, networks, request, known_classes(recipe))
+        sampler = Sampler(recipe, networks, request, known_classes(recipe))
         if request.statistics == "standing":
             _train_norms(layers)
             for network in networks.values():
                 set_normalisation_batch(network, None)
             standing = StandingStatistics()
             with working_weights(networks, layouts, (), standing):
-                made.gather()
+                sampler.gather()
             standing.write()
             for network in networks.values():
                 network.eval()
         elif request.statistics == "batch":
             _train_norms(layers)
         undo.enter_context(working_weights(networks, layouts, (), None))
-        yield made
+        yield sampler
 
 
 def _train_norms(layers: Sequence[nn.Module]) -> None:

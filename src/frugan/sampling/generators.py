@@ -28,7 +28,7 @@ from frugan.setup.recipe_setup import with_pictures
 
 
 def provenance(recipe: Recipe, step: int) -> dict[str, str]:
-    """What a picture that we made says about itself."""
+    """Return the texts that a generated picture carries about itself."""
     return {
         "Software": "frugan",
         "Description": f"synthetic: made by a {recipe.family} network at step {step}",
@@ -74,7 +74,7 @@ def write_sample(
 
 
 def _row_labels(request: GridRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:
-    """What stands before each row of a grid: its class by name, or by number where it has none.
+    """Return the label of each row of a grid: the name of its class, or its number where it has no name.
 
     Args:
         request: that the grid was made by.
@@ -125,9 +125,9 @@ def write_grids(
     with torch.no_grad(), prepared_together(networks, layout):
         for name, request in recipe.kind.snapshots(recipe.networks).items():
             classes = spread(request.classes, request.rows, sheet) if request.classes is not None else None
-            asked = replace(with_pictures(recipe, request, previews), classes=classes, micro_batch=plan.micro_batch)
+            shown = replace(with_pictures(recipe, request, previews), classes=classes, micro_batch=plan.micro_batch)
             path = run.samples / f"step-{state.step:09d}-{name}.png"
-            paths += write_sample(recipe, networks, asked, path, state.step, class_names, say, losses)[1]
+            paths += write_sample(recipe, networks, shown, path, state.step, class_names, say, losses)[1]
     return paths
 
 
@@ -145,22 +145,22 @@ class Opened:
 
     @property
     def recipe(self) -> Recipe:
-        """That they were trained by."""
+        """Recipe that the networks were trained by."""
         return self.weights.recipe
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What pictures say about themselves."""
+        """Texts that pictures carry about themselves."""
         return provenance(self.recipe, self.weights.step)
 
 
-def device_and_precision(weights: Weights, asked: str, say: Say) -> tuple[torch.device, Precision]:
+def device_and_precision(weights: Weights, requested: str, say: Say) -> tuple[torch.device, Precision]:
     """Where networks of a weights file run, and in which precision; both are said.
 
     Raises:
         BadInput: no such device here.
     """
-    device, why = use_device(asked)
+    device, why = use_device(requested)
     say(f"weights: {weights.path}")
     say(f"device: {device} ({why})")
     precision = resolve_precision(weights.recipe.training.precision, device)

@@ -28,7 +28,7 @@ from frugan.sampling.provenance import named, retold_projection
 from frugan.setup.networks import Weights
 
 SAFE_FEATURES: tuple[str, ...] = WITHOUT_CODE
-"""Those that may be asked for by whoever asks a page: they run nothing that a file brings."""
+"""Features that a page may request: they run no code from a file."""
 MOST_STEPS = 100_000
 RATE = 0.1
 RISE, FALL = 0.05, 0.25
@@ -51,7 +51,7 @@ SHOWN_EVERY = 10
 
 @dataclass(frozen=True)
 class Projection:
-    """What was found."""
+    """Result of a projection."""
 
     points: Points  # one
     target: Tensor  # the given picture, fitted [C, R, R] in [-1, 1]
@@ -139,7 +139,7 @@ def search(
         distance = measure.to(target[None].to(explorer.device))
         points = _Search(explorer, distance, space or known[0])
         found, after = points.run(steps, progress, shown)
-        at_first, at_last = (explorer.draw(each)[0] for each in (points.first, found))
+        at_first, at_last = (explorer.draw(point)[0] for point in (points.first, found))
     return Projection(found, target, at_first, at_last, points.before, after, measure.name, space or known[0], steps)
 
 

@@ -23,42 +23,42 @@ def retold(source: str | Path, out: str | Path, request: GridRequest, step: int)
         source, out: as they were given.
         step: of training; a run that goes on draws other pictures.
     """
-    given = _given(request)
-    words = ["frugan", "sample", str(source), "--out", str(out), *_options(given)]
-    return _both(words, _lines(source, out, given), step)
+    chosen = _given(request)
+    words = ["frugan", "sample", str(source), "--out", str(out), *_options(chosen)]
+    return _both(words, _lines(source, out, chosen), step)
 
 
 def retold_drawn(
     source: Path, out: str | Path, request: GridRequest, step: int, choice: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The same of random pictures.
+    """Return the command and the call that draw the same random pictures.
 
     Args:
         choice: npz, pngs and sheet, see `frugan.draw`.
     """
     chosen = {name: value for name, value in choice.items() if value is not None}
-    given = {name: value for name, value in _given(request).items() if name not in ("rows", "columns")}
-    options = _options({**given, **{name: value for name, value in chosen.items() if name != "sheet"}})
+    drawn = {name: value for name, value in _given(request).items() if name not in ("rows", "columns")}
+    options = _options({**drawn, **{name: value for name, value in chosen.items() if name != "sheet"}})
     if "sheet" in chosen:
         rows, columns = chosen["sheet"]
         options += ["--random", "--rows", str(rows), "--columns", str(columns)]
     words = ["frugan", "sample", str(source), "--out", str(out), *options]
-    return _both(words, _lines(source, out, given, "draw", chosen), step)
+    return _both(words, _lines(source, out, drawn, "draw", chosen), step)
 
 
 def retold_film(source: Path, path: Path, request: GridRequest, step: int) -> dict[str, str]:
-    """The same of an animation."""
-    given = _given(request)
-    options = _options({name: value for name, value in given.items() if name != "columns"})
+    """Return the command and the call that draw the same animation."""
+    chosen = _given(request)
+    options = _options({name: value for name, value in chosen.items() if name != "columns"})
     options += ["--animate", path.name, "--frames", str(request.columns)]
     words = ["frugan", "sample", str(source), "--out", str(path.parent), *options]
-    return _both(words, _lines(source, path, given, "animate"), step)
+    return _both(words, _lines(source, path, chosen, "animate"), step)
 
 
 def retold_projection(
     source: Path, pictures: Sequence[Path], out: str | Path, step: int, choice: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The same of a projection.
+    """Return the command and the call that repeat a projection.
 
     Args:
         choice: space, steps and features.
@@ -66,13 +66,13 @@ def retold_projection(
     chosen = {name: value for name, value in choice.items() if value is not None}
     words = ["frugan", "sample", str(source), "--out", str(out)]
     words += [word for picture in pictures for word in ("--project", str(picture))]
-    given = "".join(f", {name}={value!r}" for name, value in chosen.items())
-    call = f"frugan.project({str(source)!r}, {list(map(str, pictures))}, {str(out)!r}{given})"
+    arguments = "".join(f", {name}={value!r}" for name, value in chosen.items())
+    call = f"frugan.project({str(source)!r}, {list(map(str, pictures))}, {str(out)!r}{arguments})"
     return _both([*words, *_options(chosen)], ["import frugan", call], step)
 
 
 def named(source: str | Path | Weights) -> Path:
-    """What was opened, as it was named; of what was open already, its folder or file."""
+    """Return the path as it was named; for weights that were open already, their folder or file."""
     return Path(source) if not isinstance(source, Weights) else source.named or source.checkpoint or source.path
 
 
@@ -85,15 +85,15 @@ def _given(request: GridRequest) -> dict[str, Any]:
     """Field -> value where it is not the usual one."""
     usual = DrawRequest()
     return {
-        each.name: value
-        for each in fields(request)
-        if each.name not in NOT_TOLD and (value := getattr(request, each.name)) != getattr(usual, each.name)
+        field.name: value
+        for field in fields(request)
+        if field.name not in NOT_TOLD and (value := getattr(request, field.name)) != getattr(usual, field.name)
     }
 
 
-def _options(given: Mapping[str, Any]) -> list[str]:
+def _options(options: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
-    for name, value in given.items():
+    for name, value in options.items():
         if name == "mixing":
             told = f"rows={numbers(value.rows)} cols={numbers(value.columns)} layers={numbers(value.layers)}"
             words += ["--style-mixing", told]
@@ -129,11 +129,11 @@ def move_word(direction: str, move: float | tuple[float, float]) -> str:
 def _lines(
     source: str | Path,
     out: str | Path,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     verb: str = "sample",
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[str]:
-    told = {name: _plain(value) for name, value in given.items()}
+    told = {name: _plain(value) for name, value in options.items()}
     mixed = ["from frugan.contract.family import StyleMixing"] if "mixing" in told else []
     request = ", ".join(f"{name}={value}" for name, value in told.items())
     further = "".join(f", {name}={value!r}" for name, value in more.items())
@@ -149,5 +149,5 @@ def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return repr(dict(value))
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return repr(tuple(str(each) if isinstance(each, Path) else each for each in value))
+        return repr(tuple(str(item) if isinstance(item, Path) else item for item in value))
     return repr(value)

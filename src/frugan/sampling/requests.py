@@ -1,4 +1,4 @@
-"""What samples are asked for, and what cannot be drawn or does not go together."""
+"""Requests for samples, and the checks that refuse what cannot be drawn or does not go together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,14 +44,14 @@ class DrawRequest(GridRequest):
 
     @property
     def shows_directions(self) -> bool:
-        """Whether rows go along directions."""
+        """Whether the grid has a row per direction."""
         return self.directions is not None and bool(self.ranges or not (self.moves or self.interpolate))
 
 
 MANY = ("--random", "--npz", "--pngs")
 """Options that draw random samples."""
 KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), ("--project",), MANY)
-"""Of what is drawn, of which a call has one."""
+"""Kinds of output, of which a call has one."""
 STANDING = "--statistics standing"
 BATCH = "--statistics batch"
 TOGETHER = (
@@ -145,26 +145,26 @@ def given_in(request: GridRequest) -> dict[str, object]:
 
 
 def given_statistics(statistics: Statistics) -> dict[str, object]:
-    """The same of what batch normalisation uses."""
+    """Return the option that chooses the statistics of batch normalisation, unless it has its default."""
     return {option: True for option in (STANDING, BATCH) if option.endswith(f" {statistics}")}
 
 
-def refuse_together(given: Mapping[str, object]) -> None:
+def refuse_together(options: Mapping[str, object]) -> None:
     """Refuse options that do not go together.
 
     Args:
-        given: option -> its value, of those that were given; True: no value is named.
+        options: option -> its value, of those that were given; True: no value is named.
 
     Raises:
         BadInput: there are some.
     """
-    kinds = [", ".join(options) for options in KINDS if given.keys() & set(options)]
+    kinds = [", ".join(kind) for kind in KINDS if options.keys() & set(kind)]
     if len(kinds) > 1:
         raise BadInput(f"{' and '.join(kinds)}: one kind at a time; run it once for each")
     for option, needs, excludes, why in TOGETHER:
-        lonely = bool(needs) and not given.keys() & set(needs)
-        if option in given and (lonely or given.keys() & set(excludes)):
-            value = given[option]
+        lonely = bool(needs) and not options.keys() & set(needs)
+        if option in options and (lonely or options.keys() & set(excludes)):
+            value = options[option]
             raise BadInput(f"{option}: {why}" if value is True else f"{option} {value}: {why}")
 
 
@@ -182,9 +182,9 @@ def check_psi(psi: float, layers: int | None, noise: Noise, recipe: Recipe) -> N
     Raises:
         BadInput: not a number, beyond all use, for no layer, or of a family without a mapping network.
     """
-    asked = {"--psi": psi != 1, "--psi-layers": layers is not None, "--noise": noise != "const"}
-    if any(asked.values()) and not recipe.kind.styles(recipe.networks):
-        named = ", ".join(name for name, given in asked.items() if given)
+    is_given = {"--psi": psi != 1, "--psi-layers": layers is not None, "--noise": noise != "const"}
+    if any(is_given.values()) and not recipe.kind.styles(recipe.networks):
+        named = ", ".join(name for name, used in is_given.items() if used)
         raise BadInput(
             f"{named}: {recipe.family} has no mapping network, whose styles this would change; leave it out"
             + ("" if recipe.shows_given else " (--truncation makes latents shorter)")
@@ -224,19 +224,19 @@ def extent(request: GridRequest) -> tuple[int, int]:
 
 
 def by_classes(request: GridRequest) -> bool:
-    """Whether a grid has a row for each class that is asked for, and nothing in common between rows: it may be drawn a
-    sheet at a time."""
+    """Return whether each row is a class independent of the others, so that the grid may be drawn a sheet at a time."""
     return request.classes is not None and request.interpolate is None and request.mixing is None
 
 
 def rows_that_fit(request: GridRequest, recipe: Recipe) -> int:
-    """Of a grid by classes, on a sheet of its own: as many as are asked for, have room in a file, and can be held."""
+    """Return how many rows of a grid by classes fit on one sheet: at most those requested, and what file and memory
+    hold."""
     rows, columns = extent(request)
-    asked = request.rows_per_sheet if isinstance(request, DrawRequest) else None
+    rows_per_sheet = request.rows_per_sheet if isinstance(request, DrawRequest) else None
     side = max(need.resolution for need in recipe.sources.values())
     titles = TITLE_HEIGHT if request.seeds else 0
     held = _most_on_a_grid(recipe) // max(1, columns)
-    return max(1, min(asked or rows, that_fit(side, titles), held))
+    return max(1, min(rows_per_sheet or rows, that_fit(side, titles), held))
 
 
 OF_RANDOM_INPUTS = (
@@ -244,7 +244,7 @@ OF_RANDOM_INPUTS = (
     *("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed"),
     *("statistics", "rows_per_sheet"),
 )
-"""What a request asks of random inputs, which a family that is shown faces has not."""
+"""Fields that concern random inputs, which a family that is shown faces does not have."""
 MOST_SEED = 2**63 - 1
 MOST_ON_A_GRID = 10_000
 """Pictures: 100 rows of 100, which take minutes to draw on a processor."""
@@ -261,9 +261,9 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
         usual = DrawRequest()
         ignored = [n for n in OF_RANDOM_INPUTS if getattr(request, n, getattr(usual, n)) != getattr(usual, n)]
         if ignored:
-            given = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
+            options = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
             raise BadInput(
-                f"{given}: for families that draw from random inputs; {recipe.family} shows what it makes of given "
+                f"{options}: for families that draw from random inputs; {recipe.family} shows what it makes of given "
                 "pictures, which these leave as they are; leave them out (--rows says how many pictures)"
             )
     _check_classes(request, recipe.classes)
@@ -278,8 +278,8 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
         check_statistics(request, recipe)
         placed = {"--psi": request.psi != 1, "--truncation": request.truncation != 1}
         if request.latents and not request.seeds and any(placed.values()):
-            given = " and ".join(option for option, is_given in placed.items() if is_given)
-            raise BadInput(f"{given}: says where pictures of --seeds lie; those of --latents lie where they are")
+            options = " and ".join(option for option, is_set in placed.items() if is_set)
+            raise BadInput(f"{options}: says where pictures of --seeds lie; those of --latents lie where they are")
         if request.rows_per_sheet is not None and request.rows_per_sheet < 1:
             raise BadInput(f"--rows-per-sheet {request.rows_per_sheet}: expected at least 1")
     rows, columns = extent(request)

@@ -64,7 +64,7 @@ def sample(
     weights, recipe, networks = opened.weights, opened.recipe, opened.networks
     if request is not None:
         check_request(request, recipe)
-    given = _given(recipe, data, say)
+    pictures = _given(recipe, data, say)
     folder = Path(out)
     told = {} if request is None else retold(named(source), out, request, weights.step)
     if request is not None and explores(request, recipe):
@@ -72,16 +72,16 @@ def sample(
     paths: list[Path] = []
     with ExitStack() as feeds, torch.no_grad(), _prepared(opened, request):
         folder.mkdir(parents=True, exist_ok=True)
-        feed = feeds.enter_context(feeding(given, recipe, torch.device("cpu"), workers=0)) if given else None
-        for name, asked in _requests(recipe, request).items():
-            sheets = _sheets(asked, recipe, folder / f"{name}.png", say)
+        feed = feeds.enter_context(feeding(pictures, recipe, torch.device("cpu"), workers=0)) if pictures else None
+        for name, grid_request in _requests(recipe, request).items():
+            sheets = _sheets(grid_request, recipe, folder / f"{name}.png", say)
             for number, (path, sheet) in enumerate(sheets, 1):
                 shown = with_pictures(recipe, sheet, feed)
                 grid, written = write_sample(
                     recipe, networks, shown, path, weights.step, weights.class_names, say, told=told
                 )
                 paths += written
-                if asked.seeds and asked.interpolate is None:
+                if grid_request.seeds and grid_request.interpolate is None:
                     paths += _one_by_one(grid, sheet, folder, opened.provenance | dict(told))
                 if progress is not None and len(sheets) > 1:
                     progress(number, len(sheets))
@@ -101,17 +101,17 @@ def _sheets(request: GridRequest, recipe: Recipe, path: Path, say: Say) -> list[
         return [(path, request)]
     classes, rows = request.classes, rows_that_fit(request, recipe)
     count = -(-len(classes) // rows)
-    asked = request.rows_per_sheet if isinstance(request, DrawRequest) else None
-    if asked is None:
+    rows_per_sheet = request.rows_per_sheet if isinstance(request, DrawRequest) else None
+    if rows_per_sheet is None:
         rows = -(-len(classes) // count)  # as many on the last one, or nearly
-    elif rows < min(asked, len(classes)):
-        say(f"--rows-per-sheet {asked:,}: {rows:,} are what one file has room for")
+    elif rows < min(rows_per_sheet, len(classes)):
+        say(f"--rows-per-sheet {rows_per_sheet:,}: {rows:,} are what one file has room for")
     if count == 1:
         return [(path, request)]
     files = numbered(path, count)
     say(
         f"{len(classes):,} classes: {count} files of up to {rows} rows, {files[0].name} to {files[-1].name}"
-        + (f", as one file has at most {LARGEST_SIDE:,} pixels a side" if asked is None else "")
+        + (f", as one file has at most {LARGEST_SIDE:,} pixels a side" if rows_per_sheet is None else "")
     )
     seeds = [request.seed, *(derive_seed(request.seed, "sheet", number) for number in range(1, count))]
     return [
@@ -126,17 +126,17 @@ def _explored(opened: Opened, request: GridRequest, folder: Path, told: Mapping[
     Raises:
         BadInput: see `sheets`.
     """
-    asked, about = _as_draw(request), opened.provenance | dict(told)
+    draw_request, about = _as_draw(request), opened.provenance | dict(told)
     paths: list[Path] = []
-    with exploring(opened, asked.micro_batch) as explorer:
-        for name, sheet in sheets(explorer, asked, opened.weights.class_names, folder, say).items():
-            grid = drawn(explorer, sheet, asked)
+    with exploring(opened, draw_request.micro_batch) as explorer:
+        for name, sheet in sheets(explorer, draw_request, opened.weights.class_names, folder, say).items():
+            grid = drawn(explorer, sheet, draw_request)
             path = folder / f"{name}.png"
             paths += write_grid(grid, path, about, titles=sheet.titles, labels=sheet.labels)
             if (line := not_finite(grid)) is not None:
                 say(f"warning: {path}: {line}")
             if name == "seeds":
-                paths += _one_by_one(grid, asked, folder, about)
+                paths += _one_by_one(grid, draw_request, folder, about)
             elif name == "latents":
                 for title, picture in zip(sheet.titles, pixels(grid[0]).numpy(), strict=True):
                     paths.append(folder / f"latents-{title}.png")
@@ -161,18 +161,16 @@ def _one_by_one(grid: Tensor, request: GridRequest, folder: Path, about: Mapping
 
 
 def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequest]:
-    """Grids to draw, by file name: a family that shows given pictures draws its own, with as many rows
-    as asked for.
-    """
-    own = {
+    """Return the grids to draw by file name; a family that is shown pictures draws its snapshots with `rows` rows."""
+    grids = {
         name: replace(one, classes=spread(one.classes, (request or one).rows)) if one.classes is not None else one
         for name, one in recipe.kind.snapshots(recipe.networks).items()
     }
     if request is None:
-        return own
+        return grids
     if recipe.shows_given:
         micro_batch, rows = request.micro_batch, request.rows
-        return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
+        return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in grids.items()}
     if request.mixing is not None or request.interpolate is not None:
         return {f"interpolation-{request.interpolate}" if request.mixing is None else "style-mixing": request}
     if request.seeds and request.classes is None and recipe.classes > 1:
@@ -187,7 +185,7 @@ def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequ
                 columns=request.columns if one.interpolate is None else ends,
                 psi=one.psi if request.psi == 1 else request.psi,
             )
-            for name, one in own.items()
+            for name, one in grids.items()
             if request.psi == 1 or one.psi == 1  # asked for one place, a grid of another is left out
         }
     return {"seeds" if request.seeds else "samples": request}
@@ -314,10 +312,10 @@ def animate(
         request = replace(request, interpolate="latent")
     check_request(request, opened.recipe)
     if explores(request, opened.recipe):
-        asked = _as_draw(request)
-        with exploring(opened, asked.micro_batch) as explorer:
-            found = sheets(explorer, asked, (), Path(path).parent, say)
-            grid = torch.cat([drawn(explorer, sheet, asked) for sheet in found.values()])
+        draw_request = _as_draw(request)
+        with exploring(opened, draw_request.micro_batch) as explorer:
+            found = sheets(explorer, draw_request, (), Path(path).parent, say)
+            grid = torch.cat([drawn(explorer, sheet, draw_request) for sheet in found.values()])
     else:
         with torch.no_grad(), _prepared(opened, request):
             grid = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
@@ -363,7 +361,7 @@ COPIED = 0.5
 
 @dataclass(frozen=True)
 class MemorisationCheck:
-    """What was found."""
+    """Result of `check_memorisation`."""
 
     sheets: tuple[Path, ...]  # one file, or several where it is large: a sample and its nearest pictures in each row
     # distance of each sample to the nearest one, as a share of what is usual between training pictures

@@ -36,7 +36,7 @@ class Sheet:
 
 
 def explores(request: GridRequest, recipe: Recipe) -> bool:
-    """Whether a request is drawn from points of a latent space, and not by the family itself."""
+    """Return whether a request is drawn from points of a latent space instead of by the family itself."""
     if isinstance(request, DrawRequest) and (request.directions is not None or request.latents):
         return True
     return bool(request.seeds) and request.mixing is None and not recipe.kind.styles(recipe.networks)
@@ -87,13 +87,12 @@ def _keep(explorer: Explorer, found: Directions, path: Path, say: Say) -> None:
         try:
             found = found.beside(explorer.directions(path))
         except BadInput as error:
-            aside = next(
-                each for n in count(1) if not (each := path.with_name(f"{path.stem}-before-{n}.json")).exists()
-            )
+            candidates = (path.with_name(f"{path.stem}-before-{number}.json") for number in count(1))
+            aside = next(candidate for candidate in candidates if not candidate.exists())
             path.rename(aside)
             say(f"{path}: set aside as {aside.name}, as it cannot be used here: {error}")
     found.write(path)
-    say(f"directions: {len(found.each)} of {found.space}, kept in {path}")
+    say(f"directions: {len(found.entries)} of {found.space}, kept in {path}")
 
 
 def _stations(explorer: Explorer, request: DrawRequest) -> tuple[Points, tuple[str, ...], int]:
@@ -134,8 +133,8 @@ def _mixtures(explorer: Explorer, request: DrawRequest, mixing: StyleMixing) -> 
     if len(request.classes or ()) > 1:
         raise BadInput(f"--classes {numbers(request.classes or ())}: styles are mixed within one class; expected one")
     rows, columns = (_of_seeds(explorer, request, seeds) for seeds in (mixing.rows, mixing.columns))
-    each = [rows[[row] * len(columns)].mixed(columns, mixing.layers) for row in range(len(rows))]
-    return Points.joined(each), tuple(map(str, mixing.columns)), len(rows)
+    mixtures = [rows[[row] * len(columns)].mixed(columns, mixing.layers) for row in range(len(rows))]
+    return Points.joined(mixtures), tuple(map(str, mixing.columns)), len(rows)
 
 
 def _class_labels(request: DrawRequest, classes: int, names: Sequence[str]) -> tuple[str, ...]:
@@ -167,7 +166,7 @@ def _along(
     labels: Sequence[str],
 ) -> dict[str, Sheet]:
     """For each station a sheet with a row for each direction."""
-    ranges = request.ranges or {each.name: (-REACH, REACH) for each in directions.each[: request.rows]}
+    ranges = request.ranges or {direction.name: (-REACH, REACH) for direction in directions.entries[: request.rows]}
     ends = set(ranges.values())
     # the picture itself stands in the middle, where both ends are as far
     columns = request.columns | 1 if all(low == -high for low, high in ends) else request.columns
@@ -201,15 +200,15 @@ def _amounts(low: float, high: float, count: int) -> list[float]:
     return [(low * (last - i) + high * i) / last for i in range(count)]
 
 
-def _walks(explorer: Explorer, request: DrawRequest, stations: Points, each: int, labels: tuple[str, ...]) -> Sheet:
+def _walks(explorer: Explorer, request: DrawRequest, stations: Points, stops: int, labels: tuple[str, ...]) -> Sheet:
     """A row for each class, by all of its stations."""
     if request.interpolate != "latent":
         raise BadInput(f"--interpolate {request.interpolate}: walks by --seeds or --latents are of kind latent")
-    if each < 2:
+    if stops < 2:
         raise BadInput("one picture: a walk goes between two or more; name more with --seeds or --latents")
-    rows = len(stations) // each
+    rows = len(stations) // stops
     check_grid(rows, request.columns, explorer.recipe)
-    walks = [stations[row * each : (row + 1) * each].walk(request.columns) for row in range(rows)]
+    walks = [stations[row * stops : (row + 1) * stops].walk(request.columns) for row in range(rows)]
     return Sheet(Points.joined(walks), rows, request.columns, (), labels)
 
 

@@ -15,8 +15,10 @@ from torch import Tensor
 from frugan.errors import BadInput, optional_module
 from frugan.wording import GIB, MIB
 
-OPSET, IR_VERSION = 17, 8
-"""Of 2022: browsers' runtimes (onnxruntime-web 1.13 and newer) take it, and nothing here needs a newer one."""
+OPSET = 17
+"""Opset of 2022: browsers' runtimes (onnxruntime-web 1.13 and newer) take it, and nothing here needs a newer one."""
+IR_VERSION = 8
+"""Version of the file format that belongs to `OPSET`."""
 MOST_BYTES = 2 * GIB - MIB
 """Protobuf's limit for one message, less the nodes."""
 
@@ -33,7 +35,7 @@ Side = int | Samples
 
 @dataclass(frozen=True)
 class Made:
-    """What an operation makes."""
+    """Type of an operation's result."""
 
     dtype: torch.dtype
     size: tuple[Side, ...]
@@ -70,20 +72,20 @@ class Graph:
         self.inputs.append(Value(name, torch.float32, tuple(size)))
         self._documents[name] = document
 
-    def add(self, operator: str, operands: Sequence[Value | str], made: Made, **attributes: Any) -> Value:
+    def add(self, operator: str, operands: Sequence[Value | str], result: Made, **attributes: Any) -> Value:
         """Make a node with one result; operands are values, or names of constants."""
-        (value,) = self.add_several(operator, operands, [made], **attributes)
+        (value,) = self.add_several(operator, operands, [result], **attributes)
         return value
 
     def add_several(
-        self, operator: str, operands: Sequence[Value | str], made: Sequence[Made], **attributes: Any
+        self, operator: str, operands: Sequence[Value | str], results: Sequence[Made], **attributes: Any
     ) -> list[Value]:
         """Make a node with several results."""
         name = f"{operator.lower()}_{len(self._nodes)}"
-        names = [name] if len(made) == 1 else [f"{name}_{place}" for place in range(len(made))]
-        given = [each if isinstance(each, str) else self._name_of(each) for each in operands]
-        self._nodes.append(self.onnx.helper.make_node(operator, given, names, name=name, **attributes))
-        return [Value(each, of.dtype, of.size) for each, of in zip(names, made, strict=True)]
+        names = [name] if len(results) == 1 else [f"{name}_{place}" for place in range(len(results))]
+        inputs = [operand if isinstance(operand, str) else self._name_of(operand) for operand in operands]
+        self._nodes.append(self.onnx.helper.make_node(operator, inputs, names, name=name, **attributes))
+        return [Value(name, of.dtype, of.size) for name, of in zip(names, results, strict=True)]
 
     def _name_of(self, value: Value) -> str:
         if value.constant is None:
@@ -106,7 +108,7 @@ class Graph:
         return Value(text, dtype, (), torch.tensor(value, dtype=dtype))
 
     def cast(self, value: Value | float, dtype: torch.dtype) -> Value:
-        """The same in a dtype."""
+        """Return the value converted to a dtype."""
         if not isinstance(value, Value):
             return self.number(value, dtype)
         if value.dtype == dtype:
@@ -142,7 +144,7 @@ class Graph:
         return self.add("Concat", parts, Made(torch.int64, (len(size),)), axis=0).name
 
     def reshaped(self, value: Value, size: tuple[Side, ...]) -> Value:
-        """The same numbers in another size; the only side that goes with the samples is left to be found."""
+        """Return the value in another shape; the only side that varies with the samples is inferred."""
         if size == value.size:
             return value
         counted = [side for side in size if isinstance(side, Samples)]
@@ -168,9 +170,12 @@ class Graph:
         if (size := sum(array.nbytes for array in self._constants.values())) > MOST_BYTES:
             raise BadInput(f"{size:,} bytes of weights: one ONNX file holds {MOST_BYTES:,}; --fp16 takes half of them")
         helper = self.onnx.helper
-        described = [self._described(each.name, each.size, self._documents[each.name]) for each in self.inputs]
-        made = self._described(output, value.size, document)
-        graph = helper.make_graph(self._nodes, "generator", described, [made])
+        described = [
+            self._described(graph_input.name, graph_input.size, self._documents[graph_input.name])
+            for graph_input in self.inputs
+        ]
+        result = self._described(output, value.size, document)
+        graph = helper.make_graph(self._nodes, "generator", described, [result])
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="frugan"
         )

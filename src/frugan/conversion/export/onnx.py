@@ -48,7 +48,7 @@ class Exported:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For a program."""
+        """Return the result as JSON values."""
         return {
             "path": str(self.path),
             "bytes": self.bytes,
@@ -60,7 +60,7 @@ class Exported:
 
     @property
     def lines(self) -> list[str]:
-        """For a person."""
+        """Return the result as lines of text."""
         return [
             f"{self.path}: {self.bytes / 1e6:,.1f} MB, ONNX opset {OPSET}",
             *(f"  {name}: {meaning}" for name, meaning in self.inputs.items()),
@@ -123,12 +123,12 @@ class Generator:
 
     @property
     def recipe(self) -> Recipe:
-        """That it was trained by."""
+        """Recipe that the generator was trained by."""
         return self.weights.recipe
 
     @property
     def inputs(self) -> dict[str, str]:
-        """What its model takes: name -> shape and meaning."""
+        """Inputs of the model: name -> shape and meaning."""
         drawing = self.drawing
         length = "" if drawing.psi else "; shorter ones (times 0.5, say) give less variety: that is their truncation"
         found = {LATENTS: f"float32 [n, {drawing.latent_size}]: latents, normal numbers of deviation 1{length}"}
@@ -177,9 +177,9 @@ class Generator:
             )
 
 
-def _one_by_one(given: Tensor) -> list[Tensor]:
+def _one_by_one(batch: Tensor) -> list[Tensor]:
     """An input for each of the samples."""
-    return [given] * CHECKED if given.ndim == 0 else list(given.split(1))
+    return [batch] * CHECKED if batch.ndim == 0 else list(batch.split(1))
 
 
 def write_model(generator: Generator, path: Path, *, half: bool, say: Say) -> Exported:
@@ -231,10 +231,10 @@ def compared(generator: Generator, path: Path) -> tuple[float, float, int]:
     run = session(path)
     for psi in PSIS if generator.drawing.psi else PSIS[:1]:
         inputs = generator.test_inputs(psi)
-        given = {name: value.numpy() for name, value in inputs.items()}
+        arrays = {name: value.numpy() for name, value in inputs.items()}
         expected = generator.pictures(inputs)
-        differences.append(np.abs(run(given) - expected))
-        first = {name: value[:1] if value.ndim else value for name, value in given.items()}
+        differences.append(np.abs(run(arrays) - expected))
+        first = {name: value[:1] if value.ndim else value for name, value in arrays.items()}
         differences.append(np.abs(run(first) - expected[:1]))
     every = np.concatenate(differences)
     return float(every.max()), float(every.mean()), len(every)
@@ -247,5 +247,5 @@ def session(path: Path) -> Any:
         BadInput: onnxruntime is missing.
     """
     runtime = optional_module("onnxruntime", "checking an ONNX model needs onnxruntime", "export")
-    made = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda inputs: made.run([PICTURES], dict(inputs))[0]
+    inference_session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda inputs: inference_session.run([PICTURES], dict(inputs))[0]

@@ -1,4 +1,4 @@
-"""What each operation of torch that a generator uses is in ONNX.
+"""Translations of the torch operations that generators use to ONNX.
 
 A translation takes the graph, what is made (as torch says: dtype and size of each result) and torch's arguments, in
 which tensors are `Value`s. Operands are cast to the result's dtype, as torch promotes them.
@@ -24,12 +24,12 @@ SAME = frozenset({"clone", "alias", "detach", "contiguous", "lift_fresh_copy"})
 
 
 def _on_each(operator: str) -> Translation:
-    def translate(graph: Graph, made: Sequence[Made], *operands: Operand, alpha: float = 1) -> Value:
-        dtype = made[0].dtype
-        each = [graph.cast(operand, dtype) for operand in operands]
+    def translate(graph: Graph, results: Sequence[Made], *operands: Operand, alpha: float = 1) -> Value:
+        dtype = results[0].dtype
+        cast = [graph.cast(operand, dtype) for operand in operands]
         if alpha != 1:
-            each[1] = graph.add("Mul", [each[1], graph.number(alpha, dtype)], Made(dtype, each[1].size))
-        return graph.add(operator, each, made[0])
+            cast[1] = graph.add("Mul", [cast[1], graph.number(alpha, dtype)], Made(dtype, cast[1].size))
+        return graph.add(operator, cast, results[0])
 
     return translate
 
@@ -38,68 +38,70 @@ def _axes(operator: str) -> Translation:
     """A reduction whose axes are an attribute."""
 
     def translate(
-        graph: Graph, made: Sequence[Made], x: Value, axes: Sequence[int], keepdim: bool = False, **_: object
+        graph: Graph, results: Sequence[Made], x: Value, axes: Sequence[int], keepdim: bool = False, **_: object
     ) -> Value:
-        given = graph.cast(x, made[0].dtype)
-        return graph.add(operator, [given], made[0], axes=[axis % len(x.size) for axis in axes], keepdims=int(keepdim))
+        operand = graph.cast(x, results[0].dtype)
+        return graph.add(
+            operator, [operand], results[0], axes=[axis % len(x.size) for axis in axes], keepdims=int(keepdim)
+        )
 
     return translate
 
 
 def _total(
-    graph: Graph, made: Sequence[Made], x: Value, axes: Sequence[int], keepdim: bool = False, **_: object
+    graph: Graph, results: Sequence[Made], x: Value, axes: Sequence[int], keepdim: bool = False, **_: object
 ) -> Value:
     named = graph.constant(np.array([axis % len(x.size) for axis in axes], np.int64))
-    return graph.add("ReduceSum", [graph.cast(x, made[0].dtype), named], made[0], keepdims=int(keepdim))
+    return graph.add("ReduceSum", [graph.cast(x, results[0].dtype), named], results[0], keepdims=int(keepdim))
 
 
-def _square(graph: Graph, made: Sequence[Made], x: Value) -> Value:
-    return graph.add("Mul", [x, x], made[0])
+def _square(graph: Graph, results: Sequence[Made], x: Value) -> Value:
+    return graph.add("Mul", [x, x], results[0])
 
 
-def _reciprocal_root(graph: Graph, made: Sequence[Made], x: Value) -> Value:
+def _reciprocal_root(graph: Graph, results: Sequence[Made], x: Value) -> Value:
     here = Made(x.dtype, x.size)
-    return graph.cast(graph.add("Reciprocal", [graph.add("Sqrt", [x], here)], here), made[0].dtype)
+    return graph.cast(graph.add("Reciprocal", [graph.add("Sqrt", [x], here)], here), results[0].dtype)
 
 
-def _leaky_relu(graph: Graph, made: Sequence[Made], x: Value, slope: float = 0.01) -> Value:
-    return graph.add("LeakyRelu", [x], made[0], alpha=slope)
+def _leaky_relu(graph: Graph, results: Sequence[Made], x: Value, slope: float = 0.01) -> Value:
+    return graph.add("LeakyRelu", [x], results[0], alpha=slope)
 
 
 def _clamp(
-    graph: Graph, made: Sequence[Made], x: Value, least: float | None = None, most: float | None = None
+    graph: Graph, results: Sequence[Made], x: Value, least: float | None = None, most: float | None = None
 ) -> Value:
     limits = ["" if limit is None else graph.number(limit, x.dtype) for limit in (least, most)]
-    return graph.add("Clip", [x, *limits], made[0])
+    return graph.add("Clip", [x, *limits], results[0])
 
 
-def _plus_product(graph: Graph, made: Sequence[Made], x: Operand, a: Operand, b: Operand, value: float = 1) -> Value:
-    """x + value·a·b."""
-    product = _on_each("Mul")(graph, made, a, b)
-    return cast(Value, _on_each("Add")(graph, made, x, product, alpha=value))
+def _plus_product(graph: Graph, results: Sequence[Made], x: Operand, a: Operand, b: Operand, value: float = 1) -> Value:
+    """Translate x + value·a·b."""
+    product = _on_each("Mul")(graph, results, a, b)
+    return cast(Value, _on_each("Add")(graph, results, x, product, alpha=value))
 
 
-def _lerp(graph: Graph, made: Sequence[Made], start: Value, end: Value, weight: Operand) -> Value:
+def _lerp(graph: Graph, results: Sequence[Made], start: Value, end: Value, weight: Operand) -> Value:
     """start + weight·(end - start)."""
-    way = _on_each("Sub")(graph, made, end, start)
-    return _plus_product(graph, made, start, cast(Value, way), weight)
+    way = _on_each("Sub")(graph, results, end, start)
+    return _plus_product(graph, results, start, cast(Value, way), weight)
 
 
-def _matmul(graph: Graph, made: Sequence[Made], a: Value, b: Value) -> Value:
-    return graph.add("MatMul", [a, b], made[0])
+def _matmul(graph: Graph, results: Sequence[Made], a: Value, b: Value) -> Value:
+    return graph.add("MatMul", [a, b], results[0])
 
 
 def _plus_matmul(
-    graph: Graph, made: Sequence[Made], x: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1
+    graph: Graph, results: Sequence[Made], x: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1
 ) -> Value:
     if not beta == alpha == 1:
         raise BadInput(f"a product times {alpha:g} and a summand times {beta:g} have no translation to ONNX")
-    return graph.add("Add", [_matmul(graph, made, a, b), x], made[0])
+    return graph.add("Add", [_matmul(graph, results, a, b), x], results[0])
 
 
 def _convolution(
     graph: Graph,
-    made: Sequence[Made],
+    results: Sequence[Made],
     x: Value,
     weight: Value,
     bias: Value | None,
@@ -119,12 +121,12 @@ def _convolution(
     if transposed:
         geometry["output_padding"] = list(output_padding)
     operands = [x, weight, *([] if bias is None else [bias])]
-    return graph.add("ConvTranspose" if transposed else "Conv", operands, made[0], **geometry)
+    return graph.add("ConvTranspose" if transposed else "Conv", operands, results[0], **geometry)
 
 
 def _batch_norm(
     graph: Graph,
-    made: Sequence[Made],
+    results: Sequence[Made],
     x: Value,
     gain: Value | None,
     bias: Value | None,
@@ -142,108 +144,110 @@ def _batch_norm(
     wide = Made(torch.float32, x.size)
     channels = (len(factors), 1, 1)
     named = [
-        Value(f"{of.name}.{kind}", torch.float32, channels, each.float().view(channels))
-        for of, kind, each in ((variance, "factors", factors), (mean, "summands", summands))
+        Value(f"{of.name}.{kind}", torch.float32, channels, values.float().view(channels))
+        for of, kind, values in ((variance, "factors", factors), (mean, "summands", summands))
     ]
     scaled = graph.add("Mul", [graph.cast(x, torch.float32), named[0]], wide)
     return [graph.cast(graph.add("Add", [scaled, named[1]], wide), x.dtype), None, None]
 
 
-def _softmax(graph: Graph, made: Sequence[Made], x: Value, axis: int, *_: object) -> Value:
+def _softmax(graph: Graph, results: Sequence[Made], x: Value, axis: int, *_: object) -> Value:
     """In fp32, as on a card."""
     wide = Made(torch.float32, x.size)
-    return graph.cast(graph.add("Softmax", [graph.cast(x, wide.dtype)], wide, axis=axis % len(x.size)), made[0].dtype)
+    return graph.cast(
+        graph.add("Softmax", [graph.cast(x, wide.dtype)], wide, axis=axis % len(x.size)), results[0].dtype
+    )
 
 
 def _max_pool(
     graph: Graph,
-    made: Sequence[Made],
+    results: Sequence[Made],
     x: Value,
     kernel: Sequence[int],
     stride: Sequence[int] = (),
 ) -> list[Value | None]:
     sides = {"kernel_shape": list(kernel), "strides": list(stride or kernel)}
-    return [graph.add("MaxPool", [x], made[0], **sides), None]
+    return [graph.add("MaxPool", [x], results[0], **sides), None]
 
 
-def _nearest(graph: Graph, made: Sequence[Made], x: Value, size: Sequence[int], *_: object) -> Value:
+def _nearest(graph: Graph, results: Sequence[Made], x: Value, size: Sequence[int], *_: object) -> Value:
     """Larger by nearest neighbours."""
     scales = [large // small for large, small in zip(size, cast(Any, x.size[2:]), strict=True)]
     named = graph.constant(np.array([1, 1, *scales], np.float32))
     how = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
-    return graph.add("Resize", [x, "", named], made[0], **how)
+    return graph.add("Resize", [x, "", named], results[0], **how)
 
 
-def _padded(graph: Graph, made: Sequence[Made], x: Value, padding: Sequence[int], value: float = 0) -> Value:
+def _padded(graph: Graph, results: Sequence[Made], x: Value, padding: Sequence[int], value: float = 0) -> Value:
     """Torch counts the sides from the last one on, ONNX from the first; negative: cut off."""
     if value != 0:
         raise BadInput(f"padding with {value:g} has no translation to ONNX")
     rest = [0] * (len(x.size) - len(padding) // 2)
     named = graph.constant(np.array([*rest, *padding[-2::-2], *rest, *padding[-1::-2]], np.int64))
-    return graph.add("Pad", [x, named], made[0])
+    return graph.add("Pad", [x, named], results[0])
 
 
-def _joined(graph: Graph, made: Sequence[Made], values: Sequence[Value], axis: int = 0) -> Value:
-    return graph.add("Concat", [graph.cast(each, made[0].dtype) for each in values], made[0], axis=axis)
+def _joined(graph: Graph, results: Sequence[Made], values: Sequence[Value], axis: int = 0) -> Value:
+    return graph.add("Concat", [graph.cast(value, results[0].dtype) for value in values], results[0], axis=axis)
 
 
-def _stacked(graph: Graph, made: Sequence[Made], values: Sequence[Value], axis: int = 0) -> Value:
-    size = list(made[0].size)
+def _stacked(graph: Graph, results: Sequence[Made], values: Sequence[Value], axis: int = 0) -> Value:
+    size = list(results[0].size)
     size[axis] = 1
-    return _joined(graph, made, [graph.reshaped(value, tuple(size)) for value in values], axis)
+    return _joined(graph, results, [graph.reshaped(value, tuple(size)) for value in values], axis)
 
 
-def _expanded(graph: Graph, made: Sequence[Made], x: Value, *_: object) -> Value:
-    if x.size == made[0].size:
+def _expanded(graph: Graph, results: Sequence[Made], x: Value, *_: object) -> Value:
+    if x.size == results[0].size:
         return x
-    return graph.add("Expand", [x, graph.shape(made[0].size)], made[0])
+    return graph.add("Expand", [x, graph.shape(results[0].size)], results[0])
 
 
-def _permuted(graph: Graph, made: Sequence[Made], x: Value, order: Sequence[int]) -> Value:
-    return graph.add("Transpose", [x], made[0], perm=[axis % len(x.size) for axis in order])
+def _permuted(graph: Graph, results: Sequence[Made], x: Value, order: Sequence[int]) -> Value:
+    return graph.add("Transpose", [x], results[0], perm=[axis % len(x.size) for axis in order])
 
 
-def _transposed(graph: Graph, made: Sequence[Made], x: Value, a: int = 0, b: int = 1) -> Value:
+def _transposed(graph: Graph, results: Sequence[Made], x: Value, a: int = 0, b: int = 1) -> Value:
     order = list(range(len(x.size)))
     order[a], order[b] = order[b], order[a]
-    return _permuted(graph, made, x, order)
+    return _permuted(graph, results, x, order)
 
 
 def _sliced(
     graph: Graph,
-    made: Sequence[Made],
+    results: Sequence[Made],
     x: Value,
     axis: int = 0,
     start: int | None = 0,
     end: int | None = None,
     step: int = 1,
 ) -> Value:
-    if x.size == made[0].size:
+    if x.size == results[0].size:
         return x
     last = np.iinfo(np.int64).max
     bounds = [graph.constant(np.array([n], np.int64)) for n in (start or 0, last if end is None else end, axis, step)]
-    return graph.add("Slice", [x, *bounds], made[0])
+    return graph.add("Slice", [x, *bounds], results[0])
 
 
-def _selected(graph: Graph, made: Sequence[Made], x: Value, axis: int, place: int) -> Value:
-    return graph.add("Gather", [x, graph.constant(np.array(place, np.int64))], made[0], axis=axis)
+def _selected(graph: Graph, results: Sequence[Made], x: Value, axis: int, place: int) -> Value:
+    return graph.add("Gather", [x, graph.constant(np.array(place, np.int64))], results[0], axis=axis)
 
 
-def _split(graph: Graph, made: Sequence[Made], x: Value, sizes: Sequence[int], axis: int = 0) -> list[Value]:
-    return graph.add_several("Split", [x, graph.constant(np.array(sizes, np.int64))], made, axis=axis)
+def _split(graph: Graph, results: Sequence[Made], x: Value, sizes: Sequence[int], axis: int = 0) -> list[Value]:
+    return graph.add_several("Split", [x, graph.constant(np.array(sizes, np.int64))], results, axis=axis)
 
 
-def _unbound(graph: Graph, made: Sequence[Made], x: Value, axis: int = 0) -> list[Value]:
-    return [_selected(graph, [each], x, axis, place) for place, each in enumerate(made)]
+def _unbound(graph: Graph, results: Sequence[Made], x: Value, axis: int = 0) -> list[Value]:
+    return [_selected(graph, [result], x, axis, place) for place, result in enumerate(results)]
 
 
-def _unwritten(_: Graph, made: Sequence[Made], *__: object, **___: object) -> Value:
+def _unwritten(_: Graph, results: Sequence[Made], *__: object, **___: object) -> Value:
     """Room that an operation writes to, whose result then counts: nothing reads this."""
-    return Value("unwritten", made[0].dtype, made[0].size)
+    return Value("unwritten", results[0].dtype, results[0].size)
 
 
-def _copied(graph: Graph, made: Sequence[Made], x: Value, **_: object) -> Value:
-    return graph.cast(x, made[0].dtype)
+def _copied(graph: Graph, results: Sequence[Made], x: Value, **_: object) -> Value:
+    return graph.cast(x, results[0].dtype)
 
 
 OPERATIONS: Mapping[str, Translation] = MappingProxyType(

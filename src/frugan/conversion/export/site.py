@@ -22,10 +22,12 @@ from frugan.setup.networks import Weights
 from frugan.wording import MIB, show_size
 
 PACKAGE, VERSION = "onnxruntime-web", "1.30.0"
-MODULE, WASM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
-"""Of the package: what runs a model on a processor, without what only graphics cards need."""
+MODULE = "ort.wasm.bundle.min.mjs"
+"""The package's runtime for processors, without what only graphics cards need."""
+WASM = "ort-wasm-simd-threaded.wasm"
+"""WebAssembly that `MODULE` loads."""
 MOST_BYTES = 64 * MIB
-"""Of either file; they have 0.1 and 14 MB."""
+"""Largest size of either file; they have 0.1 and 14 MB."""
 MODEL, PAGE = "model.onnx", "index.html"
 SITE = (PAGE, MODEL, MODULE, WASM)
 """All that is written."""
@@ -61,12 +63,12 @@ def export_site(
     generator = Generator.open(source, say)
     with TemporaryDirectory() as room:
         contents = runtime_files(Path(runtime) if runtime is not None else from_npm(Path(room), say))
-    with atomic_folder(folder) as made:
-        written = write_model(generator, made / MODEL, half=half, say=say)
+    with atomic_folder(folder) as target:
+        written = write_model(generator, target / MODEL, half=half, say=say)
         for name, content in contents.items():
-            (made / name).write_bytes(content)
-        (made / PAGE).write_text(page_of(generator, written.bytes), "utf-8")
-        size = sum(file.stat().st_size for file in made.iterdir())
+            (target / name).write_bytes(content)
+        (target / PAGE).write_text(page_of(generator, written.bytes), "utf-8")
+        size = sum(file.stat().st_size for file in target.iterdir())
     return Exported(folder, size, written.inputs, written.difference, written.mean_difference, written.pictures)
 
 

@@ -47,12 +47,12 @@ def translate(graph: Graph, network: nn.Module, call: Callable[..., Tensor]) -> 
     slots = list(_slots(network))
     few, more = (_record(slots, call, graph.inputs, count) for count in COUNTS)
     known = [*(_constant(table[key], name) for name, table, key in slots), *graph.inputs]
-    values = {id(tensor): value for tensor, value in zip(few.given, known, strict=True)}
+    values = {id(tensor): value for tensor, value in zip(few.inputs, known, strict=True)}
     for operation, other in zip(few.operations, more.operations, strict=True):
         if operation.target != other.target:
             raise BadInput(f"{operation.target}, {other.target}: what the network does goes by the number of samples")
-        made = [_made(*each) for each in zip(operation.results, other.results, strict=True)]
-        for tensor, value in zip(operation.results, _translated(graph, operation, made, values), strict=True):
+        results = [_made(*pair) for pair in zip(operation.results, other.results, strict=True)]
+        for tensor, value in zip(operation.results, _translated(graph, operation, results, values), strict=True):
             if value is not None:
                 values[id(tensor)] = value
     return values[id(few.result)]
@@ -75,7 +75,7 @@ class Operation:
 class Record:
     """A forward. It holds all its tensors, so that each has an identity of its own."""
 
-    given: list[Tensor]  # the network's tensors, then the inputs
+    inputs: list[Tensor]  # the network's tensors, then the inputs
     operations: list[Operation]
     result: Tensor
 
@@ -88,11 +88,11 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, target: OpOverload, types: object, args: tuple[Any, ...] = (), options: Any = None
     ) -> Any:
-        made = target(*args, **(options or {}))
-        results = [each for each in pytree.tree_leaves(made) if isinstance(each, Tensor)]
+        returned = target(*args, **(options or {}))
+        results = [tensor for tensor in pytree.tree_leaves(returned) if isinstance(tensor, Tensor)]
         if results:  # some only look something up
             self.operations.append(Operation(target, args, options or {}, results))
-        return made
+        return returned
 
 
 def _slots(network: nn.Module) -> Iterator[Slot]:
@@ -105,11 +105,11 @@ def _slots(network: nn.Module) -> Iterator[Slot]:
 
 def _record(slots: Sequence[Slot], call: Callable[..., Tensor], inputs: Sequence[Value], count: int) -> Record:
     tensors = [torch.empty_like(table[key], device="meta", requires_grad=False) for _, table, key in slots]
-    given = [_described(each, count) for each in inputs]
+    described = [_described(tensor, count) for tensor in inputs]
     recorder = _Recorder()
     with torch.no_grad(), _in_place(slots, tensors), recorder:
-        result = call(*given)
-    return Record([*tensors, *given], recorder.operations, result)
+        result = call(*described)
+    return Record([*tensors, *described], recorder.operations, result)
 
 
 def _described(value: Value, count: int) -> Tensor:
@@ -137,27 +137,27 @@ def _constant(tensor: Tensor, name: str) -> Value:
 
 
 def _translated(
-    graph: Graph, operation: Operation, made: Sequence[Made], values: Mapping[int, Value]
+    graph: Graph, operation: Operation, results: Sequence[Made], values: Mapping[int, Value]
 ) -> Sequence[Value | None]:
-    """What an operation makes; None: what nothing can use."""
+    """Return the values that an operation makes; None: one that nothing can use."""
 
-    def known(given: Any) -> Any:
-        return values[id(given)] if isinstance(given, Tensor) else given
+    def known(argument: Any) -> Any:
+        return values[id(argument)] if isinstance(argument, Tensor) else argument
 
     args, options = pytree.tree_map(known, (operation.args, operation.options))
     options = {key: value for key, value in options.items() if key != "out"}
     name = operation.target._schema.name.removeprefix("aten::").removesuffix("_")
-    given = [value for value in pytree.tree_leaves((args, options)) if isinstance(value, Value)]
-    counted = any(isinstance(side, Samples) for each in made for side in each.size)
-    if not counted and all(value.constant is not None for value in given):
-        return _computed(operation, made, args, options, f"constant.{name}.{len(values)}")
+    operands = [value for value in pytree.tree_leaves((args, options)) if isinstance(value, Value)]
+    counted = any(isinstance(side, Samples) for result in results for side in result.size)
+    if not counted and all(value.constant is not None for value in operands):
+        return _computed(operation, results, args, options, f"constant.{name}.{len(values)}")
     if name in SAME:
         return [args[0]]
     if name in VIEWS:
-        return [graph.reshaped(args[0], made[0].size)]
+        return [graph.reshaped(args[0], results[0].size)]
     if name not in OPERATIONS:
         raise BadInput(f"{operation.target}: the network does what has no translation to ONNX")
-    done = OPERATIONS[name](graph, made, *args, **options)
+    done = OPERATIONS[name](graph, results, *args, **options)
     return [done] if isinstance(done, Value) else done
 
 
@@ -166,7 +166,7 @@ def _made(few: Tensor, more: Tensor) -> Made:
 
 
 def _side(few: int, more: int) -> Side:
-    """Of a size in both records."""
+    """Return the side that fits the sizes of both records."""
     times, rest = divmod(few, COUNTS[0])
     if few == more:
         return few
@@ -177,20 +177,20 @@ def _side(few: int, more: int) -> Side:
     return Samples(times)
 
 
-def _computed(operation: Operation, made: Sequence[Made], args: Any, options: Any, name: str) -> Sequence[Value]:
-    """What depends on constants alone."""
+def _computed(operation: Operation, results: Sequence[Made], args: Any, options: Any, name: str) -> Sequence[Value]:
+    """Compute an operation whose operands are all constants."""
 
-    def tensor(given: Any) -> Any:
-        if not isinstance(given, Value):
-            return given
-        assert given.constant is not None
+    def tensor(argument: Any) -> Any:
+        if not isinstance(argument, Value):
+            return argument
+        assert argument.constant is not None
         # what writes to a tensor shall not write to the network's
-        return given.constant.clone() if operation.target._schema.is_mutable else given.constant
+        return argument.constant.clone() if operation.target._schema.is_mutable else argument.constant
 
     args, options = pytree.tree_map(tensor, (args, options))
     if "device" in options:
         options["device"] = "cpu"
     if "out" in operation.options:
-        options["out"] = torch.empty(cast(Any, made[0].size), dtype=made[0].dtype)
+        options["out"] = torch.empty(cast(Any, results[0].size), dtype=results[0].dtype)
     done = pytree.tree_leaves(operation.target(*args, **options))
-    return [_constant(each, f"{name}.{place}") for place, each in enumerate(done)]
+    return [_constant(constant, f"{name}.{place}") for place, constant in enumerate(done)]

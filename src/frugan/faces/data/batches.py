@@ -166,10 +166,10 @@ class FaceBatches:
         wanted = self._wanted(position, count)
         shapes = self._maker.shapes(count)
         if self._processes is None or not wanted:
-            made = {part: np.empty(shape, np.float32) for part, shape in shapes.items()}
+            arrays = {part: np.empty(shape, np.float32) for part, shape in shapes.items()}
             for place, one in enumerate(wanted):
-                self._take_in(self._maker.make(one, made, place))
-            return {part: torch.from_numpy(array) for part, array in made.items()}
+                self._take_in(self._maker.make(one, arrays, place))
+            return {part: torch.from_numpy(array) for part, array in arrays.items()}
         if self._block is None or self._block.shapes != shapes:
             self.close()
             self._block = SampleBlock(shapes)

@@ -304,7 +304,7 @@ def read_face_jpeg(data: bytes, where: str) -> Face:
 
 
 def metadata_segments(data: bytes) -> Iterator[Segment]:
-    """Those that hold what DeepFaceLab says of the face."""
+    """Return the segments with DeepFaceLab's metadata of the face."""
     for segment in segments(data):
         if segment.marker == APP15 and data.startswith(_PICKLE_START, segment.content):
             yield segment

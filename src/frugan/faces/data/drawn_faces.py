@@ -21,17 +21,17 @@ from frugan.faces.data.geometry import alignment_matrix, face_mask, opencv
 from frugan.files import atomic_folder, refuse_full
 
 FACES = 120
-"""Of each person, to train on."""
+"""Training faces of each person."""
 
 SIDE_PIXELS = 128
-"""Of the aligned faces to train on."""
+"""Side of the aligned training faces."""
 
 UNSEEN = 40
 """Moments in which the two were drawn besides, for judging."""
 
 UNSEEN_SIDE_PIXELS = 64
 FRAME_SIDE_PIXELS = 256
-"""Of the frames that the unseen faces were cut from, and their landmarks are in."""
+"""Side of the frames that the unseen faces were cut from, in whose pixels their landmarks are."""
 
 
 class Unseen(StrEnum):
@@ -54,7 +54,7 @@ class Unseen(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class UnseenFaces:
-    """Whole faces, aligned."""
+    """Aligned whole faces."""
 
     pictures: NDArray[np.uint8]  # uint8 BGR [UNSEEN, R, R, 3]
     masks: NDArray[np.float32]  # 1 inside the face, float32 [UNSEEN, R, R]

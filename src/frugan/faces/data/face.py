@@ -1,4 +1,4 @@
-"""What is known of one aligned picture without its pixels, how much of the head it shows, and how samples are made."""
+"""Metadata of one aligned picture, face types, and how samples are made."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -33,7 +33,7 @@ class FaceType(IntEnum):
 
     @property
     def is_option(self) -> bool:
-        """Whether models are made for this type."""
+        """Whether a model can have this type."""
         return self in _OPTIONS
 
     @property

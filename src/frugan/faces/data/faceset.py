@@ -192,7 +192,7 @@ Place = tuple[str, int, int]  # file, where the JPEG begins in it, where it ends
 
 @dataclass(frozen=True, eq=False)
 class Faceset:
-    """What is known of N faces, and where their JPEGs are; pickled, it goes to other processes without a picture."""
+    """Metadata of N faces and the places of their JPEGs; pickled for other processes without a picture."""
 
     faces: tuple[Face, ...]  # [N]
     digest: str  # of what the faces are, whatever the folder is called and whenever it was copied; 64 hex digits

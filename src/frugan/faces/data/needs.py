@@ -22,7 +22,7 @@ FP32_BYTES = 4
 
 @dataclass(frozen=True)
 class FaceNeeds:
-    """What a family expects of a source of aligned faces.
+    """Requirements of a family on a source of aligned faces.
 
     "warped" and "target" [n, 3, R, R], "mask" and perhaps "eyes_mouth" [n, 1, R, R]; fp32 in [0, 1], BGR.
     """
@@ -123,7 +123,7 @@ class FaceNeeds:
         return ()
 
     def advice(self, source: Faceset) -> tuple[str, ...]:
-        """Nothing to tell."""
+        """Return no advice."""
         return ()
 
     def reader(
@@ -158,6 +158,6 @@ class FaceNeeds:
         return batches
 
     def blank(self, count: int) -> dict[str, Tensor]:
-        """Grey faces."""
+        """Return grey faces."""
         side = self.resolution
         return {name: torch.full((count, c, side, side), 0.5) for name, c in self.samples.channels.items()}

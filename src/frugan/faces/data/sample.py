@@ -284,7 +284,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SampleMaker:
-    """What is the same for all samples of a source; pickled, it goes to other processes."""
+    """Settings shared by all samples of a source; pickled for other processes."""
 
     faceset: Faceset  # the faces
     settings: SampleSettings  # how samples are made

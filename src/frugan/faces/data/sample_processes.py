@@ -95,7 +95,7 @@ LEFT_TO_THE_TRAINER = tuple(
 
 
 class _Maker(NamedTuple):
-    """What makes the samples of a source, and the number that jobs name it by."""
+    """Sample maker of a source with the number that jobs name it by."""
 
     number: int
     maker: SampleMaker
@@ -178,7 +178,6 @@ class SampleProcesses:
         return lost
 
     def close(self) -> None:
-        """End the processes."""
         _close_pipes(self._pipes)
         for process in self._processes:
             process.join(ENDING_SECONDS)

@@ -1,4 +1,4 @@
-"""What a SAEHD recipe may set, and the architecture string of the original with the sizes that follow from it.
+"""Options of a SAEHD recipe, and the architecture string of the original with the sizes that follow from it.
 
 Names and defaults are the original's.
 """
@@ -52,7 +52,7 @@ class Archi:
 
     @property
     def multiple(self) -> int:
-        """What the resolution must be a multiple of."""
+        """Divisor that the resolution must have."""
         return 32 if self.doubled or self.deeper else 16
 
     def encoded_side(self, resolution: int) -> int:
@@ -201,7 +201,7 @@ class SAEHDNetworks(Settings):
 
     @property
     def letters(self) -> Archi:
-        """The architecture, parsed."""
+        """Parsed architecture."""
         return Archi.parse(self.archi)
 
 
@@ -246,7 +246,7 @@ class SAEHDObjective(Settings):
 
     @property
     def effective(self) -> "SAEHDObjective":
-        """What is trained with: pretraining sets several options aside, as in the original."""
+        """Options in force: pretraining sets several aside, as in the original."""
         if not self.pretrain:
             return self
         return self.model_copy(

@@ -162,7 +162,7 @@ class SwapGraph:
         self.config = config
         self.archi = config.letters
         self.code_channels = config.ae_dims * (1 if self.archi.kind == "df" else 2)
-        """Of what an inter network makes."""
+        """Channels of an inter network's output."""
         self.decoder_widths = (8, 8, 4, 2) if self.archi.deeper else (8, 4, 2)
         """Channels of the decoder's levels, in units of d_dims or d_mask_dims."""
 
@@ -170,15 +170,15 @@ class SwapGraph:
         """[B, R, R, 3] in [0, 1] -> masks [B, R, R, 1] and the face [B, R, R, 3], in [0, 1]."""
         vector = self._encoder()
         if self.archi.kind == "df":
-            swap = own = self._inter("inter", vector)
+            swap = code = self._inter("inter", vector)
             swap_decoder, own_decoder, width = "decoder_src", "decoder_dst", self.code_channels
         else:
             shared = self._inter("inter_AB", vector)
-            own = self.nodes.add("Concat", self._inter("inter_B", vector), shared, axis=1)
+            code = self.nodes.add("Concat", self._inter("inter_B", vector), shared, axis=1)
             swap = self.nodes.add("Concat", shared, shared, axis=1)
             swap_decoder = own_decoder = "decoder"
             width = 2 * self.code_channels
-        self._mask(own_decoder, own, width, FACE_MASK)
+        self._mask(own_decoder, code, width, FACE_MASK)
         self._face(swap_decoder, swap, width, CELEB_FACE)
         self._mask(swap_decoder, swap, width, CELEB_FACE_MASK)
 
@@ -365,15 +365,15 @@ class Dfm(FileFormat):
     program = "a file for DeepFaceLive"
     writes = frozenset({"data", "replace", "half"})
 
-    def write(self, asked: Conversion, ours: OurSide) -> Converted:
+    def write(self, conversion: Conversion, ours: OurSide) -> Converted:
         """Write a run as a DFM file, and compare what it computes with the networks; see `frugan.to_dfm`."""
-        path = asked.out
+        path = conversion.out
         if path.suffix != ".dfm":
             raise BadInput(f"{path}: expected a name that ends in .dfm")
-        refuse_existing(path, replace=asked.replace)
-        trained = open_faces(asked, ours)
-        if asked.data:
-            check_agreement(trained, ours, asked.say)
+        refuse_existing(path, replace=conversion.replace)
+        trained = open_faces(conversion, ours)
+        if conversion.data:
+            check_agreement(trained, ours, conversion.say)
         networks = _autoencoder(trained, ours)
         weights = {
             f"{name}.{key}": w.detach().numpy() for name, n in networks.items() for key, w in n.named_parameters()
@@ -382,10 +382,10 @@ class Dfm(FileFormat):
         unchecked = path.with_name(f".unchecked-{path.name}")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write_dfm(unchecked, trained.recipe.networks, weights, half=asked.half, note=note)
+            write_dfm(unchecked, trained.recipe.networks, weights, half=conversion.half, note=note)
             difference = _difference(unchecked, trained.recipe.networks, networks)
-            if not difference <= (HALF_TOLERANCE if asked.half else TOLERANCE):
-                cure = "export without --half" if asked.half else "please report this, with the recipe"
+            if not difference <= (HALF_TOLERANCE if conversion.half else TOLERANCE):
+                cure = "export without --half" if conversion.half else "please report this, with the recipe"
                 raise BadInput(
                     f"{path}: not written; it would differ by {difference:.2g} from the networks. Next: {cure}"
                 )
@@ -399,7 +399,7 @@ class Dfm(FileFormat):
 
 
 def _autoencoder(trained: Trained, ours: OurSide) -> Networks:
-    """Its networks."""
+    """Return the networks of the autoencoder."""
     names = network_names(trained.recipe.networks.letters)
     built = SAEHDFamily().build(trained.recipe.networks)
     networks = {name: built[name].eval() for name in names}

@@ -64,20 +64,26 @@ class Leras(FileFormat):
     writes = frozenset({"name", "data", "replace"})
     makes = frozenset({"run"})
 
-    def read(self, asked: Conversion, ours: OurSide) -> Imported:
+    def read(self, conversion: Conversion, ours: OurSide) -> Imported:
         """Read a model; see `frugan.from_leras`."""
-        model = read_model(asked.source, asked.name)
-        recipe = ours.recipe(*imported_recipe(model.name, model.iteration, model.options, asked.source))
-        asked.say(f"model {model.name!r}: {recipe.summary}, iteration {model.iteration:,}")
+        model = read_model(conversion.source, conversion.name)
+        recipe = ours.recipe(*imported_recipe(model.name, model.iteration, model.options, conversion.source))
+        conversion.say(f"model {model.name!r}: {recipe.summary}, iteration {model.iteration:,}")
         for option in sorted(model.options.keys() - {*ORDER, *LEGACY}):
-            asked.say(f"option {option}: unknown here; kept for the way back")
-        _say_duration(model, recipe, asked.say)
-        networks, optimizers = _Importer(asked, model, recipe).tensors()
-        recipe_file = asked.out / RECIPE_FILE
-        facts = {"run": str(asked.out), "recipe": str(recipe_file), "name": model.name, "iteration": model.iteration}
+            conversion.say(f"option {option}: unknown here; kept for the way back")
+        _say_duration(model, recipe, conversion.say)
+        networks, optimizers = _Importer(conversion, model, recipe).tensors()
+        recipe_file = conversion.out / RECIPE_FILE
+        facts = {
+            "run": str(conversion.out),
+            "recipe": str(recipe_file),
+            "name": model.name,
+            "iteration": model.iteration,
+        }
+        words = f"{shlex.quote(str(recipe_file))} --data WORKSPACE --out {shlex.quote(str(conversion.out))}"
         lines = [
-            f"{asked.out}: model {model.name!r} at iteration {model.iteration:,}",
-            f"Next: frugan train {shlex.quote(str(recipe_file))} --data WORKSPACE --out {shlex.quote(str(asked.out))}",
+            f"{conversion.out}: model {model.name!r} at iteration {model.iteration:,}",
+            f"Next: frugan train {words}",
         ]
         event = {
             "format": FORMAT,
@@ -97,25 +103,25 @@ class Leras(FileFormat):
             name=model.name,
         )
 
-    def write(self, asked: Conversion, ours: OurSide) -> Converted:
+    def write(self, conversion: Conversion, ours: OurSide) -> Converted:
         """Write a run as a model; see `frugan.to_leras`."""
-        folder = asked.out
+        folder = conversion.out
         if ours.is_run(folder):
             raise BadInput(f"{folder}: is a run; expected DeepFaceLab's folder for models, or a new one")
-        trained = open_faces(asked, ours)
+        trained = open_faces(conversion, ours)
         imported = trained.imported()
         if imported is not None and (imported.get("format") != FORMAT or imported["step"] > trained.step):
             imported = None
-        name = _name(asked.name, imported, trained)
-        check_free(folder, name, replace=asked.replace)
-        if asked.data:
-            check_agreement(trained, ours, asked.say)
-        model = LerasModel(name, trained.step, _options(trained, imported, ours, asked.say), [])
-        model.loss_history = _history(trained, imported["step"] if imported else 0, asked.say)
-        exporter = _Exporter(trained, "adabelief" if model.options["adabelief"] else "rmsprop", asked.say)
+        name = _name(conversion.name, imported, trained)
+        check_free(folder, name, replace=conversion.replace)
+        if conversion.data:
+            check_agreement(trained, ours, conversion.say)
+        model = LerasModel(name, trained.step, _options(trained, imported, ours, conversion.say), [])
+        model.loss_history = _history(trained, imported["step"] if imported else 0, conversion.say)
+        exporter = _Exporter(trained, "adabelief" if model.options["adabelief"] else "rmsprop", conversion.say)
         model.networks = exporter.networks()
         model.optimizers = exporter.optimizers()
-        backup = write_model(folder, model, replace=asked.replace)
+        backup = write_model(folder, model, replace=conversion.replace)
         replaced = str(backup) if backup else None
         facts = {"folder": str(folder), "name": name, "iteration": trained.step, "replaced": replaced}
         lines = [f"{folder}: model {name!r} at iteration {trained.step:,}"]
@@ -139,9 +145,9 @@ class _Importer:
         recipe: made of its options.
     """
 
-    def __init__(self, asked: Conversion, model: LerasModel, recipe: RecipeValues) -> None:
-        self._folder = asked.source
-        self._say = asked.say
+    def __init__(self, conversion: Conversion, model: LerasModel, recipe: RecipeValues) -> None:
+        self._folder = conversion.source
+        self._say = conversion.say
         self._model = model
         self._recipe = recipe
         self._built = SAEHDFamily().build(recipe.networks, "meta")
@@ -251,10 +257,10 @@ def _options(trained: Trained, imported: Mapping[str, Any] | None, ours: OurSide
     return options
 
 
-def _name(asked: str | None, imported: Mapping[str, Any] | None, trained: Trained) -> str:
-    if asked is None and imported is not None:
+def _name(requested: str | None, imported: Mapping[str, Any] | None, trained: Trained) -> str:
+    if requested is None and imported is not None:
         return str(imported["name"])  # as in the files that it came from
-    return model_name(asked or trained.run.absolute().name)
+    return model_name(requested or trained.run.absolute().name)
 
 
 def _history(trained: Trained, imported_at: int, say: Say) -> list[list[float]]:
@@ -262,9 +268,9 @@ def _history(trained: Trained, imported_at: int, say: Say) -> list[list[float]]:
     losses = trained.losses()
     steps, sources = losses.get("src", ([], []))
     _, destinations = losses.get("dst", ([], []))
-    made = trained.step - imported_at
-    if (missing := made - sum(step > 0 for step in steps)) > 0:
-        say(f"loss history: {missing:,} of {made:,} steps made here are not in the run's events")
+    trained_steps = trained.step - imported_at
+    if (missing := trained_steps - sum(step > 0 for step in steps)) > 0:
+        say(f"loss history: {missing:,} of {trained_steps:,} steps made here are not in the run's events")
     history: list[list[float]] = []
     for src, dst in zip(sources, destinations, strict=False):
         if isfinite(src) and isfinite(dst):
@@ -312,21 +318,23 @@ class _Exporter:
         for name, file in OPTIMIZER_FILES.items():
             moved = [n for n in self.built if n not in OPTIMIZER_FILES] if name == AUTOENCODER else [name]
             keys = [key for key in tensors if key.startswith(f"{name}/")]
-            own = {key.removeprefix(f"{name}/"): tensors.pop(key) for key in keys}
-            slots = {key.rsplit("/", 1)[1] for key in own if "/" in key}
+            state = {key.removeprefix(f"{name}/"): tensors.pop(key) for key in keys}
+            slots = {key.rsplit("/", 1)[1] for key in state if "/" in key}
             if not slots or not self.built.keys() >= set(moved):
                 continue
             if slots - set(SLOTS[self.kind]):
                 self.say(f"optimizer {name}: not of {self.kind}; DeepFaceLab starts with fresh statistics")
                 continue
-            arrays[file] = {UPDATES: np.int64(int(own["updates"]))}
+            arrays[file] = {UPDATES: np.int64(int(state["updates"]))}
             for network in moved:
-                arrays[file] |= self._statistics(network, own)
+                arrays[file] |= self._statistics(network, state)
         return arrays
 
-    def _statistics(self, network: str, own: dict[str, Tensor]) -> Arrays:
+    def _statistics(self, network: str, state: dict[str, Tensor]) -> Arrays:
         """A network's statistics; those of parameters that never moved are zeros, as the original has them."""
         return {
-            key: to_file(own.pop(at)) if (at := f"{network}.{parameter}/{slot}") in own else np.zeros(shape, np.float32)
+            key: to_file(state.pop(at))
+            if (at := f"{network}.{parameter}/{slot}") in state
+            else np.zeros(shape, np.float32)
             for (parameter, slot), (key, shape) in slot_keys(network, self.built[network], self.kind).items()
         }

@@ -118,38 +118,38 @@ Files = Mapping[str, Mapping[str, NDArray[Any]]]
 def misfits(networks: SAEHDNetworks, files: Files) -> list[str]:
     """A line for every option that is another than the one the arrays were made with, as far as these tell."""
     lines = [
-        f"{option} is {given}, but {file}.npy is of {option} {made}"
-        for option, given, made, file in (
+        f"{option} is {expected}, but {file}.npy is of {option} {found}"
+        for option, expected, found, file in (
             ("e_dims", networks.e_dims, _size(files, "encoder", _first_layer(files), 3), "encoder"),
             ("ae_dims", networks.ae_dims, _size(files, _inter(files), "dense1/weight:0", 1), _inter(files)),
             ("d_dims", networks.d_dims, _widths(files, "upscale0"), _decoder(files)),
             ("d_mask_dims", networks.d_mask_dims, _widths(files, "upscalem0"), _decoder(files)),
             ("resolution", networks.resolution, _resolution(files), _inter(files)),
         )
-        if made is not None and made != given
+        if found is not None and found != expected
     ]
     return [*_letters(networks.letters, networks.archi, files), *lines]
 
 
 def gan_misfit(networks: SAEHDNetworks, files: Files) -> list[str]:
-    """The same for the patch discriminator."""
-    made = _size(files, "GAN", "in_conv/weight:0", 3)
-    if made is not None and made != networks.gan_dims:
-        return [f"gan_dims is {networks.gan_dims}, but GAN.npy is of gan_dims {made}"]
+    """Return how the recipe's patch discriminator differs from the files."""
+    size = _size(files, "GAN", "in_conv/weight:0", 3)
+    if size is not None and size != networks.gan_dims:
+        return [f"gan_dims is {networks.gan_dims}, but GAN.npy is of gan_dims {size}"]
     return [f"gan_patch_size is {networks.gan_patch_size}, but GAN.npy is of another"]
 
 
-def _letters(asked: Archi, archi: str, files: Files) -> list[str]:
+def _letters(letters: Archi, archi: str, files: Files) -> list[str]:
     lines = []
     kinds = {"df": {"inter", "decoder_src", "decoder_dst"}, "liae": {"inter_AB", "inter_B", "decoder"}}
     there = [kind for kind, names in kinds.items() if names & files.keys()]
-    if there and asked.kind not in there:
+    if there and letters.kind not in there:
         return [f"archi is {archi}, but the files are those of {there[0]}"]
     encoder, decoder = files.get("encoder", {}), files.get(_decoder(files), {})
-    if encoder and asked.deeper != (made := "down1/conv1/weight:0" in encoder):
-        lines.append(f"archi is {archi}, but encoder.npy is of an archi {'with' if made else 'without'} the letter t")
-    if decoder and asked.doubled != (made := "out_conv1/weight:0" in decoder):
-        word = "with" if made else "without"
+    if encoder and letters.deeper != (found := "down1/conv1/weight:0" in encoder):
+        lines.append(f"archi is {archi}, but encoder.npy is of an archi {'with' if found else 'without'} the letter t")
+    if decoder and letters.doubled != (found := "out_conv1/weight:0" in decoder):
+        word = "with" if found else "without"
         lines.append(f"archi is {archi}, but {_decoder(files)}.npy is of an archi {word} the letter d")
     return lines
 
@@ -193,7 +193,7 @@ def _resolution(files: Files) -> int | None:
 # family to say.
 
 MOST_FILE_BYTES = 8 << 30
-"""Of one file: the arrays of the largest published models take 2 GiB."""
+"""Largest file: the arrays of the largest published models take 2 GiB."""
 MARK = "_SAEHD_"
 DATA = "data.dat"
 
@@ -206,7 +206,7 @@ OPTIMIZERS = tuple(OPTIMIZER_FILES.values())
 
 @dataclass
 class LerasModel:
-    """One model."""
+    """A model in DeepFaceLab's format."""
 
     name: str  # as in its file names, without `_SAEHD_`
     iteration: int  # updates done
@@ -260,17 +260,17 @@ def read_model(folder: Path, name: str | None = None) -> LerasModel:
     return model
 
 
-def _chosen(folder: Path, names: list[str], asked: str | None) -> str:
+def _chosen(folder: Path, names: list[str], requested: str | None) -> str:
     if not names:
         raise BadInput(f"{folder}: holds no SAEHD model (no file ends in {MARK}{DATA}); Quick96 and AMP are not read")
-    if asked is None:
+    if requested is None:
         if len(names) > 1:
             raise BadInput(f"{folder}: holds the models {', '.join(map(repr, names))}; choose one with --name")
         return names[0]
-    for name in (asked, asked.replace("_", " ")):  # as the original changes names that are typed in
+    for name in (requested, requested.replace("_", " ")):  # as the original changes names that are typed in
         if name in names:
             return name
-    raise BadInput(f"{folder}: holds no model {asked!r}, but {', '.join(map(repr, names))}")
+    raise BadInput(f"{folder}: holds no model {requested!r}, but {', '.join(map(repr, names))}")
 
 
 def _read_data(path: Path, name: str) -> LerasModel:
@@ -370,20 +370,22 @@ def summary(title: str, iteration: int, options: Mapping[str, Any]) -> str:
 
 SUMMARY = "summary.txt"
 FILES = (DATA, SUMMARY, *(f"{stem}.npy" for stem in (*NETWORKS, *OPTIMIZERS)))
-"""What belongs to a model, after its name; what DeepFaceLab makes of it (history, backups, DFM) stays untouched."""
+"""Files of a model, after its name; what else DeepFaceLab makes (history, backups, DFM) stays untouched."""
 
 TEMPORARY = ".unfinished"
 
 
-def model_name(asked: str) -> str:
+def model_name(requested: str) -> str:
     """A name as DeepFaceLab has it.
 
     Raises:
         BadInput: it cannot be part of a file name.
     """
-    name = asked.replace("_", " ").strip()
+    name = requested.replace("_", " ").strip()
     if not name or any(c in '<>:"/\\|?*' or not c.isprintable() for c in name):
-        raise BadInput(f'--name {asked!r}: expected a name that can stand in a file name, without < > : " / \\ | ? *')
+        raise BadInput(
+            f'--name {requested!r}: expected a name that can stand in a file name, without < > : " / \\ | ? *'
+        )
     return name
 
 
@@ -437,7 +439,7 @@ def write_model(folder: Path, model: LerasModel, *, replace: bool = False) -> Pa
 
 
 def _contents(model: LerasModel) -> Iterator[tuple[str, bytes]]:
-    """What follows the name in a file's name, and the file; one at a time, because some are large."""
+    """Yield the ends of files' names, and their content; one at a time, because some are large."""
     for stem, arrays in (*model.networks.items(), *model.optimizers.items()):
         yield f"{stem}.npy", dump_pickle(arrays)
     data: dict[str, Any] = {

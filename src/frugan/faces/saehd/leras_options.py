@@ -27,10 +27,10 @@ ORDER = (
     *("clipgrad", "pretrain", "autobackup_hour", "write_preview_history", "target_iter"),
     *("random_src_flip", "random_dst_flip", "batch_size", "gan_power", "gan_patch_size", "gan_dims"),
 )
-"""As the original writes them."""
+"""Options in the order in which the original writes them."""
 
 LEGACY = frozenset({"eyes_prio"})
-"""What the original throws away when it reads it."""
+"""Options that the original discards on reading."""
 
 AUTOENCODER = "autoencoder"
 HOUR_SECONDS = 3600
@@ -197,8 +197,8 @@ def without_counterpart(optimizer: Mapping[str, Any]) -> list[str]:
         lines.append(f"final_learning_rate is {final} here; {kept}")
     if _drops(optimizer) and (optimizer["dropout"], optimizer["period"]) != (DROPOUT, PERIOD):
         names = ("dropout", "period")
-        given = ", ".join(f"no {name}" if optimizer[name] is None else f"{name} {optimizer[name]}" for name in names)
-        lines.append(f"{given} here; DeepFaceLab goes on with lr_dropout y: {DROPOUT} and {PERIOD}")
+        terms = ", ".join(f"no {name}" if optimizer[name] is None else f"{name} {optimizer[name]}" for name in names)
+        lines.append(f"{terms} here; DeepFaceLab goes on with lr_dropout y: {DROPOUT} and {PERIOD}")
     if optimizer["clip_norm"] not in (None, CLIP_NORM):
         lines.append(f"clip_norm is {optimizer['clip_norm']} here; DeepFaceLab goes on with clipgrad: {CLIP_NORM}")
     return lines
@@ -213,15 +213,15 @@ def _drops(optimizer: Mapping[str, Any]) -> bool:
 UNALIGNED = (FaceType.FULL_NO_ALIGN, FaceType.HEAD_NO_ALIGN, FaceType.MARK_ONLY)
 
 
-def open_faces(asked: Conversion, ours: OurSide) -> Trained:
+def open_faces(conversion: Conversion, ours: OurSide) -> Trained:
     """Open a run or one of its checkpoints.
 
     Raises:
         BadInput: it is none, damaged, or of another family.
     """
-    trained, own = ours.checkpoint(), SAEHDFamily.name
-    if (family := trained.recipe.values["family"]) != own:
-        raise BadInput(f"{asked.source}: a {family} model; DeepFaceLab and DeepFaceLive take {own} only")
+    trained, saehd = ours.checkpoint(), SAEHDFamily.name
+    if (family := trained.recipe.values["family"]) != saehd:
+        raise BadInput(f"{conversion.source}: a {family} model; DeepFaceLab and DeepFaceLive take {saehd} only")
     return trained
 
 

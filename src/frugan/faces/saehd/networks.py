@@ -39,7 +39,7 @@ def depth_to_space(x: Tensor, factor: int = 2) -> Tensor:
 
 
 def _spread(x: Tensor) -> Tensor:
-    """What `depth_to_space` gives, as a view: [B, 4·C, H, W] -> [B, C, H, 2, W, 2]."""
+    """Return `depth_to_space` as a view: [B, 4·C, H, W] -> [B, C, H, 2, W, 2]."""
     spread: Tensor = x.unflatten(1, (2, 2, -1)).permute(0, 3, 4, 1, 5, 2)
     return spread
 
@@ -75,44 +75,44 @@ def spread_leaky_relu(x: Tensor, slope: float) -> Tensor:
 
 
 class _SpreadLeakyReLU(torch.autograd.Function):
-    """As `spread_leaky_relu`; differentiable once."""
+    """`spread_leaky_relu` with its backward pass; differentiable once."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
         size, channels, height, width = x.shape
-        made = _room(x, size, channels // 4, 2 * height, 2 * width)
-        torch.ops.aten.leaky_relu.out(_spread(x), slope, out=_places(made))
-        ctx.save_for_backward(made)
+        output = _room(x, size, channels // 4, 2 * height, 2 * width)
+        torch.ops.aten.leaky_relu.out(_spread(x), slope, out=_places(output))
+        ctx.save_for_backward(output)
         ctx.slope = slope
-        return made
+        return output
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (made,) = ctx.saved_tensors
-        size, channels, height, width = made.shape
-        to_x = _room(made, size, 4 * channels, height // 2, width // 2)
+        (output,) = ctx.saved_tensors
+        size, channels, height, width = output.shape
+        to_x = _room(output, size, 4 * channels, height // 2, width // 2)
         torch.ops.aten.leaky_relu_backward.grad_input(
-            _places(gradients[0]), _places(made), ctx.slope, True, grad_input=_spread(to_x)
+            _places(gradients[0]), _places(output), ctx.slope, True, grad_input=_spread(to_x)
         )
         return to_x, None
 
 
 class _TracedSpreadLeakyReLU(torch.autograd.Function):
-    """The same of operations that give what they make."""
+    """`spread_leaky_relu` of functional operations, for tracing."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
-        made = depth_to_space(F.leaky_relu(x, slope))
-        ctx.save_for_backward(made)
+        output = depth_to_space(F.leaky_relu(x, slope))
+        ctx.save_for_backward(output)
         ctx.slope = slope
-        return made
+        return output
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (made,) = ctx.saved_tensors
-        return _space_to_depth(torch.ops.aten.leaky_relu_backward(gradients[0], made, ctx.slope, True)), None
+        (output,) = ctx.saved_tensors
+        return _space_to_depth(torch.ops.aten.leaky_relu_backward(gradients[0], output, ctx.slope, True)), None
 
 
 def _space_to_depth(x: Tensor) -> Tensor:
@@ -186,10 +186,10 @@ class Upscale(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, 2H, 2W]."""
-        made = self.conv1(x)
+        output = self.conv1(x)
         if self.activation.cosine:
-            return depth_to_space(self.activation(made))
-        return spread_leaky_relu(made, self.activation.slope)
+            return depth_to_space(self.activation(output))
+        return spread_leaky_relu(output, self.activation.slope)
 
 
 class Residual(nn.Module):

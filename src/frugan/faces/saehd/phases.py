@@ -46,7 +46,7 @@ from frugan.objectives import (
 
 @dataclass(frozen=True)
 class FaceTargets:
-    """What one side's networks shall make of a micro-batch, fp32."""
+    """Targets of one side's networks for a micro-batch, fp32."""
 
     picture: Tensor  # [B, 3, R, R] in [0, 1]
     mask: Tensor  # [B, 1, R, R]
@@ -116,9 +116,9 @@ def reconstruction(
             raise ValueError("eyes_mouth_prio is on, and the pictures hold no mask of eyes and mouth")
         constants.append(targets.eyes_mouth)
 
-    def loss(made: Sequence[Tensor], given: Sequence[Tensor]) -> Terms:
-        here = FaceTargets(given[0], given[1], given[2], given[3] if objective.eyes_mouth_prio else None)
-        return _reconstruction(side, here, made[0], made[1], objective, kernels)
+    def loss(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Terms:
+        here = FaceTargets(inputs[0], inputs[1], inputs[2], inputs[3] if objective.eyes_mouth_prio else None)
+        return _reconstruction(side, here, outputs[0], outputs[1], objective, kernels)
 
     return eager_gradient(loss, (picture, mask), constants)
 
@@ -131,11 +131,11 @@ def _reconstruction(
     objective: SAEHDObjective,
     kernels: frozenset[str],
 ) -> Terms:
-    wanted, made = (targets.seen(x, objective).contiguous() for x in (targets.picture, picture))  # as blurs take them
+    wanted, output = (targets.seen(x, objective).contiguous() for x in (targets.picture, picture))  # as blurs take them
     divisors = (11.6,) if picture.shape[-1] < 256 else (11.6, 23.2)
     terms = {
-        f"{side}/dssim": _structure(10, wanted, made, kernels, *divisors),
-        f"{side}/mse": 10 * _mean_square(wanted, made, kernels),
+        f"{side}/dssim": _structure(10, wanted, output, kernels, *divisors),
+        f"{side}/mse": 10 * _mean_square(wanted, output, kernels),
         f"{side}/mask": 10 * _mean_square(targets.mask, mask, kernels),
     }
     if targets.eyes_mouth is not None:
@@ -147,15 +147,15 @@ def _reconstruction(
     return terms
 
 
-def face_style(power: float, made: Tensor, style: Tensor) -> Terms:
+def face_style(power: float, picture: Tensor, style: Tensor) -> Terms:
     """Colours of the swapped face towards those of the destination's.
 
     Args:
         power: face_style_power, 0 to 100.
-        made: the swap times its own mask. [B, 3, R, R].
+        picture: the swap times its own mask. [B, 3, R, R].
         style: the destination's reconstruction times its own mask. [B, 3, R, R].
     """
-    return {"src/face_style": style_loss(made, style, made.shape[-1] // 8).mean() * (10000 * power / 100)}
+    return {"src/face_style": style_loss(picture, style, picture.shape[-1] // 8).mean() * (10000 * power / 100)}
 
 
 def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor, kernels: frozenset[str]) -> Terms:
@@ -212,11 +212,10 @@ class Faces:
         return self._src(networks, micro, self._targets(micro, "src"))
 
     def dst(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-        """The destination's loss."""
         vectors = encode(networks, micro.pictures["dst"]["warped"])
         picture, mask = decode(self.archi, networks, self._code(networks, vectors, "dst"), "dst")
-        own = self._kernels(networks, "dst")
-        return reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective, own)
+        kernels = self._kernels(networks, "dst")
+        return reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective, kernels)
 
     def both(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """Both sides' losses with the style terms, which couple them."""
@@ -235,8 +234,8 @@ class Faces:
             terms |= face_style(objective.face_style_power, swap * swap_mask.detach(), style)
         if objective.bg_style_power:
             swap, _mask = decode(self.archi, networks, swap_codes, "src")
-            own = self._kernels(networks, "src")
-            terms |= background_style(objective.bg_style_power, swap, dst.picture, src.soft, own)
+            kernels = self._kernels(networks, "src")
+            terms |= background_style(objective.bg_style_power, swap, dst.picture, src.soft, kernels)
         return terms
 
     def real_code(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
@@ -290,13 +289,13 @@ class Faces:
         return FaceTargets.of(micro.pictures[side], self.objective)
 
 
-def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
+def phases(networks: SAEHDNetworks, requested: SAEHDObjective) -> tuple[Phase, ...]:
     """Phase "autoencoder"; "code_discriminator" and "patch_discriminator" when their powers are not 0.
 
     Raises:
         ValueError: true face with liae.
     """
-    archi, objective = networks.letters, asked.effective
+    archi, objective = networks.letters, requested.effective
     if objective.true_face_power and archi.kind != "df":
         raise ValueError(
             f"objective.true_face_power {objective.true_face_power}: only df has a code of its own for each side; set "
@@ -313,7 +312,7 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
             optimizer=name,
             sources=("src", "dst") if name != "patch_discriminator" else ("src",),
             sums_over_batch=True,
-            learning_rate_dropout=not asked.pretrain,
+            learning_rate_dropout=not requested.pretrain,
             **settings,  # type: ignore[arg-type]
         )
 
@@ -328,7 +327,7 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
             frozen=("inter_AB",) if rests else (),
         )
     ]
-    if objective.true_face_power and not asked.pretrain:
+    if objective.true_face_power and not requested.pretrain:
         step_phases.append(
             phase(
                 "code_discriminator",
