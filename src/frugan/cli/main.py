@@ -1,4 +1,4 @@
-"""How the `frugan` command begins, and how it ends: what went wrong in a sentence, and an exit code.
+"""Entry point of the `frugan` command: errors become one sentence on stderr and an exit code.
 
 Processes that make face samples read the module again that the program was started with, which may be this one: the
 commands are imported only once one of them runs, and torch, which takes seconds, inside those that need it. So is rich:
@@ -83,7 +83,7 @@ def _ended_in_words(console: "Console") -> Iterator[None]:
 
 
 def _words(error: OSError) -> str:
-    """What the system refused, what to do about it, and what became of the training, if it was one."""
+    """Describe what the system refused, what to do about it, and the state of the training if there was one."""
     full = (
         " The disk is full: free some room and run the same command again."
         if error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,4 +1,4 @@
-"""How commands show things: people read stderr and tables, programs read JSON on stdout."""
+"""Output of commands: messages on stderr and tables for people, JSON on stdout for programs."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How a training begins: networks, state, plan and shares on the device, from a checkpoint, other weights or afresh."""
+"""Setup of a training on its device: networks, state, plan and shares."""
 
 import os
 import platform
@@ -40,7 +40,7 @@ from frugan.version import __version__
 
 @dataclass(frozen=True)
 class _Decision:
-    """What the first rank tells the others, so that they need nothing of the run's folder."""
+    """Decisions of the first rank, sent to the others, which do not read the run folder."""
 
     shares: ShareChoice  # of the batch, and the plans that go with them
     plan: Mapping[str, Any]  # its own, as JSON
@@ -51,7 +51,7 @@ class _Decision:
 
 @dataclass(frozen=True)
 class _Start:
-    """What a training goes on from, on this rank."""
+    """State and plan that training starts or continues from on this rank."""
 
     # state, plan, planner: of this rank; all have the first one's state in the end
     state: TrainingState
@@ -63,7 +63,7 @@ class _Start:
 
 
 def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
-    """Make ready to train: what the loop goes on from is loaded, said and written down; every rank calls it.
+    """Set up the training loop: load its state, report the choices and log the start. Every rank calls it.
 
     Args:
         recovery: what became of the run in this process so far.
@@ -127,7 +127,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
 
 
 def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
-    """What every checkpoint keeps."""
+    """Return the entries that every checkpoint's JSON state contains."""
     rollbacks = start.decision.rollbacks
     return {
         "data": {name: data.as_json() for name, data in run.data.items()},
@@ -141,7 +141,7 @@ def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
 
 
 def _lead(run: TrainRun, recovery: Recovery) -> _Start:
-    """What the first rank, or the only one, goes on from."""
+    """Set up the first rank, which decides for all of them."""
     recipe = run.recipe
 
     resumed = Resumed.of(run)
@@ -202,14 +202,13 @@ def _create(
 
 
 def _fp32_line(blocks: Sequence[str], precision: str) -> str:
-    """What `training.fp32_blocks` does here."""
     if precision == "fp32":
         return "training.fp32_blocks changes nothing: everything computes in fp32"
     return f"in fp32 while the rest computes in {precision}: {', '.join(blocks)} (training.fp32_blocks)"
 
 
 def _follow(run: TrainRun, decision: _Decision) -> _Start:
-    """What another rank than the first goes on from: a state of the right shape, and a plan of its own if it must.
+    """Set up any other rank: an empty state of the right shape, with its own plan where its share differs.
 
     Raises:
         BadInput: this rank's card cannot do what the first one's does.
@@ -232,7 +231,7 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
 
 
 def _write_down(run: TrainRun, state: TrainingState) -> None:
-    """The recipe that counts from here on, and the event that says what began where."""
+    """Write the recipe that now applies, and log the `start` event."""
     recipe = run.recipe.model_dump(mode="json")
     run.folder.write_recipe(recipe)
     run.log.write(
@@ -247,10 +246,10 @@ def _write_down(run: TrainRun, state: TrainingState) -> None:
         command=run.command,
         directory=os.getcwd(),
         parameters={
-            f"{name}.{key}": each.numel()
+            f"{name}.{key}": parameter.numel()
             for name, network in state.networks.items()
-            for key, each in network.named_parameters()
-            if each.requires_grad
+            for key, parameter in network.named_parameters()
+            if parameter.requires_grad
         },
         **init_of(run.start),
     )

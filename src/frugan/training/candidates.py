@@ -1,4 +1,4 @@
-"""What a recipe is chosen among, and the numbers that rules of choosing go by: the data of recipes/choice.toml."""
+"""Candidate recipes and thresholds for the automatic choice, as recipes/choice.toml defines them."""
 
 import tomllib
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Candidate:
 
 
 class Thresholds(BaseModel):
-    """What recipes/choice.toml holds, and says of each number."""
+    """Contents of recipes/choice.toml, which explains each number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,7 +66,7 @@ class Thresholds(BaseModel):
 
     @property
     def last(self) -> Candidate:
-        """What is taken where there is time for nothing else."""
+        """The fallback where there is no time for any other candidate."""
         return self.candidates[-1]
 
 

@@ -1,4 +1,4 @@
-"""What a card does while a run trains on it: who asks it, whether it idles and why, and who holds other cards."""
+"""Monitoring of the card that a run trains on: sensors, idle time and its cause, processes that hold other cards."""
 
 import os
 import socket
@@ -28,19 +28,19 @@ class RankProcess:
 
     @classmethod
     def here(cls, rank: int, device: torch.device) -> "RankProcess":
-        """This one."""
-        own = accelerator_of(device)
-        uuid = own.uuid if own.is_card else None
+        """Describe the calling process."""
+        accelerator = accelerator_of(device)
+        uuid = accelerator.uuid if accelerator.is_card else None
         return cls(rank, socket.gethostname(), os.getpid(), uuid)
 
 
 def watched_card(run: TrainRun, device: torch.device) -> CardWatch:
     """Have the card asked while steps run, and told where it idles; the first rank's alone."""
-    own = accelerator_of(device)
-    if not run.is_first or not own.is_card:
+    accelerator = accelerator_of(device)
+    if not run.is_first or not accelerator.is_card:
         return CardWatch()
     try:
-        sensors = own.sensors()
+        sensors = accelerator.sensors()
     except NoSensors as reason:
         run.choose(f"card: how busy and how warm it is stays unknown: {reason}")
         return CardWatch()
@@ -100,7 +100,7 @@ def second_cards(holders: Sequence[Holder], processes: Sequence[RankProcess], ho
 
 
 def _same(card: str, other: str) -> bool:
-    """Whether two UUIDs are of one card: torch's come without "GPU-"."""
+    """Return whether two UUIDs name the same card; torch's lack the "GPU-" prefix."""
     return card.removeprefix("GPU-") == other.removeprefix("GPU-")
 
 

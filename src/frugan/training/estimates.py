@@ -1,4 +1,4 @@
-"""What is found out and said before the first step: the fastest number of threads, and how long training will take."""
+"""Measurements before the first step: the fastest number of threads and the expected training time."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -109,7 +109,7 @@ LONG_SECONDS = 2 * 24 * 3600.0
 
 @dataclass
 class Opening:
-    """Looks at a training before its first step, and again when it becomes slow."""
+    """Measures a training before its first step, and again when it becomes slow."""
 
     run: TrainRun  # is given a line for every choice; its stop ends a measurement early
     saved: Mapping[str, Any]  # the JSON state of the checkpoint that is resumed; empty: none is
@@ -156,12 +156,12 @@ class Opening:
     def _choose_threads(self, loop: Loop, stage: RunningStage) -> float | None:
         """Set the number of threads; the seconds of a step with them, if it was timed."""
         before: Mapping[str, Any] = self.saved.get("threads") or {}
-        if (asked := threads.asked_for()) is not None:
+        if (requested := threads.asked_for()) is not None:
             number = torch.get_num_threads()
             changed = before and before["number"] != number
             other = f"; the run had {before['number']}: from here on results may differ by rounding" if changed else ""
             self._set(number)
-            self.run.choose(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
+            self.run.choose(f"threads: {number}, as {threads.OWN_VARIABLE}={requested} says{other}")
             return None
         if before and before["machine"] == threads.machine_name():
             self._set(int(before["number"]))
@@ -216,7 +216,7 @@ class Opening:
 
 
 def short_course(recipe: Recipe) -> str | None:
-    """What is wrong with a burn-in that the run's end cuts off; None: nothing."""
+    """Return a warning if the run ends before the recipe's burn-in does; None: it does not."""
     training = recipe.training
     steps, course = training.duration.known_steps(training.batch), training.course
     if training.burn_in is None or steps is None or (reached := course.at(steps * training.batch)) >= 1:
@@ -229,7 +229,7 @@ def short_course(recipe: Recipe) -> str | None:
 
 
 def slow_average(recipe: Recipe) -> str | None:
-    """What is wrong with an average that follows its networks too slowly for the run's length; None: nothing."""
+    """Return a warning if the average follows its networks too slowly for the run's length; None: it does not."""
     batch = recipe.training.batch
     steps = recipe.training.duration.known_steps(batch)
     if steps is None or steps < WORTH_AN_ESTIMATE or not recipe.kind.averaged():
@@ -245,13 +245,13 @@ def slow_average(recipe: Recipe) -> str | None:
 
 
 def _has_left(loop: Loop, steps: int) -> bool:
-    """Whether so many steps are still to come; of a training that ends by the clock, whether minutes are."""
+    """Return whether that many steps remain, or, for a training with a time limit, whether minutes do."""
     left = _steps_left(loop)
     return loop.duration.amount - loop.seconds >= WORTH_SECONDS if left is None else left >= steps
 
 
 def _steps_left(loop: Loop) -> int | None:
-    """Steps of the whole training that are still to come; None: it ends by the clock, or by a person."""
+    """Return the remaining steps of the whole training; None: it ends by time or by hand."""
     steps = loop.duration.known_steps(loop.batch)
     return None if steps is None else steps - loop.state.step
 

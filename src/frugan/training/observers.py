@@ -1,4 +1,4 @@
-"""Who reads a training's events while it goes on: watches that warn, its losses, trackers of experiments."""
+"""Subscribers to a training's events: watches that warn, loss history, experiment trackers."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -87,7 +87,7 @@ class VarietyWatch:
         return within_class(torch.cat(rows), torch.cat(numbers))
 
     def due(self, step: int) -> bool:
-        """Whether there is something to measure after so many steps."""
+        """Return whether variety should be measured after this step."""
         images = step * self.recipe.training.batch
         return bool(self.classes) and step >= FIRST_LOOK_STEPS and images >= FIRST_LOOK_IMAGES
 
@@ -111,7 +111,7 @@ class VarietyWatch:
 
 
 def _variety_watch(run: TrainRun) -> VarietyWatch | None:
-    """How to watch a training; None where it does not learn pictures by classes."""
+    """Return a watch for a class-conditional training; None for any other."""
     needs = run.recipe.sources
     if len(needs) != 1:
         return None
@@ -123,7 +123,7 @@ def _variety_watch(run: TrainRun) -> VarietyWatch | None:
 
 
 def watch(run: TrainRun, device: torch.device) -> LossHistory:
-    """Have a run's events read from here on: what looks wrong is told.
+    """Subscribe the loss history and the watches, which warn of what looks wrong, to a run's events.
 
     That is a collapse, by losses, gradients or variety; parameters that get no gradient, and fp16 that turns gradients
     into zeros; and, once, at a checkpoint, a driver that moves a full card's memory to the host (Windows).
@@ -193,7 +193,8 @@ def _measure(run: TrainRun, watch: VarietyWatch, state: TrainingState, plan: Pla
     if ratios is not None:
         names = watch.pictures.class_names
         mean, nearest = (
-            {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (ratios.mean, ratios.nearest)
+            {names[label]: round(ratio, 4) for label, ratio in by_label.items()}
+            for by_label in (ratios.mean, ratios.nearest)
         )
         run.log.write("variety", step=state.step, mean=mean, nearest=nearest)
 
@@ -204,7 +205,7 @@ _OF_A_PHASE = ("gradient_norm", "loss_scale", "skipped", "learning_rate")
 
 
 def has_tensorboard() -> bool:
-    """Whether TensorBoard is installed."""
+    """Return whether the TensorBoard package can be imported."""
     return find_spec("tensorboard") is not None
 
 
@@ -228,8 +229,8 @@ def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Ite
             followers.append(opened.enter_context(_wandb(run, wandb_project)))
 
         def follow(event: Event) -> None:
-            for each in followers:
-                each(event)
+            for follow in followers:
+                follow(event)
 
         yield follow
 

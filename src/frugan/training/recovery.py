@@ -1,4 +1,4 @@
-"""What a run goes on from: its newest checkpoint, or, once it has diverged, its last sound one by itself."""
+"""Resuming of a run from its newest checkpoint, or from its last sound one once it has diverged."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ ROLLBACKS = "rollbacks"
 
 @dataclass(frozen=True)
 class Recovery:
-    """What became of a run in this process so far."""
+    """Rollbacks of a run so far, and the precision that it continues in."""
 
     rollbacks: int = 0  # how often it went back, over all resumptions
     precision: Precision | None = None  # that it goes on in; None: as it did
@@ -59,7 +59,7 @@ NOTHING_HAPPENED = Recovery()
 
 
 def rolled_back(saved: Mapping[str, Any]) -> int:
-    """How often a run had gone back when a checkpoint was written, by its JSON state."""
+    """Return the number of rollbacks before a checkpoint, from its JSON state."""
     number = saved.get(ROLLBACKS, 0)
     return number if isinstance(number, int) else 0
 
@@ -123,7 +123,7 @@ CHOSEN = "recipe chosen"
 
 
 def init_of(start: Start | None) -> dict[str, str]:
-    """What an event says of what a run begins from."""
+    """Return the event fields that name the starting weights; empty: there are none."""
     if start is None:
         return {}
     classes = {} if start.classes is None else {"init_classes": str(start.classes)}
@@ -140,7 +140,7 @@ def init_words(run: RunFolder) -> tuple[str | None, str | None]:
 
 
 def began_from(run: RunFolder) -> Start | None:
-    """What a run began from, as its events tell; None: from random weights.
+    """Return the starting weights that a run's event log names; None: random ones.
 
     Raises:
         BadInput: it is there no more.
@@ -169,7 +169,7 @@ def _newest_finite(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
             newest = newest_whole(folder)
         except BadInput:  # none is
             return None
-        if newest is None or newest[0].step not in {each.step for each in sound_checkpoints(folder)}:
+        if newest is None or newest[0].step not in {checkpoint.step for checkpoint in sound_checkpoints(folder)}:
             return None
         if _finite(newest[0].path):
             return newest[0], newest[1]
@@ -199,7 +199,7 @@ class Resumed:
 
     @classmethod
     def of(cls, run: TrainRun) -> "Resumed | None":
-        """What is there already; None: the run is new.
+        """Read the newest checkpoint; None: the run is new.
 
         Raises:
             BadInput: this recipe or these pictures may not go on with it; or no checkpoint is whole.
@@ -243,7 +243,7 @@ class Resumed:
 
 
 def _tell_finished(run: TrainRun, step: int) -> None:
-    """Where nothing is left to do: how to train longer."""
+    """Say how to train longer a run that has already finished."""
     steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
     if steps is not None and step >= steps:
         run.choose(
@@ -296,14 +296,14 @@ def precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any], 
         run.choose(line)
     if wanted is not None:
         return wanted
-    asked = run.recipe.training.precision
+    requested = run.recipe.training.precision
     before: PrecisionName = saved["plan"]["precision"] if saved else "auto"
-    if asked == "auto" and before != "auto":
+    if requested == "auto" and before != "auto":
         precision = continued_precision(before, device)
         run.choose(f"precision: {precision.name} ({precision.reason})")
     else:
-        precision = resolve_precision(asked, device)
-    if asked == before == "auto":
+        precision = resolve_precision(requested, device)
+    if requested == before == "auto":
         other = "" if precision.name == "fp32" else "; for full precision begin a run with training.precision=fp32"
         run.choose(f"precision: {precision.name} ({precision.reason}{other})")
     if precision.warning:
@@ -312,7 +312,7 @@ def precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any], 
 
 
 def precision_beside(run: TrainRun, device: torch.device, first: PrecisionName) -> Precision:
-    """The same on another rank than the first, which has chosen it.
+    """Return the first rank's precision on any other rank.
 
     Raises:
         BadInput: this rank's card cannot.
@@ -328,7 +328,7 @@ def precision_beside(run: TrainRun, device: torch.device, first: PrecisionName) 
 
 
 def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:
-    """What differs from the recipe of the run that is resumed.
+    """Return the fields that differ from the recipe of the run that is resumed.
 
     Raises:
         BadInput: a fixed field differs.

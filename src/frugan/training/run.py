@@ -25,7 +25,7 @@ from frugan.wording import parse_size
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What may be asked of a training, besides the recipe."""
+    """Options of a training besides the recipe."""
 
     micro_batch: int | None = None  # samples in one forward; None: by the plan, on a CPU one normalisation group
     recompute: bool = False  # recompute every block that may be
@@ -70,19 +70,19 @@ class TrainingOptions:
 
     @property
     def savers(self) -> bool:
-        """Whether savers are asked for or ruled out by name."""
+        """Whether memory savings are requested or excluded by name."""
         return bool(self.use or self.avoid)
 
     @property
     def asks_for_a_plan(self) -> bool:
-        """Whether anything is asked that a plan decides."""
-        asked = (self.recompute, self.ema_on_host, self.shard_optimizer, self.memory, self.savers)
-        return self.micro_batch is not None or any(asked)
+        """Whether an option sets anything that a plan decides."""
+        plan_options = (self.recompute, self.ema_on_host, self.shard_optimizer, self.memory, self.savers)
+        return self.micro_batch is not None or any(plan_options)
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What `train` left."""
+    """Result of `train`."""
 
     run: Path  # the run folder
     step: int  # steps done
@@ -115,17 +115,17 @@ class TrainRun:
 
     @cached_property
     def training(self) -> Training:
-        """What the recipe trains."""
+        """Training definition of the recipe."""
         return training_of(self.recipe)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What the labels mean; empty: there are none."""
+        """Names of the classes by label; empty: there are no labels."""
         return class_names(self.data)
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes, and says what holds for all."""
+        """Whether this is the rank that writes files and reports for all ranks."""
         return self.ranks.rank == 0
 
     def choose(self, line: str) -> None:

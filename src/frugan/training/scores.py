@@ -85,12 +85,12 @@ class TrainingScores:
 
     @property
     def ranks(self) -> "RankGroup | None":
-        """Those that train together, and draw together; None: this process is alone."""
+        """Ranks that train and draw together; None: there is a single process."""
         return cast("RankGroup", self.run.ranks) if self.run.ranks.size > 1 else None
 
     @cached_property
     def network(self) -> VisitingNetwork:
-        """The one of features.
+        """The feature network.
 
         Raises:
             BadInput: it is not there.
@@ -101,7 +101,7 @@ class TrainingScores:
 
     @cached_property
     def scorer(self) -> Scorer:
-        """What scores, with its feature network loaded.
+        """Scorer with its feature network loaded.
 
         Raises:
             BadInput: the network is not there.
@@ -199,14 +199,14 @@ def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSet
         (pictures,) = run.sources.values()
         assert isinstance(pictures, PictureSet)
         few = TwoSampleTest.lacking(len(pictures), settings.samples)
-    others = settings.metrics if few is None else tuple(each for each in settings.metrics if each != "two-sample")
+    others = settings.metrics if few is None else tuple(metric for metric in settings.metrics if metric != "two-sample")
     settings = settings.model_copy(update={"metrics": others})
     lacks = few if not others else _missing(run, settings)
     return (settings, few) if lacks is None else (None, lacks)
 
 
 def _missing(run: TrainRun, settings: EvaluationSettings) -> str | None:
-    """Where the weights of a feature network are missing, on any rank; all ranks look, and all are told."""
+    """Return where a feature network's weights are missing, on any rank; a collective call."""
     missing = missing_weights(settings.network) if {*settings.metrics} - WITHOUT_FEATURES else None
     if run.ranks.size == 1:
         return missing

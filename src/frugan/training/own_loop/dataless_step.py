@@ -32,7 +32,7 @@ from frugan.training.own_loop.module_step import (
 
 @dataclass(frozen=True)
 class Taken:
-    """What a step takes."""
+    """Memory and operations of one step."""
 
     live_bytes: int  # most that lives at once
     reserved_bytes: int  # the least that a card's allocator must be allowed to reserve; on a CPU what lives
@@ -55,7 +55,7 @@ class Task:
     dataless: Dataless = field(default_factory=Dataless)  # runs operations, and remembers what they give
 
     def copied(self, leaf: Tensor) -> bool:
-        """Whether a tensor of the batch lies on the host of a card, so that parts of it are copied."""
+        """Return whether a batch tensor is in host memory and its micro-batches are copied to a card."""
         return self.as_card and not accelerator_of(leaf.device).is_card
 
     def run(self, plan: ModulePlan) -> Taken:
@@ -75,8 +75,10 @@ class Task:
             flat = list(zip(tensors_of(self.inputs), tensors_of(inputs), strict=True))
             existing: dict[Category, list[Tensor]] = {
                 "parameters": list(held),
-                "optimizer": [each for each in kept if each.is_meta or not self.as_card],  # counts stay on the host
-                "averages": [_without_data(each) for each in self.averages],
+                "optimizer": [
+                    tensor for tensor in kept if tensor.is_meta or not self.as_card
+                ],  # counts stay on the host
+                "averages": [_without_data(average) for average in self.averages],
                 "batch": [there for here, there in flat if not self.copied(here)],
             }
             tracker = Tracker(existing, counter, dataless)
@@ -156,27 +158,27 @@ def on_meta(
     Args:
         as_card: the optimizer works on lists of tensors, as torch's do by themselves on cards.
     """
-    made: dict[int, Any] = {}
+    twins: dict[int, Any] = {}
     for parameter in (*model.parameters(), *moved_by(optimizer).values()):
-        made[id(parameter)] = nn.Parameter(_without_data(parameter), requires_grad=parameter.requires_grad)
-    made |= {id(buffer): _without_data(buffer) for buffer in model.buffers()}
+        twins[id(parameter)] = nn.Parameter(_without_data(parameter), requires_grad=parameter.requires_grad)
+    twins |= {id(buffer): _without_data(buffer) for buffer in model.buffers()}
     constants = (v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor))
-    twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | made)
+    twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
     twin = object.__new__(type(optimizer))
     twin.__dict__ |= {name: value for name, value in vars(optimizer).items() if name != "step"}  # a scheduler's wrapper
     twin.__dict__ |= {name: {} for name in vars(optimizer) if name.endswith("_hooks")}
     twin._need_device_dtype_check_for_fused = False  # type: ignore[attr-defined]  # of devices
     twin.param_groups = []
     for group in optimizer.param_groups:
-        own = {**group, "params": [made[id(p)] for p in group["params"]]}
-        if own.get("capturable"):
-            own["capturable"] = False  # which torch allows on cards alone, and takes no other memory
-        if as_card and own.get("foreach", False) is None and not own.get("fused"):
-            own["foreach"] = True
-        twin.param_groups.append(own)
+        twin_group = {**group, "params": [twins[id(p)] for p in group["params"]]}
+        if twin_group.get("capturable"):
+            twin_group["capturable"] = False  # which torch allows on cards alone, and takes no other memory
+        if as_card and twin_group.get("foreach", False) is None and not twin_group.get("fused"):
+            twin_group["foreach"] = True
+        twin.param_groups.append(twin_group)
     twin.state = defaultdict(dict)
     for moved, kept in optimizer.state.items():  # counts have values, which optimizers look at
-        twin.state[made[id(moved)]] = {
+        twin.state[twins[id(moved)]] = {
             name: _without_data(v) if isinstance(v, Tensor) and v.ndim else copy.deepcopy(v) for name, v in kept.items()
         }
     return twin_model, twin

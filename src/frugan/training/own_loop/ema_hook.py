@@ -99,8 +99,11 @@ class EmaHook:
         self._handle.remove()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs."""
-        return {"steps": self.steps, "networks": {name: each.state_dict() for name, each in self.networks.items()}}
+        """Return the step count and the averages, for a checkpoint."""
+        return {
+            "steps": self.steps,
+            "networks": {name: average.state_dict() for name, average in self.networks.items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint.
@@ -181,9 +184,9 @@ def _inner(network: nn.Module) -> nn.Module:
 
 def _counts_images(settings: EmaSettings) -> bool:
     durations = [settings.start, *([settings.ramp] if settings.schedule == "ramp" else [])]
-    return settings.half_life_images is not None or any(each.unit == "images" for each in durations)
+    return settings.half_life_images is not None or any(duration.unit == "images" for duration in durations)
 
 
 def _yes(network: nn.Module) -> Tensor:
-    """That an update is accepted, beside the network's parameters."""
+    """Return a scalar True on the device of the network's parameters: the update is accepted."""
     return torch.ones((), dtype=torch.bool, device=next(network.parameters()).device)
