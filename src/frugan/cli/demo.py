@@ -57,7 +57,7 @@ def demo(
 
 
 def demo_folder(name: str, recipe_name: str, say: Say) -> Path:
-    """The folder `name` among the runs, where a demo goes on; name-2, name-3 ... past runs of another recipe.
+    """Return the run folder `name` if a demo can resume there, else name-2, name-3 ... past other recipes' runs.
 
     So whoever has run the demo of another version gets today's, and keeps theirs.
 

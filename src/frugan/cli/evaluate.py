@@ -241,9 +241,9 @@ def evaluate(**values: Any) -> None:
     from frugan.setup.networks import Weights
 
     several = parse_truncations(arguments.truncations) if arguments.truncations is not None else ()
-    if arguments.plot is not None and len(several) < 2:
-        raise BadInput(f"--plot {arguments.plot}: draws a curve over --truncations; give at least two of them")
     if arguments.plot is not None:
+        if len(several) < 2:
+            raise BadInput(f"--plot {arguments.plot}: draws a curve over --truncations; give at least two of them")
         refuse_plot(arguments.plot, USUAL_METRICS if arguments.metric_names is None else arguments.metric_names)
     if arguments.out is not None and arguments.out.is_dir():
         raise BadInput(f"--out {arguments.out}: is a folder; expected a file, to which lines of JSON are added")
@@ -272,6 +272,20 @@ def evaluate(**values: Any) -> None:
 
 
 def _print(evaluations: list["Evaluation"]) -> None:
+    console = _print_table(evaluations)
+    if len(evaluations) == 1 and evaluations[0].by_class:
+        worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])
+        ten = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
+        console.print(f"classes, worst first: {ten}", markup=False, soft_wrap=True)
+    for evaluation in evaluations:
+        if (words := two_sample_in_words(evaluation.scores)) is not None:
+            at = f"truncation {evaluation.provenance.truncation:g}: " if len(evaluations) > 1 else ""
+            console.print(at + words, markup=False, soft_wrap=True)
+    console.print(_provenance_line(evaluations[0]), markup=False, soft_wrap=True)
+
+
+def _print_table(evaluations: list["Evaluation"]) -> Console:
+    """Print the scores as a table, and return the console, which is wide enough for it."""
     names = [name for name in evaluations[0].scores if not by_pictures(name)]  # those are told in words
     of = evaluations[0].provenance
     real = of.is_of_real
@@ -287,28 +301,21 @@ def _print(evaluations: list["Evaluation"]) -> None:
         table.add_row(kind, *(f"{evaluation.scores[name]:.4g}" for name in names))
     if names:
         console.print(table)
-    if len(evaluations) == 1 and evaluations[0].by_class:
-        worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])
-        ten = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
-        console.print(f"classes, worst first: {ten}", markup=False, soft_wrap=True)
-    for evaluation in evaluations:
-        if (words := two_sample_in_words(evaluation.scores)) is not None:
-            at = f"truncation {evaluation.provenance.truncation:g}: " if len(evaluations) > 1 else ""
-            console.print(at + words, markup=False, soft_wrap=True)
-    if real:
-        console.print(
+    return console
+
+
+def _provenance_line(evaluation: "Evaluation") -> str:
+    """Describe what was scored, with what, and against what."""
+    of = evaluation.provenance
+    if of.is_of_real:
+        return (
             f"{of.samples:,} real pictures against {of.real:,} others, of {of.data} ({of.split}); {of.measured_by}. "
-            "Pictures as good and as varied as the real ones would have about these scores, at these counts",
-            markup=False,
-            soft_wrap=True,
+            "Pictures as good and as varied as the real ones would have about these scores, at these counts"
         )
-        return
-    console.print(
+    return (
         f"{of.samples:,} samples of seed {of.seed} by {'averaged' if of.ema else 'trained'} weights at step "
         f"{of.step:,}, classes: {of.classes}, {of.precision}, batch statistics: {of.statistics}"
-        f"{_styles(evaluations[0])}; {of.compared_with}; {of.measured_by}",
-        markup=False,
-        soft_wrap=True,
+        f"{_styles(evaluation)}; {of.compared_with}; {of.measured_by}"
     )
 
 

@@ -11,6 +11,7 @@ from frugan.cli.output import Bar, named_paths, print_json
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
+    from frugan.planning.plan_report import PlanReport
     from frugan.recipe.recipe import Recipe
     from frugan.recipe.relatives import Largest
     from frugan.training.choice import RecipeChoice
@@ -87,13 +88,10 @@ def plan(
         machine = {"card": card, "memory": memory, "gpus": gpus, "link": link}
         chosen = _choose(data, for_time, fields, init, machine)
         planned, fields = chosen.recipe, [*chosen.overrides, *fields]
-        if _said_all(chosen, alone, as_json=as_json):
+        if _print_choice(chosen, alone, as_json=as_json):
             return
-    elif run_options := [
-        f"--{name} {value}" for name, value in (("data", data), ("for", for_time), ("init", init)) if value is not None
-    ]:
-        raise BadInput(f"{run_options[0]}: goes without a recipe, where one is chosen; leave out {recipe}, or this")
     else:
+        _refuse_beside_recipe(recipe, {"--data": data, "--for": for_time, "--init": init})
         planned = recipe
     with _Counting(quiet=as_json) as counting:
         for line in rule_followed(planned, fields) if isinstance(planned, str) else ():
@@ -111,6 +109,12 @@ def plan(
         else:
             _, report = largest(planned, cast("Largest", biggest), memory, fields, options)
         report = replace(report, decisions=(*lines, *report.decisions))
+    _print_report(report, price_per_hour, chosen, as_json=as_json)
+
+
+def _print_report(
+    report: "PlanReport", price_per_hour: float | None, chosen: "RecipeChoice | None", *, as_json: bool
+) -> None:
     if as_json:
         price = report.price(price_per_hour) if price_per_hour is not None else None
         words = None if report.largest is None else list(report.largest[1])
@@ -120,6 +124,17 @@ def plan(
     console = Console(highlight=False, width=max(Console().width, 100))
     for block in report.blocks(price_per_hour):
         console.print(block, markup=False, crop=False)
+
+
+def _refuse_beside_recipe(recipe: str, options: dict[str, str | None]) -> None:
+    """Refuse options that only the choice of a recipe uses.
+
+    Raises:
+        BadInput: one of them is set.
+    """
+    for option, value in options.items():
+        if value is not None:
+            raise BadInput(f"{option} {value}: goes without a recipe, where one is chosen; leave out {recipe}, or this")
 
 
 def _no_card(card_options: dict[str, Any]) -> bool:
@@ -154,7 +169,7 @@ def _choose(
         return choose_for(named, for_time=for_time, overrides=fields, start=start, progress=bar, **machine)
 
 
-def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:
+def _print_choice(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:
     """Print the choice, and return whether there is nothing left to print.
 
     Args:

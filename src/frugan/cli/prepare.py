@@ -191,7 +191,7 @@ def _refuse(context: typer.Context, names: Collection[str], why: str) -> None:
 
 
 def _write_reference(arguments: PrepareOptions) -> None:
-    """Write the moments of pictures that are brought to the resolution as a recipe's section `data` says it.
+    """Write the feature moments of pictures, resized as in a recipe's `data` section.
 
     Raises:
         BadInput: they are faces, or an option has no effect.

@@ -130,7 +130,7 @@ class SampleOptions:
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False
 
     def given(self) -> dict[str, object]:
-        """Option -> value of those that do not go with all others, where they were given, as they were typed."""
+        """Return the mutually exclusive options that are set, by name, with their values as typed."""
         from frugan.sampling.requests import given_statistics
 
         values = {
@@ -233,7 +233,7 @@ def sample(**values: Any) -> None:
 
 
 def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") -> list[Path]:
-    """Draw the one kind of files that is asked for."""
+    """Draw the requested kind of files."""
     from frugan.sampling.projection import project
     from frugan.sampling.requests import MANY
     from frugan.sampling.sampling import animate, check_memorisation, draw

@@ -111,7 +111,7 @@ class TrainOptions:
 
     @property
     def recipe_and_overrides(self) -> tuple[str | None, list[str]]:
-        """The recipe, if one is named, and its fields that are overridden."""
+        """The recipe, if one is named, and the overrides."""
         recipe, fields = recipe_and_fields(self.recipe, self.overrides)
         return recipe, fields
 

@@ -22,19 +22,19 @@ from frugan.training.kernels import kernels_beside, kernels_for
 from frugan.training.observers import watch
 from frugan.training.plan_in_force import TrainingPlanner
 from frugan.training.recovery import (
-    NOTHING_HAPPENED,
+    NO_RECOVERY,
     ROLLBACKS,
     Recovery,
     Resumed,
+    first_rank_precision,
     init_of,
-    precision_beside,
     precision_of,
-    rolled_back,
+    rollbacks_before,
     seed_after,
 )
 from frugan.training.run import TrainRun
 from frugan.training.stages import stages_of
-from frugan.training.starting_weights import refuse_untaught, start_from
+from frugan.training.starting_weights import refuse_untrained, start_from
 from frugan.version import __version__
 
 
@@ -42,11 +42,11 @@ from frugan.version import __version__
 class _Decision:
     """Decisions of the first rank, sent to the others, which do not read the run folder."""
 
-    shares: ShareChoice  # of the batch, and the plans that go with them
-    plan: Mapping[str, Any]  # its own, as JSON
-    budget_bytes: int | None  # on a card; None: none was asked for
-    rollbacks: int  # how often the run went back: order of data and draws go by it
-    kernels: frozenset[str]  # names of those of our own that it uses
+    shares: ShareChoice  # of the batch per rank, with the ranks' plans
+    plan: Mapping[str, Any]  # plan of the first rank, as JSON
+    budget_bytes: int | None  # on a card; None: no budget is set
+    rollbacks: int  # determine the order of data and the draws
+    kernels: frozenset[str]  # names of frugan's kernels in use
 
 
 @dataclass(frozen=True)
@@ -57,27 +57,27 @@ class _Start:
     state: TrainingState
     plan: Plan
     planner: TrainingPlanner
-    # the JSON state of the checkpoint; empty: there is none, or this is another rank than the first
+    # JSON state of the checkpoint; empty: there is none, or this is not the first rank
     saved: Mapping[str, Any]
     decision: _Decision  # by the first rank
 
 
-def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
+def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
     """Set up the training loop: load its state, report the choices and log the start. Every rank calls it.
 
     Args:
-        recovery: what became of the run in this process so far.
+        recovery: rollbacks of the run in this process so far.
 
     Raises:
         BadInput: the checkpoint is of another recipe, or damaged, or the weights to start from cannot be used; or this
             rank cannot do what the first one does.
     """
     recipe, training, ranks = run.recipe, run.recipe.training, run.ranks
-    start = _lead(run, recovery) if run.is_first else None
+    start = _begin_first_rank(run, recovery) if run.is_first else None
     decision = ranks.broadcast(None if start is None else start.decision)
     if start is None:
         assert decision is not None  # the first rank has sent it
-        start = _follow(run, decision)
+        start = _begin_other_rank(run, decision)
     ranks.give_state(start.state)
     state, plan = start.state, start.plan
     shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
@@ -86,7 +86,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     card = watched_card(run, state.device)
     look_for_second_cards(run, state.device, card)
     if run.is_first:
-        _write_down(run, state)
+        _log_start(run, state)
 
     kept = _kept(run, start, shares)
     opening = Opening(run, start.saved, kept)
@@ -140,14 +140,14 @@ def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
     }
 
 
-def _lead(run: TrainRun, recovery: Recovery) -> _Start:
+def _begin_first_rank(run: TrainRun, recovery: Recovery) -> _Start:
     """Set up the first rank, which decides for all of them."""
     recipe = run.recipe
 
     resumed = Resumed.of(run)
     saved: Mapping[str, Any] = {} if resumed is None else resumed.saved
 
-    # On which device, with which share of each batch and by which plan it is trained; networks and state are loaded.
+    # Choose device, shares and plan, and load networks and state.
     device, why = use_device(run.options.device)
     run.choose(f"device: {device} ({why})")
     if line := misspelt_cards():
@@ -158,15 +158,15 @@ def _lead(run: TrainRun, recovery: Recovery) -> _Start:
     with told_when_full(device, "training was set up"):
         state, plan, planner, kernels = _create(run, device, resumed, recovery, shares)
 
-    # Other weights to start from; of a checkpoint, which is loaded already, people are told.
+    # Load other starting weights, or report the checkpoint, which is loaded already.
     if resumed is not None:
         resumed.tell(run)
     elif run.start is not None:
         start_from(run.start, recipe, state, run.class_names, run.choose)
     else:
-        refuse_untaught(state.networks)
+        refuse_untrained(state.networks)
     shares.led_by(plan)
-    rollbacks = max(recovery.rollbacks, rolled_back(saved))
+    rollbacks = max(recovery.rollbacks, rollbacks_before(saved))
     decision = _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks, kernels)
     return _Start(state, plan, planner, saved, decision)
 
@@ -178,7 +178,7 @@ def _create(
     recovery: Recovery,
     shares: ShareChoice,
 ) -> tuple[TrainingState, Plan, TrainingPlanner, frozenset[str]]:
-    """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
+    """Choose precision, plan and kernels, and load the state onto the device, from a checkpoint if there is one."""
     training, saved = run.training, {} if resumed is None else resumed.saved
     planner = TrainingPlanner(run, device, precision_of(run, device, saved, recovery.precision))
     group = training.normalisation_batch or 1
@@ -207,7 +207,7 @@ def _fp32_line(blocks: Sequence[str], precision: str) -> str:
     return f"in fp32 while the rest computes in {precision}: {', '.join(blocks)} (training.fp32_blocks)"
 
 
-def _follow(run: TrainRun, decision: _Decision) -> _Start:
+def _begin_other_rank(run: TrainRun, decision: _Decision) -> _Start:
     """Set up any other rank: an empty state of the right shape, with its own plan where its share differs.
 
     Raises:
@@ -216,7 +216,7 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
     """
     ranks, device, shares = run.ranks, torch.device(run.options.device), decision.shares
     ranks.deal_by(shares.samples)
-    precision = precision_beside(run, device, decision.plan["precision"])
+    precision = first_rank_precision(run, device, decision.plan["precision"])
     planner = TrainingPlanner(run, device, precision)
     if decision.budget_bytes is not None:
         planner.cap(decision.budget_bytes)
@@ -230,7 +230,7 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
     return _Start(state, plan, planner, {}, decision)
 
 
-def _write_down(run: TrainRun, state: TrainingState) -> None:
+def _log_start(run: TrainRun, state: TrainingState) -> None:
     """Write the recipe that now applies, and log the `start` event."""
     recipe = run.recipe.model_dump(mode="json")
     run.folder.write_recipe(recipe)

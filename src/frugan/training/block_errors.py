@@ -74,10 +74,10 @@ class _Calls:
     errors: dict[str, float] = field(default_factory=dict)
 
     def follow(self, hooks: ExitStack, name: str, block: nn.Module, *, first: bool) -> None:
-        """Look at a block's first call.
+        """Register hooks on a block's first call.
 
         Args:
-            hooks: takes them away again.
+            hooks: removes them on exit.
             first: this is the step in fp32.
         """
 
@@ -104,7 +104,7 @@ class _Calls:
 
 
 def _first(outputs: Any) -> Tensor:
-    """A block's output, or the first of several, on the host."""
+    """Return a block's output, or the first of several, on the host."""
     output = outputs[0] if isinstance(outputs, tuple) else outputs
     return torch.as_tensor(output).detach().cpu()
 

@@ -13,18 +13,18 @@ from frugan.recipes import choice_toml
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something that could be trained."""
+    """A recipe at a size that the automatic choice considers."""
 
-    recipe: str | Recipe  # that ships, by name; or that of weights to start from
-    side: int  # of the pictures
-    images: int  # fewest that a run should show for it to be worth it at this size
-    on_card: bool = False  # too much for a processor, whatever the time
+    recipe: str | Recipe  # name of a built-in one, or the recipe of starting weights
+    side: int  # resolution in pixels
+    images: int  # fewest images seen in training for this size to be worthwhile
+    on_card: bool = False  # too slow on a CPU, whatever the time
 
     def __str__(self) -> str:
         return self.recipe if isinstance(self.recipe, str) else "the weights' own"
 
     def loaded(self, words: Sequence[str] = ()) -> Recipe:
-        """The recipe, with `key.sub=value` words."""
+        """Load the recipe with `key.sub=value` overrides."""
         if isinstance(self.recipe, str):
             return load_recipe(self.recipe, words)
         return recipe_with(self.recipe.model_dump(mode="json"), words, "recipe of the weights")
@@ -57,11 +57,11 @@ class Thresholds(BaseModel):
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """Sides that there are candidates for, in pixels, the smallest first."""
+        """Resolutions of the candidates in pixels, smallest first."""
         return tuple(sorted({candidate.side for candidate in self.candidates}))
 
     def of_side(self, side: int) -> list[Candidate]:
-        """Candidates for pictures of a side, in pixels."""
+        """Return the candidates for a resolution in pixels."""
         return [candidate for candidate in self.candidates if candidate.side == side]
 
     @property

@@ -19,7 +19,7 @@ from frugan.wording import show_size
 
 @dataclass(frozen=True)
 class RankProcess:
-    """A process of the training."""
+    """A training process and the card that it uses."""
 
     rank: int  # among those that train together
     host: str  # name of its machine
@@ -35,7 +35,7 @@ class RankProcess:
 
 
 def watched_card(run: TrainRun, device: torch.device) -> CardWatch:
-    """Have the card asked while steps run, and told where it idles; the first rank's alone."""
+    """Return a watch that polls the first rank's card while steps run, and warns where it idles; None: there is none."""
     accelerator = accelerator_of(device)
     if not run.is_first or not accelerator.is_card:
         return CardWatch()
@@ -79,7 +79,7 @@ def look_for_second_cards(run: TrainRun, device: torch.device, watch: CardWatch)
 
 
 def second_cards(holders: Sequence[Holder], processes: Sequence[RankProcess], host: str) -> Iterator[str]:
-    """Lines about processes of a training that hold memory of another card than their own.
+    """Describe training processes that hold memory of a card that they do not train on.
 
     Args:
         holders: on all cards of a machine.
@@ -89,7 +89,7 @@ def second_cards(holders: Sequence[Holder], processes: Sequence[RankProcess], ho
     here = {process.number: process for process in processes if process.host == host and process.card is not None}
     for holder in holders:
         process = here.get(holder.process)
-        if process is None or _same(holder.card, str(process.card)):
+        if process is None or _is_same_card(holder.card, str(process.card)):
             continue
         held = "memory" if holder.size_bytes is None else show_size(holder.size_bytes)
         yield (
@@ -99,13 +99,13 @@ def second_cards(holders: Sequence[Holder], processes: Sequence[RankProcess], ho
         )
 
 
-def _same(card: str, other: str) -> bool:
+def _is_same_card(card: str, other: str) -> bool:
     """Return whether two UUIDs name the same card; torch's lack the "GPU-" prefix."""
     return card.removeprefix("GPU-") == other.removeprefix("GPU-")
 
 
 def judge_card(events: Iterable[Mapping[str, Any]]) -> tuple[float, str | None] | None:
-    """Share of the time in which a card ran a training's kernels, by its events, and what is told if that is little.
+    """Return the share of time in which a card ran a training's kernels, by its events, and a warning if it is low.
 
     None: they do not say enough.
     """

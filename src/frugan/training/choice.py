@@ -129,8 +129,8 @@ class _Trial:
     words: tuple[str, ...]
     recipe: Recipe
     step_seconds: float
-    steps: int  # that there is time for
-    wanted_steps: int | None  # that a person wants; None: no number of steps
+    steps: int  # that fit into the time
+    wanted_steps: int | None  # set by the user; None: not set
 
     def has_time_for(self, candidate: Candidate) -> bool:
         """Return whether a candidate would see enough pictures at the measured pace."""
@@ -140,7 +140,7 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _Chooser:
-    """Tries candidates for some pictures on a machine."""
+    """Evaluates candidates for some pictures on a machine."""
 
     facts: PictureFacts
     machine: Machine
@@ -207,7 +207,7 @@ class _Chooser:
         )
 
     def _of_side(self) -> Sequence[Candidate]:
-        """Candidates of sides that the pictures have, or of the one that is wanted.
+        """Return the candidates for the pictures' resolutions, or for the requested one.
 
         Raises:
             BadInput: there is none of that side.
@@ -226,7 +226,7 @@ class _Chooser:
         return fitting or THRESHOLDS.of_side(THRESHOLDS.last.side)
 
     def _of_opened_set(self, side: int, wanted: str | None) -> Sequence[Candidate]:
-        """Candidates of the side that an opened set has.
+        """Return the candidates for the resolution of an opened set.
 
         Raises:
             BadInput: there is none, or another side is wanted.
@@ -257,7 +257,7 @@ class _Chooser:
         return _Trial(candidate, words, recipe, step_seconds, _steps(self.request.seconds, step_seconds), wanted)
 
     def _loaded(self, candidate: Candidate, words: Sequence[str]) -> Recipe:
-        """The candidate's recipe with words and those of the person.
+        """Load the candidate's recipe with these overrides and the user's.
 
         Raises:
             BadInput: they do not go with it; where that is for a length by the clock, it says how a time is given.
@@ -276,7 +276,7 @@ class _Chooser:
 
 
 def known_classes(recipe: Recipe) -> int | None:
-    """Classes that networks of pictures are told apart by, be it a single one; None: they know of none."""
+    """Return the number of classes of a class-conditional recipe, which may be one; None: it is unconditional."""
     return next(iter(recipe.sources.values())).classes
 
 
@@ -354,7 +354,7 @@ def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: _Request
 
 
 def _average(recipe: Recipe) -> str | None:
-    """An average that reaches back over less, where the recipe's is for longer runs; None: it is right."""
+    """Return an override for a faster average where the recipe's is for longer runs; None: it fits."""
     batch = recipe.training.batch
     if (steps := recipe.training.duration.known_steps(batch)) is None:
         return None
@@ -433,7 +433,7 @@ def _augments(recipe: Recipe) -> bool:
     return augmentation.get("method") is not None
 
 
-# From pictures as they are given.
+# Choosing from paths and opened sets.
 
 
 def choose_for(

@@ -57,7 +57,7 @@ class UnseenSwap(NamedTuple):
         return SwapErrors(swap, unswapped, _error(self.again, self.source, self.inside_source))
 
 
-def _unseen(which: Unseen) -> tuple[Tensor, Tensor]:
+def _load_unseen(which: Unseen) -> tuple[Tensor, Tensor]:
     """Pictures [N, 3, R, R], BGR, and masks [N, 1, R, R], fp32 in [0, 1], of a person in moments that nobody learnt."""
     faces = unseen_faces(which)
     pictures = torch.from_numpy(faces.pictures).permute(0, 3, 1, 2).float() / 255
@@ -65,15 +65,15 @@ def _unseen(which: Unseen) -> tuple[Tensor, Tensor]:
 
 
 def _error(pictures: Tensor, truth: Tensor, mask: Tensor) -> float:
-    """Return the mean absolute error of pictures [N, 3, R, R] in [-1, 1] inside masks [N, 1, R, R], relative to 2."""
+    """Return the mean absolute error of pictures [N, 3, R, R] in [-1, 1] inside masks [N, 1, R, R], halved."""
     return float(((pictures - truth).abs() / 2 * mask).sum() / (mask.sum() * 3))
 
 
 def swap_unseen(weights: Weights) -> UnseenSwap:
     """Swap and reconstruct the drawn people's unseen faces."""
     networks, recipe = networks_from(weights), weights.recipe
-    (sources, inside_source), (destinations, _) = _unseen(Unseen.SOURCE), _unseen(Unseen.DESTINATION)
-    truths, inside_truth = _unseen(Unseen.TRUTH)
+    (sources, inside_source), (destinations, _) = _load_unseen(Unseen.SOURCE), _load_unseen(Unseen.DESTINATION)
+    truths, inside_truth = _load_unseen(Unseen.TRUTH)
     request = GridRequest(pictures={"src": {"target": sources}, "dst": {"target": destinations}})
     with torch.no_grad(), prepared(torch.nn.ModuleDict(networks)):
         preview = recipe.kind.sample(recipe.networks, networks, request)

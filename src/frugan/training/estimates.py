@@ -24,7 +24,7 @@ from frugan.wording import between, duration
 
 
 def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: int, most_seconds: float) -> str:
-    """The end of a line about a training that takes long; empty if nothing that ships would be shorter.
+    """Recommend a smaller recipe or a faster card for a long training; empty: no built-in one would be shorter.
 
     Args:
         name: of the recipe, if it is a built-in one.
@@ -52,7 +52,7 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
 def _smaller(
     recipe: Recipe, name: str, predicted: Prediction, step_seconds: float, most_seconds: float
 ) -> tuple[str, float] | None:
-    """The largest built-in recipe of the family, no larger in pixels, that would end in time here, and its seconds.
+    """Return the family's largest built-in recipe of at most this size that ends in time here, and its seconds.
 
     By arithmetic or by traffic, whichever says longer: small networks do not reach the arithmetic of large ones.
     """
@@ -76,7 +76,7 @@ def _smaller(
 def _card(
     recipe: Recipe, name: str, predicted: Prediction, steps: int, here_seconds: float, most_seconds: float
 ) -> tuple[str, float] | None:
-    """The smallest known card on which training ends in time, or the fastest of all, and its seconds."""
+    """Return the smallest known card that trains in time, or else the fastest, and its seconds."""
     half_gib = smallest_cards().get(name) or 0
     fp32_gib = smallest_cards(fp32=True).get(name) or half_gib
     candidates: list[tuple[float, Card]] = []
@@ -91,7 +91,7 @@ def _card(
 
 
 def _cards() -> Iterator[Card]:
-    """Known cards with speeds of their own that a build of torch still serves, smallest first."""
+    """Return known cards with measured speeds that current torch builds support, smallest first."""
     for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
         if PUBLISHED[key].like is None and serving_build(PUBLISHED[key].capability) is not None:
             yield named_card(key)
@@ -154,7 +154,7 @@ class Opening:
         )
 
     def _choose_threads(self, loop: Loop, stage: RunningStage) -> float | None:
-        """Set the number of threads; the seconds of a step with them, if it was timed."""
+        """Set the number of threads, and return the seconds of a step with them if it was timed."""
         before: Mapping[str, Any] = self.saved.get("threads") or {}
         if (requested := threads.asked_for()) is not None:
             number = torch.get_num_threads()
@@ -183,7 +183,7 @@ class Opening:
         return seconds_of[number]
 
     def _timed(self, loop: Loop, stage: RunningStage) -> float | None:
-        """Seconds of a step; None: it was stopped, or memory ran out."""
+        """Return the seconds of a step; None: it was stopped, or memory ran out."""
         rehearsal = self._timer(loop, stage)
         seconds = None
         with out_of_memory_noted() as messages:
@@ -204,7 +204,7 @@ class Opening:
         self.run.choose(line)
 
     def _timer(self, loop: Loop, stage: RunningStage) -> Callable[[], float]:
-        """Times a step, each time a later one's."""
+        """Return a function that times a step, a later one in each call."""
         return lambda: threads.rehearse(stage.step, loop.state, loop.plan, self._ahead())
 
     def _stopped(self) -> bool:
@@ -257,6 +257,6 @@ def _steps_left(loop: Loop) -> int | None:
 
 
 def _times(seconds: Mapping[int, float]) -> str:
-    """A step's seconds by number of threads."""
+    """Format the seconds of a step by number of threads."""
     shown = [f"{duration(seconds[number])} a step with {number}" for number in sorted(seconds)]
     return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])])

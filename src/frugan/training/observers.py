@@ -54,7 +54,7 @@ SEED = 4
 
 @dataclass
 class VarietyWatch:
-    """Compares samples of a training with the pictures that it learns from: how much those of a class vary.
+    """Compares the variety within classes of a training's samples with that of its pictures.
 
     Samples come from the networks that are trained, not from their averages: an average shows a collapse later by as
     many steps as it reaches back. On the digits, of a run that collapsed between steps 400 and 600, its samples had
@@ -66,7 +66,7 @@ class VarietyWatch:
 
     @cached_property
     def classes(self) -> tuple[int, ...]:
-        """Up to `MOST_CLASSES` of those that have pictures enough, evenly over all of them."""
+        """Up to `MOST_CLASSES` labels of classes with enough pictures, evenly spaced."""
         counts = np.bincount(self.pictures.labels)
         enough = np.flatnonzero(counts >= LEAST_REAL)
         if not len(enough):
@@ -92,7 +92,7 @@ class VarietyWatch:
         return bool(self.classes) and step >= FIRST_LOOK_STEPS and images >= FIRST_LOOK_IMAGES
 
     def measure(self, state: TrainingState, plan: Plan) -> DiversityRatios | None:
-        """Variety of the generator as it is trained now; leaves no trace. None: its pictures are not finite."""
+        """Measure the present generator's variety without side effects; None: its pictures are not finite."""
         networks = {name: state.networks[name] for name in state.shown}
         request = GridRequest(seed=SEED, classes=self.classes, columns=SAMPLES, micro_batch=plan.micro_batch)
         with torch.no_grad(), prepared_together(networks, plan.layout(state.device)):
@@ -160,7 +160,7 @@ GENERATOR = "G"
 
 
 def slower_command(run: TrainRun) -> str | None:
-    """A command line that begins a run anew in a folder of its own, with half the generator's learning rate.
+    """Return a command line that starts a new run with half the generator's learning rate.
 
     None where its pictures are in no file, or the generator has no optimizer of its own.
     """
@@ -177,7 +177,7 @@ def slower_command(run: TrainRun) -> str | None:
 
 
 def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:
-    """Measures, where that is due, how much samples of a class vary, and writes an event of it."""
+    """Return a callback that measures the variety within classes when due, and logs it."""
     watch = _variety_watch(run)
     return lambda state, plan: None if watch is None else _measure(run, watch, state, plan)
 
@@ -211,7 +211,7 @@ def has_tensorboard() -> bool:
 
 @contextmanager
 def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Iterator[Follow]:
-    """Pass events on while the block is open.
+    """Yield a subscriber that forwards events to TensorBoard and Weights & Biases while the block is open.
 
     Args:
         run: folder; TensorBoard's files go into its folder `tensorboard`.
@@ -236,7 +236,7 @@ def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Ite
 
 
 def scalars(event: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers of an event by name ("D/real", "scores/fid"); what is not finite is left out."""
+    """Return the finite numbers of an event by name ("D/real", "scores/fid")."""
     numbers: dict[str, Any] = {}
     if event.get("event") == "step":
         numbers = _of_a_step(event)

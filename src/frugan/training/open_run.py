@@ -60,7 +60,7 @@ def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iter
     try:
         with (
             folder.locked(say),
-            _as_new_as(folder, is_new=is_new),
+            _check_still_new(folder, is_new=is_new),
             stop_on_signals(say) as stop,
             listening(folder.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
             EventLog(folder.events, no_room if goes_on else lambda _: False) as log,
@@ -83,10 +83,10 @@ def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iter
 
 
 @contextmanager
-def _as_new_as(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Nothing of another run is gone on with by accident: pictures take minutes to open, and somebody may be faster.
+def _check_still_new(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
+    """Refuse a folder in which another process has begun a run while the pictures were opened.
 
-    Nor by events that somebody left behind whose run was refused before it began.
+    Events left behind by a run that was refused before it began are deleted.
     """
     if not folder.exists:
         folder.events.unlink(missing_ok=True)
@@ -98,11 +98,11 @@ def _as_new_as(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
 
 
 _TURNS = (True, False)
-"""Whether the first ranks of each machine open pictures now: what is prepared of them, is prepared once on each."""
+"""Turns to open pictures: the first rank of each machine (True), so that it prepares them, then the others (False)."""
 
 
 @contextmanager
-def taken_part_in(
+def joined_run(
     data: Data, map_classes: Mapping[str, str] | None, options: TrainingOptions, ranks: Ranks, say: Say
 ) -> Iterator[TrainRun]:
     """Yield the run for any rank but the first, which does not touch the run folder.
@@ -160,7 +160,7 @@ def recipe_for(
         raise BadInput(
             f"--for {for_time}: only where frugan chooses the recipe; give this one its length: training.duration="
         )
-    before = _begun_before(data, init) if out is None else RunFolder(Path(out))
+    before = _previous_run(data, init) if out is None else RunFolder(Path(out))
     if before is not None and before.exists:
         if out is None:
             say(f"{before.path} was begun for these pictures and goes on; --out with another folder begins a new run")
@@ -200,7 +200,7 @@ def _whole(path: str | Path) -> str:
     return str(Path(path).resolve()) if Path(path).exists() else str(path)
 
 
-def _begun_before(data: Data, init: str | Path | None) -> RunFolder | None:
+def _previous_run(data: Data, init: str | Path | None) -> RunFolder | None:
     """The run in the folder for runs that was trained last of those whose recipe was chosen for the same path."""
     chosen = chosen_for(data, init)
     runs = Folders.from_environment().runs
@@ -252,8 +252,8 @@ def start_of(
         ) from error
 
 
-def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
-    """Load a recipe, unless it is, and say what overriding its fields does besides."""
+def resolve_recipe(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
+    """Load a recipe unless it is loaded, and report what its overrides change besides."""
     if not isinstance(recipe, str):
         return recipe
     loaded = load_recipe(recipe, overrides)

@@ -56,7 +56,7 @@ class TrainingPlanner:
     _held: tuple[int, int] | None = None
 
     @property
-    def _own_share(self) -> Share:
+    def _plan_share(self) -> Share:
         return self._share(self.run.recipe.training.normalisation_batch or 1)
 
     def _share(self, group: int) -> Share:
@@ -64,10 +64,10 @@ class TrainingPlanner:
         return deal(batch, group, ranks.size)[0] if ranks.proportions is None else ranks.share(batch, group)
 
     def first(self, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
-        """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
+        """Return the plan to start or resume with, and the report of the search if there was one.
 
         Args:
-            saved: the JSON state of the checkpoint that is resumed; None: nothing is gone on with.
+            saved: the JSON state of the checkpoint that is resumed; None: a new run.
 
         Raises:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
@@ -76,24 +76,24 @@ class TrainingPlanner:
         if options.shard_optimizer and self.run.ranks.size == 1:
             self.run.choose_here("--shard-optimizer is ignored: this process trains alone")
         kept_bytes = None if saved is None else saved.get("memory_budget_bytes")
-        # the same budget once more, as a command that is repeated has it, asks for no other plan
+        # a repeated command has the same budget, which asks for no other plan
         is_repeated = options.memory is not None and parse_size(options.memory) == kept_bytes
         requested = replace(options, memory=None) if is_repeated else options
         goes_on = saved is not None and self._goes_on(saved)
-        if saved is not None and goes_on and not requested.asks_for_a_plan:
+        if saved is not None and goes_on and not requested.constrains_plan:
             plan = Plan.from_json(saved["plan"], self.precision)
-            if self._own_share.team is None:
+            if self._plan_share.team is None:
                 check_micro_batch(plan.micro_batch, training.batch, training.group)
             self.run.choose_here(
                 "plan: the one that this run has used; another --memory or --micro-batch makes a new one"
             )
             self.cap(kept_bytes)
             return plan, None
-        if saved is None or self._elsewhere(saved):
+        if saved is None or self._is_other_device(saved):
             kept_bytes = None  # it was for another card
         if not self._on_card and options.memory is None and kept_bytes is None and not options.savers:
             return self._only_plan(), None
-        self._check_micro_batch(self._own_share, training.group)
+        self._check_micro_batch(self._plan_share, training.group)
         return self._search(kept_bytes)
 
     def _check_micro_batch(self, share: Share, group: int) -> None:
@@ -196,7 +196,7 @@ class TrainingPlanner:
         without = replace(planner.wishes, avoid={*planner.wishes.avoid, *ON_HOST})
         return planner.wishing(without).report(budget_bytes)
 
-    def _is_too_much_beside(self, choice: Choice) -> bool:
+    def _exceeds_host_memory(self, choice: Choice) -> bool:
         """Return whether a plan keeps more in host memory than can be pinned."""
         has = host_bytes() if self._on_card else None
         return has is not None and choice.prediction.host_bytes > MOST_OF_HOST * has
@@ -259,12 +259,12 @@ class TrainingPlanner:
         reason = first_line(message)
         self.run.choose_here(f"out of memory {where}: {reason}{lost}; looking for a smaller plan")
         # what was asked for has proved too much, but for what all ranks do together
-        shared_savings, avoid = self._shared_out_as(plan)
+        shared_savings, avoid = self._sharding_savings(plan)
         room = self._room_bytes()
         wishes = Wishes(use={*use, *shared_savings}, avoid={*self.run.options.avoid, *avoid})
         with self.planner.wishing(wishes) as planner:
             choice, now = planner.smaller(plan, STEP_DOWN, room)
-        if choice is not None and self._is_too_much_beside(choice):
+        if choice is not None and self._exceeds_host_memory(choice):
             wishes = Wishes(use={*shared_savings}, avoid={*wishes.avoid, *ON_HOST})
             with self.planner.wishing(wishes) as planner:
                 choice, now = planner.smaller(plan, STEP_DOWN, room)
@@ -280,7 +280,7 @@ class TrainingPlanner:
         )
         return choice.plan
 
-    def _shared_out_as(self, plan: Plan | None) -> tuple[set[str], set[str]]:
+    def _sharding_savings(self, plan: Plan | None) -> tuple[set[str], set[str]]:
         """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
         both = {"shard-optimizer"} if plan is not None and self.run.ranks.size > 1 else set[str]()
         return (both, set()) if plan is not None and plan.shard_optimizer else (set(), both)
@@ -308,7 +308,7 @@ class TrainingPlanner:
         return card if self._on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU")
 
     @property
-    def _wishes(self) -> Wishes:
+    def _plan_constraints(self) -> Wishes:
         """Constraints on plans from the options, as far as they apply on this device."""
         options = self.run.options
         flags = {
@@ -316,9 +316,9 @@ class TrainingPlanner:
             "ema-on-host": options.ema_on_host and self._averages_can_move,
             "shard-optimizer": options.shard_optimizer and self.run.ranks.size > 1,
         }
-        shared_out, whole = self._shared_out_as(self.common)
+        shared_out, whole = self._sharding_savings(self.common)
         # no more than this rank's share, which may be the smallest
-        micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self._own_share.samples))
+        micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self._plan_share.samples))
         use = {*options.use, *(name for name, is_set in flags.items() if is_set), *shared_out}
         return Wishes(micro_batch, use, {*options.avoid, *whole})
 
@@ -326,7 +326,7 @@ class TrainingPlanner:
     def planner(self) -> Planner:
         """Planner for this rank's share of the batch."""
         # The recipe as it would be if every rank had this one's share.
-        recipe, share, ranks = self.run.recipe, self._own_share, self.run.ranks.size
+        recipe, share, ranks = self.run.recipe, self._plan_share, self.run.ranks.size
         training, samples = recipe.training, len(share.samples)
         group = training.normalisation_batch if share.team is None else samples
         as_here = training.model_copy(update={"batch": samples * ranks, "normalisation_batch": group})
@@ -335,13 +335,13 @@ class TrainingPlanner:
             card=self._card,
             precision=self.precision,
             target="card" if self._on_card else "cpu",
-            wishes=self._wishes,
+            wishes=self._plan_constraints,
             name=self.run.name,
             gpus=ranks,
             in_parts=share.team is not None,
         )
 
-    def _elsewhere(self, saved: Mapping[str, Any]) -> bool:
+    def _is_other_device(self, saved: Mapping[str, Any]) -> bool:
         """Return whether a checkpoint was written on another device or card."""
         other_card = self._on_card and saved.get("card") != card_identity(self.device)
         return bool(saved.get("device", self.device.type) != self.device.type or other_card)

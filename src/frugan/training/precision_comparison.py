@@ -92,7 +92,7 @@ def compare_precision(
             raise BadInput(f"{folder}: a comparison is there already; choose another --out")
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     device, _ = choose_device((options or TrainingOptions()).device)
-    recipe_precision = _own_precision(loaded, precision, device)
+    recipe_precision = _recipe_precision(loaded, precision, device)
     for folder, words in zip(folders, ((), (f"training.precision={precision}",)), strict=True):
         say(f"comparison: {folder}")
         result = train(
@@ -100,9 +100,9 @@ def compare_precision(
         )
         if not result.finished:
             raise BadInput(f"{folder}: stopped before its {steps} steps; nothing to compare")
-    curves = [_curves(folder) for folder in folders]
+    (curves, skipped), (other_curves, other_skipped) = map(_curves, folders)
     drifts = sorted(
-        (_drift(key, curve, curves[1][0][key]) for key, curve in curves[0][0].items() if key in curves[1][0]),
+        (_drift(key, curve, other_curves[key]) for key, curve in curves.items() if key in other_curves),
         key=lambda drift: drift.last,
     )
     half = recipe_precision if recipe_precision != "fp32" else precision
@@ -114,7 +114,7 @@ def compare_precision(
         runs=folders,
         precisions=(recipe_precision, precision),
         drifts=tuple(drifts),
-        skipped=(curves[0][1], curves[1][1]),
+        skipped=(skipped, other_skipped),
         advice=_advice(loaded, drifts, half),
         block=worst,
         try_first=None if worst is None else _in_fp32(loaded, worst.block),
@@ -126,7 +126,7 @@ def _in_fp32(recipe: Recipe, block: str) -> str:
     return f"training.fp32_blocks={json.dumps([*recipe.training.fp32_blocks, block])}"
 
 
-def _own_precision(recipe: Recipe, other: str, device: torch.device) -> str:
+def _recipe_precision(recipe: Recipe, other: str, device: torch.device) -> str:
     """The precision that a recipe has on a device.
 
     Raises:

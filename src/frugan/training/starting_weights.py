@@ -97,7 +97,7 @@ class KnownClasses:
     """Classes of a run, or of weights."""
 
     count: int  # how many
-    names: Sequence[str] = ()  # in their order; empty: nobody knows
+    names: Sequence[str] = ()  # by label; empty: unknown
 
     def number(self, word: str) -> int | None:
         """Return the label of a class, by name or else by number; None: there is no such class."""
@@ -164,7 +164,7 @@ def with_class_tables(
     how: How,
     chosen: Sequence[int],
 ) -> dict[str, Tensor]:
-    """The weights' tensors, with tables of as many classes as there are here.
+    """Return the weights' tensors with class tables resized to this run's classes.
 
     Args:
         tensors: "network.parameter" of the weights.
@@ -213,7 +213,7 @@ def with_classes(
     class_names: Sequence[str],
     say: Say | None,
 ) -> StartingWeights:
-    """The weights with tables of as many classes as there are here.
+    """Return the weights with class tables resized to this run's classes.
 
     Raises:
         BadInput: they know another number of classes, and nobody said what to do; or a map of classes is wrong.
@@ -367,7 +367,7 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
 
     fit = _Fit(start, recipe, class_names, _differing(recipe, changed), other, say)
     taken, fresh = fit.take("networks", state.networks, read_starting_weights(trained, averages=False))
-    refuse_untaught(state.networks, taken, f"--init {start.path}")
+    refuse_untrained(state.networks, taken, f"--init {start.path}")
     _tell_fresh(fresh, say)
     if anew and (trained.path.parent / OPTIMIZERS_FILE).is_file():
         for note in restore_optimizers(trained.path.parent, state, fresh):
@@ -392,8 +392,8 @@ def _tell_other_classes(where: str, theirs: Sequence[str], ours: Sequence[str], 
         )
 
 
-def refuse_untaught(networks: Mapping[str, nn.Module], taken: Iterable[str] = (), where: str = "no --init") -> None:
-    """Refuse to train on frozen layers that have learned nothing.
+def refuse_untrained(networks: Mapping[str, nn.Module], taken: Iterable[str] = (), where: str = "no --init") -> None:
+    """Refuse frozen layers with random weights.
 
     Args:
         taken: "network.parameter" of what starts from other weights.
@@ -417,7 +417,7 @@ def refuse_untaught(networks: Mapping[str, nn.Module], taken: Iterable[str] = ()
 
 @dataclass(frozen=True)
 class _Fit:
-    """Takes over what agrees of weights."""
+    """Copies the matching part of some weights into networks."""
 
     # start, recipe, class_names, say: as of `start_from`
     start: Start

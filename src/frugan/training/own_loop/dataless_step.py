@@ -23,10 +23,10 @@ from frugan.training.own_loop.module_step import (
     Inputs,
     Loss,
     ModulePlan,
+    compute_gradients,
     micro_batches,
     moved_by,
-    until_judged,
-    without_trace,
+    restoring_state,
 )
 
 
@@ -68,8 +68,8 @@ class Task:
         with resting_collector(), no_compiler(), fused_attention(with_dropout=self.as_card):
             model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card)
             inputs = tree_map(_without_data, self.inputs)
-            with WithoutData(dataless), _answering(dataless):
-                _begin_state(optimizer)
+            with WithoutData(dataless), _scalars_readable(dataless):
+                _initialise_state(optimizer)
             held = {*model.parameters(), *model.buffers(), *moved_by(optimizer).values()}
             kept = tensors_of(list(optimizer.state.values()))
             flat = list(zip(tensors_of(self.inputs), tensors_of(inputs), strict=True))
@@ -85,12 +85,12 @@ class Task:
             tracker.ignore(there for here, there in flat if self.copied(here))
             begins = len(tracker.trace.events)
             parts = _WatchedParts(model, inputs, plan, tracker, counter)
-            with tracker, tracker.saved(), without_trace(model, optimizer) as undo:
+            with tracker, tracker.saved(), restoring_state(model, optimizer) as undo:
                 tracker.place = "forward and backward"
-                until_judged(model, self.loss, optimizer, parts, plan)
+                compute_gradients(model, self.loss, optimizer, parts, plan)
                 tracker.mark("gradients", (p.grad for p in held if p.grad is not None), again=True)
                 tracker.place = "optimizer"
-                with _answering(dataless):
+                with _scalars_readable(dataless):
                     optimizer.step()
                 undo.pop_all()
         peak, trace = tracker.trace.peak(), tracker.trace
@@ -153,7 +153,7 @@ def _without_data(leaf: Any) -> Any:
 def on_meta(
     model: nn.Module, optimizer: torch.optim.Optimizer, *, as_card: bool
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Twins of a model and its optimizer whose tensors have no data.
+    """Return copies of a model and its optimizer on the meta device.
 
     Args:
         as_card: the optimizer works on lists of tensors, as torch's do by themselves on cards.
@@ -164,6 +164,13 @@ def on_meta(
     twins |= {id(buffer): _without_data(buffer) for buffer in model.buffers()}
     constants = (v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor))
     twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
+    return twin_model, _optimizer_twin(optimizer, twins, as_card=as_card)
+
+
+def _optimizer_twin(
+    optimizer: torch.optim.Optimizer, twins: Mapping[int, Any], *, as_card: bool
+) -> torch.optim.Optimizer:
+    """Return an optimizer over twins, by the id of each original; hooks and a scheduler's wrapper are left out."""
     twin = object.__new__(type(optimizer))
     twin.__dict__ |= {name: value for name, value in vars(optimizer).items() if name != "step"}  # a scheduler's wrapper
     twin.__dict__ |= {name: {} for name in vars(optimizer) if name.endswith("_hooks")}
@@ -181,12 +188,12 @@ def on_meta(
         twin.state[twins[id(moved)]] = {
             name: _without_data(v) if isinstance(v, Tensor) and v.ndim else copy.deepcopy(v) for name, v in kept.items()
         }
-    return twin_model, twin
+    return twin
 
 
 @contextmanager
-def _answering(dataless: Dataless) -> Iterator[None]:
-    """Let optimizers ask for values: some scale their steps by a norm (Adafactor), which takes no other memory."""
+def _scalars_readable(dataless: Dataless) -> Iterator[None]:
+    """Let optimizers read scalar values, as Adafactor does of a norm; any value takes the same memory."""
     dataless.value = 1.0
     try:
         yield
@@ -194,8 +201,8 @@ def _answering(dataless: Dataless) -> Iterator[None]:
         dataless.value = None
 
 
-def _begin_state(optimizer: torch.optim.Optimizer) -> None:
-    """Let an optimizer make its state; fused ones as others do, for torch refuses them here, but with counts beside."""
+def _initialise_state(optimizer: torch.optim.Optimizer) -> None:
+    """Run a first step to create the state; fused optimizers, which torch refuses on meta, step as plain ones."""
     fused = [bool(group.get("fused")) for group in optimizer.param_groups]
     parameters = [parameter for parameter in moved_by(optimizer).values() if parameter.requires_grad]
     for parameter in parameters:
