@@ -35,7 +35,7 @@ class RankProcess:
 
 
 def watched_card(run: TrainRun, device: torch.device) -> CardWatch:
-    """Return a watch that polls the first rank's card while steps run, and warns where it idles; None: there is none."""
+    """Return a watch that polls this card (first rank only) while steps run, and warns where it idles."""
     accelerator = accelerator_of(device)
     if not run.is_first or not accelerator.is_card:
         return CardWatch()

@@ -229,8 +229,8 @@ def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Ite
             followers.append(opened.enter_context(_wandb(run, wandb_project)))
 
         def follow(event: Event) -> None:
-            for follow in followers:
-                follow(event)
+            for follower in followers:
+                follower(event)
 
         yield follow
 
