@@ -509,7 +509,7 @@ FAULTS = (
     Fault(
         "too few pictures for one score leave a training without any",
         "training/scores.py",
-        'tuple(each for each in settings.metrics if each != "two-sample")',
+        'tuple(metric for metric in settings.metrics if metric != "two-sample")',
         "()",
         "training/test_training_scores.py -k another",
     ),

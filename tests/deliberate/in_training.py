@@ -452,7 +452,7 @@ FAULTS = (
     Fault(
         "errors of the blocks before count for a block as well",
         "training/block_errors.py",
-        "            return tuple(_as(a, kept) for a, kept in zip(args, self.given[name], strict=True))",
+        "            return tuple(_as(a, kept) for a, kept in zip(args, self.inputs[name], strict=True))",
         "            return None",
         "training/test_precision_comparison.py",
     ),
@@ -510,7 +510,7 @@ FAULTS = (
     Fault(
         "a plan of one's own forgets that cards take lists in their optimizers",
         "training/own_loop/dataless_step.py",
-        'own["foreach"] = True',
+        'twin_group["foreach"] = True',
         "pass",
         "own_loop/test_own_loop.py::test_on_cards_optimizers_work_on_lists",
     ),

@@ -262,14 +262,14 @@ def test_another_rank_than_the_first_loads_by_a_smaller_plan_too(
     monkeypatch.setattr(Training, "state", state)
     run = planned(ranks=OneRank(1, 2), device="cuda:0").run
     decision = beginning._Decision(ShareChoice(), Plan(256, BF16).as_json(), None, 0, frozenset())
-    start = beginning._follow(run, decision)
+    start = beginning._begin_other_rank(run, decision)
     assert [start.state, start.plan] == ["state", loaded[1]]
     assert loaded[1].optimizer_on_host > loaded[0].optimizer_on_host
     assert any("out of memory while networks and their state were loaded" in line for line in said)
     loaded.clear()
     refused = 2
     with pytest.raises(TrainingFailed, match="memory ran out while"):
-        beginning._follow(run, decision)
+        beginning._begin_other_rank(run, decision)
 
 
 @pytest.mark.parametrize(("has", "kept"), [(16 * GIB, 10 * GIB), (8 * GIB, 0), (None, 10 * GIB)])

@@ -23,7 +23,7 @@ from frugan.errors import BadInput
 
 
 class _Command(TyperCommand):
-    """A command that refuses a word in plain English: typer passes on how pydantic begins its sentences."""
+    """A command that words parse errors plainly, without the prefixes of pydantic's that typer passes on."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -34,7 +34,7 @@ class _Command(TyperCommand):
 
 
 def application() -> typer.Typer:
-    """The command with its sub-commands."""
+    """Return the `frugan` command with its sub-commands."""
     app = typer.Typer(
         name="frugan",
         help="Train big image generators on the GPU you have.",
@@ -62,7 +62,7 @@ def application() -> typer.Typer:
         export,
     )
     for command in commands:
-        app.command(cls=_Command)(_telling_of_interrupts(command.__name__)(command))
+        app.command(cls=_Command)(_reporting_interrupts(command.__name__)(command))
     app.callback()(_options)
     return app
 
@@ -84,8 +84,8 @@ def _options(
 
 
 @contextmanager
-def _telling_of_interrupts(command: str) -> Iterator[None]:
-    """typer ends in silence on a second Ctrl-C, when one wants to know most what became of the training."""
+def _reporting_interrupts(command: str) -> Iterator[None]:
+    """Report an interrupt: typer ends silently on a second Ctrl-C, which leaves the state of the training unclear."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`frugan demo`."""
+"""The `frugan demo` command."""
 
 from itertools import count
 from pathlib import Path
@@ -57,7 +57,7 @@ def demo(
 
 
 def demo_folder(name: str, recipe_name: str, say: Say) -> Path:
-    """The folder `name` among the runs, where a demo goes on; name-2, name-3 ... past runs of another recipe.
+    """Return the run folder `name` if a demo can resume there, else name-2, name-3 ... past other recipes' runs.
 
     So whoever has run the demo of another version gets today's, and keeps theirs.
 
@@ -77,7 +77,7 @@ def demo_folder(name: str, recipe_name: str, say: Say) -> Path:
 
 
 def _goes_on(folder: Path, recipe: "Recipe") -> bool:
-    """Whether a run can be resumed by a recipe."""
+    """Return whether the run in a folder can be resumed with a recipe."""
     from frugan.recipe.loading import load_recipe
     from frugan.recipe.overrides import differences
 
@@ -85,7 +85,7 @@ def _goes_on(folder: Path, recipe: "Recipe") -> bool:
         before = load_recipe(str(folder))
     except BadInput:  # of a version whose fields are no longer known
         return False
-    return before.family == recipe.family and all(each.changeable for each in differences(before, recipe).values())
+    return before.family == recipe.family and all(field.changeable for field in differences(before, recipe).values())
 
 
 def _print_stopped(run: Path, step: int, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`frugan doctor`."""
+"""The `frugan doctor` command."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def doctor(
         findings = examine(device, out, say=say)
     possible = training_is_possible(findings)
     if as_json:
-        print_json({"training_is_possible": possible, "findings": [each.as_json() for each in findings]})
+        print_json({"training_is_possible": possible, "findings": [finding.as_json() for finding in findings]})
     else:
         _print(findings, possible=possible)
     if not possible:
@@ -153,18 +153,18 @@ def _print(findings: "list[Finding]", *, possible: bool) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for each in findings:
-        mark, style = MARKS[each.state]
-        line = Text(each.line)
-        if each.cure is not None:
-            line.append(f" -> {each.cure}", style="bold")
-        table.add_row(Text(mark, style=style), each.name, line)
+    for finding in findings:
+        mark, style = MARKS[finding.state]
+        line = Text(finding.line)
+        if finding.cure is not None:
+            line.append(f" -> {finding.cure}", style="bold")
+        table.add_row(Text(mark, style=style), finding.name, line)
     console = Console(width=max(Console().width, 100), highlight=False)
     console.print(table)
-    limited = count(sum(each.state == "limited" for each in findings), "thing")
+    limited = count(sum(finding.state == "limited" for finding in findings), "thing")
     if not possible:
         console.print("\nTraining is not possible here: see the lines marked X.")
-    elif any(each.state == "limited" for each in findings):
+    elif any(finding.state == "limited" for finding in findings):
         console.print(f"\nTraining is possible here; {limited} could be better, marked !.")
     else:
         console.print("\nTraining is possible here.")

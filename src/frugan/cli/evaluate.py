@@ -1,4 +1,4 @@
-"""`frugan evaluate`."""
+"""The `frugan evaluate` command."""
 
 import math
 from dataclasses import dataclass, fields
@@ -54,7 +54,7 @@ def parse_truncations(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What `frugan evaluate` is asked."""
+    """Arguments and options of `frugan evaluate`."""
 
     source: Annotated[
         Path | None, typer.Argument(help="run folder, checkpoint or weights file; with --real it may be left out")
@@ -140,14 +140,14 @@ class EvaluateOptions:
             if self.fit != "crop":
                 raise BadInput(f"--fit {self.fit}: goes with --real alone; real pictures are fitted as in training")
             return self.source
-        for each in fields(self):
-            if each.name not in WITH_REAL and getattr(self, each.name) != each.default:
-                option = each.name.replace("_", "-")
+        for option_field in fields(self):
+            if option_field.name not in WITH_REAL and getattr(self, option_field.name) != option_field.default:
+                option = option_field.name.replace("_", "-")
                 raise BadInput(f"--{option}: is about generated pictures, and --real scores real ones; leave one out")
         return None
 
     def evaluation(self, weights: "Weights", chosen: ClassChoice | None) -> "EvaluationOptions":
-        """How to evaluate weights."""
+        """Return the evaluation options for some weights and, unless None, some of their classes."""
         from frugan.evaluation.scorer import EvaluationOptions
         from frugan.sampling.generators import default_micro_batch
         from frugan.sampling.requests import DrawRequest
@@ -181,13 +181,13 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
-        """Metrics that are asked for; None: the usual ones."""
+        """Names of the requested metrics; None: the default ones."""
         if self.metrics is None:
             return None
         return tuple(word for word in map(str.strip, self.metrics.split(",")) if word)
 
     def real_scores(self, progress: "Progress") -> "Evaluation":
-        """Score real pictures."""
+        """Score one half of the real pictures against the other half."""
         from frugan.evaluation.real_scores import evaluate_real
         from frugan.evaluation.scorer import EvaluationOptions
 
@@ -234,44 +234,58 @@ def evaluate(**values: Any) -> None:
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
-    asked = EvaluateOptions(**values)
-    source = asked.check()
+    arguments = EvaluateOptions(**values)
+    source = arguments.check()
     from frugan.evaluation.evaluation import is_first, truncation_curve
     from frugan.evaluation.results import keep_in_run, plot_truncation_curve, refuse_plot, save_evaluations
     from frugan.setup.networks import Weights
 
-    several = parse_truncations(asked.truncations) if asked.truncations is not None else ()
-    if asked.plot is not None and len(several) < 2:
-        raise BadInput(f"--plot {asked.plot}: draws a curve over --truncations; give at least two of them")
-    if asked.plot is not None:
-        refuse_plot(asked.plot, USUAL_METRICS if asked.metric_names is None else asked.metric_names)
-    if asked.out is not None and asked.out.is_dir():
-        raise BadInput(f"--out {asked.out}: is a folder; expected a file, to which lines of JSON are added")
-    chosen = ClassChoice.parse(asked.classes) if asked.classes is not None else None
+    several = parse_truncations(arguments.truncations) if arguments.truncations is not None else ()
+    if arguments.plot is not None:
+        if len(several) < 2:
+            raise BadInput(f"--plot {arguments.plot}: draws a curve over --truncations; give at least two of them")
+        refuse_plot(arguments.plot, USUAL_METRICS if arguments.metric_names is None else arguments.metric_names)
+    if arguments.out is not None and arguments.out.is_dir():
+        raise BadInput(f"--out {arguments.out}: is a folder; expected a file, to which lines of JSON are added")
+    chosen = ClassChoice.parse(arguments.classes) if arguments.classes is not None else None
     with Bar("pictures") as bar:
         if source is None:
-            evaluations = [asked.real_scores(bar)]
+            evaluations = [arguments.real_scores(bar)]
         else:
             weights = Weights.open(source, say if is_first() else quiet)
-            how = asked.evaluation(weights, chosen)
-            evaluations = truncation_curve(weights, asked.data, several, how, say=say, progress=bar)
+            how = arguments.evaluation(weights, chosen)
+            evaluations = truncation_curve(weights, arguments.data, several, how, say=say, progress=bar)
     if not is_first():
         return
     # shown before anything is written, which may fail
-    if asked.as_json:
-        print_json([each.as_json() for each in evaluations] if several else evaluations[0].as_json())
+    if arguments.as_json:
+        print_json([evaluation.as_json() for evaluation in evaluations] if several else evaluations[0].as_json())
     else:
         _print(evaluations)
     keep_in_run(evaluations, say)
-    if asked.out is not None:
-        save_evaluations(evaluations, asked.out)
-    if asked.plot is not None:
-        plot_truncation_curve(evaluations, asked.plot)
-        if not asked.as_json:
-            print(asked.plot)
+    if arguments.out is not None:
+        save_evaluations(evaluations, arguments.out)
+    if arguments.plot is not None:
+        plot_truncation_curve(evaluations, arguments.plot)
+        if not arguments.as_json:
+            print(arguments.plot)
 
 
 def _print(evaluations: list["Evaluation"]) -> None:
+    console = _print_table(evaluations)
+    if len(evaluations) == 1 and evaluations[0].by_class:
+        worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])
+        ten = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
+        console.print(f"classes, worst first: {ten}", markup=False, soft_wrap=True)
+    for evaluation in evaluations:
+        if (words := two_sample_in_words(evaluation.scores)) is not None:
+            at = f"truncation {evaluation.provenance.truncation:g}: " if len(evaluations) > 1 else ""
+            console.print(at + words, markup=False, soft_wrap=True)
+    console.print(_provenance_line(evaluations[0]), markup=False, soft_wrap=True)
+
+
+def _print_table(evaluations: list["Evaluation"]) -> Console:
+    """Print the scores as a table, and return the console, which is wide enough for it."""
     names = [name for name in evaluations[0].scores if not by_pictures(name)]  # those are told in words
     of = evaluations[0].provenance
     real = of.is_of_real
@@ -282,38 +296,31 @@ def _print(evaluations: list["Evaluation"]) -> None:
     # names are never cut, whatever the width of the terminal
     widest = sum((column.min_width or 0) + 2 for column in table.columns) + len("truncation")
     console = Console(highlight=False, width=max(Console().width, 110, widest))
-    for each in evaluations:
-        kind = "real" if real else f"{each.provenance.truncation:g}"
-        table.add_row(kind, *(f"{each.scores[name]:.4g}" for name in names))
+    for evaluation in evaluations:
+        kind = "real" if real else f"{evaluation.provenance.truncation:g}"
+        table.add_row(kind, *(f"{evaluation.scores[name]:.4g}" for name in names))
     if names:
         console.print(table)
-    if len(evaluations) == 1 and evaluations[0].by_class:
-        worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])
-        ten = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
-        console.print(f"classes, worst first: {ten}", markup=False, soft_wrap=True)
-    for each in evaluations:
-        if (words := two_sample_in_words(each.scores)) is not None:
-            at = f"truncation {each.provenance.truncation:g}: " if len(evaluations) > 1 else ""
-            console.print(at + words, markup=False, soft_wrap=True)
-    if real:
-        console.print(
+    return console
+
+
+def _provenance_line(evaluation: "Evaluation") -> str:
+    """Describe what was scored, with what, and against what."""
+    of = evaluation.provenance
+    if of.is_of_real:
+        return (
             f"{of.samples:,} real pictures against {of.real:,} others, of {of.data} ({of.split}); {of.measured_by}. "
-            "Pictures as good and as varied as the real ones would have about these scores, at these counts",
-            markup=False,
-            soft_wrap=True,
+            "Pictures as good and as varied as the real ones would have about these scores, at these counts"
         )
-        return
-    console.print(
+    return (
         f"{of.samples:,} samples of seed {of.seed} by {'averaged' if of.ema else 'trained'} weights at step "
         f"{of.step:,}, classes: {of.classes}, {of.precision}, batch statistics: {of.statistics}"
-        f"{_styles(evaluations[0])}; {of.compared_with}; {of.measured_by}",
-        markup=False,
-        soft_wrap=True,
+        f"{_styles(evaluation)}; {of.compared_with}; {of.measured_by}"
     )
 
 
 def _styles(evaluation: "Evaluation") -> str:
-    """What was asked of styles and of bytes, where it is not the usual."""
+    """Describe psi, noise and rounding where they differ from their defaults."""
     provenance = evaluation.provenance
     layers = "" if provenance.psi_layers is None else f" in the first {provenance.psi_layers} layers"
     psi = "" if provenance.psi == 1 else f", psi {provenance.psi:g}{layers}"

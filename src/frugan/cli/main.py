@@ -1,4 +1,4 @@
-"""How the `frugan` command begins, and how it ends: what went wrong in a sentence, and an exit code.
+"""Entry point of the `frugan` command: errors become one sentence on stderr and an exit code.
 
 Processes that make face samples read the module again that the program was started with, which may be this one: the
 commands are imported only once one of them runs, and torch, which takes seconds, inside those that need it. So is rich:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _told_in_lines(console: "Console") -> Iterator[None]:
-    """Tell of warnings, and of faults in threads, in a line each: without source code, without tracebacks."""
+def _warnings_as_lines(console: "Console") -> Iterator[None]:
+    """Show warnings and exceptions in threads as one line each, without source code or traceback."""
 
     def warn(message: Warning | str, *_: object, **__: object) -> None:
         console.print(f"warning: {message}", markup=False, soft_wrap=True)
@@ -44,14 +44,14 @@ def _told_in_lines(console: "Console") -> Iterator[None]:
 
 
 def run() -> None:
-    """Run the command line; errors are told in words, on stderr."""
+    """Run the command line; errors become one sentence on stderr."""
     try:
         from rich.console import Console
 
         from frugan.cli.application import application
 
         console = Console(stderr=True, highlight=False)
-        with _told_in_lines(console), _ended_in_words(console):
+        with _warnings_as_lines(console), _report_errors(console):
             application()()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -59,8 +59,8 @@ def run() -> None:
 
 
 @contextmanager
-def _ended_in_words(console: "Console") -> Iterator[None]:
-    """End the program with what went wrong in a sentence, and the code that it stands for."""
+def _report_errors(console: "Console") -> Iterator[None]:
+    """End the program on an error with one sentence and its exit code."""
 
     def end(kind: str, message: str, code: int) -> None:
         console.print(f"[bold red]{kind}:[/]", end=" ")
@@ -83,7 +83,7 @@ def _ended_in_words(console: "Console") -> Iterator[None]:
 
 
 def _words(error: OSError) -> str:
-    """What the system refused, what to do about it, and what became of the training, if it was one."""
+    """Describe what the system refused, what to do about it, and the state of the training if there was one."""
     full = (
         " The disk is full: free some room and run the same command again."
         if error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def options(declared: type) -> Callable[[Command], Command]:
-    """Give a command that takes keywords the fields of a dataclass, in their order, as its arguments and options.
+    """Declare the fields of a dataclass as arguments and options of a command that takes keywords.
 
     A field is written as typer expects a parameter: `Annotated` with an option or argument, and its default.
     """
@@ -108,7 +108,7 @@ FEW_NAMES = 12
 
 @dataclass(frozen=True)
 class ClassChoice:
-    """Classes as they were asked for, before it is known what they are called."""
+    """Requested classes, before the names that the weights give them are known."""
 
     text: str  # the whole of it
     numbers: Mapping[str, tuple[int, ...]]  # word -> numbers, for the words that are numbers or ranges of them
@@ -123,7 +123,7 @@ class ClassChoice:
         return cls(text, {word: _numbers(word, text) for word in _words(text) if _looks_like_numbers(word)})
 
     def among(self, names: Sequence[str], known: int) -> tuple[int, ...]:
-        """Numbers of the classes, by the names that the weights keep of them; what is a number counts as one.
+        """Return the labels of the classes by the names in the weights; numbers are labels themselves.
 
         Args:
             names: by number; may be empty.
@@ -223,7 +223,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 
 
 def recipe_and_fields(recipe: str | None, overrides: Sequence[str] | None) -> tuple[str | None, list[str]]:
-    """The recipe, if one is named, and the fields: without a recipe the first field stands in its place."""
+    """Return recipe and overrides: without a recipe the first override is parsed in its place."""
     fields = list(overrides or [])
     if recipe is not None and "=" in recipe and not Path(recipe).exists():
         return None, [recipe, *fields]

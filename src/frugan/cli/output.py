@@ -1,4 +1,4 @@
-"""How commands show things: people read stderr and tables, programs read JSON on stdout."""
+"""Output of commands: messages on stderr and tables for people, JSON on stdout for programs."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from frugan.errors import BadInput
 
 
 def say(line: str) -> None:
-    """Show one line to a person, on stderr."""
+    """Print one line on stderr."""
     Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True, style="dim")
 
 
@@ -40,7 +40,7 @@ def named_paths(words: list[str]) -> dict[str, str] | str:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON for a program, on stdout."""
+    """Print JSON on stdout."""
     print(json.dumps(value, ensure_ascii=False))
 
 
@@ -67,7 +67,7 @@ class Bar:
             self.close()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar from the terminal."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

@@ -1,4 +1,4 @@
-"""`frugan page`."""
+"""The `frugan page` command."""
 
 import webbrowser
 from pathlib import Path

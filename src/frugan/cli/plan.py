@@ -1,4 +1,4 @@
-"""`frugan plan`."""
+"""The `frugan plan` command."""
 
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -11,6 +11,7 @@ from frugan.cli.output import Bar, named_paths, print_json
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
+    from frugan.planning.plan_report import PlanReport
     from frugan.recipe.recipe import Recipe
     from frugan.recipe.relatives import Largest
     from frugan.training.choice import RecipeChoice
@@ -82,18 +83,15 @@ def plan(
             **{"--memory": memory, "--gpus": gpus, "--link": link, "--largest": biggest, "--micro-batch": micro_batch},
             **{"--price-per-hour": price_per_hour, "--use": use, "--avoid": avoid, "--calibrate": calibrate or None},
         }
-        asked = {name: value for name, value in of_cards.items() if value is not None}
-        alone = data is not None and card is None and _no_card(asked)
+        card_options = {name: value for name, value in of_cards.items() if value is not None}
+        alone = data is not None and card is None and _no_card(card_options)
         machine = {"card": card, "memory": memory, "gpus": gpus, "link": link}
         chosen = _choose(data, for_time, fields, init, machine)
         planned, fields = chosen.recipe, [*chosen.overrides, *fields]
-        if _said_all(chosen, alone, as_json=as_json):
+        if _print_choice(chosen, alone, as_json=as_json):
             return
-    elif given := [
-        f"--{name} {value}" for name, value in (("data", data), ("for", for_time), ("init", init)) if value is not None
-    ]:
-        raise BadInput(f"{given[0]}: goes without a recipe, where one is chosen; leave out {recipe}, or this")
     else:
+        _refuse_beside_recipe(recipe, {"--data": data, "--for": for_time, "--init": init})
         planned = recipe
     with _Counting(quiet=as_json) as counting:
         for line in rule_followed(planned, fields) if isinstance(planned, str) else ():
@@ -111,6 +109,12 @@ def plan(
         else:
             _, report = largest(planned, cast("Largest", biggest), memory, fields, options)
         report = replace(report, decisions=(*lines, *report.decisions))
+    _print_report(report, price_per_hour, chosen, as_json=as_json)
+
+
+def _print_report(
+    report: "PlanReport", price_per_hour: float | None, chosen: "RecipeChoice | None", *, as_json: bool
+) -> None:
     if as_json:
         price = report.price(price_per_hour) if price_per_hour is not None else None
         words = None if report.largest is None else list(report.largest[1])
@@ -122,11 +126,22 @@ def plan(
         console.print(block, markup=False, crop=False)
 
 
-def _no_card(asked: dict[str, Any]) -> bool:
-    """Whether this machine has no card, so that a recipe is chosen for its processor.
+def _refuse_beside_recipe(recipe: str, options: dict[str, str | None]) -> None:
+    """Refuse options that only the choice of a recipe uses.
+
+    Raises:
+        BadInput: one of them is set.
+    """
+    for option, value in options.items():
+        if value is not None:
+            raise BadInput(f"{option} {value}: goes without a recipe, where one is chosen; leave out {recipe}, or this")
+
+
+def _no_card(card_options: dict[str, Any]) -> bool:
+    """Return whether this machine has no card, so that the recipe is chosen for its processor.
 
     Args:
-        asked: options that only a card has a use for, and that were given.
+        card_options: options that only a card has a use for, and that were set.
 
     Raises:
         BadInput: it has none, and there are such options.
@@ -134,8 +149,8 @@ def _no_card(asked: dict[str, Any]) -> bool:
     from frugan.setup.devices import choose_device
 
     none = choose_device()[0].type == "cpu"
-    if none and asked:
-        name, value = next(iter(asked.items()))
+    if none and card_options:
+        name, value = next(iter(card_options.items()))
         words = "" if value is True else f" {' '.join(value) if isinstance(value, list) else value}"
         raise BadInput(f"{name}{words}: for a card, and none is here; say which one to choose for: --card rtx-3060")
     return none
@@ -144,7 +159,7 @@ def _no_card(asked: dict[str, Any]) -> bool:
 def _choose(
     data: str | None, for_time: str | None, fields: list[str], init: str | None, machine: dict[str, Any]
 ) -> "RecipeChoice":
-    """What frugan would train on pictures, with a bar while it reads them."""
+    """Choose a recipe for pictures, with a progress bar while their headers are read."""
     from frugan.training.choice import choose_for
     from frugan.training.starting_weights import recipe_to_start_from
 
@@ -154,8 +169,8 @@ def _choose(
         return choose_for(named, for_time=for_time, overrides=fields, start=start, progress=bar, **machine)
 
 
-def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:
-    """Print what was chosen; whether that is all.
+def _print_choice(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:
+    """Print the choice, and return whether there is nothing left to print.
 
     Args:
         alone: there is no card to fit anything on.
@@ -169,13 +184,13 @@ def _said_all(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:
 
 
 def _as_json(choice: "RecipeChoice") -> dict[str, Any]:
-    """A choice with its recipe by name, or in full where it is that of weights."""
+    """Return the choice as JSON: a built-in recipe by name, that of starting weights in full."""
     recipe = choice.recipe if isinstance(choice.recipe, str) else choice.recipe.model_dump(mode="json")
     return asdict(choice) | {"recipe": recipe}
 
 
 class _Counting:
-    """Shows on stderr how many steps were run without data, in a line that goes away."""
+    """A transient line on stderr that counts the steps run without data."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._status = None if quiet else Console(stderr=True).status("running the step on tensors without data")
@@ -187,7 +202,7 @@ class _Counting:
             self._status.update(f"running the step on tensors without data: plan {ran}")
 
     def say(self, line: str) -> None:
-        """Show a line above the one that goes away."""
+        """Print a line above the transient one."""
         if self._status is not None:
             self._status.console.print(line, markup=False, highlight=False, soft_wrap=True, style="dim")
 

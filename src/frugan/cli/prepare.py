@@ -1,4 +1,4 @@
-"""`frugan prepare`."""
+"""The `frugan prepare` command."""
 
 import shlex
 from collections.abc import Collection
@@ -29,7 +29,7 @@ DRAWN = "drawn-faces"
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What `frugan prepare` is asked."""
+    """Arguments and options of `frugan prepare`."""
 
     context: typer.Context
     source: Annotated[
@@ -93,35 +93,36 @@ def prepare(**values: Any) -> None:
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace like DeepFaceLab's, of two imaginary people)
     """
-    asked = PrepareOptions(**values)
+    arguments = PrepareOptions(**values)
     from frugan.data.formats.source import local_path
 
-    for option, given in {
-        "--network": asked.network,
-        "--network-file": asked.network_file,
-        "--device": asked.device,
+    for option, value in {
+        "--network": arguments.network,
+        "--network-file": arguments.network_file,
+        "--device": arguments.device,
     }.items():
-        if given is not None and not asked.reference:
-            raise BadInput(f"{option} {given}: only goes with --reference; leave it out")
-    if asked.out.suffix == ".npz" and not asked.reference:
+        if value is not None and not arguments.reference:
+            raise BadInput(f"{option} {value}: only goes with --reference; leave it out")
+    if arguments.out.suffix == ".npz" and not arguments.reference:
         raise BadInput(
-            f"{asked.out}: an .npz file is for the mean and covariance of features; add --reference if you want those"
+            f"{arguments.out}: an .npz file is for the mean and covariance of features; add --reference if you want "
+            "those"
         )
-    if asked.resample not in ("bilinear", "lanczos"):
+    if arguments.resample not in ("bilinear", "lanczos"):
         raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
-    if asked.reference:
-        _write_reference(asked)
-    elif asked.source == DRAWN:
-        _write_drawn(asked)
-    elif asked.faces is not None:
-        raise BadInput(f"--faces {asked.faces}: only goes with {DRAWN}; leave it out")
-    elif asked.out.suffix == ".pak":
-        _pack_faces(asked, local_path(asked.source))
+    if arguments.reference:
+        _write_reference(arguments)
+    elif arguments.source == DRAWN:
+        _write_drawn(arguments)
+    elif arguments.faces is not None:
+        raise BadInput(f"--faces {arguments.faces}: only goes with {DRAWN}; leave it out")
+    elif arguments.out.suffix == ".pak":
+        _pack_faces(arguments, local_path(arguments.source))
     else:
-        _prepare_pictures(asked, local_path(asked.source))
+        _prepare_pictures(arguments, local_path(arguments.source))
 
 
-def _prepare_pictures(asked: PrepareOptions, source: Path) -> None:
+def _prepare_pictures(arguments: PrepareOptions, source: Path) -> None:
     """Bring pictures to one size, as a training set or in the form of another program.
 
     Raises:
@@ -130,15 +131,17 @@ def _prepare_pictures(asked: PrepareOptions, source: Path) -> None:
     from frugan.data.formats.decoding import background
     from frugan.data.survey import Fitting, Resample
 
-    if asked.resolution is None:
+    if arguments.resolution is None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
-    resample: Resample = "lanczos" if asked.resample == "lanczos" else "bilinear"
-    fitting = Fitting(asked.resolution, resample, asked.allow_upscale, background(asked.background), asked.fit)
-    form = asked.form or SUFFIXES.get(asked.out.suffix.lower(), "set")
+    resample: Resample = "lanczos" if arguments.resample == "lanczos" else "bilinear"
+    fitting = Fitting(
+        arguments.resolution, resample, arguments.allow_upscale, background(arguments.background), arguments.fit
+    )
+    form = arguments.form or SUFFIXES.get(arguments.out.suffix.lower(), "set")
     if form == "set":
-        _write_set(source, asked.out, fitting, asked.workers)
+        _write_set(source, arguments.out, fitting, arguments.workers)
     else:
-        _pack_pictures(source, asked.out, form, fitting, asked.workers)
+        _pack_pictures(source, arguments.out, form, fitting, arguments.workers)
 
 
 def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> None:
@@ -187,8 +190,8 @@ def _refuse(context: typer.Context, names: Collection[str], why: str) -> None:
             raise BadInput(f"{parameter.opts[0]} {why}; leave it out")
 
 
-def _write_reference(asked: PrepareOptions) -> None:
-    """Write the moments of pictures that are brought to the resolution as a recipe's section `data` says it.
+def _write_reference(arguments: PrepareOptions) -> None:
+    """Write the feature moments of pictures, resized as in a recipe's `data` section.
 
     Raises:
         BadInput: they are faces, or an option has no effect.
@@ -196,21 +199,21 @@ def _write_reference(asked: PrepareOptions) -> None:
     from frugan.contract.settings import DataSettings
     from frugan.evaluation.reference_file import write_reference
 
-    if asked.source == DRAWN or asked.faces is not None:
+    if arguments.source == DRAWN or arguments.faces is not None:
         raise BadInput("--reference: there are no such scores for faces; leave it out")
-    _refuse(asked.context, ("form", "workers"), "has no effect with --reference")
+    _refuse(arguments.context, ("form", "workers"), "has no effect with --reference")
     names = ("resample", "allow_upscale", "fit", "background")
-    how = {name: getattr(asked, name) for name in names}
-    out, network = asked.out, asked.network or "inception"
+    how = {name: getattr(arguments, name) for name in names}
+    out, network = arguments.out, arguments.network or "inception"
     with Bar("pictures") as bar:
         count = write_reference(
-            asked.source,
+            arguments.source,
             out,
-            resolution=asked.resolution,
+            resolution=arguments.resolution,
             data=DataSettings.model_validate(how),
             network=network,
-            network_file=asked.network_file,
-            device=asked.device or "auto",
+            network_file=arguments.network_file,
+            device=arguments.device or "auto",
             say=say,
             progress=bar,
         )
@@ -239,7 +242,7 @@ def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", work
     )
 
 
-def _write_drawn(asked: PrepareOptions) -> None:
+def _write_drawn(arguments: PrepareOptions) -> None:
     """Write the two people who were drawn.
 
     Raises:
@@ -247,21 +250,21 @@ def _write_drawn(asked: PrepareOptions) -> None:
     """
     from frugan.faces.data.drawn_faces import write_drawn_faces
 
-    _refuse(asked.context, OF_PICTURES, f"has no effect on {DRAWN}")
-    out, faces = asked.out, FACES if asked.faces is None else asked.faces
+    _refuse(arguments.context, OF_PICTURES, f"has no effect on {DRAWN}")
+    out, faces = arguments.out, FACES if arguments.faces is None else arguments.faces
     if out.suffix == ".pak":
         raise BadInput(f"{out}: the faces of two people need a folder; pack each side afterwards")
-    if asked.resolution not in (None, SIDE_PIXELS):
+    if arguments.resolution not in (None, SIDE_PIXELS):
         raise BadInput(
-            f"--resolution {asked.resolution}: the drawn faces have {SIDE_PIXELS} x {SIDE_PIXELS} pixels, and training "
-            "resizes them to what its recipe says; leave --resolution out"
+            f"--resolution {arguments.resolution}: the drawn faces have {SIDE_PIXELS} x {SIDE_PIXELS} pixels, and "
+            "training resizes them to what its recipe says; leave --resolution out"
         )
     write_drawn_faces(out, faces)
     print(f"{faces:,} faces of each of two people: {out}")
     print(f"Next: frugan train saehd-demo-64 --data {shlex.quote(str(out))} --out RUN")
 
 
-def _pack_faces(asked: PrepareOptions, source: Path) -> None:
+def _pack_faces(arguments: PrepareOptions, source: Path) -> None:
     """Pack aligned faces.
 
     Raises:
@@ -269,10 +272,10 @@ def _pack_faces(asked: PrepareOptions, source: Path) -> None:
     """
     from frugan.faces.data.faceset import pack
 
-    _refuse(asked.context, OF_PICTURES, "has no effect on faces, which are packed as they are")
-    if asked.resolution is not None:
-        raise BadInput(f"--resolution {asked.resolution}: faces are packed as they are; leave it out")
+    _refuse(arguments.context, OF_PICTURES, "has no effect on faces, which are packed as they are")
+    if arguments.resolution is not None:
+        raise BadInput(f"--resolution {arguments.resolution}: faces are packed as they are; leave it out")
     with Bar("packing") as move:
-        count = pack(source, asked.out, say, move)
-    print(f"{count:,} faces: {asked.out}")
-    print(f"Next: frugan train saehd-df-ud-256 --data {shlex.quote(f'src={asked.out}')} --data dst=... --out RUN")
+        count = pack(source, arguments.out, say, move)
+    print(f"{count:,} faces: {arguments.out}")
+    print(f"Next: frugan train saehd-df-ud-256 --data {shlex.quote(f'src={arguments.out}')} --data dst=... --out RUN")

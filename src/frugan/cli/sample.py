@@ -1,4 +1,4 @@
-"""`frugan sample`."""
+"""The `frugan sample` command."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """What `frugan sample` is asked."""
+    """Arguments and options of `frugan sample`."""
 
     source: WeightsFrom
     out: Annotated[Path, typer.Option(help="folder for the pictures")]
@@ -130,7 +130,7 @@ class SampleOptions:
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False
 
     def given(self) -> dict[str, object]:
-        """Option -> value of those that do not go with all others, where they were given, as they were typed."""
+        """Return the mutually exclusive options that are set, by name, with their values as typed."""
         from frugan.sampling.requests import given_statistics
 
         values = {
@@ -161,7 +161,7 @@ class SampleOptions:
         return {option: value for option, value in values.items() if value is not None}
 
     def request(self) -> "DrawRequest":
-        """What to draw, but for what the weights say of it."""
+        """Return the draw request, without classes and micro-batch, which depend on the weights."""
         from frugan.sampling.requests import DrawRequest
 
         return DrawRequest(
@@ -206,66 +206,66 @@ def sample(**values: Any) -> None:
 
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
-    asked = SampleOptions(**values)
+    arguments = SampleOptions(**values)
     from frugan.sampling.generators import default_micro_batch
     from frugan.sampling.requests import refuse_together
     from frugan.sampling.sampling import check_film_name
     from frugan.setup.networks import Weights
 
-    refuse_together(asked.given())
-    if asked.animate is not None:
-        _refuse_film(asked.animate, asked.frames)
-        check_film_name(asked.out / asked.animate)
-    if asked.nearest is not None and len(asked.data or ()) != 1:
+    refuse_together(arguments.given())
+    if arguments.animate is not None:
+        _refuse_film(arguments.animate, arguments.frames)
+        check_film_name(arguments.out / arguments.animate)
+    if arguments.nearest is not None and len(arguments.data or ()) != 1:
         raise BadInput("--nearest: expected the training pictures with --data PATH")
-    request = asked.request()
-    chosen = ClassChoice.parse(asked.classes) if asked.classes is not None else None
+    request = arguments.request()
+    chosen = ClassChoice.parse(arguments.classes) if arguments.classes is not None else None
 
-    weights = Weights.open(asked.source, say)
+    weights = Weights.open(arguments.source, say)
     classes = chosen.among(weights.class_names, weights.recipe.classes) if chosen is not None else None
-    micro_batch = asked.micro_batch if asked.micro_batch is not None else default_micro_batch(weights)
-    paths = _draw(asked, weights, replace(request, classes=classes, micro_batch=micro_batch))
-    if asked.as_json:
+    micro_batch = arguments.micro_batch if arguments.micro_batch is not None else default_micro_batch(weights)
+    paths = _draw(arguments, weights, replace(request, classes=classes, micro_batch=micro_batch))
+    if arguments.as_json:
         print_json([str(path) for path in paths])
         return
     for path in paths:
         print(path)
 
 
-def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> list[Path]:
-    """Draw the one kind of files that is asked for."""
+def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") -> list[Path]:
+    """Draw the requested kind of files."""
     from frugan.sampling.projection import project
     from frugan.sampling.requests import MANY
     from frugan.sampling.sampling import animate, check_memorisation, draw
     from frugan.sampling.sampling import sample as draw_grids
 
-    out, device, data = asked.out, asked.device, asked.data or []
-    if asked.animate is not None:
-        return [animate(weights, out / asked.animate, request, device=device, say=say)]
-    if asked.project:
+    out, device, data = arguments.out, arguments.device, arguments.data or []
+    if arguments.animate is not None:
+        return [animate(weights, out / arguments.animate, request, device=device, say=say)]
+    if arguments.project:
         with Bar("steps") as bar:
             return project(
                 weights,
-                asked.project,
+                arguments.project,
                 out,
-                space=asked.space,
-                steps=asked.steps,
-                features=asked.features,
+                space=arguments.space,
+                steps=arguments.steps,
+                features=arguments.features,
                 device=device,
                 say=say,
                 progress=bar,
             )
-    if asked.nearest is not None:
+    if arguments.nearest is not None:
         with Bar("pictures") as bar:
-            counts = {"samples": asked.rows, "nearest": asked.nearest}
+            counts = {"samples": arguments.rows, "nearest": arguments.nearest}
             check = check_memorisation(weights, data[0], out, request, **counts, device=device, say=say, progress=bar)
         return list(check.sheets)
-    if asked.given().keys() & set(MANY):
-        grid = (asked.rows, asked.columns) if asked.random else None
-        return draw(weights, out, request, npz=asked.npz, pngs=asked.pngs, sheet=grid, device=device, say=say)
-    given = named_paths(data) if data else None
+    if arguments.given().keys() & set(MANY):
+        grid = (arguments.rows, arguments.columns) if arguments.random else None
+        return draw(weights, out, request, npz=arguments.npz, pngs=arguments.pngs, sheet=grid, device=device, say=say)
+    named_data = named_paths(data) if data else None
     with Bar("sheets") as bar:
-        return draw_grids(weights, out, request, data=given, device=device, say=say, progress=bar)
+        return draw_grids(weights, out, request, data=named_data, device=device, say=say, progress=bar)
 
 
 def _refuse_film(name: str, frames: int) -> None:

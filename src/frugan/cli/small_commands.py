@@ -93,7 +93,7 @@ def convert(
     """
     from frugan.conversion.convert import convert as convert_model
 
-    asked = Conversion(
+    conversion = Conversion(
         source=source,
         out=out,
         say=say,
@@ -105,11 +105,11 @@ def convert(
         raw=raw,
         verify=verify,
     )
-    made = convert_model(asked, made_by, to)
+    converted = convert_model(conversion, made_by, to)
     if as_json:
-        print_json(dict(made.facts))
+        print_json(dict(converted.facts))
         return
-    print("\n".join(made.lines))
+    print("\n".join(converted.lines))
 
 
 def export(
@@ -139,13 +139,13 @@ def export(
     from frugan.conversion.export.site import export_site
 
     if web:
-        made = export_site(source, out, half=half, runtime=runtime, say=say)
+        exported = export_site(source, out, half=half, runtime=runtime, say=say)
     else:
-        made = export_model(source, out, half=half, say=say)
+        exported = export_model(source, out, half=half, say=say)
     if as_json:
-        print_json(made.facts)
+        print_json(exported.facts)
         return
-    print("\n".join(made.lines))
+    print("\n".join(exported.lines))
 
 
 def fetch(

@@ -1,4 +1,4 @@
-"""`frugan train`."""
+"""The `frugan train` command."""
 
 import shlex
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What `frugan train` is asked."""
+    """Arguments and options of `frugan train`."""
 
     recipe: RecipeOrNone = None
     overrides: Overrides = None
@@ -110,13 +110,13 @@ class TrainOptions:
     as_json: AsJson = False
 
     @property
-    def asked(self) -> tuple[str | None, list[str]]:
-        """The recipe, if one is named, and its fields that are overridden."""
+    def recipe_and_overrides(self) -> tuple[str | None, list[str]]:
+        """The recipe, if one is named, and the overrides."""
         recipe, fields = recipe_and_fields(self.recipe, self.overrides)
         return recipe, fields
 
     def training(self) -> "TrainingOptions":
-        """How to train, besides the recipe.
+        """Return the training options that the command line sets.
 
         Raises:
             BadInput: a saving, size, time or share is none.
@@ -156,38 +156,38 @@ def train(**values: Any) -> None:
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
-    asked = TrainOptions(**values)
+    arguments = TrainOptions(**values)
     from frugan.data.run_data import parse_class_map
     from frugan.reporting.progress_line import LiveLine
     from frugan.training.training import train as train_run
 
-    how = asked.training()
-    recipe, fields = asked.asked
-    if asked.compare_precision is not None:
-        _compare(asked, asked.compare_precision, how)
+    how = arguments.training()
+    recipe, fields = arguments.recipe_and_overrides
+    if arguments.compare_precision is not None:
+        _compare(arguments, arguments.compare_precision, how)
         return
     with LiveLine() as line, Bar("preparing") as move:
         result = train_run(
             recipe,
-            named_paths(asked.data or []),
-            asked.out,
-            for_time=asked.for_time,
+            named_paths(arguments.data or []),
+            arguments.out,
+            for_time=arguments.for_time,
             overrides=fields,
-            init=asked.init,
-            init_classes=asked.init_classes,
-            map_classes=parse_class_map(asked.map_class or []),
+            init=arguments.init,
+            init_classes=arguments.init_classes,
+            map_classes=parse_class_map(arguments.map_class or []),
             options=how,
             say=say,
             show=line.show,
             progress=move,
         )
     if result.rank == 0:
-        _print_result(result, asked.data, as_json=asked.as_json)
-    if asked.requeue and not result.finished:
+        _print_result(result, arguments.data, as_json=arguments.as_json)
+    if arguments.requeue and not result.finished:
         raise typer.Exit(REQUEUE)
 
 
-def _compare(asked: TrainOptions, precision: str, how: "TrainingOptions") -> None:
+def _compare(arguments: TrainOptions, precision: str, how: "TrainingOptions") -> None:
     """Train the first steps in two precisions, and print how they differ.
 
     Raises:
@@ -196,27 +196,29 @@ def _compare(asked: TrainOptions, precision: str, how: "TrainingOptions") -> Non
     from frugan.reporting.progress_line import LiveLine
     from frugan.training.precision_comparison import compare_precision
 
-    if asked.out is None:
+    if arguments.out is None:
         raise BadInput("--compare-precision needs --out: a folder for the two runs")
-    if asked.init is not None:
-        raise BadInput(f"--init {asked.init}: --compare-precision starts from fresh weights; leave out one of the two")
-    recipe, fields = asked.asked
+    if arguments.init is not None:
+        raise BadInput(
+            f"--init {arguments.init}: --compare-precision starts from fresh weights; leave out one of the two"
+        )
+    recipe, fields = arguments.recipe_and_overrides
     if recipe is None:
         raise BadInput("--compare-precision needs a recipe: `frugan recipes`")
     with LiveLine() as line, Bar("preparing") as move:
         comparison = compare_precision(
             recipe,
-            named_paths(asked.data or []),
-            asked.out,
+            named_paths(arguments.data or []),
+            arguments.out,
             precision,
-            steps=asked.compare_steps,
+            steps=arguments.compare_steps,
             overrides=fields,
             options=how,
             say=say,
             show=line.show,
             progress=move,
         )
-    _print_comparison(comparison, as_json=asked.as_json)
+    _print_comparison(comparison, as_json=arguments.as_json)
 
 
 def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: bool) -> None:
@@ -238,8 +240,8 @@ def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: 
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
     run, shows_given = shlex.quote(str(result.run)), load_recipe(str(result.run)).shows_given
-    given = "".join(f" --data {shlex.quote(word)}" for word in data or []) if shows_given else ""
-    print(f"Sample grids: {result.run / 'samples'}. Next: frugan sample {run}{given} --out samples")
+    data_words = "".join(f" --data {shlex.quote(word)}" for word in data or []) if shows_given else ""
+    print(f"Sample grids: {result.run / 'samples'}. Next: frugan sample {run}{data_words} --out samples")
 
 
 def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""How a training begins: networks, state, plan and shares on the device, from a checkpoint, other weights or afresh."""
+"""Setup of a training on its device: networks, state, plan and shares."""
 
 import os
 import platform
@@ -22,62 +22,62 @@ from frugan.training.kernels import kernels_beside, kernels_for
 from frugan.training.observers import watch
 from frugan.training.plan_in_force import TrainingPlanner
 from frugan.training.recovery import (
-    NOTHING_HAPPENED,
+    NO_RECOVERY,
     ROLLBACKS,
     Recovery,
     Resumed,
+    first_rank_precision,
     init_of,
-    precision_beside,
     precision_of,
-    rolled_back,
+    rollbacks_before,
     seed_after,
 )
 from frugan.training.run import TrainRun
 from frugan.training.stages import stages_of
-from frugan.training.starting_weights import refuse_untaught, start_from
+from frugan.training.starting_weights import refuse_untrained, start_from
 from frugan.version import __version__
 
 
 @dataclass(frozen=True)
 class _Decision:
-    """What the first rank tells the others, so that they need nothing of the run's folder."""
+    """Decisions of the first rank, sent to the others, which do not read the run folder."""
 
-    shares: ShareChoice  # of the batch, and the plans that go with them
-    plan: Mapping[str, Any]  # its own, as JSON
-    budget_bytes: int | None  # on a card; None: none was asked for
-    rollbacks: int  # how often the run went back: order of data and draws go by it
-    kernels: frozenset[str]  # names of those of our own that it uses
+    shares: ShareChoice  # of the batch per rank, with the ranks' plans
+    plan: Mapping[str, Any]  # plan of the first rank, as JSON
+    budget_bytes: int | None  # on a card; None: no budget is set
+    rollbacks: int  # determine the order of data and the draws
+    kernels: frozenset[str]  # names of frugan's kernels in use
 
 
 @dataclass(frozen=True)
 class _Start:
-    """What a training goes on from, on this rank."""
+    """State and plan that training starts or continues from on this rank."""
 
     # state, plan, planner: of this rank; all have the first one's state in the end
     state: TrainingState
     plan: Plan
     planner: TrainingPlanner
-    # the JSON state of the checkpoint; empty: there is none, or this is another rank than the first
+    # JSON state of the checkpoint; empty: there is none, or this is not the first rank
     saved: Mapping[str, Any]
     decision: _Decision  # by the first rank
 
 
-def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
-    """Make ready to train: what the loop goes on from is loaded, said and written down; every rank calls it.
+def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
+    """Set up the training loop: load its state, report the choices and log the start. Every rank calls it.
 
     Args:
-        recovery: what became of the run in this process so far.
+        recovery: rollbacks of the run in this process so far.
 
     Raises:
         BadInput: the checkpoint is of another recipe, or damaged, or the weights to start from cannot be used; or this
             rank cannot do what the first one does.
     """
     recipe, training, ranks = run.recipe, run.recipe.training, run.ranks
-    start = _lead(run, recovery) if run.is_first else None
+    start = _begin_first_rank(run, recovery) if run.is_first else None
     decision = ranks.broadcast(None if start is None else start.decision)
     if start is None:
         assert decision is not None  # the first rank has sent it
-        start = _follow(run, decision)
+        start = _begin_other_rank(run, decision)
     ranks.give_state(start.state)
     state, plan = start.state, start.plan
     shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
@@ -86,7 +86,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     card = watched_card(run, state.device)
     look_for_second_cards(run, state.device, card)
     if run.is_first:
-        _write_down(run, state)
+        _log_start(run, state)
 
     kept = _kept(run, start, shares)
     opening = Opening(run, start.saved, kept)
@@ -127,7 +127,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
 
 
 def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
-    """What every checkpoint keeps."""
+    """Return the entries that every checkpoint's JSON state contains."""
     rollbacks = start.decision.rollbacks
     return {
         "data": {name: data.as_json() for name, data in run.data.items()},
@@ -140,14 +140,14 @@ def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
     }
 
 
-def _lead(run: TrainRun, recovery: Recovery) -> _Start:
-    """What the first rank, or the only one, goes on from."""
+def _begin_first_rank(run: TrainRun, recovery: Recovery) -> _Start:
+    """Set up the first rank, which decides for all of them."""
     recipe = run.recipe
 
     resumed = Resumed.of(run)
     saved: Mapping[str, Any] = {} if resumed is None else resumed.saved
 
-    # On which device, with which share of each batch and by which plan it is trained; networks and state are loaded.
+    # Choose device, shares and plan, and load networks and state.
     device, why = use_device(run.options.device)
     run.choose(f"device: {device} ({why})")
     if line := misspelt_cards():
@@ -158,15 +158,15 @@ def _lead(run: TrainRun, recovery: Recovery) -> _Start:
     with told_when_full(device, "training was set up"):
         state, plan, planner, kernels = _create(run, device, resumed, recovery, shares)
 
-    # Other weights to start from; of a checkpoint, which is loaded already, people are told.
+    # Load other starting weights, or report the checkpoint, which is loaded already.
     if resumed is not None:
         resumed.tell(run)
     elif run.start is not None:
         start_from(run.start, recipe, state, run.class_names, run.choose)
     else:
-        refuse_untaught(state.networks)
+        refuse_untrained(state.networks)
     shares.led_by(plan)
-    rollbacks = max(recovery.rollbacks, rolled_back(saved))
+    rollbacks = max(recovery.rollbacks, rollbacks_before(saved))
     decision = _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks, kernels)
     return _Start(state, plan, planner, saved, decision)
 
@@ -178,7 +178,7 @@ def _create(
     recovery: Recovery,
     shares: ShareChoice,
 ) -> tuple[TrainingState, Plan, TrainingPlanner, frozenset[str]]:
-    """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
+    """Choose precision, plan and kernels, and load the state onto the device, from a checkpoint if there is one."""
     training, saved = run.training, {} if resumed is None else resumed.saved
     planner = TrainingPlanner(run, device, precision_of(run, device, saved, recovery.precision))
     group = training.normalisation_batch or 1
@@ -202,14 +202,13 @@ def _create(
 
 
 def _fp32_line(blocks: Sequence[str], precision: str) -> str:
-    """What `training.fp32_blocks` does here."""
     if precision == "fp32":
         return "training.fp32_blocks changes nothing: everything computes in fp32"
     return f"in fp32 while the rest computes in {precision}: {', '.join(blocks)} (training.fp32_blocks)"
 
 
-def _follow(run: TrainRun, decision: _Decision) -> _Start:
-    """What another rank than the first goes on from: a state of the right shape, and a plan of its own if it must.
+def _begin_other_rank(run: TrainRun, decision: _Decision) -> _Start:
+    """Set up any other rank: an empty state of the right shape, with its own plan where its share differs.
 
     Raises:
         BadInput: this rank's card cannot do what the first one's does.
@@ -217,7 +216,7 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
     """
     ranks, device, shares = run.ranks, torch.device(run.options.device), decision.shares
     ranks.deal_by(shares.samples)
-    precision = precision_beside(run, device, decision.plan["precision"])
+    precision = first_rank_precision(run, device, decision.plan["precision"])
     planner = TrainingPlanner(run, device, precision)
     if decision.budget_bytes is not None:
         planner.cap(decision.budget_bytes)
@@ -231,8 +230,8 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
     return _Start(state, plan, planner, {}, decision)
 
 
-def _write_down(run: TrainRun, state: TrainingState) -> None:
-    """The recipe that counts from here on, and the event that says what began where."""
+def _log_start(run: TrainRun, state: TrainingState) -> None:
+    """Write the recipe that now applies, and log the `start` event."""
     recipe = run.recipe.model_dump(mode="json")
     run.folder.write_recipe(recipe)
     run.log.write(
@@ -247,10 +246,10 @@ def _write_down(run: TrainRun, state: TrainingState) -> None:
         command=run.command,
         directory=os.getcwd(),
         parameters={
-            f"{name}.{key}": each.numel()
+            f"{name}.{key}": parameter.numel()
             for name, network in state.networks.items()
-            for key, each in network.named_parameters()
-            if each.requires_grad
+            for key, parameter in network.named_parameters()
+            if parameter.requires_grad
         },
         **init_of(run.start),
     )

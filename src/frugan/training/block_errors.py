@@ -1,4 +1,4 @@
-"""How far each block's output in half precision is from its output in fp32, of the same weights and inputs."""
+"""Error of each block's output in half precision against fp32, for the same weights and inputs."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from frugan.setup.run_data_sources import feeding
 
 @dataclass(frozen=True)
 class BlockError:
-    """Of one block."""
+    """Relative error of one block's output in half precision."""
 
     block: str  # as `training.fp32_blocks` names it
     relative: float  # size of the difference beside fp32's output; infinite where half precision gives inf or NaN
@@ -55,62 +55,62 @@ def block_errors(
         stage = training.stage_at(state.step)
         with feeding(sources, recipe, device, workers=0) as feed, ExitStack() as hooks:
             for network, blocks in training.recomputable(state.networks).items():
-                own = set(marked(state.networks[network]))
+                fp32_modules = set(marked(state.networks[network]))
                 for block in blocks:
                     module = state.networks[network].get_submodule(block)
-                    if module not in own:
+                    if module not in fp32_modules:
                         calls.follow(hooks, f"{network}.{block}", module, first=name == "fp32")
             training.step(feed, Streams(recipe.training.seed), stage=stage).run(state, plan)
     errors = [BlockError(block, error) for block, error in calls.errors.items()]
-    return sorted(errors, key=lambda each: -each.relative)
+    return sorted(errors, key=lambda error: -error.relative)
 
 
 @dataclass
 class _Calls:
-    """What blocks were given and gave in fp32, on the host; and how far half precision is from it."""
+    """Inputs and outputs of blocks in fp32, kept on the host, and the errors of half precision against them."""
 
-    given: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    gave: dict[str, Tensor] = field(default_factory=dict)
+    inputs: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
 
     def follow(self, hooks: ExitStack, name: str, block: nn.Module, *, first: bool) -> None:
-        """Look at a block's first call.
+        """Register hooks on a block's first call.
 
         Args:
-            hooks: takes them away again.
+            hooks: removes them on exit.
             first: this is the step in fp32.
         """
 
-        def note_given(_: nn.Module, args: tuple[Any, ...]) -> None:
-            if name not in self.given:
-                self.given[name] = tuple(a.detach().cpu() if isinstance(a, Tensor) else a for a in args)
+        def record_input(_: nn.Module, args: tuple[Any, ...]) -> None:
+            if name not in self.inputs:
+                self.inputs[name] = tuple(a.detach().cpu() if isinstance(a, Tensor) else a for a in args)
 
-        def note_gave(_: nn.Module, __: object, made: Any) -> None:
-            if name not in self.gave:
-                self.gave[name] = _first(made)
+        def record_output(_: nn.Module, __: object, output: Any) -> None:
+            if name not in self.outputs:
+                self.outputs[name] = _first(output)
 
         def give(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            if name in self.errors or name not in self.given:
+            if name in self.errors or name not in self.inputs:
                 return None
-            return tuple(_as(a, kept) for a, kept in zip(args, self.given[name], strict=True))
+            return tuple(_as(a, kept) for a, kept in zip(args, self.inputs[name], strict=True))
 
-        def compare(_: nn.Module, __: object, made: Any) -> None:
-            if name not in self.errors and name in self.gave:
-                self.errors[name] = relative_error(_first(made), self.gave.pop(name))
+        def compare(_: nn.Module, __: object, output: Any) -> None:
+            if name not in self.errors and name in self.outputs:
+                self.errors[name] = relative_error(_first(output), self.outputs.pop(name))
 
-        before, after = (note_given, note_gave) if first else (give, compare)
+        before, after = (record_input, record_output) if first else (give, compare)
         hooks.callback(block.register_forward_pre_hook(before).remove)
         hooks.callback(block.register_forward_hook(after).remove)
 
 
-def _first(made: Any) -> Tensor:
-    """A block's output, or the first of several, on the host."""
-    output = made[0] if isinstance(made, tuple) else made
+def _first(outputs: Any) -> Tensor:
+    """Return a block's output, or the first of several, on the host."""
+    output = outputs[0] if isinstance(outputs, tuple) else outputs
     return torch.as_tensor(output).detach().cpu()
 
 
 def _as(value: Any, kept: Any) -> Any:
-    """What was given in fp32, as the block is given it here."""
+    """Return a recorded fp32 input with the dtype and device of the present one."""
     if not isinstance(value, Tensor) or not isinstance(kept, Tensor) or not value.is_floating_point():
         return value
     there = kept.to(value.device, value.dtype)

@@ -1,4 +1,4 @@
-"""What a recipe is chosen among, and the numbers that rules of choosing go by: the data of recipes/choice.toml."""
+"""Candidate recipes and thresholds for the automatic choice, as recipes/choice.toml defines them."""
 
 import tomllib
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ from frugan.recipes import choice_toml
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something that could be trained."""
+    """A recipe at a size that the automatic choice considers."""
 
-    recipe: str | Recipe  # that ships, by name; or that of weights to start from
-    side: int  # of the pictures
-    images: int  # fewest that a run should show for it to be worth it at this size
-    on_card: bool = False  # too much for a processor, whatever the time
+    recipe: str | Recipe  # name of a built-in one, or the recipe of starting weights
+    side: int  # resolution in pixels
+    images: int  # fewest images seen in training for this size to be worthwhile
+    on_card: bool = False  # too slow on a CPU, whatever the time
 
     def __str__(self) -> str:
         return self.recipe if isinstance(self.recipe, str) else "the weights' own"
 
     def loaded(self, words: Sequence[str] = ()) -> Recipe:
-        """The recipe, with `key.sub=value` words."""
+        """Load the recipe with `key.sub=value` overrides."""
         if isinstance(self.recipe, str):
             return load_recipe(self.recipe, words)
         return recipe_with(self.recipe.model_dump(mode="json"), words, "recipe of the weights")
 
 
 class Thresholds(BaseModel):
-    """What recipes/choice.toml holds, and says of each number."""
+    """Contents of recipes/choice.toml, which explains each number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,16 +57,16 @@ class Thresholds(BaseModel):
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """Sides that there are candidates for, in pixels, the smallest first."""
+        """Resolutions of the candidates in pixels, smallest first."""
         return tuple(sorted({candidate.side for candidate in self.candidates}))
 
     def of_side(self, side: int) -> list[Candidate]:
-        """Candidates for pictures of a side, in pixels."""
+        """Return the candidates for a resolution in pixels."""
         return [candidate for candidate in self.candidates if candidate.side == side]
 
     @property
     def last(self) -> Candidate:
-        """What is taken where there is time for nothing else."""
+        """The fallback where there is no time for any other candidate."""
         return self.candidates[-1]
 
 

@@ -1,4 +1,4 @@
-"""What a card does while a run trains on it: who asks it, whether it idles and why, and who holds other cards."""
+"""Monitoring of the card that a run trains on: sensors, idle time and its cause, processes that hold other cards."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ from frugan.wording import show_size
 
 @dataclass(frozen=True)
 class RankProcess:
-    """A process of the training."""
+    """A training process and the card that it uses."""
 
     rank: int  # among those that train together
     host: str  # name of its machine
@@ -28,19 +28,19 @@ class RankProcess:
 
     @classmethod
     def here(cls, rank: int, device: torch.device) -> "RankProcess":
-        """This one."""
-        own = accelerator_of(device)
-        uuid = own.uuid if own.is_card else None
+        """Describe the calling process."""
+        accelerator = accelerator_of(device)
+        uuid = accelerator.uuid if accelerator.is_card else None
         return cls(rank, socket.gethostname(), os.getpid(), uuid)
 
 
 def watched_card(run: TrainRun, device: torch.device) -> CardWatch:
-    """Have the card asked while steps run, and told where it idles; the first rank's alone."""
-    own = accelerator_of(device)
-    if not run.is_first or not own.is_card:
+    """Return a watch that polls this card (first rank only) while steps run, and warns where it idles."""
+    accelerator = accelerator_of(device)
+    if not run.is_first or not accelerator.is_card:
         return CardWatch()
     try:
-        sensors = own.sensors()
+        sensors = accelerator.sensors()
     except NoSensors as reason:
         run.choose(f"card: how busy and how warm it is stays unknown: {reason}")
         return CardWatch()
@@ -79,7 +79,7 @@ def look_for_second_cards(run: TrainRun, device: torch.device, watch: CardWatch)
 
 
 def second_cards(holders: Sequence[Holder], processes: Sequence[RankProcess], host: str) -> Iterator[str]:
-    """Lines about processes of a training that hold memory of another card than their own.
+    """Describe training processes that hold memory of a card that they do not train on.
 
     Args:
         holders: on all cards of a machine.
@@ -89,7 +89,7 @@ def second_cards(holders: Sequence[Holder], processes: Sequence[RankProcess], ho
     here = {process.number: process for process in processes if process.host == host and process.card is not None}
     for holder in holders:
         process = here.get(holder.process)
-        if process is None or _same(holder.card, str(process.card)):
+        if process is None or _is_same_card(holder.card, str(process.card)):
             continue
         held = "memory" if holder.size_bytes is None else show_size(holder.size_bytes)
         yield (
@@ -99,13 +99,13 @@ def second_cards(holders: Sequence[Holder], processes: Sequence[RankProcess], ho
         )
 
 
-def _same(card: str, other: str) -> bool:
-    """Whether two UUIDs are of one card: torch's come without "GPU-"."""
+def _is_same_card(card: str, other: str) -> bool:
+    """Return whether two UUIDs name the same card; torch's lack the "GPU-" prefix."""
     return card.removeprefix("GPU-") == other.removeprefix("GPU-")
 
 
 def judge_card(events: Iterable[Mapping[str, Any]]) -> tuple[float, str | None] | None:
-    """Share of the time in which a card ran a training's kernels, by its events, and what is told if that is little.
+    """Return the share of time in which a card ran a training's kernels, by its events, and a warning if it is low.
 
     None: they do not say enough.
     """

@@ -1,4 +1,4 @@
-"""Which recipe for whose pictures, where nobody names one: by rules, from the pictures, the machine and the time.
+"""Rule-based choice of a recipe from the pictures, the machine and the time, where none is named.
 
 The same facts give the same choice. What it chooses among, and the numbers that the rules go by, are data:
 recipes/choice.toml. What the rules say is in docs/training-well.md, with what was measured.
@@ -68,7 +68,7 @@ def choose(
 
 @dataclass(frozen=True)
 class _Request:
-    """What a person wants, which holds whatever is chosen."""
+    """Settings that the user gives; no choice overrides them."""
 
     overrides: Sequence[str]  # `key.sub=value` words
     start: Recipe | None  # that of weights to start from
@@ -94,12 +94,12 @@ class _Request:
 
     @cached_property
     def values(self) -> Mapping[str, str]:
-        """What the words say, by key, as it is written."""
+        """Values of the overrides by key, unparsed."""
         return dict(word.partition("=")[::2] for word in self.overrides)
 
     @property
     def length(self) -> str:
-        """How long to train, by the words; empty: they say nothing of it."""
+        """The override of training.duration; empty: there is none."""
         return self.values.get("training.duration", "")
 
     @property
@@ -129,18 +129,18 @@ class _Trial:
     words: tuple[str, ...]
     recipe: Recipe
     step_seconds: float
-    steps: int  # that there is time for
-    wanted_steps: int | None  # that a person wants; None: no number of steps
+    steps: int  # that fit into the time
+    wanted_steps: int | None  # set by the user; None: not set
 
     def has_time_for(self, candidate: Candidate) -> bool:
-        """Whether at this pace another, or this one itself, would show enough pictures."""
+        """Return whether a candidate would see enough pictures at the measured pace."""
         steps = self.steps if self.wanted_steps is None else min(self.wanted_steps, self.steps)
         return steps * self.recipe.training.batch >= candidate.images
 
 
 @dataclass(frozen=True)
 class _Chooser:
-    """Tries candidates for some pictures on a machine."""
+    """Evaluates candidates for some pictures on a machine."""
 
     facts: PictureFacts
     machine: Machine
@@ -148,14 +148,14 @@ class _Chooser:
 
     @cached_property
     def fit(self) -> tuple[str, ...]:
-        """How pictures become squares: what lies on a background keeps its ends, a photograph its middle."""
+        """Overrides that make pictures square: objects on a background are padded, photographs cropped."""
         laid_on = self.facts.transparent > len(self.facts.looked_at) / 2
         pads = laid_on and self.facts.oblong > THRESHOLDS.oblong_share and "data.fit" not in self.request.values
         return ("data.fit=pad",) if pads else ()
 
     @cached_property
     def whole(self) -> bool:
-        """Whether pictures are padded and not cropped."""
+        """Whether pictures are padded rather than cropped."""
         return bool(self.fit) or self.request.data.fit == "pad"
 
     def best(self) -> _Trial:
@@ -184,7 +184,7 @@ class _Chooser:
         return best
 
     def candidates(self) -> Sequence[Candidate]:
-        """What could be trained: the best first.
+        """Return the candidates that could be trained, best first.
 
         Raises:
             BadInput: there is none of the side that is wanted, or it is too much for a processor.
@@ -207,7 +207,7 @@ class _Chooser:
         )
 
     def _of_side(self) -> Sequence[Candidate]:
-        """Candidates of sides that the pictures have, or of the one that is wanted.
+        """Return the candidates for the pictures' resolutions, or for the requested one.
 
         Raises:
             BadInput: there is none of that side.
@@ -226,7 +226,7 @@ class _Chooser:
         return fitting or THRESHOLDS.of_side(THRESHOLDS.last.side)
 
     def _of_opened_set(self, side: int, wanted: str | None) -> Sequence[Candidate]:
-        """Candidates of the side that an opened set has.
+        """Return the candidates for the resolution of an opened set.
 
         Raises:
             BadInput: there is none, or another side is wanted.
@@ -242,7 +242,7 @@ class _Chooser:
         )
 
     def trial(self, candidate: Candidate) -> _Trial | None:
-        """A candidate as these pictures would be trained on; None: it has no room.
+        """Return a candidate configured for these pictures; None: it does not fit into memory.
 
         Raises:
             BadInput: the words do not go with it.
@@ -257,7 +257,7 @@ class _Chooser:
         return _Trial(candidate, words, recipe, step_seconds, _steps(self.request.seconds, step_seconds), wanted)
 
     def _loaded(self, candidate: Candidate, words: Sequence[str]) -> Recipe:
-        """The candidate's recipe with words and those of the person.
+        """Load the candidate's recipe with these overrides and the user's.
 
         Raises:
             BadInput: they do not go with it; where that is for a length by the clock, it says how a time is given.
@@ -276,12 +276,12 @@ class _Chooser:
 
 
 def known_classes(recipe: Recipe) -> int | None:
-    """Classes that networks of pictures are told apart by, be it a single one; None: they know of none."""
+    """Return the number of classes of a class-conditional recipe, which may be one; None: it is unconditional."""
     return next(iter(recipe.sources.values())).classes
 
 
 def _background(facts: PictureFacts, candidate: Candidate, request: _Request) -> tuple[str, ...]:
-    """That which the pictures were looked at on, where it is not white; weights know that of their recipe."""
+    """Override for the background that the pictures were inspected on, unless it is white or set elsewhere."""
     free = isinstance(candidate.recipe, str) and "data.background" not in request.values
     return (f"data.background={colour_name(facts.background)}",) if free and facts.background != WHITE else ()
 
@@ -305,7 +305,7 @@ def _networks(candidate: Candidate, facts: PictureFacts, *, whole: bool) -> tupl
 
 
 def _steps(seconds: float, step_seconds: float) -> int:
-    """How many fit, in two digits: a measurement that comes out a little different gives the same."""
+    """Return how many steps fit, rounded down to two digits so that timing noise does not change the choice."""
     steps = int(THRESHOLDS.time_for_steps * seconds / step_seconds)
     unit = 10 ** max(0, len(str(steps)) - 2)
     return int(steps // unit * unit)
@@ -328,7 +328,7 @@ def _length(trial: _Trial, request: _Request, machine: Machine) -> tuple[int, fl
 
 
 def _length_words(steps: int, seconds: float) -> tuple[str, ...]:
-    """How long, and how often something is kept: in parts of a short run, by the clock in a long one."""
+    """Overrides for duration and saving intervals: fractions of a short run, hours in a long one."""
     long = seconds > THRESHOLDS.long_seconds
     saved = THRESHOLDS.long_checkpoint_every if long else f"{max(1, steps // THRESHOLDS.checkpoints)} steps"
     scored = f"{THRESHOLDS.long_score_hours}h" if long else f"{max(1, steps // THRESHOLDS.scores)} steps"
@@ -354,7 +354,7 @@ def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: _Request
 
 
 def _average(recipe: Recipe) -> str | None:
-    """An average that reaches back over less, where the recipe's is for longer runs; None: it is right."""
+    """Return an override for a faster average where the recipe's is for longer runs; None: it fits."""
     batch = recipe.training.batch
     if (steps := recipe.training.duration.known_steps(batch)) is None:
         return None
@@ -365,7 +365,7 @@ def _average(recipe: Recipe) -> str | None:
 def _lines(
     facts: PictureFacts, candidate: Candidate, recipe: Recipe, request: _Request, machine: Machine
 ) -> tuple[str, ...]:
-    """What was chosen and why; what a person wants is no choice."""
+    """Describe each choice and its reason, leaving out what the user set."""
     on = f", laid on {colour_name(background(recipe.data.background))}" if facts.transparent else ""
     if _background(facts, candidate, request):
         on += ", as most cannot be seen on white"
@@ -380,7 +380,7 @@ def _lines(
 
 
 def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, request: _Request) -> Iterator[str]:
-    """How long it trains, and what is to be feared of that; nothing of a length by the clock, which a person wants."""
+    """Describe the length and warn of too few or too many repetitions; nothing for a duration in time units."""
     batch, side, is_chosen = recipe.training.batch, candidate.side, not request.length
     steps = recipe.training.duration.known_steps(batch)
     if steps is None:
@@ -404,7 +404,7 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
 
 
 def _start_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe) -> Iterator[str]:
-    """Of weights to start from: that there had better be some, or what becomes of the classes of those that are."""
+    """Recommend starting weights for few pictures, or say how the classes of given weights are treated."""
     if isinstance(candidate.recipe, str):
         if facts.pictures < THRESHOLDS.few_pictures and candidate.side >= THRESHOLDS.large_side:
             yield (
@@ -420,7 +420,7 @@ def _start_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe) -> I
 
 
 def _flip_lines(recipe: Recipe, request: _Request) -> Iterator[str]:
-    """Whether pictures are mirrored, which some must not be."""
+    """Say whether pictures are mirrored, which is wrong for some, such as writing."""
     if not recipe.data.flip:
         yield "flips: none, as writing would be mirrored too; if yours may be mirrored: data.flip=true"
     elif "data.flip" not in request.values:
@@ -428,12 +428,12 @@ def _flip_lines(recipe: Recipe, request: _Request) -> Iterator[str]:
 
 
 def _augments(recipe: Recipe) -> bool:
-    """Whether the discriminator never sees a picture twice alike."""
+    """Return whether the objective augments, so that the discriminator never sees the same picture twice."""
     augmentation: Mapping[str, object] = recipe.objective.model_dump().get("augmentation", {})
     return augmentation.get("method") is not None
 
 
-# From pictures as they are given.
+# Choosing from paths and opened sets.
 
 
 def choose_for(

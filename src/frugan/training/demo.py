@@ -28,7 +28,7 @@ PER_CLASS = 200
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found."""
+    """Scores of the demo, and where its files are."""
 
     class_accuracy: float  # share of generated digits that the classifier takes for the class asked for
     trained_on_generated: float  # accuracy on unseen real digits of the same classifier fitted on generated ones
@@ -80,10 +80,10 @@ def demo(
         torch.set_num_threads(result.threads)  # as many as were fastest in training
         pictures, labels = as_tensors(unseen)
         classifier = DigitClassifier.fit(*as_tensors(real))
-        generated, asked = _generated(result.run)
-        of_generated = class_accuracy(classifier, generated, asked)
+        generated, class_labels = _generated(result.run)
+        of_generated = class_accuracy(classifier, generated, class_labels)
         of_unseen = class_accuracy(classifier, pictures, labels)
-        by_generated = trained_on_generated(generated, asked, pictures, labels)
+        by_generated = trained_on_generated(generated, class_labels, pictures, labels)
     folder = RunFolder(result.run)
     return DemoResult(
         class_accuracy=of_generated,

@@ -52,28 +52,28 @@ class UnseenSwap(NamedTuple):
     inside_truth: Tensor
 
     def errors(self) -> SwapErrors:
-        """How far off the swap and the reconstruction are."""
-        swap, unswapped = (_error(made, self.truth, self.inside_truth) for made in (self.swap, self.destination))
+        """Compute the errors of the swap, the unswapped pictures and the reconstruction."""
+        swap, unswapped = (_error(picture, self.truth, self.inside_truth) for picture in (self.swap, self.destination))
         return SwapErrors(swap, unswapped, _error(self.again, self.source, self.inside_source))
 
 
-def _unseen(which: Unseen) -> tuple[Tensor, Tensor]:
+def _load_unseen(which: Unseen) -> tuple[Tensor, Tensor]:
     """Pictures [N, 3, R, R], BGR, and masks [N, 1, R, R], fp32 in [0, 1], of a person in moments that nobody learnt."""
     faces = unseen_faces(which)
     pictures = torch.from_numpy(faces.pictures).permute(0, 3, 1, 2).float() / 255
     return pictures.contiguous(), torch.from_numpy(faces.masks)[:, None]
 
 
-def _error(made: Tensor, truth: Tensor, mask: Tensor) -> float:
-    """Of pictures [N, 3, R, R] in [-1, 1], inside masks [N, 1, R, R]."""
-    return float(((made - truth).abs() / 2 * mask).sum() / (mask.sum() * 3))
+def _error(pictures: Tensor, truth: Tensor, mask: Tensor) -> float:
+    """Return the mean absolute error of pictures [N, 3, R, R] in [-1, 1] inside masks [N, 1, R, R], halved."""
+    return float(((pictures - truth).abs() / 2 * mask).sum() / (mask.sum() * 3))
 
 
 def swap_unseen(weights: Weights) -> UnseenSwap:
     """Swap and reconstruct the drawn people's unseen faces."""
     networks, recipe = networks_from(weights), weights.recipe
-    (sources, inside_source), (destinations, _) = _unseen(Unseen.SOURCE), _unseen(Unseen.DESTINATION)
-    truths, inside_truth = _unseen(Unseen.TRUTH)
+    (sources, inside_source), (destinations, _) = _load_unseen(Unseen.SOURCE), _load_unseen(Unseen.DESTINATION)
+    truths, inside_truth = _load_unseen(Unseen.TRUTH)
     request = GridRequest(pictures={"src": {"target": sources}, "dst": {"target": destinations}})
     with torch.no_grad(), prepared(torch.nn.ModuleDict(networks)):
         preview = recipe.kind.sample(recipe.networks, networks, request)
@@ -83,7 +83,7 @@ def swap_unseen(weights: Weights) -> UnseenSwap:
 
 @dataclass(frozen=True)
 class FaceDemoResult:
-    """What the demo found."""
+    """Errors of the face demo, and where its files are."""
 
     # swap_error, unswapped_error, reconstruction_error: as in `SwapErrors`
     swap_error: float
@@ -125,13 +125,13 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
     with threads_put_back():
         torch.set_num_threads(result.threads)  # as many as were fastest in training
         weights = Weights.open(result.run)
-        made = swap_unseen(weights)
-    shown = (made.destination, made.swap, made.truth, made.source, made.again)
+        swaps = swap_unseen(weights)
+    shown = (swaps.destination, swaps.swap, swaps.truth, swaps.source, swaps.again)
     grid = torch.stack([column[:SHOWN] for column in shown], 1)  # [SHOWN, 5, 3, R, R]
     comparison = out / "comparison.png"
     write_grid(grid, comparison, provenance(weights.recipe, 0), titles=TITLES)
     return FaceDemoResult(
-        **made.errors()._asdict(),
+        **swaps.errors()._asdict(),
         seconds=time.perf_counter() - began,
         run=run,
         workspace=workspace,

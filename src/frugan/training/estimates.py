@@ -1,4 +1,4 @@
-"""What is found out and said before the first step: the fastest number of threads, and how long training will take."""
+"""Measurements before the first step: the fastest number of threads and the expected training time."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from frugan.wording import between, duration
 
 
 def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: int, most_seconds: float) -> str:
-    """The end of a line about a training that takes long; empty if nothing that ships would be shorter.
+    """Recommend a smaller recipe or a faster card for a long training; empty: no built-in one would be shorter.
 
     Args:
         name: of the recipe, if it is a built-in one.
@@ -52,7 +52,7 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
 def _smaller(
     recipe: Recipe, name: str, predicted: Prediction, step_seconds: float, most_seconds: float
 ) -> tuple[str, float] | None:
-    """The largest built-in recipe of the family, no larger in pixels, that would end in time here, and its seconds.
+    """Return the family's largest built-in recipe of at most this size that ends in time here, and its seconds.
 
     By arithmetic or by traffic, whichever says longer: small networks do not reach the arithmetic of large ones.
     """
@@ -76,7 +76,7 @@ def _smaller(
 def _card(
     recipe: Recipe, name: str, predicted: Prediction, steps: int, here_seconds: float, most_seconds: float
 ) -> tuple[str, float] | None:
-    """The smallest known card on which training ends in time, or the fastest of all, and its seconds."""
+    """Return the smallest known card that trains in time, or else the fastest, and its seconds."""
     half_gib = smallest_cards().get(name) or 0
     fp32_gib = smallest_cards(fp32=True).get(name) or half_gib
     candidates: list[tuple[float, Card]] = []
@@ -91,7 +91,7 @@ def _card(
 
 
 def _cards() -> Iterator[Card]:
-    """Known cards with speeds of their own that a build of torch still serves, smallest first."""
+    """Return known cards with measured speeds that current torch builds support, smallest first."""
     for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
         if PUBLISHED[key].like is None and serving_build(PUBLISHED[key].capability) is not None:
             yield named_card(key)
@@ -109,7 +109,7 @@ LONG_SECONDS = 2 * 24 * 3600.0
 
 @dataclass
 class Opening:
-    """Looks at a training before its first step, and again when it becomes slow."""
+    """Measures a training before its first step, and again when it becomes slow."""
 
     run: TrainRun  # is given a line for every choice; its stop ends a measurement early
     saved: Mapping[str, Any]  # the JSON state of the checkpoint that is resumed; empty: none is
@@ -154,14 +154,14 @@ class Opening:
         )
 
     def _choose_threads(self, loop: Loop, stage: RunningStage) -> float | None:
-        """Set the number of threads; the seconds of a step with them, if it was timed."""
+        """Set the number of threads, and return the seconds of a step with them if it was timed."""
         before: Mapping[str, Any] = self.saved.get("threads") or {}
-        if (asked := threads.asked_for()) is not None:
+        if (requested := threads.asked_for()) is not None:
             number = torch.get_num_threads()
             changed = before and before["number"] != number
             other = f"; the run had {before['number']}: from here on results may differ by rounding" if changed else ""
             self._set(number)
-            self.run.choose(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
+            self.run.choose(f"threads: {number}, as {threads.OWN_VARIABLE}={requested} says{other}")
             return None
         if before and before["machine"] == threads.machine_name():
             self._set(int(before["number"]))
@@ -183,7 +183,7 @@ class Opening:
         return seconds_of[number]
 
     def _timed(self, loop: Loop, stage: RunningStage) -> float | None:
-        """Seconds of a step; None: it was stopped, or memory ran out."""
+        """Return the seconds of a step; None: it was stopped, or memory ran out."""
         rehearsal = self._timer(loop, stage)
         seconds = None
         with out_of_memory_noted() as messages:
@@ -204,7 +204,7 @@ class Opening:
         self.run.choose(line)
 
     def _timer(self, loop: Loop, stage: RunningStage) -> Callable[[], float]:
-        """Times a step, each time a later one's."""
+        """Return a function that times a step, a later one in each call."""
         return lambda: threads.rehearse(stage.step, loop.state, loop.plan, self._ahead())
 
     def _stopped(self) -> bool:
@@ -216,7 +216,7 @@ class Opening:
 
 
 def short_course(recipe: Recipe) -> str | None:
-    """What is wrong with a burn-in that the run's end cuts off; None: nothing."""
+    """Return a warning if the run ends before the recipe's burn-in does; None: it does not."""
     training = recipe.training
     steps, course = training.duration.known_steps(training.batch), training.course
     if training.burn_in is None or steps is None or (reached := course.at(steps * training.batch)) >= 1:
@@ -229,7 +229,7 @@ def short_course(recipe: Recipe) -> str | None:
 
 
 def slow_average(recipe: Recipe) -> str | None:
-    """What is wrong with an average that follows its networks too slowly for the run's length; None: nothing."""
+    """Return a warning if the average follows its networks too slowly for the run's length; None: it does not."""
     batch = recipe.training.batch
     steps = recipe.training.duration.known_steps(batch)
     if steps is None or steps < WORTH_AN_ESTIMATE or not recipe.kind.averaged():
@@ -245,18 +245,18 @@ def slow_average(recipe: Recipe) -> str | None:
 
 
 def _has_left(loop: Loop, steps: int) -> bool:
-    """Whether so many steps are still to come; of a training that ends by the clock, whether minutes are."""
+    """Return whether that many steps remain, or, for a training with a time limit, whether minutes do."""
     left = _steps_left(loop)
     return loop.duration.amount - loop.seconds >= WORTH_SECONDS if left is None else left >= steps
 
 
 def _steps_left(loop: Loop) -> int | None:
-    """Steps of the whole training that are still to come; None: it ends by the clock, or by a person."""
+    """Return the remaining steps of the whole training; None: it ends by time or by hand."""
     steps = loop.duration.known_steps(loop.batch)
     return None if steps is None else steps - loop.state.step
 
 
 def _times(seconds: Mapping[int, float]) -> str:
-    """A step's seconds by number of threads."""
+    """Format the seconds of a step by number of threads."""
     shown = [f"{duration(seconds[number])} a step with {number}" for number in sorted(seconds)]
     return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])])

@@ -1,4 +1,4 @@
-"""Who reads a training's events while it goes on: watches that warn, its losses, trackers of experiments."""
+"""Subscribers to a training's events: watches that warn, loss history, experiment trackers."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +54,7 @@ SEED = 4
 
 @dataclass
 class VarietyWatch:
-    """Compares samples of a training with the pictures that it learns from: how much those of a class vary.
+    """Compares the variety within classes of a training's samples with that of its pictures.
 
     Samples come from the networks that are trained, not from their averages: an average shows a collapse later by as
     many steps as it reaches back. On the digits, of a run that collapsed between steps 400 and 600, its samples had
@@ -66,7 +66,7 @@ class VarietyWatch:
 
     @cached_property
     def classes(self) -> tuple[int, ...]:
-        """Up to `MOST_CLASSES` of those that have pictures enough, evenly over all of them."""
+        """Up to `MOST_CLASSES` labels of classes with enough pictures, evenly spaced."""
         counts = np.bincount(self.pictures.labels)
         enough = np.flatnonzero(counts >= LEAST_REAL)
         if not len(enough):
@@ -87,12 +87,12 @@ class VarietyWatch:
         return within_class(torch.cat(rows), torch.cat(numbers))
 
     def due(self, step: int) -> bool:
-        """Whether there is something to measure after so many steps."""
+        """Return whether variety should be measured after this step."""
         images = step * self.recipe.training.batch
         return bool(self.classes) and step >= FIRST_LOOK_STEPS and images >= FIRST_LOOK_IMAGES
 
     def measure(self, state: TrainingState, plan: Plan) -> DiversityRatios | None:
-        """Variety of the generator as it is trained now; leaves no trace. None: its pictures are not finite."""
+        """Measure the present generator's variety without side effects; None: its pictures are not finite."""
         networks = {name: state.networks[name] for name in state.shown}
         request = GridRequest(seed=SEED, classes=self.classes, columns=SAMPLES, micro_batch=plan.micro_batch)
         with torch.no_grad(), prepared_together(networks, plan.layout(state.device)):
@@ -111,7 +111,7 @@ class VarietyWatch:
 
 
 def _variety_watch(run: TrainRun) -> VarietyWatch | None:
-    """How to watch a training; None where it does not learn pictures by classes."""
+    """Return a watch for a class-conditional training; None for any other."""
     needs = run.recipe.sources
     if len(needs) != 1:
         return None
@@ -123,7 +123,7 @@ def _variety_watch(run: TrainRun) -> VarietyWatch | None:
 
 
 def watch(run: TrainRun, device: torch.device) -> LossHistory:
-    """Have a run's events read from here on: what looks wrong is told.
+    """Subscribe the loss history and the watches, which warn of what looks wrong, to a run's events.
 
     That is a collapse, by losses, gradients or variety; parameters that get no gradient, and fp16 that turns gradients
     into zeros; and, once, at a checkpoint, a driver that moves a full card's memory to the host (Windows).
@@ -160,7 +160,7 @@ GENERATOR = "G"
 
 
 def slower_command(run: TrainRun) -> str | None:
-    """A command line that begins a run anew in a folder of its own, with half the generator's learning rate.
+    """Return a command line that starts a new run with half the generator's learning rate.
 
     None where its pictures are in no file, or the generator has no optimizer of its own.
     """
@@ -177,7 +177,7 @@ def slower_command(run: TrainRun) -> str | None:
 
 
 def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:
-    """Measures, where that is due, how much samples of a class vary, and writes an event of it."""
+    """Return a callback that measures the variety within classes when due, and logs it."""
     watch = _variety_watch(run)
     return lambda state, plan: None if watch is None else _measure(run, watch, state, plan)
 
@@ -193,7 +193,8 @@ def _measure(run: TrainRun, watch: VarietyWatch, state: TrainingState, plan: Pla
     if ratios is not None:
         names = watch.pictures.class_names
         mean, nearest = (
-            {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (ratios.mean, ratios.nearest)
+            {names[label]: round(ratio, 4) for label, ratio in by_label.items()}
+            for by_label in (ratios.mean, ratios.nearest)
         )
         run.log.write("variety", step=state.step, mean=mean, nearest=nearest)
 
@@ -204,13 +205,13 @@ _OF_A_PHASE = ("gradient_norm", "loss_scale", "skipped", "learning_rate")
 
 
 def has_tensorboard() -> bool:
-    """Whether TensorBoard is installed."""
+    """Return whether the TensorBoard package can be imported."""
     return find_spec("tensorboard") is not None
 
 
 @contextmanager
 def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Iterator[Follow]:
-    """Pass events on while the block is open.
+    """Yield a subscriber that forwards events to TensorBoard and Weights & Biases while the block is open.
 
     Args:
         run: folder; TensorBoard's files go into its folder `tensorboard`.
@@ -228,14 +229,14 @@ def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Ite
             followers.append(opened.enter_context(_wandb(run, wandb_project)))
 
         def follow(event: Event) -> None:
-            for each in followers:
-                each(event)
+            for follower in followers:
+                follower(event)
 
         yield follow
 
 
 def scalars(event: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers of an event by name ("D/real", "scores/fid"); what is not finite is left out."""
+    """Return the finite numbers of an event by name ("D/real", "scores/fid")."""
     numbers: dict[str, Any] = {}
     if event.get("event") == "step":
         numbers = _of_a_step(event)

@@ -1,4 +1,4 @@
-"""How a run is opened to train it: by the first rank, which alone has its folder, and by the others beside it."""
+"""Opening of a run for training: by the first rank, the only one with the folder, and by the others."""
 
 import shlex
 import shutil
@@ -34,7 +34,7 @@ from frugan.training.starting_weights import Start, recipe_to_start_from, unknow
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the first rank tells the others of a run, so that they need nothing of its folder."""
+    """Facts about a run that the first rank sends to the others, which do not read the run folder."""
 
     recipe: Mapping[str, Any]  # JSON values
     # name, folder, data: as in `TrainRun`
@@ -46,7 +46,7 @@ class RunFacts:
 
 @contextmanager
 def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iterator[TrainRun]:
-    """The run as the first rank has it: locked, with its events and what may be asked for while it goes on.
+    """Yield the run for the first rank, with its folder locked and its event log and requests opened.
 
     Args:
         known: what it was trained on last; empty: it is new.
@@ -60,7 +60,7 @@ def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iter
     try:
         with (
             folder.locked(say),
-            _as_new_as(folder, is_new=is_new),
+            _check_still_new(folder, is_new=is_new),
             stop_on_signals(say) as stop,
             listening(folder.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
             EventLog(folder.events, no_room if goes_on else lambda _: False) as log,
@@ -83,10 +83,10 @@ def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iter
 
 
 @contextmanager
-def _as_new_as(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Nothing of another run is gone on with by accident: pictures take minutes to open, and somebody may be faster.
+def _check_still_new(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
+    """Refuse a folder in which another process has begun a run while the pictures were opened.
 
-    Nor by events that somebody left behind whose run was refused before it began.
+    Events left behind by a run that was refused before it began are deleted.
     """
     if not folder.exists:
         folder.events.unlink(missing_ok=True)
@@ -98,14 +98,14 @@ def _as_new_as(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
 
 
 _TURNS = (True, False)
-"""Whether the first ranks of each machine open pictures now: what is prepared of them, is prepared once on each."""
+"""Turns to open pictures: the first rank of each machine (True), so that it prepares them, then the others (False)."""
 
 
 @contextmanager
-def taken_part_in(
+def joined_run(
     data: Data, map_classes: Mapping[str, str] | None, options: TrainingOptions, ranks: Ranks, say: Say
 ) -> Iterator[TrainRun]:
-    """The run as any rank but the first has it, which touches no run folder.
+    """Yield the run for any rank but the first, which does not touch the run folder.
 
     Raises:
         BadInput: this rank has other pictures than the first one.
@@ -160,7 +160,7 @@ def recipe_for(
         raise BadInput(
             f"--for {for_time}: only where frugan chooses the recipe; give this one its length: training.duration="
         )
-    before = _begun_before(data, init) if out is None else RunFolder(Path(out))
+    before = _previous_run(data, init) if out is None else RunFolder(Path(out))
     if before is not None and before.exists:
         if out is None:
             say(f"{before.path} was begun for these pictures and goes on; --out with another folder begins a new run")
@@ -186,9 +186,9 @@ def recipe_for(
 
 
 def chosen_for(data: Data, init: str | Path | None) -> Mapping[str, str | None]:
-    """What a recipe is chosen for, as the events of its run keep it; no data for pictures that are in no file."""
+    """Return what a recipe is chosen for, as the event log keeps it; data is None for pictures without a file."""
     paths = list(data.values()) if isinstance(data, Mapping) else [data]
-    named = [each for each in paths if isinstance(each, str | Path)]
+    named = [path for path in paths if isinstance(path, str | Path)]
     return {
         "data": shlex.join(map(_whole, named)) if len(named) == len(paths) else None,
         "init": None if init is None else str(Path(init).resolve()),
@@ -196,19 +196,19 @@ def chosen_for(data: Data, init: str | Path | None) -> Mapping[str, str | None]:
 
 
 def _whole(path: str | Path) -> str:
-    """Resolved, unless it is a name such as "digits"."""
+    """Resolve a path, unless it is a name such as "digits"."""
     return str(Path(path).resolve()) if Path(path).exists() else str(path)
 
 
-def _begun_before(data: Data, init: str | Path | None) -> RunFolder | None:
+def _previous_run(data: Data, init: str | Path | None) -> RunFolder | None:
     """The run in the folder for runs that was trained last of those whose recipe was chosen for the same path."""
-    asked = chosen_for(data, init)
+    chosen = chosen_for(data, init)
     runs = Folders.from_environment().runs
-    if asked["data"] is None or not runs.is_dir():
+    if chosen["data"] is None or not runs.is_dir():
         return None
     for folder in sorted(map(RunFolder, runs.iterdir()), key=_trained_at, reverse=True):
         with suppress(OSError):  # another user's
-            if folder.exists and asked.items() <= choice_of(folder.events).items():
+            if folder.exists and chosen.items() <= choice_of(folder.events).items():
                 return folder
     return None
 
@@ -223,7 +223,7 @@ def _trained_at(folder: RunFolder) -> float:
 def start_of(
     run: RunFolder, choice: RecipeChoice | None, init: str | Path | None, init_classes: str | None, say: Say
 ) -> Start | None:
-    """What a run starts from that has no checkpoint: what is named, or what it was begun from before it was stopped.
+    """Return the starting weights of a run without a checkpoint: as named, or as its event log has them.
 
     Args:
         choice: of its recipe; None: that was named.
@@ -252,8 +252,8 @@ def start_of(
         ) from error
 
 
-def recipe_asked_for(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
-    """Load a recipe, unless it is, and say what overriding its fields does besides."""
+def resolve_recipe(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> Recipe:
+    """Load a recipe unless it is loaded, and report what its overrides change besides."""
     if not isinstance(recipe, str):
         return recipe
     loaded = load_recipe(recipe, overrides)
@@ -315,13 +315,13 @@ def open_pictures(
     trained_on = run_data_of(loaded, sources, known, map_classes)
     if map_classes is not None and not known:
         say("--map-class is ignored: a new run takes its classes from its pictures")
-    for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
+    for new, old in ((n, o) for training_data in trained_on.values() for n, o in (training_data.mapping or {}).items()):
         say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
     return sources, trained_on, known
 
 
 def command_of(run: RunFolder, data: Data, options: TrainingOptions, ranks: Ranks) -> str | None:
-    """What goes on with a run, typed; None where its pictures are in no file."""
+    """Return the command line that resumes a run; None where its pictures are in no file."""
     named = data if isinstance(data, Mapping) else {"": data}
     started = ["torchrun", f"--nproc-per-node={ranks.local_size}", "-m"] if ranks.size > 1 else []
     words = [*started, "frugan", "train", run.as_recipe(built_in())]

@@ -56,20 +56,18 @@ class TrainingPlanner:
     _held: tuple[int, int] | None = None
 
     @property
-    def _own_share(self) -> Share:
-        """Of the batch, that plans are for."""
+    def _plan_share(self) -> Share:
         return self._share(self.run.recipe.training.normalisation_batch or 1)
 
     def _share(self, group: int) -> Share:
-        """This rank's, or where all are alike that of the first."""
         ranks, batch = self.run.ranks, self.run.recipe.training.batch
         return deal(batch, group, ranks.size)[0] if ranks.proportions is None else ranks.share(batch, group)
 
     def first(self, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
-        """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
+        """Return the plan to start or resume with, and the report of the search if there was one.
 
         Args:
-            saved: the JSON state of the checkpoint that is resumed; None: nothing is gone on with.
+            saved: the JSON state of the checkpoint that is resumed; None: a new run.
 
         Raises:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
@@ -78,50 +76,50 @@ class TrainingPlanner:
         if options.shard_optimizer and self.run.ranks.size == 1:
             self.run.choose_here("--shard-optimizer is ignored: this process trains alone")
         kept_bytes = None if saved is None else saved.get("memory_budget_bytes")
-        # the same budget once more, as a command that is repeated has it, asks for no other plan
+        # a repeated command has the same budget, which asks for no other plan
         is_repeated = options.memory is not None and parse_size(options.memory) == kept_bytes
-        asked = replace(options, memory=None) if is_repeated else options
+        requested = replace(options, memory=None) if is_repeated else options
         goes_on = saved is not None and self._goes_on(saved)
-        if saved is not None and goes_on and not asked.asks_for_a_plan:
+        if saved is not None and goes_on and not requested.constrains_plan:
             plan = Plan.from_json(saved["plan"], self.precision)
-            if self._own_share.team is None:
+            if self._plan_share.team is None:
                 check_micro_batch(plan.micro_batch, training.batch, training.group)
             self.run.choose_here(
                 "plan: the one that this run has used; another --memory or --micro-batch makes a new one"
             )
             self.cap(kept_bytes)
             return plan, None
-        if saved is None or self._elsewhere(saved):
+        if saved is None or self._is_other_device(saved):
             kept_bytes = None  # it was for another card
         if not self._on_card and options.memory is None and kept_bytes is None and not options.savers:
             return self._only_plan(), None
-        self._check_micro_batch(self._own_share, training.group)
+        self._check_micro_batch(self._plan_share, training.group)
         return self._search(kept_bytes)
 
     def _check_micro_batch(self, share: Share, group: int) -> None:
-        """Refuse one that would change the result.
+        """Refuse a micro-batch that would change the result.
 
         Raises:
             BadInput: it would, or ranks share normalisation groups.
         """
-        asked = self.run.options.micro_batch
-        if asked is None:
+        requested = self.run.options.micro_batch
+        if requested is None:
             return
         if share.team is not None:
             raise BadInput(
-                f"--micro-batch {asked}: {len(share.team)} ranks share a normalisation group of {share.group}, and "
+                f"--micro-batch {requested}: {len(share.team)} ranks share a normalisation group of {share.group}, and "
                 f"each takes its part of it in one forward, here {len(share.samples)}; leave out --micro-batch"
             )
         # what is asked for holds for all ranks: it may be as large as the largest share
         most = len(share.samples) if self.run.ranks.proportions is None else self.run.training.batch
-        check_micro_batch(asked, most, group)
+        check_micro_batch(requested, most, group)
 
     def _only_plan(self) -> Plan:
         """The plan on a CPU without a budget: there is one memory, and nothing has to be searched for."""
         training, ranks = self.run.training, self.run.ranks.size
         share, whole, group = self._share(training.group), training.batch, training.group
         self._check_micro_batch(share, group)
-        micro_batch, asked = len(share.samples), self.run.options.micro_batch
+        micro_batch, requested = len(share.samples), self.run.options.micro_batch
         if share.team is not None:
             self.run.choose_here(
                 f"micro-batch: {micro_batch} of a normalisation group of {share.group} that {len(share.team)} ranks "
@@ -129,11 +127,11 @@ class TrainingPlanner:
             )
         else:
             batch = micro_batch
-            micro_batch = min(asked or (group if group > 1 else batch), batch)
+            micro_batch = min(requested or (group if group > 1 else batch), batch)
             of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
             all_of_it = f"the {'batch' if ranks == 1 else 'share'}: nothing is normalised over samples"
             why = f"{'one normalisation group' if group > 1 else all_of_it}; override with --micro-batch"
-            why = why if asked is None else "asked for"
+            why = why if requested is None else "asked for"
             self.run.choose_here(f"micro-batch: {micro_batch} x {-(-batch // micro_batch)} = {of} ({why})")
         shard = self.run.options.shard_optimizer if self.common is None else self.common.shard_optimizer
         return Plan(
@@ -189,17 +187,17 @@ class TrainingPlanner:
         if has is None or (kept := report.rung.host_bytes) <= MOST_OF_HOST * has:
             return report
         there = f"{show_size(kept)} in the computer's memory, most of it pinned, and that has {show_size(has)}"
-        if asked := ON_HOST & {*planner.wishes.use}:
+        if requested := ON_HOST & {*planner.wishes.use}:
             raise BadInput(
-                f"{', '.join(sorted(asked))}: this plan would keep {there}; leave it out, or avoid the others of "
+                f"{', '.join(sorted(requested))}: this plan would keep {there}; leave it out, or avoid the others of "
                 f"{', '.join(sorted(ON_HOST))}"
             )
         self.run.choose_here(f"host memory: the plan would keep {there}: looking for one that keeps nothing there")
         without = replace(planner.wishes, avoid={*planner.wishes.avoid, *ON_HOST})
         return planner.wishing(without).report(budget_bytes)
 
-    def _is_too_much_beside(self, choice: Choice) -> bool:
-        """Whether a plan keeps more in the computer's memory than can be pinned there."""
+    def _exceeds_host_memory(self, choice: Choice) -> bool:
+        """Return whether a plan keeps more in host memory than can be pinned."""
         has = host_bytes() if self._on_card else None
         return has is not None and choice.prediction.host_bytes > MOST_OF_HOST * has
 
@@ -221,7 +219,7 @@ class TrainingPlanner:
         return self.first(None)[0] if kept is None else Plan.from_json(kept, self.precision)
 
     def load(self, load: Callable[[Plan], Loaded], plan: Plan) -> tuple[Loaded, Plan]:
-        """Load by a plan, and once more by a smaller one if memory runs out.
+        """Load with a plan, and once more with a smaller one if memory runs out.
 
         Args:
             load: makes everything anew each time; what it had made when it failed goes.
@@ -245,7 +243,7 @@ class TrainingPlanner:
             return load(plan), plan
 
     def next(self, plan: Plan, phase: str, message: str) -> Plan:
-        """A plan that takes less than one that ran out of memory.
+        """Return a plan that takes less memory than one that ran out of it.
 
         Raises:
             TrainingFailed: there is none.
@@ -261,13 +259,13 @@ class TrainingPlanner:
         reason = first_line(message)
         self.run.choose_here(f"out of memory {where}: {reason}{lost}; looking for a smaller plan")
         # what was asked for has proved too much, but for what all ranks do together
-        asked, avoid = self._shared_out_as(plan)
+        shared_savings, avoid = self._sharding_savings(plan)
         room = self._room_bytes()
-        wishes = Wishes(use={*use, *asked}, avoid={*self.run.options.avoid, *avoid})
+        wishes = Wishes(use={*use, *shared_savings}, avoid={*self.run.options.avoid, *avoid})
         with self.planner.wishing(wishes) as planner:
             choice, now = planner.smaller(plan, STEP_DOWN, room)
-        if choice is not None and self._is_too_much_beside(choice):
-            wishes = Wishes(use={*asked}, avoid={*wishes.avoid, *ON_HOST})
+        if choice is not None and self._exceeds_host_memory(choice):
+            wishes = Wishes(use={*shared_savings}, avoid={*wishes.avoid, *ON_HOST})
             with self.planner.wishing(wishes) as planner:
                 choice, now = planner.smaller(plan, STEP_DOWN, room)
         if choice is None:
@@ -282,13 +280,13 @@ class TrainingPlanner:
         )
         return choice.plan
 
-    def _shared_out_as(self, plan: Plan | None) -> tuple[set[str], set[str]]:
+    def _sharding_savings(self, plan: Plan | None) -> tuple[set[str], set[str]]:
         """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
         both = {"shard-optimizer"} if plan is not None and self.run.ranks.size > 1 else set[str]()
         return (both, set()) if plan is not None and plan.shard_optimizer else (set(), both)
 
     def _room_bytes(self) -> int | None:
-        """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
+        """Return the bytes that a step's tensors may reserve at present; None: the device does not say."""
         budget = None if self.asked_bytes is None else Budget.on(self._card, self.asked_bytes).step_bytes
         if not self._on_card:
             return budget
@@ -310,46 +308,46 @@ class TrainingPlanner:
         return card if self._on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU")
 
     @property
-    def _wishes(self) -> Wishes:
-        """What is asked of plans: as the options have it, where it can be had here."""
+    def _plan_constraints(self) -> Wishes:
+        """Constraints on plans from the options, as far as they apply on this device."""
         options = self.run.options
         flags = {
             "recompute": options.recompute,
             "ema-on-host": options.ema_on_host and self._averages_can_move,
             "shard-optimizer": options.shard_optimizer and self.run.ranks.size > 1,
         }
-        shared_out, whole = self._shared_out_as(self.common)
+        shared_out, whole = self._sharding_savings(self.common)
         # no more than this rank's share, which may be the smallest
-        micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self._own_share.samples))
-        asked = {*options.use, *(name for name, given in flags.items() if given), *shared_out}
-        return Wishes(micro_batch, asked, {*options.avoid, *whole})
+        micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self._plan_share.samples))
+        use = {*options.use, *(name for name, is_set in flags.items() if is_set), *shared_out}
+        return Wishes(micro_batch, use, {*options.avoid, *whole})
 
     @cached_property
     def planner(self) -> Planner:
-        """What finds plans for this rank's share."""
+        """Planner for this rank's share of the batch."""
         # The recipe as it would be if every rank had this one's share.
-        recipe, share, ranks = self.run.recipe, self._own_share, self.run.ranks.size
-        training, own = recipe.training, len(share.samples)
-        group = training.normalisation_batch if share.team is None else own
-        as_here = training.model_copy(update={"batch": own * ranks, "normalisation_batch": group})
+        recipe, share, ranks = self.run.recipe, self._plan_share, self.run.ranks.size
+        training, samples = recipe.training, len(share.samples)
+        group = training.normalisation_batch if share.team is None else samples
+        as_here = training.model_copy(update={"batch": samples * ranks, "normalisation_batch": group})
         return Planner(
             recipe=recipe.model_copy(update={"training": as_here}),
             card=self._card,
             precision=self.precision,
             target="card" if self._on_card else "cpu",
-            wishes=self._wishes,
+            wishes=self._plan_constraints,
             name=self.run.name,
             gpus=ranks,
             in_parts=share.team is not None,
         )
 
-    def _elsewhere(self, saved: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint was written on another device, or another card."""
+    def _is_other_device(self, saved: Mapping[str, Any]) -> bool:
+        """Return whether a checkpoint was written on another device or card."""
         other_card = self._on_card and saved.get("card") != card_identity(self.device)
         return bool(saved.get("device", self.device.type) != self.device.type or other_card)
 
     def _goes_on(self, saved: Mapping[str, Any]) -> bool:
-        """Whether the plan that a checkpoint was written by is one for this device and precision."""
+        """Return whether a checkpoint's plan applies to this device and precision."""
         if "micro_batch" not in saved["plan"]:
             return False  # a converted model has no plan yet
         ranks, card = int(saved.get("ranks", 1)), saved.get("card")
@@ -405,7 +403,7 @@ class TrainingPlanner:
         if self._held is None:
             return
         budget_bytes, others_bytes = self._held
-        card, own = self._card, accelerator_of(self.device)
+        card, accelerator = self._card, accelerator_of(self.device)
         context_bytes = outside_bytes(self.device) - others_bytes
         if context_bytes <= card.context_bytes:
             return
@@ -424,5 +422,5 @@ class TrainingPlanner:
             f"cap: torch may take {show_size(most)} on this card from here on: CUDA's context has grown to "
             f"{show_size(context_bytes)}, from the {show_size(card.context_bytes)} that were planned with"
         )
-        if own.reserved_bytes > most:
+        if accelerator.reserved_bytes > most:
             release_memory(self.device)

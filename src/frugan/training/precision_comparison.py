@@ -1,4 +1,4 @@
-"""The same short training in two precisions, and how far they drift apart."""
+"""Comparison of the same short training in two precisions."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ _DECAYS = ("beta2", "decay")
 
 @dataclass(frozen=True)
 class Drift:
-    """How far one curve of two trainings drifts."""
+    """Difference of one logged curve between two trainings."""
 
     phase: str  # that it belongs to
     what: str  # a loss term's name, or "gradient norm"
@@ -46,7 +46,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class PrecisionComparison:
-    """What a precision comparison found."""
+    """Result of a precision comparison."""
 
     runs: tuple[Path, Path]  # both run folders
     precisions: tuple[str, str]  # their precisions
@@ -92,7 +92,7 @@ def compare_precision(
             raise BadInput(f"{folder}: a comparison is there already; choose another --out")
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     device, _ = choose_device((options or TrainingOptions()).device)
-    own = _own_precision(loaded, precision, device)
+    recipe_precision = _recipe_precision(loaded, precision, device)
     for folder, words in zip(folders, ((), (f"training.precision={precision}",)), strict=True):
         say(f"comparison: {folder}")
         result = train(
@@ -100,21 +100,21 @@ def compare_precision(
         )
         if not result.finished:
             raise BadInput(f"{folder}: stopped before its {steps} steps; nothing to compare")
-    curves = [_curves(folder) for folder in folders]
+    (curves, skipped), (other_curves, other_skipped) = map(_curves, folders)
     drifts = sorted(
-        (_drift(key, curve, curves[1][0][key]) for key, curve in curves[0][0].items() if key in curves[1][0]),
+        (_drift(key, curve, other_curves[key]) for key, curve in curves.items() if key in other_curves),
         key=lambda drift: drift.last,
     )
-    half = own if own != "fp32" else precision
+    half = recipe_precision if recipe_precision != "fp32" else precision
     exact = folders[1] if precision == "fp32" else folders[0]
     sources = open_sources(loaded, data, quiet, progress)
     errors = block_errors(_shortened(loaded, steps, ()), sources, RunFolder(exact), half, device)
     worst = errors[0] if errors else None
     return PrecisionComparison(
         runs=folders,
-        precisions=(own, precision),
+        precisions=(recipe_precision, precision),
         drifts=tuple(drifts),
-        skipped=(curves[0][1], curves[1][1]),
+        skipped=(skipped, other_skipped),
         advice=_advice(loaded, drifts, half),
         block=worst,
         try_first=None if worst is None else _in_fp32(loaded, worst.block),
@@ -122,22 +122,22 @@ def compare_precision(
 
 
 def _in_fp32(recipe: Recipe, block: str) -> str:
-    """The override that keeps one block more in fp32."""
+    """Return the override that keeps one more block in fp32."""
     return f"training.fp32_blocks={json.dumps([*recipe.training.fp32_blocks, block])}"
 
 
-def _own_precision(recipe: Recipe, other: str, device: torch.device) -> str:
+def _recipe_precision(recipe: Recipe, other: str, device: torch.device) -> str:
     """The precision that a recipe has on a device.
 
     Raises:
         BadInput: the other one is the same, or none that the device has.
     """
-    own = resolve_precision(recipe.training.precision, device).name
-    if own == other:
+    recipe_precision = resolve_precision(recipe.training.precision, device).name
+    if recipe_precision == other:
         raise BadInput(f"--compare-precision {other}: the recipe's own precision here already; choose another")
     if other == "bf16" and (instead := resolve_precision("bf16", device)).name != "bf16":
         raise BadInput(f"--compare-precision bf16: {instead.warning}; choose another")
-    return own
+    return recipe_precision
 
 
 def _shortened(recipe: Recipe, steps: int, words: Sequence[str]) -> Recipe:
@@ -188,13 +188,13 @@ def _drift(key: tuple[str, str], first_curve: _Curve, other_curve: _Curve) -> Dr
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    """Of what is finite; 0 if nothing is."""
+    """Return the mean of the finite values; 0 if there are none."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else 0.0
 
 
 def _advice(recipe: Recipe, drifts: Sequence[Drift], half: str) -> str | None:
-    """What to look at first: the optimizer of the phase that drifted first."""
+    """Name what to look at first: the optimizer of the phase that drifted first."""
     drifted = [drift for drift in drifts if drift.notable_from is not None]
     if not drifted:
         return None

@@ -1,4 +1,4 @@
-"""What a run goes on from: its newest checkpoint, or, once it has diverged, its last sound one by itself."""
+"""Resuming of a run from its newest checkpoint, or from its last sound one once it has diverged."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,33 +44,33 @@ from frugan.training.run import TrainRun
 from frugan.training.starting_weights import Start
 
 ROLLBACKS = "rollbacks"
-"""Under this name a checkpoint keeps how often its run went back: the order of data goes by it."""
+"""Key in a checkpoint's JSON state for its run's rollbacks, which determine the order of data."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What became of a run in this process so far."""
+    """Rollbacks of a run so far, and the precision that it continues in."""
 
-    rollbacks: int = 0  # how often it went back, over all resumptions
-    precision: Precision | None = None  # that it goes on in; None: as it did
-
-
-NOTHING_HAPPENED = Recovery()
+    rollbacks: int = 0  # over all resumptions
+    precision: Precision | None = None  # None: unchanged
 
 
-def rolled_back(saved: Mapping[str, Any]) -> int:
-    """How often a run had gone back when a checkpoint was written, by its JSON state."""
+NO_RECOVERY = Recovery()
+
+
+def rollbacks_before(saved: Mapping[str, Any]) -> int:
+    """Return the number of rollbacks before a checkpoint, from its JSON state."""
     number = saved.get(ROLLBACKS, 0)
     return number if isinstance(number, int) else 0
 
 
 def seed_after(seed: int, rollbacks: int) -> int:
-    """The seed that order of data and draws go by after so many rollbacks."""
+    """Return the seed for the order of data and the draws after that many rollbacks."""
     return derive_seed(seed, "rollback", rollbacks) if rollbacks else seed
 
 
 def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.device) -> Recovery:
-    """Decide how a run that has diverged goes on, say so, and keep it among the events.
+    """Decide how a diverged run continues, and report and log the decision.
 
     Where fp16 has not the range and the recipe leaves the precision open, in a wider one; else in another order of
     data. Checkpoints from within the trouble have been set aside already; those with values that are not finite are
@@ -93,7 +93,7 @@ def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.devi
     if may_widen:
         return _widened(run, error, before, device, to=checkpoint.step)
     facts = {"phase": error.phase, "reason": error.reason, "to": checkpoint.step}
-    done, most = max(before.rollbacks, rolled_back(saved)), run.recipe.training.rollbacks
+    done, most = max(before.rollbacks, rollbacks_before(saved)), run.recipe.training.rollbacks
     if done >= most:
         run.log.write("diverged", step=error.step, rollbacks=done, **facts)
         raise error
@@ -119,11 +119,11 @@ def _widened(run: TrainRun, error: Diverged, before: Recovery, device: torch.dev
 
 
 CHOSEN = "recipe chosen"
-"""Event of a run whose recipe frugan chose."""
+"""Name of the event that records an automatically chosen recipe."""
 
 
 def init_of(start: Start | None) -> dict[str, str]:
-    """What an event says of what a run begins from."""
+    """Return the event fields that name the starting weights; empty: there are none."""
     if start is None:
         return {}
     classes = {} if start.classes is None else {"init_classes": str(start.classes)}
@@ -131,7 +131,7 @@ def init_of(start: Start | None) -> dict[str, str]:
 
 
 def init_words(run: RunFolder) -> tuple[str | None, str | None]:
-    """The values of `--init` and `--init-classes` that a run was begun with, as its events tell; None: without."""
+    """Return the `--init` and `--init-classes` values in a run's event log; None: it has none."""
     init = classes = None
     for event in read_events(run.events) if run.events.is_file() else ():
         if event.get("event") == CHOSEN or (event.get("event") == "start" and "init" in event):
@@ -140,7 +140,7 @@ def init_words(run: RunFolder) -> tuple[str | None, str | None]:
 
 
 def began_from(run: RunFolder) -> Start | None:
-    """What a run began from, as its events tell; None: from random weights.
+    """Return the starting weights that a run's event log names; None: random ones.
 
     Raises:
         BadInput: it is there no more.
@@ -149,7 +149,7 @@ def began_from(run: RunFolder) -> Start | None:
 
 
 def choice_of(events: Path) -> Mapping[str, Any]:
-    """What the recipe of a run was chosen for, as its events tell: the last time before it was trained; empty: not."""
+    """Return the last logged inputs of a run's recipe choice; empty: its recipe was not chosen."""
     choice: Mapping[str, Any] = {}
     for event in read_events(events):
         if event.get("event") == "step":
@@ -169,7 +169,7 @@ def _newest_finite(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
             newest = newest_whole(folder)
         except BadInput:  # none is
             return None
-        if newest is None or newest[0].step not in {each.step for each in sound_checkpoints(folder)}:
+        if newest is None or newest[0].step not in {checkpoint.step for checkpoint in sound_checkpoints(folder)}:
             return None
         if _finite(newest[0].path):
             return newest[0], newest[1]
@@ -193,13 +193,13 @@ class Resumed:
 
     checkpoint: Checkpoint  # the newest whole one
     saved: Mapping[str, Any]  # its JSON state
-    damage: Sequence[str]  # what is wrong with newer ones
-    before: Recipe  # that it was trained by
-    restarts: Collection[str]  # networks that start fresh, as fields of the recipe have changed
+    damage: Sequence[str]  # faults of newer checkpoints
+    before: Recipe  # recipe in the checkpoint
+    restarts: Collection[str]  # networks that are reinitialised, because fields of the recipe changed
 
     @classmethod
     def of(cls, run: TrainRun) -> "Resumed | None":
-        """What is there already; None: the run is new.
+        """Read the newest checkpoint; None: the run is new.
 
         Raises:
             BadInput: this recipe or these pictures may not go on with it; or no checkpoint is whole.
@@ -217,7 +217,7 @@ class Resumed:
         return cls(checkpoint, saved, damage, before, {name for change in changed.values() for name in change.restarts})
 
     def tell(self, run: TrainRun) -> None:
-        """Say and write down where the run goes on, and what is other than before; set newer checkpoints aside."""
+        """Report and log the step to resume from and what has changed; set newer checkpoints aside."""
         step = self.checkpoint.step
         for fault in self.damage:
             run.choose(f"damaged checkpoint skipped: {fault}")
@@ -243,7 +243,7 @@ class Resumed:
 
 
 def _tell_finished(run: TrainRun, step: int) -> None:
-    """Where nothing is left to do: how to train longer."""
+    """Say how to train longer a run that has already finished."""
     steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
     if steps is not None and step >= steps:
         run.choose(
@@ -253,7 +253,7 @@ def _tell_finished(run: TrainRun, step: int) -> None:
 
 
 def _refuse_shorter(run: TrainRun, step: int) -> None:
-    """Steps count from the run's beginning: to say how many more is easily meant."""
+    """Refuse a duration shorter than what is done: it counts from the run's beginning, not from the resumption."""
     steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
     if steps is not None and steps < step:
         raise BadInput(
@@ -264,7 +264,7 @@ def _refuse_shorter(run: TrainRun, step: int) -> None:
 
 
 def _refuse_swapped(run: TrainRun, saved: Mapping[str, str]) -> None:
-    """Two sources in each other's places would train a model in the wrong direction."""
+    """Refuse swapped sources, which would train a model in the wrong direction."""
     now = {name: source.digest for name, source in run.sources.items()}
     for a, b in combinations(sorted(set(now) & set(saved)), 2):
         if now[a] != now[b] and (now[a], now[b]) == (saved[b], saved[a]):
@@ -275,7 +275,7 @@ def _refuse_swapped(run: TrainRun, saved: Mapping[str, str]) -> None:
 
 
 def refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
-    """Refuse to go on with a run of another recipe, before its pictures are opened.
+    """Refuse to resume a run of another recipe, before its pictures are opened.
 
     Raises:
         BadInput: a fixed field differs.
@@ -285,7 +285,7 @@ def refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
 
 
 def precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any], wanted: Precision | None) -> Precision:
-    """The precision that a run is begun or goes on in; torch does no less than it says from here on.
+    """Choose the precision that a run starts or resumes in, and disable torch's reduced precision.
 
     Args:
         saved: the JSON state of the checkpoint that is resumed; empty: none is.
@@ -296,14 +296,14 @@ def precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any], 
         run.choose(line)
     if wanted is not None:
         return wanted
-    asked = run.recipe.training.precision
+    requested = run.recipe.training.precision
     before: PrecisionName = saved["plan"]["precision"] if saved else "auto"
-    if asked == "auto" and before != "auto":
+    if requested == "auto" and before != "auto":
         precision = continued_precision(before, device)
         run.choose(f"precision: {precision.name} ({precision.reason})")
     else:
-        precision = resolve_precision(asked, device)
-    if asked == before == "auto":
+        precision = resolve_precision(requested, device)
+    if requested == before == "auto":
         other = "" if precision.name == "fp32" else "; for full precision begin a run with training.precision=fp32"
         run.choose(f"precision: {precision.name} ({precision.reason}{other})")
     if precision.warning:
@@ -311,8 +311,8 @@ def precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any], 
     return precision
 
 
-def precision_beside(run: TrainRun, device: torch.device, first: PrecisionName) -> Precision:
-    """The same on another rank than the first, which has chosen it.
+def first_rank_precision(run: TrainRun, device: torch.device, first: PrecisionName) -> Precision:
+    """Return the first rank's precision on any other rank.
 
     Raises:
         BadInput: this rank's card cannot.
@@ -328,7 +328,7 @@ def precision_beside(run: TrainRun, device: torch.device, first: PrecisionName) 
 
 
 def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:
-    """What differs from the recipe of the run that is resumed.
+    """Return the fields that differ from the recipe of the run that is resumed.
 
     Raises:
         BadInput: a fixed field differs.

@@ -1,4 +1,4 @@
-"""A run that is open for training: what is trained on what, how, where it goes, whom to tell, and how it ended."""
+"""Options, context and result of a training run."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -25,23 +25,23 @@ from frugan.wording import parse_size
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What may be asked of a training, besides the recipe."""
+    """Options of a training besides the recipe."""
 
     micro_batch: int | None = None  # samples in one forward; None: by the plan, on a CPU one normalisation group
-    recompute: bool = False  # recompute every block that may be
+    recompute: bool = False  # recompute every recomputable block
     ema_on_host: bool = False  # keep the average in host memory
-    shard_optimizer: bool = False  # each rank keeps the optimizers' state of its part of the weights alone
+    shard_optimizer: bool = False  # shard the optimizers' state over the ranks
     device: str = "auto"  # "auto", "cpu", or a kind of card: "cuda", "cuda:1"
-    workers: int | None = None  # processes that make face samples, for all sources together; None: by the machine
+    workers: int | None = None  # processes that prepare face samples, over all sources; None: by the machine
     memory: str | None = None  # budget on the card, such as "6GiB"; None: what is free there less a margin
-    use: Collection[str] = ()  # savings that the plan must use
-    avoid: Collection[str] = ()  # savings that it must not
+    use: Collection[str] = ()  # memory savings that the plan must use
+    avoid: Collection[str] = ()  # memory savings that the plan must not use
     tensorboard: bool = False  # write TensorBoard's files into the run as well
     wandb_project: str | None = None  # send everything to this project on Weights & Biases; None: nothing
-    # time such as "23h", of all that is done here, after which to save and stop, however much is left; None: never
+    # wall-clock time such as "23h", setup included, after which to save and stop; None: no limit
     stop_after: str | None = None
     requeue: bool = False  # SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over
-    # of a batch that ranks take: "equal", or a number for each such as "6,5"; None: as the run had it, else all alike
+    # samples of a batch per rank: "equal", or numbers such as "6,5"; None: as the run had it, else equal
     shares: str | None = None
 
     def __post_init__(self) -> None:
@@ -70,79 +70,79 @@ class TrainingOptions:
 
     @property
     def savers(self) -> bool:
-        """Whether savers are asked for or ruled out by name."""
+        """Whether memory savings are requested or excluded by name."""
         return bool(self.use or self.avoid)
 
     @property
-    def asks_for_a_plan(self) -> bool:
-        """Whether anything is asked that a plan decides."""
-        asked = (self.recompute, self.ema_on_host, self.shard_optimizer, self.memory, self.savers)
-        return self.micro_batch is not None or any(asked)
+    def constrains_plan(self) -> bool:
+        """Whether an option sets anything that a plan decides."""
+        plan_options = (self.recompute, self.ema_on_host, self.shard_optimizer, self.memory, self.savers)
+        return self.micro_batch is not None or any(plan_options)
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What `train` left."""
+    """Result of `train`."""
 
     run: Path  # the run folder
     step: int  # steps done
     finished: bool  # whether the recipe's duration is over
     seconds: float  # of training, over all resumptions
-    threads: int  # that a CPU trained with, at the end
-    rank: int = 0  # of this process among those that trained together; the first alone has written anything
+    threads: int  # of the CPU, at the end
+    rank: int = 0  # of this process; only rank 0 writes files
 
 
 @dataclass(frozen=True)
 class TrainRun:
-    """A run with its recipe and data, on any of the ranks that train it; its folder is the first one's alone."""
+    """A run with its recipe and data, on any rank; only the first one uses its folder."""
 
     # recipe, name: what is trained; the name finds the predictions that ship
     recipe: Recipe
     name: str
     sources: Mapping[str, Any]  # opened data by source name
     data: Mapping[str, RunData]  # what checkpoints keep of them
-    folder: RunFolder  # where things go
+    folder: RunFolder  # run folder
     options: TrainingOptions  # how it runs here
-    say: Say  # is given a line for every automatic choice
-    log: EventLog = field(default_factory=NoEvents)  # where it is written what happens, and who reads it
+    say: Say  # receives a line for every automatic choice
+    log: EventLog = field(default_factory=NoEvents)  # event log and its subscribers
     # stop, requests: what is asked for while training goes on
     stop: StopRequest = field(default_factory=StopRequest)
     requests: Requests = field(default_factory=Requests)
-    stop_at: float | None = None  # when to save and stop, on the clock of `time.perf_counter`; None: at the end
-    start: Start | None = None  # weights that a new run starts from; None: first weights
-    command: str | None = None  # that goes on with the run, for messages; None: there is none
+    stop_at: float | None = None  # `time.perf_counter` value at which to save and stop; None: no limit
+    start: Start | None = None  # starting weights of a new run; None: random ones
+    command: str | None = None  # command line that resumes the run, for messages; None: there is none
     ranks: Ranks = field(default_factory=OneRank)  # the processes that train together
 
     @cached_property
     def training(self) -> Training:
-        """What the recipe trains."""
+        """Training definition of the recipe."""
         return training_of(self.recipe)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What the labels mean; empty: there are none."""
+        """Names of the classes by label; empty: there are no labels."""
         return class_names(self.data)
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes, and says what holds for all."""
+        """Whether this is the rank that writes files and reports for all ranks."""
         return self.ranks.rank == 0
 
     def choose(self, line: str) -> None:
-        """Say what was chosen for all ranks, and keep it among the events."""
+        """Report a choice that holds for all ranks, and log it as an event."""
         if self.is_first:
             self.say(line)
             self.log.write("choice", line=line)
 
     def choose_here(self, line: str) -> None:
-        """Say what was chosen for this rank."""
+        """Report a choice for this rank alone."""
         if self.is_first:
             self.choose(line)
         else:
             self.say(line)
 
     def warn(self, step: int, line: str) -> None:
-        """Say what is wrong, and keep it among the events."""
+        """Report a warning, and log it as an event."""
         if self.is_first:
             self.say(f"warning: {line}")
             self.log.write("warning", step=step, line=line)

@@ -41,7 +41,7 @@ HOST = torch.device("cpu")
 
 @dataclass
 class VisitingNetwork:
-    """A network of features that is on a device only while it is used: plans count on its room there."""
+    """A feature network that is on the device only while in use: plans count on its memory being free."""
 
     network: FeatureNetwork
     device: torch.device
@@ -85,12 +85,12 @@ class TrainingScores:
 
     @property
     def ranks(self) -> "RankGroup | None":
-        """Those that train together, and draw together; None: this process is alone."""
+        """Ranks that train and draw together; None: there is a single process."""
         return cast("RankGroup", self.run.ranks) if self.run.ranks.size > 1 else None
 
     @cached_property
     def network(self) -> VisitingNetwork:
-        """The one of features.
+        """The feature network.
 
         Raises:
             BadInput: it is not there.
@@ -101,7 +101,7 @@ class TrainingScores:
 
     @cached_property
     def scorer(self) -> Scorer:
-        """What scores, with its feature network loaded.
+        """Scorer with its feature network loaded.
 
         Raises:
             BadInput: the network is not there.
@@ -116,18 +116,18 @@ class TrainingScores:
         return Scorer(self.recipe, self.network, pictures, options, "the training set", say, ranks=ranks)
 
     def check(self) -> None:
-        """Refuse what cannot be scored, before the first step.
+        """Refuse a training that cannot be scored, before the first step.
 
         Raises:
             BadInput: the network is not there, or a metric cannot use it.
         """
-        with self._network_goes_back():
+        with self._network_kept_on_host():
             _ = self.scorer.metrics
         release_memory(self.device)
 
     @contextmanager
-    def _network_goes_back(self) -> Iterator[None]:
-        """Behind the block the network of features is on the host, be it that there was no room for all of it."""
+    def _network_kept_on_host(self) -> Iterator[None]:
+        """Move the feature network to the host at the end, even if the device had no memory for all of it."""
         try:
             yield
         finally:
@@ -135,12 +135,12 @@ class TrainingScores:
                 self.network.to(HOST)
 
     def take(self, state: TrainingState, plan: Plan) -> tuple[Mapping[str, float], Mapping[str, Any]] | None:
-        """Scores of the averaged networks, and their card; None if that failed, and on all ranks but the first."""
+        """Score the averaged networks, and return scores and card; None if that failed and on other ranks."""
         if not self.run.is_first:
             self._draw_part(state, plan)
             return None
         try:
-            with self._network_goes_back():
+            with self._network_kept_on_host():
                 scored = self._take(state, plan)
         except TrainingFailed:  # a rank is lost
             raise
@@ -180,12 +180,12 @@ class TrainingScores:
         )
 
     def _draw_part(self, state: TrainingState, plan: Plan) -> None:
-        """On any rank but the first: draw what it is asked for, in what this rank has room for."""
+        """Generate the samples that the first rank requests, in micro-batches that fit this rank."""
 
         def tools() -> tuple[Mapping[str, nn.Module], FeatureNetwork]:
             return networks_to_score(state, plan), self.network
 
-        with self._network_goes_back():
+        with self._network_kept_on_host():
             FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).help()
 
 
@@ -199,14 +199,14 @@ def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSet
         (pictures,) = run.sources.values()
         assert isinstance(pictures, PictureSet)
         few = TwoSampleTest.lacking(len(pictures), settings.samples)
-    others = settings.metrics if few is None else tuple(each for each in settings.metrics if each != "two-sample")
+    others = settings.metrics if few is None else tuple(metric for metric in settings.metrics if metric != "two-sample")
     settings = settings.model_copy(update={"metrics": others})
     lacks = few if not others else _missing(run, settings)
     return (settings, few) if lacks is None else (None, lacks)
 
 
 def _missing(run: TrainRun, settings: EvaluationSettings) -> str | None:
-    """Where the weights of a feature network are missing, on any rank; all ranks look, and all are told."""
+    """Return where a feature network's weights are missing, on any rank; a collective call."""
     missing = missing_weights(settings.network) if {*settings.metrics} - WITHOUT_FEATURES else None
     if run.ranks.size == 1:
         return missing
@@ -216,7 +216,7 @@ def _missing(run: TrainRun, settings: EvaluationSettings) -> str | None:
 
 
 def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Module]:
-    """The networks that draw, on the device that trains."""
+    """Return the networks that generate samples, on the training device."""
     if not plan.ema_on_host or not state.ema.networks:
         return state.shown
     # no activations live now, so there is room for them; a processor would take hours

@@ -1,4 +1,4 @@
-"""What a run does from one change of its recipe to the next: data, phases, grids and scores, opened together."""
+"""Stages of a run between changes of its recipe: data, phases, grids and scores, opened together."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ def stages_of(
     seed: int,
     after_full_step: Callable[[], None],
 ) -> Stages:
-    """What opens a run's stages one after the other.
+    """Return the stages of a run, which are opened one after the other.
 
     Args:
         losses: drawn above the grids.
@@ -89,7 +89,7 @@ def stages_of(
 
 
 def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | None:
-    """How the recipe, as it is at present, wants the training scored; None: not at all, or the weights are missing.
+    """Return the scoring that the present recipe asks for; None: none, or the feature network's weights are missing.
 
     Raises:
         BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.

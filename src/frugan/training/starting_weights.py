@@ -1,4 +1,4 @@
-"""What a new run starts from where it starts from other weights (`--init`): matched, cut to fit, refused, told."""
+"""Weights that a new run starts from (`--init`): matched to its networks, adapted, or refused."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ AVERAGED = "_ema"
 
 @dataclass(frozen=True)
 class StartingWeights:
-    """What a file holds that a training may start from."""
+    """Contents of a file that a training can start from."""
 
     path: Path  # the file
     tensors: dict[str, Tensor]  # "network.parameter" -> tensor
@@ -63,14 +63,14 @@ MOST_MAP_BYTES = 4 * MIB
 
 @dataclass(frozen=True)
 class ClassStart:
-    """What tables of classes start from."""
+    """Initialisation of tensors with one entry per class."""
 
     # copy: each class from one of the weights' classes; mean: all from the mean of these; fresh: from first weights
     how: How
     map: Path | None = None  # of copy: the file with a line `CLASS = CLASS OF THE WEIGHTS` for each class
 
     def __str__(self) -> str:
-        """As it is typed, from wherever."""
+        """Return the command-line form, with an absolute path."""
         return self.how if self.map is None else f"{self.how}={self.map.resolve()}"
 
 
@@ -97,17 +97,17 @@ class KnownClasses:
     """Classes of a run, or of weights."""
 
     count: int  # how many
-    names: Sequence[str] = ()  # in their order; empty: nobody knows
+    names: Sequence[str] = ()  # by label; empty: unknown
 
     def number(self, word: str) -> int | None:
-        """Of a name, or of a number that is no name; None: there is no such class."""
+        """Return the label of a class, by name or else by number; None: there is no such class."""
         if word in self.names:
             return self.names.index(word)
         return int(word) if word.isascii() and word.isdigit() and len(word) < 9 and int(word) < self.count else None
 
     @property
     def in_words(self) -> str:
-        """For messages."""
+        """Describe the classes in messages."""
         return first_names(self.names) if self.names else f"numbers from 0 to {self.count - 1:,}"
 
 
@@ -159,27 +159,27 @@ def _pairs(lines: Sequence[str], where: str) -> Iterator[tuple[int, str, str]]:
 @torch.no_grad()
 def with_class_tables(
     tensors: Mapping[str, Tensor],
-    own: Mapping[str, Tensor],
+    current: Mapping[str, Tensor],
     dimensions: Mapping[str, int],
     how: How,
     chosen: Sequence[int],
 ) -> dict[str, Tensor]:
-    """The weights' tensors, with tables of as many classes as there are here.
+    """Return the weights' tensors with class tables resized to this run's classes.
 
     Args:
         tensors: "network.parameter" of the weights.
-        own: of the run: first weights.
+        current: tensors of this run's networks, as initialised.
         dimensions: of each table the dimension that runs over classes.
         how: what they start from.
         chosen: of copy: the weights' class for each class of the run.
     """
     result = dict(tensors)
     for key, dimension in dimensions.items():
-        if key not in tensors or key not in own:
+        if key not in tensors or key not in current:
             continue
-        count = own[key].shape[dimension]
+        count = current[key].shape[dimension]
         if how == "fresh":
-            result[key] = own[key].detach().clone()
+            result[key] = current[key].detach().clone()
         elif how == "mean":
             mean = tensors[key].mean(dimension, keepdim=True)
             result[key] = mean.repeat_interleave(count, dimension)
@@ -198,7 +198,7 @@ def numbered_as_here(weights: StartingWeights, recipe: Recipe) -> StartingWeight
 
 
 def unknown_classes(where: str, theirs: int, ours: int) -> BadInput:
-    """That weights know another number of classes, and nobody said what to do."""
+    """Return the error for weights with another number of classes and no --init-classes."""
     return BadInput(
         f"{where}: these weights know {count(theirs, 'class')}, and this run has {ours:,}; say what their tables start "
         f"from: {CHOICES}"
@@ -213,17 +213,17 @@ def with_classes(
     class_names: Sequence[str],
     say: Say | None,
 ) -> StartingWeights:
-    """The weights with tables of as many classes as there are here.
+    """Return the weights with class tables resized to this run's classes.
 
     Raises:
         BadInput: they know another number of classes, and nobody said what to do; or a map of classes is wrong.
     """
     if not recipe.kind.class_tables:
         return weights
-    own = network_tensors(networks)
-    every = {key: recipe.kind.class_dimension(key, recipe.networks) for key in own}
+    current = network_tensors(networks)
+    every = {key: recipe.kind.class_dimension(key, recipe.networks) for key in current}
     dimensions = {key: at for key, at in every.items() if at is not None and key in weights.tensors}
-    sizes = _table_sizes(weights, own, dimensions)
+    sizes = _table_sizes(weights, current, dimensions)
     if classes is None:
         if sizes is not None and sizes[0] != sizes[1]:
             raise unknown_classes(f"--init {weights.path}", *sizes)
@@ -239,22 +239,22 @@ def with_classes(
     if say is not None:
         how = {"copy": f"each from its own, as {classes.map} says", "mean": "all from their mean", "fresh": "fresh"}
         say(f"init: {ours:,} classes from the weights' {theirs:,}: {how[classes.how]}")
-    tensors = with_class_tables(weights.tensors, own, dimensions, classes.how, chosen)
+    tensors = with_class_tables(weights.tensors, current, dimensions, classes.how, chosen)
     return replace(weights, tensors=tensors)
 
 
 def _table_sizes(
-    weights: StartingWeights, own: Mapping[str, Tensor], dimensions: Mapping[str, int]
+    weights: StartingWeights, current: Mapping[str, Tensor], dimensions: Mapping[str, int]
 ) -> tuple[int, int] | None:
-    """Of how many classes the weights' tables are, and of how many ours; None: there are none that both have.
+    """Return the class counts of the weights' tables and of this run's; None: they share no table.
 
     Raises:
         BadInput: they are of several numbers of classes.
     """
     sizes = {
-        (weights.tensors[key].shape[at], own[key].shape[at])
+        (weights.tensors[key].shape[at], current[key].shape[at])
         for key, at in dimensions.items()
-        if weights.tensors[key].ndim == own[key].ndim
+        if weights.tensors[key].ndim == current[key].ndim
     }
     if len(sizes) > 1:
         several = sorted(theirs for theirs, _ in sizes)
@@ -269,7 +269,7 @@ PICKLES = frozenset({".pkl", ".pt", ".pth"})
 
 @dataclass(frozen=True)
 class Start:
-    """What a new run starts from."""
+    """Source of a new run's weights."""
 
     path: Path  # as it was named
     weights: Weights  # opened, verified; read when the run begins
@@ -367,7 +367,7 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
 
     fit = _Fit(start, recipe, class_names, _differing(recipe, changed), other, say)
     taken, fresh = fit.take("networks", state.networks, read_starting_weights(trained, averages=False))
-    refuse_untaught(state.networks, taken, f"--init {start.path}")
+    refuse_untrained(state.networks, taken, f"--init {start.path}")
     _tell_fresh(fresh, say)
     if anew and (trained.path.parent / OPTIMIZERS_FILE).is_file():
         for note in restore_optimizers(trained.path.parent, state, fresh):
@@ -392,8 +392,8 @@ def _tell_other_classes(where: str, theirs: Sequence[str], ours: Sequence[str], 
         )
 
 
-def refuse_untaught(networks: Mapping[str, nn.Module], taken: Iterable[str] = (), where: str = "no --init") -> None:
-    """Refuse to train on frozen layers that have learned nothing.
+def refuse_untrained(networks: Mapping[str, nn.Module], taken: Iterable[str] = (), where: str = "no --init") -> None:
+    """Refuse frozen layers with random weights.
 
     Args:
         taken: "network.parameter" of what starts from other weights.
@@ -417,7 +417,7 @@ def refuse_untaught(networks: Mapping[str, nn.Module], taken: Iterable[str] = ()
 
 @dataclass(frozen=True)
 class _Fit:
-    """Takes over what agrees of weights."""
+    """Copies the matching part of some weights into networks."""
 
     # start, recipe, class_names, say: as of `start_from`
     start: Start
@@ -439,16 +439,18 @@ class _Fit:
         weights, told = numbered_as_here(weights, self.recipe), self.say if kind == "networks" else None
         weights = with_classes(present, weights, self.recipe, self.start.classes, self.class_names, told)
         tensors = {key: tensor for key, tensor in weights.tensors.items() if key.partition(".")[0] in present}
-        own = network_tensors(present)
-        same = own.keys() == tensors.keys() and all(tensors[key].shape == value.shape for key, value in own.items())
-        mine = _by_piece(self.recipe.kind, own)
+        current = network_tensors(present)
+        same = current.keys() == tensors.keys() and all(
+            tensors[key].shape == value.shape for key, value in current.items()
+        )
+        mine = _by_piece(self.recipe.kind, current)
         if same or not mine:
             taken = load_networks(present, tensors, f"--init {weights.path}")
             self.say(f"init: {kind} {', '.join(present) or 'none'}: {len(taken)} tensors from {weights.path}")
             more = "all of it"
         else:
-            agreeing, new = _agreement(mine, _by_piece(self.recipe.kind, tensors), own, tensors)
-            taken = self._take_agreeing(agreeing, own, tensors, weights.path)
+            agreeing, new = _agreement(mine, _by_piece(self.recipe.kind, tensors), current, tensors)
+            taken = self._take_agreeing(agreeing, current, tensors, weights.path)
             for name in present:
                 self.say(f"init: {kind} {name}: {_in_words(name, agreeing, new)}; from {weights.path}")
             more = "more"
@@ -458,16 +460,20 @@ class _Fit:
 
     @torch.no_grad()
     def _take_agreeing(
-        self, agreeing: Mapping[Piece, list[str]], own: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path
+        self,
+        agreeing: Mapping[Piece, list[str]],
+        current: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor],
+        path: Path,
     ) -> list[str]:
         """Copy pieces that agree, if they are enough: names of their tensors."""
         taken = [key for keys in agreeing.values() for key in keys]
-        if sum(own[key].numel() for key in taken) < LEAST_SHARE * sum(value.numel() for value in own.values()):
+        if sum(current[key].numel() for key in taken) < LEAST_SHARE * sum(value.numel() for value in current.values()):
             why = f": {'; '.join(self.differing)}" if self.differing else ""
             agree = "hardly a layer agrees" if taken else "no layer agrees"
             raise BadInput(f"--init {path}: these weights are of other networks; {agree}{why}")
         for key in taken:
-            own[key].copy_(given[key])
+            current[key].copy_(tensors[key])
         return taken
 
 
@@ -487,14 +493,14 @@ def _differing(recipe: Recipe, changed: Mapping[str, Difference]) -> list[str]:
 def _agreement(
     mine: Mapping[Piece, list[str]],
     theirs: Mapping[Piece, list[str]],
-    own: Mapping[str, Tensor],
-    given: Mapping[str, Tensor],
+    current: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
 ) -> tuple[dict[Piece, list[str]], dict[Piece, list[str]]]:
     """Pieces of these networks with the names of their tensors: those that the given ones fit, and those new here."""
     fits = {
         piece
         for piece, keys in mine.items()
-        if sorted(keys) == sorted(theirs.get(piece, ())) and all(own[k].shape == given[k].shape for k in keys)
+        if sorted(keys) == sorted(theirs.get(piece, ())) and all(current[k].shape == tensors[k].shape for k in keys)
     }
     return {p: keys for p, keys in mine.items() if p in fits}, {p: k for p, k in mine.items() if p not in fits}
 

@@ -25,19 +25,19 @@ from frugan.training.observers import following
 from frugan.training.open_run import (
     chosen_for,
     command_of,
+    joined_run,
     locked,
     open_pictures,
-    recipe_asked_for,
     recipe_for,
     refuse_early,
+    resolve_recipe,
     start_of,
-    taken_part_in,
 )
-from frugan.training.recovery import CHOSEN, NOTHING_HAPPENED, init_of, recover
+from frugan.training.recovery import CHOSEN, NO_RECOVERY, init_of, recover
 from frugan.training.run import TrainingOptions, TrainingResult, TrainRun
 
 
-def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
+def _ignore_closed_console(show: Callable[[Any], None]) -> Callable[[Any], None]:
     """Show until the console is gone (its window was closed): no reason to lose what was trained."""
     gone = False
 
@@ -95,7 +95,7 @@ def train(
         TrainingFailed: training stopped by itself.
     """
     began = time.perf_counter()
-    say, show = _while_it_can(say), _while_it_can(show)
+    say, show = _ignore_closed_console(say), _ignore_closed_console(show)
     with ExitStack() as opened:
         options = options or TrainingOptions()
         ranks, device_here = opened.enter_context(joined_ranks(options.device, options.shares, say))
@@ -108,7 +108,7 @@ def train(
                     recipe, data, out, overrides, for_time, options, init, say, progress
                 )
             words = recipe if isinstance(recipe, str) else None
-            loaded = recipe_asked_for(recipe, overrides, say)
+            loaded = resolve_recipe(recipe, overrides, say)
             folder = RunFolder.to_train(words, loaded.family, out, shipped=built_in())
             if choice is not None and out is None:
                 folder = folder.unused()
@@ -140,19 +140,23 @@ def train(
             follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
             run.log.subscribe(opened.enter_context(follow))
         else:
-            run = opened.enter_context(taken_part_in(data, map_classes, options, ranks, say))
+            run = opened.enter_context(joined_run(data, map_classes, options, ranks, say))
+        return _train_until_done(run)
 
-        # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
-        recovery = NOTHING_HAPPENED
-        while True:
-            with run.log.subscribers_of_its_own():
-                loop = begin(run, recovery)
-                device = loop.state.device
-                try:
-                    finished = loop.train(run.stop)
-                    threads = torch.get_num_threads()
-                    return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, threads, ranks.rank)
-                except Diverged as error:
-                    recovery = ranks.broadcast(recover(run, error, recovery, device) if run.is_first else recovery)
-            del loop  # before the next one takes its room
-            release_memory(device)
+
+def _train_until_done(run: TrainRun) -> TrainingResult:
+    """Train; where it diverges, go on from the last sound checkpoint as often as the recipe allows."""
+    ranks = run.ranks
+    recovery = NO_RECOVERY
+    while True:
+        with run.log.subscribers_of_its_own():
+            loop = begin(run, recovery)
+            device = loop.state.device
+            try:
+                finished = loop.train(run.stop)
+                threads = torch.get_num_threads()
+                return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, threads, ranks.rank)
+            except Diverged as error:
+                recovery = ranks.broadcast(recover(run, error, recovery, device) if run.is_first else recovery)
+        del loop  # before the next one takes its room
+        release_memory(device)

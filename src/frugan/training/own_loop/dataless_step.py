@@ -23,16 +23,16 @@ from frugan.training.own_loop.module_step import (
     Inputs,
     Loss,
     ModulePlan,
+    compute_gradients,
     micro_batches,
     moved_by,
-    until_judged,
-    without_trace,
+    restoring_state,
 )
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What a step takes."""
+    """Memory and operations of one step."""
 
     live_bytes: int  # most that lives at once
     reserved_bytes: int  # the least that a card's allocator must be allowed to reserve; on a CPU what lives
@@ -55,7 +55,7 @@ class Task:
     dataless: Dataless = field(default_factory=Dataless)  # runs operations, and remembers what they give
 
     def copied(self, leaf: Tensor) -> bool:
-        """Whether a tensor of the batch lies on the host of a card, so that parts of it are copied."""
+        """Return whether a batch tensor is in host memory and its micro-batches are copied to a card."""
         return self.as_card and not accelerator_of(leaf.device).is_card
 
     def run(self, plan: ModulePlan) -> Taken:
@@ -68,27 +68,29 @@ class Task:
         with resting_collector(), no_compiler(), fused_attention(with_dropout=self.as_card):
             model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card)
             inputs = tree_map(_without_data, self.inputs)
-            with WithoutData(dataless), _answering(dataless):
-                _begin_state(optimizer)
+            with WithoutData(dataless), _scalars_readable(dataless):
+                _initialise_state(optimizer)
             held = {*model.parameters(), *model.buffers(), *moved_by(optimizer).values()}
             kept = tensors_of(list(optimizer.state.values()))
             flat = list(zip(tensors_of(self.inputs), tensors_of(inputs), strict=True))
             existing: dict[Category, list[Tensor]] = {
                 "parameters": list(held),
-                "optimizer": [each for each in kept if each.is_meta or not self.as_card],  # counts stay on the host
-                "averages": [_without_data(each) for each in self.averages],
+                "optimizer": [
+                    tensor for tensor in kept if tensor.is_meta or not self.as_card
+                ],  # counts stay on the host
+                "averages": [_without_data(average) for average in self.averages],
                 "batch": [there for here, there in flat if not self.copied(here)],
             }
             tracker = Tracker(existing, counter, dataless)
             tracker.ignore(there for here, there in flat if self.copied(here))
             begins = len(tracker.trace.events)
             parts = _WatchedParts(model, inputs, plan, tracker, counter)
-            with tracker, tracker.saved(), without_trace(model, optimizer) as undo:
+            with tracker, tracker.saved(), restoring_state(model, optimizer) as undo:
                 tracker.place = "forward and backward"
-                until_judged(model, self.loss, optimizer, parts, plan)
+                compute_gradients(model, self.loss, optimizer, parts, plan)
                 tracker.mark("gradients", (p.grad for p in held if p.grad is not None), again=True)
                 tracker.place = "optimizer"
-                with _answering(dataless):
+                with _scalars_readable(dataless):
                     optimizer.step()
                 undo.pop_all()
         peak, trace = tracker.trace.peak(), tracker.trace
@@ -151,40 +153,47 @@ def _without_data(leaf: Any) -> Any:
 def on_meta(
     model: nn.Module, optimizer: torch.optim.Optimizer, *, as_card: bool
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Twins of a model and its optimizer whose tensors have no data.
+    """Return copies of a model and its optimizer on the meta device.
 
     Args:
         as_card: the optimizer works on lists of tensors, as torch's do by themselves on cards.
     """
-    made: dict[int, Any] = {}
+    twins: dict[int, Any] = {}
     for parameter in (*model.parameters(), *moved_by(optimizer).values()):
-        made[id(parameter)] = nn.Parameter(_without_data(parameter), requires_grad=parameter.requires_grad)
-    made |= {id(buffer): _without_data(buffer) for buffer in model.buffers()}
+        twins[id(parameter)] = nn.Parameter(_without_data(parameter), requires_grad=parameter.requires_grad)
+    twins |= {id(buffer): _without_data(buffer) for buffer in model.buffers()}
     constants = (v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor))
-    twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | made)
+    twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
+    return twin_model, _optimizer_twin(optimizer, twins, as_card=as_card)
+
+
+def _optimizer_twin(
+    optimizer: torch.optim.Optimizer, twins: Mapping[int, Any], *, as_card: bool
+) -> torch.optim.Optimizer:
+    """Return an optimizer over twins, by the id of each original; hooks and a scheduler's wrapper are left out."""
     twin = object.__new__(type(optimizer))
     twin.__dict__ |= {name: value for name, value in vars(optimizer).items() if name != "step"}  # a scheduler's wrapper
     twin.__dict__ |= {name: {} for name in vars(optimizer) if name.endswith("_hooks")}
     twin._need_device_dtype_check_for_fused = False  # type: ignore[attr-defined]  # of devices
     twin.param_groups = []
     for group in optimizer.param_groups:
-        own = {**group, "params": [made[id(p)] for p in group["params"]]}
-        if own.get("capturable"):
-            own["capturable"] = False  # which torch allows on cards alone, and takes no other memory
-        if as_card and own.get("foreach", False) is None and not own.get("fused"):
-            own["foreach"] = True
-        twin.param_groups.append(own)
+        twin_group = {**group, "params": [twins[id(p)] for p in group["params"]]}
+        if twin_group.get("capturable"):
+            twin_group["capturable"] = False  # which torch allows on cards alone, and takes no other memory
+        if as_card and twin_group.get("foreach", False) is None and not twin_group.get("fused"):
+            twin_group["foreach"] = True
+        twin.param_groups.append(twin_group)
     twin.state = defaultdict(dict)
     for moved, kept in optimizer.state.items():  # counts have values, which optimizers look at
-        twin.state[made[id(moved)]] = {
+        twin.state[twins[id(moved)]] = {
             name: _without_data(v) if isinstance(v, Tensor) and v.ndim else copy.deepcopy(v) for name, v in kept.items()
         }
-    return twin_model, twin
+    return twin
 
 
 @contextmanager
-def _answering(dataless: Dataless) -> Iterator[None]:
-    """Let optimizers ask for values: some scale their steps by a norm (Adafactor), which takes no other memory."""
+def _scalars_readable(dataless: Dataless) -> Iterator[None]:
+    """Let optimizers read scalar values, as Adafactor does of a norm; any value takes the same memory."""
     dataless.value = 1.0
     try:
         yield
@@ -192,8 +201,8 @@ def _answering(dataless: Dataless) -> Iterator[None]:
         dataless.value = None
 
 
-def _begin_state(optimizer: torch.optim.Optimizer) -> None:
-    """Let an optimizer make its state; fused ones as others do, for torch refuses them here, but with counts beside."""
+def _initialise_state(optimizer: torch.optim.Optimizer) -> None:
+    """Run a first step to create the state; fused optimizers, which torch refuses on meta, step as plain ones."""
     fused = [bool(group.get("fused")) for group in optimizer.param_groups]
     parameters = [parameter for parameter in moved_by(optimizer).values() if parameter.requires_grad]
     for parameter in parameters:

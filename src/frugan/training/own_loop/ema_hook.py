@@ -74,14 +74,14 @@ class EmaHook:
         if batch is not None and batch < 1:
             raise BadInput(f"EmaHook: batch {batch}: expected at least 1")
         self._attributes = [
-            (name, *place.rpartition(".")[::2]) for place in attributes for name in _owning(place, sources)
+            (name, *place.rpartition(".")[::2]) for place in attributes for name in _networks_with(place, sources)
         ]
         self.steps = 0
         self._sources = sources
         self._batch = batch or 1
         self._ema = Ema(sources, dict.fromkeys(sources, buffers), settings, on_host=on_host)
         self._averages = self._ema.networks  # to set attributes of, whatever is on its way to their weights
-        self._accepted = {name: _yes(network) for name, network in sources.items()}
+        self._accepted = {name: _accepted_flag(network) for name, network in sources.items()}
         self._handle = optimizer.register_step_post_hook(self._after_step)
 
     @property
@@ -99,8 +99,11 @@ class EmaHook:
         self._handle.remove()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs."""
-        return {"steps": self.steps, "networks": {name: each.state_dict() for name, each in self.networks.items()}}
+        """Return the step count and the averages, for a checkpoint."""
+        return {
+            "steps": self.steps,
+            "networks": {name: average.state_dict() for name, average in self.networks.items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint.
@@ -129,7 +132,7 @@ class EmaHook:
         self._ema.let_weights_move()  # the next forward moves running statistics already
         for name, owner, attribute in self._attributes:
             value = getattr(self._sources[name].get_submodule(owner), attribute)
-            setattr(self._averages[name].get_submodule(owner), attribute, _carried(value))
+            setattr(self._averages[name].get_submodule(owner), attribute, _copy_value(value))
 
 
 def _check(optimizer: torch.optim.Optimizer, networks: Mapping[str, nn.Module]) -> None:
@@ -149,7 +152,7 @@ def _check(optimizer: torch.optim.Optimizer, networks: Mapping[str, nn.Module]) 
                 )
 
 
-def _owning(place: str, networks: Mapping[str, nn.Module]) -> list[str]:
+def _networks_with(place: str, networks: Mapping[str, nn.Module]) -> list[str]:
     """Names of the networks that have an attribute.
 
     Raises:
@@ -166,13 +169,13 @@ def _owning(place: str, networks: Mapping[str, nn.Module]) -> list[str]:
     return found
 
 
-def _carried(value: Any) -> Any:
-    """A copy of an attribute that later changes of the network's own do not reach."""
+def _copy_value(value: Any) -> Any:
+    """Copy an attribute's value, so that later changes in the network do not reach it."""
     return value.detach().clone() if isinstance(value, Tensor) else copy.copy(value)
 
 
 def _inner(network: nn.Module) -> nn.Module:
-    """A network without what was put around it for several processes, or by torch.compile."""
+    """Unwrap a network from DistributedDataParallel and torch.compile."""
     if isinstance(network, DistributedDataParallel):
         return _inner(network.module)
     compiled = getattr(network, "_orig_mod", None)
@@ -181,9 +184,9 @@ def _inner(network: nn.Module) -> nn.Module:
 
 def _counts_images(settings: EmaSettings) -> bool:
     durations = [settings.start, *([settings.ramp] if settings.schedule == "ramp" else [])]
-    return settings.half_life_images is not None or any(each.unit == "images" for each in durations)
+    return settings.half_life_images is not None or any(duration.unit == "images" for duration in durations)
 
 
-def _yes(network: nn.Module) -> Tensor:
-    """That an update is accepted, beside the network's parameters."""
+def _accepted_flag(network: nn.Module) -> Tensor:
+    """Return a scalar True on the device of the network's parameters: the update is accepted."""
     return torch.ones((), dtype=torch.bool, device=next(network.parameters()).device)

@@ -50,15 +50,15 @@ class ModuleReport(ModulePlan):
 
     def smaller(self) -> ModulePlan | None:
         """The fastest that takes at most 93 % of this one; None: there is none."""
-        own = self.search.taken(self.micro_batch, self.recompute)
-        chosen = self.search.within(int(LOWER * own.reserved_bytes))
+        taken = self.search.taken(self.micro_batch, self.recompute)
+        chosen = self.search.within(int(LOWER * taken.reserved_bytes))
         if chosen is None:
             return None
         why = "memory ran out: this is the fastest plan that takes less than the one before"
         return replace(self.of(*chosen), fits=True, decisions=(*self.decisions, why))
 
     def of(self, micro_batch: int, recompute: tuple[str, ...]) -> "ModuleReport":
-        """The same of another plan of the step."""
+        """Return the report of another plan of the same step."""
         taken, search = self.search.taken(micro_batch, recompute), self.search
         outside = {name: self.categories[name] for name in OUTSIDE if name in self.categories}
         slack = {SLACK: taken.reserved_bytes - sum(taken.categories.values())} if outside else {}
@@ -88,7 +88,7 @@ class ModuleReport(ModulePlan):
                 "at the peak:",
                 *(
                     f"{name:20} {show_size(size):>10}"
-                    for name, size in sorted(self.categories.items(), key=lambda each: -each[1])
+                    for name, size in sorted(self.categories.items(), key=lambda item: -item[1])
                     if size
                 ),
                 "",
@@ -137,8 +137,8 @@ def plan_module(
     check_plain(model, optimizer)
     if precision not in (known := get_args(PrecisionName)):
         raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
-    given = _as_arguments(inputs)
-    batch = samples_in(given)
+    arguments = _as_arguments(inputs)
+    batch = samples_in(arguments)
     if normalisation_batch is not None and not 1 <= normalisation_batch <= batch:
         raise BadInput(f"normalisation_batch {normalisation_batch}: expected 1 to {batch}, the batch")
     halves = [name for name, p in model.named_parameters() if p.dtype not in (torch.float32, torch.float64)]
@@ -150,7 +150,7 @@ def plan_module(
     task = Task(
         model=model,
         loss=loss,
-        inputs=given,
+        inputs=arguments,
         optimizer=optimizer,
         averages=()
         if ema is None or ema.on_host
@@ -184,15 +184,20 @@ def _budget_bytes(memory: str | int | None, named: str | None, card: Card | None
 
 
 def _held_bytes(task: Task, device: torch.device) -> int:
-    """What a step's model, optimizer, averages and inputs take on a device already, each storage once."""
-    own = [*task.model.parameters(), *task.model.buffers(), *moved_by(task.optimizer).values(), *task.averages]
-    every = (*own, *tensors_of(list(task.optimizer.state.values())), *tensors_of(task.inputs))
-    storages = [each.untyped_storage() for each in every if each.device.type == device.type]
+    """Return the bytes that model, optimizer, averages and inputs hold on a device, each storage counted once."""
+    model_tensors = [
+        *task.model.parameters(),
+        *task.model.buffers(),
+        *moved_by(task.optimizer).values(),
+        *task.averages,
+    ]
+    every = (*model_tensors, *tensors_of(list(task.optimizer.state.values())), *tensors_of(task.inputs))
+    storages = [tensor.untyped_storage() for tensor in every if tensor.device.type == device.type]
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 def normalises_batches(model: nn.Module) -> bool:
-    """Whether what batch normalisation makes of a sample depends on the others, so that no batch may be split."""
+    """Return whether batch normalisation uses batch statistics, so that splitting a batch would change the result."""
     return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in model.modules())
 
 
@@ -202,16 +207,20 @@ def recomputable(model: nn.Module) -> tuple[str, ...]:
 
 
 def _blocks(module: nn.Module, name: str) -> Iterator[str]:
-    held = [(f"{name}.{child}".lstrip("."), each) for child, each in module.named_children()]
+    children = [(f"{name}.{child}".lstrip("."), child_module) for child, child_module in module.named_children()]
     in_order = isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential)
-    if isinstance(module, nn.Sequential) and name and not any(_is_composite(each) for _, each in held):
+    if (
+        isinstance(module, nn.Sequential)
+        and name
+        and not any(_is_composite(child_module) for _, child_module in children)
+    ):
         if any(True for _ in module.parameters()):
             yield name
         return
-    for child, each in held:
-        if not in_order or isinstance(each, nn.ModuleList | nn.ModuleDict | nn.Sequential):
-            yield from _blocks(each, child)
-        elif _is_composite(each):
+    for child, child_module in children:
+        if not in_order or isinstance(child_module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+            yield from _blocks(child_module, child)
+        elif _is_composite(child_module):
             yield child
 
 
@@ -240,26 +249,26 @@ class Search:
         if self.together is not None:
             return [self.together]
         counts = [factor * 2**i for i in range(self.batch.bit_length()) for factor in (1, 3)]
-        return sorted({-(-self.batch // each) for each in counts if each <= self.batch} | {1})
+        return sorted({-(-self.batch // parts) for parts in counts if parts <= self.batch} | {1})
 
     def plan(self, micro_batch: int, recompute: tuple[str, ...]) -> ModulePlan:
-        """A plan."""
+        """Return the plan with this micro-batch and these recomputed blocks, in the precision of the search."""
         return ModulePlan(self.batch, micro_batch, self.precision, recompute)
 
     def taken(self, micro_batch: int, recompute: tuple[str, ...]) -> Taken:
-        """What a plan takes."""
+        """Return memory and operations of a plan, measured on tensors without data."""
         key = (self.precision.name, micro_batch, recompute)
         if key not in self._known:
             self._known[key] = self.task.run(self.plan(micro_batch, recompute))
         return self._known[key]
 
     def seconds(self, micro_batch: int, recompute: tuple[str, ...]) -> float:
-        """What plans are compared by."""
+        """Return the predicted seconds of a step, by which plans are compared."""
         card = self.card or choose_card(None, torch.device("cpu"))
         return card.compared_seconds(self.taken(micro_batch, recompute).work, self.precision)
 
     def within(self, limit_bytes: int) -> tuple[int, tuple[str, ...]] | None:
-        """The fastest plan whose allocator reserves no more than a limit; None: there is none."""
+        """Return the fastest plan whose allocator reserves at most a limit; None: there is none."""
         found = []
         for recompute in dict.fromkeys([(), self.blocks]):
             size = self._largest(limit_bytes, recompute)
@@ -267,10 +276,10 @@ class Search:
                 found.append((size, recompute))
             if size == self.sizes[-1]:
                 break  # nothing is won by recomputing
-        return min(found, key=lambda each: self.seconds(*each)) if found else None
+        return min(found, key=lambda way: self.seconds(*way)) if found else None
 
     def _largest(self, limit_bytes: int, recompute: tuple[str, ...]) -> int | None:
-        """The largest micro-batch that fits."""
+        """Return the largest micro-batch that fits, by bisection; None: none does."""
         sizes = self.sizes
         least, most = 0, len(sizes)
         tried = most - 1  # which is often the answer
@@ -283,18 +292,18 @@ class Search:
         return sizes[least - 1] if least else None
 
     def least(self) -> tuple[int, tuple[str, ...]]:
-        """The plan that takes least."""
+        """Return the plan that reserves the least memory."""
         ways = [(self.sizes[0], recompute) for recompute in dict.fromkeys([(), self.blocks])]
-        return min(ways, key=lambda each: self.taken(*each).reserved_bytes)
+        return min(ways, key=lambda way: self.taken(*way).reserved_bytes)
 
 
-def _in_precision(search: Search, asked: PrecisionName, device: torch.device) -> Search:
+def _in_precision(search: Search, requested: PrecisionName, device: torch.device) -> Search:
     """The search in the precision that is asked for; by "auto" in fp32 where the module refuses a half one.
 
     Raises:
         BadInput: the module does not run without data.
     """
-    precision = resolve_precision(asked, device) if search.card is None else search.card.precision(asked)
+    precision = resolve_precision(requested, device) if search.card is None else search.card.precision(requested)
     chosen = replace(search, precision=precision)
     plain = (search.sizes[-1], ())
     try:
@@ -306,7 +315,7 @@ def _in_precision(search: Search, asked: PrecisionName, device: torch.device) ->
             cure = outside if "got meta" in reason or "and cpu" in reason else ""
             raise BadInput(f"{name}: its step cannot be run without data: {reason}{cure}") from error
         in_fp32 = _in_precision(search, "fp32", device)
-        if asked != "auto":
+        if requested != "auto":
             raise BadInput(f'{name} does not run in {precision.name}: {reason}; precision="fp32" does') from error
         return replace(
             in_fp32, precision=replace(in_fp32.precision, reason=f"it does not run in {precision.name}: {reason}")

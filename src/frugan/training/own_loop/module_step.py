@@ -34,7 +34,7 @@ Inputs = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class ModulePlan:
-    """How a module's step is run. It changes cost, never the result beyond rounding."""
+    """Execution plan of a module's step; it changes cost, and the result by no more than rounding."""
 
     batch: int  # samples of a step, at most
     micro_batch: int  # samples of one forward
@@ -48,7 +48,7 @@ class ModulePlan:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What a step did."""
+    """Loss and gradient norm of a step, and whether its update was skipped."""
 
     loss: float  # mean over the batch
     grad_norm: float  # of all gradients, unscaled, before clipping
@@ -133,7 +133,7 @@ class ModuleStep:
             self.plan = smaller
 
     def state_dict(self) -> dict[str, float]:
-        """What a checkpoint needs beside model and optimizer: the loss scale."""
+        """Return the loss scale, which a checkpoint needs besides model and optimizer."""
         return {"loss_scale": float(self._scale.scale), "good_steps": float(self._scale.good)}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
@@ -145,21 +145,21 @@ class ModuleStep:
     def _run(self, inputs: Inputs, batch: int) -> StepOutcome:
         scale = float(self._scale.scale)
         parts = micro_batches(inputs, micro_batch_sizes(batch, self.plan.micro_batch), batch, self._device)
-        with without_trace(self._model, self._optimizer) as undo:
-            values = until_judged(self._model, self._loss, self._optimizer, parts, self.plan, scale)
+        with restoring_state(self._model, self._optimizer) as undo:
+            values = compute_gradients(self._model, self._loss, self._optimizer, parts, self.plan, scale)
             loss, norm = values.tolist()
             accepted = math.isfinite(loss) and math.isfinite(norm)
             if accepted:
                 if self._clip_norm is not None:
                     clip(moved_by(self._optimizer), values[1], self._clip_norm)
-                with _whole_or_not_at_all(self._optimizer):
+                with _undo_on_error(self._optimizer):
                     self._optimizer.step()
                 undo.pop_all()
         self._scale.move(torch.tensor(accepted))
         return StepOutcome(loss, norm, not accepted, scale)
 
 
-def until_judged(
+def compute_gradients(
     model: nn.Module,
     loss: Loss,
     optimizer: torch.optim.Optimizer,
@@ -167,7 +167,7 @@ def until_judged(
     plan: ModulePlan,
     scale: float = 1.0,
 ) -> Tensor:
-    """Forward and backward of a batch, gradients added up in fp32; all of a step but the optimizer's part.
+    """Run forward and backward of a batch, with gradients accumulated in fp32, but not the optimizer.
 
     Args:
         parts: micro-batches on the device, each with its share of the batch.
@@ -193,8 +193,8 @@ def until_judged(
                 raise BadInput(f"the loss gives {what}; expected a scalar, the mean over the samples")
             value = value.reshape(()).to(torch.promote_types(value.dtype, torch.float32))
             torch.autograd.backward(value, torch.full_like(value, scale * share))
-            own = value.detach() * share
-            total = own if total is None else total + own
+            micro_batch_loss = value.detach() * share
+            total = micro_batch_loss if total is None else total + micro_batch_loss
             if working is not None:
                 working.add_up()
         if working is not None:
@@ -205,7 +205,7 @@ def until_judged(
 
 
 def moved_by(optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
-    """What an optimizer moves."""
+    """Return the parameters of an optimizer by "group I, parameter J", their places in it."""
     groups = enumerate(optimizer.param_groups)
     return {f"group {i}, parameter {j}": p for i, group in groups for j, p in enumerate(group["params"])}
 
@@ -274,20 +274,20 @@ def _in_precision(model: nn.Module, precision: Precision) -> Iterator[WorkingWei
     with ExitStack() as stack:
         working = stack.enter_context(working_weights({"model": model}, layouts, ("model",), None, many=True))
         for module in model.modules():
-            own = dict(module.named_parameters(recurse=False))
-            if type(module).__module__.startswith("torch.nn.") and own.keys() - keeps_fp32(module):
-                cast = partial(_cast_given, dtype=precision.dtype)
+            parameters = dict(module.named_parameters(recurse=False))
+            if type(module).__module__.startswith("torch.nn.") and parameters.keys() - keeps_fp32(module):
+                cast = partial(_cast_inputs, dtype=precision.dtype)
                 stack.callback(module.register_forward_pre_hook(cast, with_kwargs=True).remove)
-        stack.callback(model.register_forward_hook(_cast_made).remove)
+        stack.callback(model.register_forward_hook(_cast_outputs).remove)
         yield working["model"]
 
 
-def _cast_given(_: nn.Module, args: Any, kwargs: Any, *, dtype: torch.dtype) -> Any:
+def _cast_inputs(_: nn.Module, args: Any, kwargs: Any, *, dtype: torch.dtype) -> Any:
     return tree_map(partial(_cast, dtype=dtype), (args, kwargs))
 
 
-def _cast_made(_: nn.Module, __: object, made: Any) -> Any:
-    return tree_map(partial(_cast, dtype=torch.float32), made)
+def _cast_outputs(_: nn.Module, __: object, output: Any) -> Any:
+    return tree_map(partial(_cast, dtype=torch.float32), output)
 
 
 def _cast(leaf: Any, *, dtype: torch.dtype) -> Any:
@@ -325,14 +325,14 @@ class _Forward:
 
 @contextmanager
 def _recomputing(model: nn.Module, names: Sequence[str]) -> Iterator[None]:
-    """Drop the activations of blocks after their forward and make them again in backward, with the same dropout."""
+    """Recompute the activations of blocks in backward, with the same dropout, instead of keeping them."""
     with ExitStack() as stack:
         for name in names:
             block = block_named(model, name)
-            own = block.__dict__.get("forward")
+            forward = block.__dict__.get("forward")
             # An attribute of the instance hides the method of its class.
-            block.__dict__["forward"] = partial(_checkpointed, block, own or partial(type(block).forward, block))
-            stack.callback(_put_back, block, own)
+            block.__dict__["forward"] = partial(_checkpointed, block, forward or partial(type(block).forward, block))
+            stack.callback(_restore_forward, block, forward)
         yield
 
 
@@ -343,11 +343,11 @@ def _checkpointed(block: nn.Module, forward: Callable[..., Any], *args: Any, **k
     return checkpoint(_Forward(block, forward), *args, use_reentrant=False, preserve_rng_state=drawn, **kwargs)
 
 
-def _put_back(block: nn.Module, own: Callable[..., Any] | None) -> None:
-    if own is None:
+def _restore_forward(block: nn.Module, forward: Callable[..., Any] | None) -> None:
+    if forward is None:
         del block.__dict__["forward"]
     else:
-        block.__dict__["forward"] = own
+        block.__dict__["forward"] = forward
 
 
 def block_named(model: nn.Module, name: str) -> nn.Module:
@@ -368,8 +368,8 @@ def block_named(model: nn.Module, name: str) -> nn.Module:
 
 
 @contextmanager
-def without_trace(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[ExitStack]:
-    """Release gradients at the end; and put buffers back unless what is given is emptied (`pop_all`)."""
+def restoring_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[ExitStack]:
+    """Release gradients at the end, and restore buffers unless the yielded stack is emptied (`pop_all`)."""
     parameters = {*model.parameters(), *moved_by(optimizer).values()}
     _release(parameters)
     try:
@@ -417,8 +417,8 @@ class _Writes(TorchDispatchMode):
 
 
 @contextmanager
-def _whole_or_not_at_all(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Let memory that runs out pass as such only where nothing has moved; state that was begun is forgotten.
+def _undo_on_error(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Re-raise out-of-memory errors only where no parameter has moved, with the optimizer's state undone.
 
     The first step of most optimizers makes their state before it moves anything. Later ones begin by counting the step.
 
