@@ -14,11 +14,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-
-from frugan.api import kernels as trials
 from frugan.nn.own_operations import NAMES, Operations
+
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
+from frugan.training import kernels as trials
 from own_kernels import KERNELS, RECIPES, written
 
 Started = set[tuple[Any, ...]]

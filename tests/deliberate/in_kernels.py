@@ -191,21 +191,21 @@ FAULTS = (
     ),
     Fault(
         "a norm is judged where rounding decides what its ReLU passes",
-        "api/kernels.py",
+        "training/kernels.py",
         "    return _norm_of_groups, [apart, factors, (factors.flip(0) - 1) / 16]\n",
         "    return _norm_of_groups, [x, factors, factors.flip(0) - 1]\n",
         CHOSEN,
     ),
     Fault(
         "a kernel that gives no number is used",
-        "api/kernels.py",
+        "training/kernels.py",
         "            if not float(apart.max()) <= most:",
         "            if float(apart.max()) > most:",
         CHOSEN,
     ),
     Fault(
         "a kernel is used however slow it is",
-        "api/kernels.py",
+        "training/kernels.py",
         "if gain < 1 else None, gain)",
         "if gain < 0 else None, gain)",
         CHOSEN,
@@ -450,7 +450,7 @@ FAULTS = (
     ),
     Fault(
         "a training tries kernels that it has no use for",
-        "api/kernels.py",
+        "training/kernels.py",
         "return [name for name in NAMES if name in names]",
         "return list(NAMES)",
         CHOSEN,
@@ -478,7 +478,7 @@ FAULTS = (
     ),
     Fault(
         "the host's time is taken for a kernel's",
-        "api/kernels.py",
+        "training/kernels.py",
         "budget_seconds=MOST_SECONDS, queued=QUEUED)",
         "budget_seconds=MOST_SECONDS)",
         CHOSEN,

@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "another card's verdicts on kernels are taken",
-        "api/kernels.py",
+        "training/kernels.py",
         'f"{accelerator_of(device).name}, torch {torch.__version__}',
         'f"torch {torch.__version__}',
         "training/test_kernels.py -k 'verdicts'",

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import torch
+from frugan.nn.own_operations import NAMES
 from torch import Tensor
 
 from benchmark_programs import FOLDER
 from faults.small_runs import MINIGAN, OUTSIDE
-from frugan.api import kernels
-from frugan.api.kernels import kernels_beside, kernels_for, told, verdicts
 from frugan.doctor.cards import kernels_finding
 from frugan.errors import BadInput
 from frugan.files import Folders
-from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
 from frugan.stepmemory import calibration
+from frugan.training import kernels
+from frugan.training.kernels import kernels_beside, kernels_for, told, verdicts
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
 from frugan.wording import GIB

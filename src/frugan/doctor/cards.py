@@ -19,12 +19,12 @@ from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.cuda import Cuda
 from frugan.accelerator.device import ran_out_of_memory, release_memory, tf32_decision
 from frugan.accelerator.precision import resolve_precision
-from frugan.api.kernels import told, verdicts, what_is_missing
 from frugan.doctor.finding import Finding, finding
 from frugan.errors import BadInput
 from frugan.setup.devices import CARDS, cpu_build, not_served, use_device
 from frugan.stepmemory.calibration import calibrate, load_calibration, save_calibration
 from frugan.stepmemory.cards import free_bytes, outside_bytes, room_bytes, spills
+from frugan.training.kernels import told, verdicts, what_is_missing
 from frugan.wording import MIB, first_line, show_size
 
 ASKED = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "display_active")

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from frugan.api.kernels import kernels_beside, kernels_for
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ShareChoice, check_ranks
 from frugan.engine.run.checkpoint import restore
@@ -17,8 +16,10 @@ from frugan.engine.run.step_log import DivergenceWatch, StepLog
 from frugan.engine.state.state import TrainingState
 from frugan.setup.devices import card_identity, misspelt_cards, told_when_full, use_device
 from frugan.setup.networks import weights_metadata
+from frugan.setup.ops import ops_of
 from frugan.training.card_watch import look_for_second_cards, watched_card
 from frugan.training.estimates import Opening
+from frugan.training.kernels import kernels_beside, kernels_for
 from frugan.training.observers import watch
 from frugan.training.plan_in_force import TrainingPlanner
 from frugan.training.recovery import (
@@ -190,7 +191,7 @@ def _create(
     kernels = kernels_for(run.recipe, training, device, run.choose)
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
-        state = replace(training, kernels=kernels).state(by, device, run.ranks)
+        state = replace(training, ops=ops_of(kernels)).state(by, device, run.ranks)
         return state, [] if resumed is None else restore(resumed.checkpoint, resumed.saved, state, resumed.restarts)
 
     (state, lines), loaded_by = planner.load(load, plan)
@@ -228,7 +229,7 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
         plan = planner.own_plan(plan, shares.plans[ranks.rank] if shares.plans else None)
     with told_when_full(device, "training was set up"):
         kernels = kernels_beside(decision.kernels, run.recipe, device, run.choose_here)
-        training = replace(run.training, kernels=kernels)
+        training = replace(run.training, ops=ops_of(kernels))
         state, plan = planner.load(lambda by: training.state(by, device, ranks), plan)
     return _Start(state, plan, planner, {}, decision)
 
