@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
+from frugan.nn.fused_activation import biased_leaky_relu
+from frugan.nn.own_operations import NAMES
 from torch import Tensor
 
 from frugan.nn.fir import filtered_leaky_relu, fir_filter, upfirdn2d
-from frugan.nn.fused_activation import biased_leaky_relu
-from frugan.nn.own_operations import NAMES
 from frugan.stepmemory.work import WorkCounter
 from own_kernels import written
 

@@ -14,8 +14,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-
 from frugan.nn.own_operations import NAMES, Operations
+
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
 from frugan.training import kernels as trials

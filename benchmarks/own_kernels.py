@@ -22,14 +22,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
+from frugan.nn.fused_activation import WARPS, grid_of
+from frugan.nn.own_operations import NAMES
 from torch import Tensor
 
 from frugan.accelerator.precision import resolve_precision
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage, Training
 from frugan.nn import fused_activation, fused_fir, fused_norm, fused_pooling, fused_scaling, fused_ssim, fused_styles
-from frugan.nn.fused_activation import WARPS, grid_of
-from frugan.nn.own_operations import NAMES
 from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of

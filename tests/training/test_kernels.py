@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from frugan.nn.own_operations import NAMES
 from torch import Tensor
 
 from benchmark_programs import FOLDER
@@ -18,12 +19,11 @@ from faults.small_runs import MINIGAN, OUTSIDE
 from frugan.doctor.cards import kernels_finding
 from frugan.errors import BadInput
 from frugan.files import Folders
-from frugan.nn.own_operations import NAMES
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
 from frugan.stepmemory import calibration
 from frugan.training import kernels
-from frugan.training.kernels import kernels_beside, kernels_for, missing_triton, told, verdicts
+from frugan.training.kernels import kernels_beside, kernels_for, told, verdicts
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
 from frugan.wording import GIB
