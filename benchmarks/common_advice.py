@@ -21,11 +21,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from frugan.accelerator.precision import Precision
+from frugan.contract.dssim import blur
 from frugan.data.digits import digits_set, split_digits
 from frugan.engine.plan import Plan
 from frugan.faces.data.drawn_faces import SIDE_PIXELS
 from frugan.nn.spectral_norm import SpectralNorm, power_iteration
-from frugan.objectives import blur, gaussian_blur
+from frugan.objectives import gaussian_blur
 from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import Weights, networks_from
@@ -114,9 +115,9 @@ def _denominator(a: Tensor, b: Tensor, window: int, dtype: torch.dtype) -> tuple
 
 def _faces() -> Tensor:
     """Drawn faces that ship with the package, in [0, 1]."""
-    import frugan.data.faces  # noqa: PLC0415  (for its place)
+    import frugan.faces.data.drawn_faces  # noqa: PLC0415  (for its place)
 
-    archive = ZipFile(Path(frugan.data.faces.__file__).parent / "drawn_faces.zip")
+    archive = ZipFile(Path(frugan.faces.data.drawn_faces.__file__).parent / "drawn_faces.zip")
     names = sorted(name for name in archive.namelist() if "data_dst" in name and name.endswith(".jpg"))[:FACES]
     opened = [np.asarray(Image.open(BytesIO(archive.read(name))).convert("RGB")) for name in names]
     assert opened[0].shape == (SIDE_PIXELS, SIDE_PIXELS, 3)

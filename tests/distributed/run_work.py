@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from frugan.engine import loop, training
+from frugan.engine.run import loop, training
 from frugan.engine.run.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step

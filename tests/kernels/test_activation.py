@@ -27,8 +27,16 @@ def biased(x: Tensor, bias: Tensor, *, clamp: float | None, ops: Ops = PLAIN) ->
     return ops.add_bias(x, bias, clamp)
 
 
-def styled_leaky_relu(*tensors: Any, clamp: float | None = None, ops: Ops = PLAIN, **others: Any) -> Tensor:
-    return ops.styled_leaky_relu(*tensors, clamp=clamp, **others)
+def styled_leaky_relu(
+    x: Tensor,
+    factors: Tensor,
+    noise: Tensor | None,
+    strength: Tensor,
+    bias: Tensor,
+    clamp: float | None = None,
+    ops: Ops = PLAIN,
+) -> Tensor:
+    return ops.styled_leaky_relu(x, factors, noise, strength, bias, clamp)
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -68,7 +68,10 @@ def test_kernels_start_on_the_card_that_holds_their_tensors(
 
 
 def test_float64_goes_the_plain_way_without_a_gradient(told: dict[str, Callable[..., Any]]) -> None:
-    Operation(SCHEMA, lambda *_: pytest.fail("started"), lambda x, others, by: x * by, torch.empty_like)
+    def start(x: Tensor, others: list[Tensor], by: float) -> Tensor:
+        pytest.fail("started")
+
+    Operation(SCHEMA, start, lambda x, others, by: x * by, torch.empty_like)
     x = torch.ones(2, dtype=torch.float64, requires_grad=True)
     found = told["CUDA"](x, [], 2.0)
     assert torch.equal(found, x * 2)

@@ -269,7 +269,7 @@ class _StyledSlopes(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         to_x, *sums = styled_leaky_relu_slopes(gradient, made, x, factors, noise, clamp)
         numbers = None if noise is None else sums.pop()
-        to_bias, to_factors, to_strength = add_up(*sums[:2], numbers, len(x), factors.dtype)
+        to_bias, to_factors, to_strength = add_up(sums[0], sums[1], numbers, len(x), factors.dtype)
         return to_x, to_factors, None if noise is None else to_strength, to_bias
 
     @staticmethod

@@ -202,7 +202,7 @@ class _Dssim(torch.autograd.Function):
         ctx.save_for_backward(a, b, *kept, *matrices)
         ctx.constants = constants
         assert total is not None
-        return cast(Tensor, (1 - 4 * total).view(a.shape[:2]) / 2)
+        return (1 - 4 * total).view(a.shape[:2]) / 2
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
