@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from frugan.nn.fir import filtered_leaky_relu, fir_filter, upfirdn2d
-from frugan.nn.fused_activation import biased_leaky_relu
-from frugan.nn.own_operations import NAMES
+from frugan.setup.ops import kernel_names, ops_of
 from frugan.stepmemory.work import WorkCounter
 from own_kernels import written
 
@@ -24,15 +23,15 @@ MAP = (4, 128, 128, 128)
 CLAMP = 256.0
 PADDING = (2, 1, 2, 1)
 """The filtered map is as large as before."""
-OWN = frozenset(NAMES)
+OWN = ops_of(kernel_names())
 FIR = fir_filter().to("meta")
 Layer = Callable[[Tensor, Tensor], Tensor]
 CASES: Mapping[str, tuple[Layer, tuple[int, int, int]]] = {
     # x to y; y's gradient and y to x's, which is summed; that one's gradient and y to y's
-    "bias, leaky ReLU, clamp": (lambda x, bias: biased_leaky_relu(x, bias, clamp=CLAMP, kernels=OWN), (2, 4, 3)),
-    "filter": (lambda x, _: upfirdn2d(x, FIR, padding=PADDING, kernels=OWN), (2, 2, 2)),
+    "bias, leaky ReLU, clamp": (lambda x, bias: OWN.leaky_relu(x, bias, CLAMP), (2, 4, 3)),
+    "filter": (lambda x, _: upfirdn2d(x, FIR, padding=PADDING, ops=OWN), (2, 2, 2)),
     "both, one after the other": (
-        lambda x, bias: filtered_leaky_relu(x, bias, FIR, padding=PADDING, clamp=CLAMP, kernels=OWN),
+        lambda x, bias: filtered_leaky_relu(x, bias, FIR, padding=PADDING, clamp=CLAMP, ops=OWN),
         (4, 6, 5),
     ),
 }

@@ -21,11 +21,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from frugan.accelerator.precision import Precision
+from frugan.contract.dssim import blur
 from frugan.data.digits import digits_set, split_digits
 from frugan.engine.plan import Plan
 from frugan.faces.data.drawn_faces import SIDE_PIXELS
 from frugan.nn.spectral_norm import SpectralNorm, power_iteration
-from frugan.objectives import blur, gaussian_blur
+from frugan.objectives import gaussian_blur
 from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import Weights, networks_from

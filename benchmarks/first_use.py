@@ -10,13 +10,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from frugan.nn.own_operations import NAMES, Operations
+from frugan.kernels.operation import Operation
 from frugan.recipe.loading import load_recipe
+from frugan.setup.ops import kernel_names
 from frugan.setup.recipe_setup import training_of
 from frugan.training import kernels as trials
 from own_kernels import KERNELS, RECIPES, written
@@ -51,47 +52,30 @@ def fact_of(parameter: Any, value: Any) -> str:
     return type(value).__name__
 
 
-class NotedOperations:
-    """Operations that note what they would start, and are done by torch's."""
-
-    def __init__(self, operations: Operations) -> None:
-        self.operations = {schema.partition("(")[0]: functions for schema, functions in operations.items()}
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        plain, started, _ = self.operations[name]
-
-        def call(*values: Any) -> Any:
-            with torch.no_grad():
-                started(*values)
-                return plain(*values)
-
-        return call
+def note_and_compute(operation: Operation[..., Any], *values: Any, **others: Any) -> Any:
+    """Note what an operation would start, and compute it by torch's."""
+    with torch.no_grad():
+        operation.start(*values, **others)
+        return operation.plain(*values, **others)
 
 
 def main() -> None:
     """Count, print and write."""
     started: Started = set()
-    operations: dict[str, Any] = {}
-    modules = [importlib.import_module(f"frugan.nn.fused_{of}") for of in KERNELS]
-    for of, module in zip(KERNELS, modules, strict=True):
-        name = f"frugan.nn.{of}_kernels"
-        note_kernels(importlib.import_module(name), name, started)
-        operations |= module.OPERATIONS
-    noted = NotedOperations(operations)
-    for module in [module for name, module in sys.modules.items() if name.startswith("frugan.nn.")]:
-        if hasattr(module, "_operations"):
-            module._operations = noted  # type: ignore[attr-defined]
+    for module in KERNELS:
+        note_programs(f"frugan.kernels.programs.{module}", started)
+    setattr(Operation, "__call__", note_and_compute)  # noqa: B010
     of_trial = {}
     setattr(trials, "QUEUED", 1)  # noqa: B010  (nobody asks for seconds here)
-    for name in NAMES:
+    for name in kernel_names():
         before = len(started)
         trials.judged(name, torch.device("cpu"))
-        of_trial[name] = {tuple(each) for each in started}
+        of_trial[name] = frozenset(started)
         print(name, len(started) - before, file=sys.stderr)
         started.clear()
     found = {}
     for recipe in RECIPES:
-        wanted = trials._can_use(training_of(load_recipe(recipe, [])))
+        wanted = trials.useful_to(training_of(load_recipe(recipe, [])))
         found[recipe] = len(set().union(*(of_trial[name] for name in wanted)))
     place = Path(sys.argv[1])
     record = json.loads(place.read_text("utf-8")) | {"first_use": found}
@@ -99,14 +83,13 @@ def main() -> None:
     print(json.dumps(found, indent=1))
 
 
-def note_kernels(real: ModuleType, name: str, started: Started) -> None:
-    """Put a module in a kernels' module's place whose kernels are noted."""
-    kernels = {
-        word: Noted(value, f"{name}.{word}", started) for word, value in vars(real).items() if hasattr(value, "params")
-    }
+def note_programs(name: str, started: Started) -> None:
+    """Put a module in the place of one with programs, whose kernels are noted."""
+    programs = vars(importlib.import_module(name)).items()
+    kernels = {word: Noted(value, f"{name}.{word}", started) for word, value in programs if hasattr(value, "params")}
     sys.modules[name] = SimpleNamespace(**kernels)  # type: ignore[assignment]
-    package = importlib.import_module("frugan.nn")
-    setattr(package, name.rpartition(".")[2], sys.modules[name])
+    package, _, word = name.rpartition(".")
+    setattr(importlib.import_module(package), word, sys.modules[name])
 
 
 if __name__ == "__main__":

@@ -25,13 +25,16 @@ import torch
 from torch import Tensor
 
 from frugan.accelerator.precision import resolve_precision
+from frugan.contract.ops import PLAIN, Ops
+from frugan.contract.resampling import Geometry
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage, Training
-from frugan.nn import fused_activation, fused_fir, fused_norm, fused_pooling, fused_scaling, fused_ssim, fused_styles
-from frugan.nn.fused_activation import WARPS, grid_of
-from frugan.nn.own_operations import NAMES
+from frugan.kernels import fir, norm, pooling, scaling, ssim, styles
+from frugan.kernels.maps import OF_ROWS as BLOCKS_OF_ROWS
+from frugan.kernels.maps import TILE, WARPS, grid_of
 from frugan.planning.prediction import predict
 from frugan.recipe.loading import load_recipe
+from frugan.setup.ops import kernel_names, ops_of
 from frugan.setup.recipe_setup import training_of
 from frugan.training.kernels import digest
 from machine_code import TARGETS, code_of
@@ -66,6 +69,8 @@ KERNELS = {
 OF_SUMS = ("slopes", "slopes_styled", "unscale", "unscale_twice", "moments", "filtered_slopes")
 OF_ROWS = ("statistics", "gather", "add_up")
 STEPS, PLACES = "--steps", "--places"
+WAYS: Mapping[str, Ops] = {"torch": PLAIN, "own": ops_of(kernel_names())}
+"""Plain torch, and all kernels."""
 RECIPES = (
     "stylegan2-ffhq-256",
     "stylegan2-ffhq-1024",
@@ -96,14 +101,14 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
         faces = FACES if name == "likeness" else FACES[:1]
         for planes, pixels in ((1, 1),) if LEAST in shapes else faces:
             numbers = {"pixels": pixels, "count": planes * pixels, "loops": 1}
-            facts = {"TO_A": False, "TO_B": True, "BLOCK": fused_ssim.TILE}
+            facts = {"TO_A": False, "TO_B": True, "BLOCK": ssim.TILE}
             yield Case(f"{planes}x{pixels} float32", torch.float32, facts, numbers)
         return
     if of == "styles":
         for width in (64, 512) if name == "divide" else (512,):  # numbers of a row; tiles do not depend on it
-            facts = {"BIASED": True, "FOUND": False, "BLOCK": width, **fused_styles.BLOCKS.get(name, {})}
+            facts = {"BIASED": True, "FOUND": False, "BLOCK": width, **styles.BLOCKS.get(name, {})}
             numbers = {"count": 1 if LEAST in shapes else 8}
-            yield Case(f"{width} wide float32", torch.float32, facts, numbers, fused_styles.WARPS)
+            yield Case(f"{width} wide float32", torch.float32, facts, numbers, styles.WARPS)
         return
     if of == "scaling":
         for turned in (False, True) if name == "multiply" else (False,):
@@ -132,22 +137,22 @@ def _case(name: str, x: Tensor) -> Case:
     numbers |= {"noise_stride": grid.pixels, "rows": grid.rows, "rows_each": grid.rows // len(x)}
     numbers |= {"count": grid.rows * grid.blocks, "behind": len(x) if x.numel() == 1 else len(x) + 1}
     if name in OF_ROWS:
-        facts = dict(fused_activation.OF_ROWS)
+        facts = dict(BLOCKS_OF_ROWS)
     return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))
 
 
 def _scaling_case(turned: bool, dtype: torch.dtype) -> Case:
-    blocks = {"TURNED": turned, "SPLITS": fused_scaling.SPLITS, "BLOCK": fused_scaling.TILE}
-    blocks |= dict(zip(("BLOCK_O", "BLOCK_K"), fused_scaling.BLOCKS[turned], strict=True))
-    element = fused_scaling.element_of([torch.empty(0, dtype=dtype)])
+    blocks = {"TURNED": turned, "SPLITS": scaling.SPLITS, "BLOCK": scaling.TILE}
+    blocks |= dict(zip(("BLOCK_O", "BLOCK_K"), scaling.BLOCKS[turned], strict=True))
+    element = scaling.element_of([torch.empty(0, dtype=dtype)])
     return Case("", dtype, {**blocks, "DTYPE": element}, {"whole": 13824})
 
 
 def _norm_case(name: str, x: Tensor) -> Case:
-    rows = fused_norm.Rows.of(x, 1)
+    rows = norm.Rows.of(x, 1)
     grid = rows.grid if name == "moments" else grid_of(x, apart=True, summed=name in OF_SUMS)
     facts: dict[str, int] = {"LAST": grid.last, "RELU": True, "SHARED": False}
-    facts |= fused_activation.OF_ROWS if name in OF_ROWS else {"BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
+    facts |= BLOCKS_OF_ROWS if name in OF_ROWS else {"BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
     numbers = {"pixels": grid.pixels, "channels": grid.channels, "loops": grid.loops, "group": len(x), "groups": 1}
     numbers |= {"rows": rows.grid.rows, "chunk": rows.chunk, "gain_step": grid.channels, "bias_step": grid.channels}
     return Case("", torch.float32, facts, numbers, facts.pop("num_warps", WARPS))
@@ -159,9 +164,9 @@ def _fir_cases(name: str, shapes: Sequence[tuple[int, ...]]) -> Iterator[Case]:
     for shape, order, dtype, way in product(shapes, ORDERS, POINTERS, ways if name == "filtered" else ways[:1]):
         up, down, before = way
         x = torch.empty(shape, device="meta").contiguous(memory_format=order)
-        of, taps = fused_fir.Geometry(up, down, (2, 2, 2, 2)), torch.empty(4, 4, device="meta")
+        of, taps = Geometry(up, down, (2, 2, 2, 2)), torch.empty(4, 4, device="meta")
         grid = grid_of(x, apart=True, summed=name in OF_SUMS)
-        facts = {"UP": up, "DOWN": down, "BEFORE": before, "SUMS": True, **fused_fir.constants(taps, grid, of, 0.7)}
+        facts = {"UP": up, "DOWN": down, "BEFORE": before, "SUMS": True, **fir.constants(taps, grid, of, 0.7)}
         numbers = {"height": shape[2], "width": shape[3], "made_width": shape[3], "loops": grid.loops}
         numbers |= {"pixels": grid.pixels, "channels": grid.channels, "left": 2, "top": 2}
         layout = "channels last" if order == torch.channels_last else "contiguous"
@@ -172,8 +177,8 @@ def _fir_cases(name: str, shapes: Sequence[tuple[int, ...]]) -> Iterator[Case]:
 def _pooling_case(name: str, x: Tensor) -> Case:
     channels, width = x.shape[1], max(1, x.shape[3] // 2)
     numbers = {"pixels": max(1, len(x) * x.shape[2:].numel() // 4), "width": width, "channels": channels}
-    facts: dict[str, int] = dict(zip(("BLOCK_P", "BLOCK_C"), fused_pooling.tile(channels), strict=True))
-    facts |= {"RELU": True, "KEEPS": True, "ADDS": True, "BOTH": True, "BLOCK": fused_activation.TILE}
+    facts: dict[str, int] = dict(zip(("BLOCK_P", "BLOCK_C"), pooling.tile(channels), strict=True))
+    facts |= {"RELU": True, "KEEPS": True, "ADDS": True, "BOTH": True, "BLOCK": TILE}
     return Case("", torch.float32, facts, numbers | {"count": x.numel()})
 
 
@@ -182,7 +187,7 @@ def compiled(of: str, name: str, case: Case, target: str) -> dict[str, Any]:
     import triton  # noqa: PLC0415  (an extra)
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
-    kernel = getattr(importlib.import_module(f"frugan.nn.{of}_kernels"), name)
+    kernel = getattr(importlib.import_module(f"frugan.kernels.programs.{of}"), name)
     constants = case.constants | {word: 1 for word, value in case.numbers.items() if value == 1}  # as Triton has it
     signature: dict[str, str] = {}
     attributes: dict[tuple[int], list[list[object]]] = {}
@@ -236,8 +241,8 @@ def steps(recipe: str) -> dict[str, Any]:
     training, plan, stage = setting(recipe)
     every = {phase.name: phase.every for phase in stage.phases}
     found: dict[str, Any] = {"micro_batch": plan.micro_batch}
-    for way, kernels in (("torch", frozenset[str]()), ("own", frozenset(NAMES))):
-        by = replace(training, kernels=kernels)
+    for way, ops in WAYS.items():
+        by = replace(training, ops=ops)
         phases = count_step(by, plan, stage).by(0)  # of a step in which all are due
         found[way] = {
             "launches": round(sum(each.launches / every.get(name, 1) for name, each in phases.items())),
@@ -252,8 +257,8 @@ def places(recipe: str) -> dict[str, Any]:
     training, plan, stage = setting(recipe)
     every = {phase.name: phase.every for phase in stage.phases}
     found = {}
-    for way, kernels in (("torch", frozenset[str]()), ("own", frozenset(NAMES))):
-        counts = count_step(replace(training, kernels=kernels), plan, stage, by_function=True)
+    for way, ops in WAYS.items():
+        counts = count_step(replace(training, ops=ops), plan, stage, by_function=True)
         found[way] = by_place(counts.by_operation, every)
     return found
 

@@ -34,37 +34,50 @@ class Place:
 
 PLACES: Mapping[str, Place] = MappingProxyType(
     {
-        "FIR filters": Place(r"nn/(fir|fused_fir)\.py"),  # each is a pass already, from one convolution to the next
-        "losses": Place(r"objectives\.py|families/\w+/phases\.py|nn/fused_ssim\.py"),
+        # each is a pass already, from one convolution to the next
+        "FIR filters": Place(r"(nn|kernels)/fir\.py|contract/resampling\.py:(filter_map|upfirdn2d|_UpFirDown)"),
+        "losses": Place(
+            r"objectives\.py|\w+/\w+/phases\.py|data/picture_needs\.py|kernels/ssim\.py|contract/dssim\.py|"
+            r"contract/ops\.py:Ops\.(dssim|mean_square|masked_error)"
+        ),
         "augmentation": Place(r"augment/"),
-        "spectral norm": Place(r"nn/(spectral_norm|fused_scaling)\.py|contract/layers\.py:Scaling"),
+        "spectral norm": Place(r"nn/spectral_norm\.py|kernels/scaling\.py|contract/layers\.py:Scaling"),
         # Adam reads four numbers and writes three; the average would be one read and one written more, the scale none.
         # AdaBelief is nine operations, of which a kernel would leave one that reads four and writes three
         "update": Place(
-            r"engine/(optimizer|ema|gradients)\.py|contract/layers\.py:(copy_where|flat|Observer)",
+            r"engine/state/(optimizer|ema|gradients)\.py|contract/layers\.py:(copy_where|flat|Observer)",
             r"_f\w+|cat|where|lerp_?|split|mul_?|div|full|stack|add_?|copy_|all|isfinite|\w*norm|reciprocal|sub_|sqrt|"
             r"addcmul_|masked_fill_|bitwise_not",
             {"_foreach_mul_": (0.0, 0.0), "lerp_": (2 / 3, 0.0), "addcmul_": (5 / 6, 1 / 2)}
             | dict.fromkeys(("where", "sub_", "mul_", "sqrt", "add_", "div"), (0.0, 0.0)),
         ),
-        "sums of gradients": Place(r"engine/gradients\.py"),
-        "working weights": Place(r"engine/weights\.py|contract/layers\.py|families/stylegan2/networks\.py:Largest"),
+        "sums of gradients": Place(r"engine/state/gradients\.py"),
+        "working weights": Place(
+            r"engine/state/working_weights\.py|contract/layers\.py|families/stylegan2/networks\.py:Largest"
+        ),
         "products": Place(operations=PRODUCTS),
         "batch norm": Place(operations=r"native_batch_norm|native_batch_norm_backward|frugan\.norm\w*"),
-        "its gain and bias": Place(r"nn/elementwise\.py:_Affine"),
-        "its ReLU": Place(r"families/biggan/networks\.py:(Deep)?Generator|nn/batch_norm\.py", ACTIVATIONS),
-        "depth to space": Place(r"families/saehd/networks\.py:(_Spread|depth_to_space)"),  # with its activation: a pass
-        "activations": Place(r"nn/fused_(activation|modulation)\.py:(?!gradients_of_product)"),
+        "its gain and bias": Place(r"contract/elementwise\.py:_Affine"),
+        "its ReLU": Place(
+            r"families/biggan/networks\.py:(Deep)?Generator|nn/batch_norm\.py|contract/ops\.py:Ops\.batch_norm",
+            ACTIVATIONS,
+        ),
+        "depth to space": Place(r"faces/saehd/networks\.py:(_Spread|depth_to_space)"),  # with its activation: a pass
+        "activations": Place(
+            r"kernels/(activation|modulation|maps)\.py|contract/ops\.py:Ops\.(add_bias|styled_leaky_relu)"
+        ),
         "other activations": Place(operations=ACTIVATIONS),
         "pooling, doubling": Place(operations=RESIZED),
         # what stands beside a product of styles could be done by what reads its result
         "styles": Place(
-            r"nn/(modulated|equalised|fused_modulation|fused_styles)\.py",
+            r"nn/(modulated|equalised)\.py|kernels/styles\.py|contract/ops\.py:(Ops\.product_gradients|_linear_together)",
             left=dict.fromkeys(("pow", "add_", "rsqrt", "_to_copy", "div", "abs", "amax", "clamp_min"), (0.0, 0.0)),
         ),
         "casts": Place(operations="_to_copy|copy_"),
         "sums of maps": Place(
-            r"families/\w+/networks\.py|nn/(linear_maps|attention|batch_norm)\.py|engine/update\.py", "add|add_"
+            r"(families|faces)/\w+/networks\.py|nn/(linear_maps|attention|batch_norm)\.py|contract/ops\.py|"
+            r"engine/step/update\.py",
+            "add|add_",
         ),
         "others": Place(),
     }

@@ -41,8 +41,8 @@ AVERAGES = "averages"
 NO_NUMBER = (1 << 64) - 1
 """What torch gives a node that makes gradients add up, instead of its number."""
 CODE = f"{Path(frugan.__file__).parent}/"
-RUNS_ALL = f"{CODE}memory/"
-"""Through which every operation goes that is run without data."""
+RUNS_ALL = (f"{CODE}stepmemory/", f"{CODE}kernels/operation.py")
+"""Where others' operations pass through: all that are run without data, and kernels'."""
 MICRO_BATCHES = 2
 """Of a counted step: what the first one costs once is there, and what each further one costs."""
 

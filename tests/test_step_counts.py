@@ -93,7 +93,7 @@ def test_what_a_function_asks_for_is_its_own_and_so_is_the_backward() -> None:
         {function for (_, function, name) in counts.by_operation if name == operation}
         for operation in ("native_batch_norm", "native_batch_norm_backward")
     )
-    assert backward == forward == {"nn/batch_norm.py:RunningStatisticsNorm._normalise_group"}
+    assert backward == forward == {"contract/ops.py:_normalised"}
 
 
 def test_each_operation_is_in_one_place_and_a_kernel_leaves_no_more() -> None:

@@ -1,4 +1,4 @@
-"""Registered extensions by name, bundled or of other packages: families, file formats and kinds of device."""
+"""Registered extensions by name, bundled or of other packages: families, file formats, kinds of device, kernels."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,10 @@ from frugan.errors import BadInput
 FAMILIES, FORMATS, ACCELERATORS = "frugan.families", "frugan.formats", "frugan.accelerators"
 """Entry points of these groups in other packages give a class, under the name that it goes by; one of the first two
 groups without arguments, one of the last for a device."""
+OPS = "frugan.ops"
+"""Entry points of this group give a subclass of `frugan.contract.kernel.Kernel`."""
 
-WORDS = MappingProxyType({FAMILIES: "family", FORMATS: "format", ACCELERATORS: "device"})
+WORDS = MappingProxyType({FAMILIES: "family", FORMATS: "format", ACCELERATORS: "device", OPS: "kernel"})
 
 SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -36,6 +38,17 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         ACCELERATORS: {
             "cpu": "frugan.accelerator.base:Processor",
             "cuda": "frugan.accelerator.cuda:Cuda",
+        },
+        OPS: {
+            "leaky_relu": "frugan.kernels.activation:LeakyReLU",
+            "styled_leaky_relu": "frugan.kernels.modulation:StyledLeakyReLU",
+            "modulation": "frugan.kernels.modulation:Modulation",
+            "styles": "frugan.kernels.styles:Styles",
+            "fir": "frugan.kernels.fir:Fir",
+            "dssim": "frugan.kernels.ssim:Dssim",
+            "batch_norm": "frugan.kernels.norm:BatchNorm",
+            "spectral_norm": "frugan.kernels.scaling:SpectralNorm",
+            "pooling": "frugan.kernels.pooling:Pooling",
         },
     }
 )

@@ -19,7 +19,7 @@ from frugan.engine.state.gradients import GradientReport
 from frugan.engine.state.optimizer_settings import OptimizerSettings
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.nn.own_operations import NAMES
+from frugan.setup.ops import kernel_names, ops_of
 from frugan.stepmemory.work import MacCounter
 from limits import Limit
 from planning.tasks import plan_of, task
@@ -58,7 +58,7 @@ def test_a_recomputation_observes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("precision", [FP16, pytest.param(BF16, marks=pytest.mark.long)])
 def test_recompute_is_bit_equal_with_operations_of_our_own(precision: Precision) -> None:
     """Blocks are given what was made of their styles for all of them together."""
-    of = replace(task(families()["stylegan2"]), kernels=frozenset(NAMES))
+    of = replace(task(families()["stylegan2"]), ops=ops_of(kernel_names()))
     stage, ends = of.stages[0], []
     for keeping in ("all", "nothing"):
         plan, built = plan_of(of, of.group, precision, keeping=keeping), of.make()

@@ -2,8 +2,8 @@
 
 from deliberate.fault import Fault
 
-KERNELS = "nn/fir_kernels.py"
-HELD, FUSED = "simulated_card/test_fir_kernels.py", "nn/test_fused_fir.py"
+KERNELS = "kernels/programs/fir.py"
+HELD, FUSED = "simulated_card/test_fir_kernels.py", "kernels/test_fir.py"
 
 FAULTS = (
     Fault(
@@ -55,28 +55,28 @@ FAULTS = (
     Fault("the last pixel of a tile is not filtered", KERNELS, "(y < height) & (p < pixels)", "(p < pixels - 1)", HELD),
     Fault(
         "a single pixel tells the layout of what it is made of",
-        "nn/fused_fir.py",
+        "kernels/fir.py",
         "summed=False)._replace(last=is_channels_last(given[0]))",
         "summed=False)",
         HELD,
     ),
     Fault(
         "an adjoint is shifted by a pixel",
-        "nn/fused_fir.py",
+        "contract/resampling.py",
         "padding += [taps[axis] - before - 1, end]",
         "padding += [taps[axis] - before, end - 1]",
         FUSED,
     ),
     Fault(
         "what a penalty passes on is filtered as a gradient is",
-        "nn/fir.py",
-        "_operations.fir_sloped(laid_out_like(gradient, x), x, bias, kernel, padding, clamp)",
-        "_operations.fir_sloped(laid_out_like(gradient, x), x, bias, other, padding, clamp)",
+        "kernels/fir.py",
+        "return fir_sloped(laid_out_like(gradient, x), x, bias, kernel, padding, clamp)",
+        "return fir_sloped(laid_out_like(gradient, x), x, bias, other, padding, clamp)",
         FUSED,
     ),
     Fault(
         "a penalty forgets what flows back through a bias",
-        "nn/fir.py",
+        "kernels/fir.py",
         "of_x = spread.expand_as(x) if of_x is None else of_x + spread",
         "of_x = spread.expand_as(x) if of_x is None else of_x",
         FUSED,

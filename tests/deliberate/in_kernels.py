@@ -2,15 +2,15 @@
 
 from deliberate.fault import Fault
 
-KERNELS = "nn/activation_kernels.py"
-PROGRAMS = "nn/fused_activation.py"
-MODULATION, MODULATED = "nn/modulation_kernels.py", "nn/fused_modulation.py"
+KERNELS = "kernels/programs/activation.py"
+PROGRAMS = "kernels/activation.py"
+MODULATION, MODULATED = "kernels/programs/modulation.py", "kernels/modulation.py"
 HELD = "simulated_card/test_activation_kernels.py"
-NORM, NORM_PROGRAMS = "nn/norm_kernels.py", "nn/fused_norm.py"
-NORM_HELD, NORM_FUSED = "simulated_card/test_norm_kernels.py", "nn/test_fused_norm.py"
-SSIM, SSIM_PROGRAMS = "nn/ssim_kernels.py", "nn/fused_ssim.py"
-SSIM_HELD, SSIM_FUSED = "simulated_card/test_ssim_kernels.py", "nn/test_fused_ssim.py"
-FUSED = "nn/test_fused_activation.py"
+NORM, NORM_PROGRAMS = "kernels/programs/norm.py", "kernels/norm.py"
+NORM_HELD, NORM_FUSED = "simulated_card/test_norm_kernels.py", "kernels/test_norm.py"
+SSIM, SSIM_PROGRAMS = "kernels/programs/ssim.py", "kernels/ssim.py"
+SSIM_HELD, SSIM_FUSED = "simulated_card/test_ssim_kernels.py", "kernels/test_ssim.py"
+FUSED = "kernels/test_activation.py"
 CHOSEN = "training/test_kernels.py"
 
 FAULTS = (
@@ -164,8 +164,8 @@ FAULTS = (
     Fault(
         "a gradient in another layout is read as it lies",
         PROGRAMS,
-        "_operations.leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None, slope)",
-        "_operations.leaky_relu_slopes(gradient, made, clamp, sums is not None, slope)",
+        "to_x, rows = leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None, slope)",
+        "to_x, rows = leaky_relu_slopes(gradient, made, clamp, sums is not None, slope)",
         HELD,
     ),
     Fault(
@@ -177,23 +177,16 @@ FAULTS = (
     ),
     Fault(
         "a clamp is not rounded as results are",
-        "nn/elementwise.py",
+        "contract/elementwise.py",
         "return cast(Tensor, _LeakyReLU.apply(x, bias, limit_of(clamp, x.dtype)))",
         "return cast(Tensor, _LeakyReLU.apply(x, bias, clamp))",
         FUSED,
     ),
     Fault(
-        "compiled phases hold operations of our own",
-        PROGRAMS,
-        'if "leaky_relu" not in kernels or elementwise.is_traced():\n        return elementwise.leaky_relu(',
-        'if "leaky_relu" not in kernels:\n        return elementwise.leaky_relu(',
-        FUSED,
-    ),
-    Fault(
         "a norm is judged where rounding decides what its ReLU passes",
-        "training/kernels.py",
-        "    return _norm_of_groups, [apart, factors, (factors.flip(0) - 1) / 16]\n",
-        "    return _norm_of_groups, [x, factors, factors.flip(0) - 1]\n",
+        NORM_PROGRAMS,
+        "[torch.where(x < 0, x / 8 - 1, x / 8 + 1), factors, (factors.flip(0) - 1) / 16]\n",
+        "[x, factors, factors.flip(0) - 1]\n",
         CHOSEN,
     ),
     Fault(
@@ -332,8 +325,8 @@ FAULTS = (
     Fault(
         "a mean is observed as a variance",
         "nn/batch_norm.py",
-        '                self.observe("stored_var", variance)\n            return made\n',
-        '                self.observe("stored_var", mean)\n            return made\n',
+        '                self.observe("stored_var", variance)\n            return y\n',
+        '                self.observe("stored_var", mean)\n            return y\n',
         NORM_FUSED,
     ),
     Fault(
@@ -443,31 +436,31 @@ FAULTS = (
     ),
     Fault(
         "by kernels a face is judged where no eyes and mouth are",
-        "faces/saehd/phases.py",
-        "difference = (picture - targets.picture) * targets.eyes_mouth\n",
-        "difference = picture - targets.picture\n",
+        SSIM_PROGRAMS,
+        "((x - target) * mask)",
+        "(x - target)",
         "parity/saehd/test_terms.py -k kernels",
     ),
     Fault(
         "a training tries kernels that it has no use for",
         "training/kernels.py",
-        "return [name for name in NAMES if name in names]",
-        "return list(NAMES)",
+        "return [name for name in kernel_names() if asked & overridden(kernel(name))] if asked else []",
+        "return kernel_names()",
         CHOSEN,
     ),
     Fault(
         "a run does not use what was chosen",
         "engine/run/training.py",
-        "            use_kernels(network, self.kernels)\n",
+        "            use_ops(network, self.ops)\n",
         "",
         CHOSEN,
     ),
     Fault(
         "kernels start on the current card, whichever holds their tensors",
-        "nn/own_operations.py",
-        "        with torch.accelerator.device_index(device.index):\n",
-        "        with torch.accelerator.device_index(0 if device else 0):\n",
-        "nn/test_own_operations.py",
+        "kernels/operation.py",
+        "        with torch.accelerator.device_index(_tensors(args)[0].device.index):\n",
+        "        with torch.accelerator.device_index(0):\n",
+        "kernels/test_operation.py",
     ),
     Fault(
         "every rank times kernels for itself",
@@ -492,7 +485,7 @@ FAULTS = (
     ),
     Fault(
         "places that a filter takes are counted by 32 bits",
-        "nn/fir_kernels.py",
+        "kernels/programs/fir.py",
         "at.to(tl.int64)[:, None] * channels",
         "at[:, None] * channels",
         "simulated_card/test_large_pictures.py",

@@ -2,8 +2,8 @@
 
 from deliberate.fault import Fault
 
-KERNELS, MODULATION = "nn/activation_kernels.py", "nn/modulation_kernels.py"
-NORM, SSIM, FIR = "nn/norm_kernels.py", "nn/ssim_kernels.py", "nn/fir_kernels.py"
+KERNELS, MODULATION = "kernels/programs/activation.py", "kernels/programs/modulation.py"
+NORM, SSIM, FIR = "kernels/programs/norm.py", "kernels/programs/ssim.py", "kernels/programs/fir.py"
 FAR = "simulated_card/test_far_places.py"
 PARTS = "simulated_card/test_parts_and_sums.py -k 'parts'"
 SUMS = "simulated_card/test_parts_and_sums.py -k 'sums'"
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "the second row of four pixels is at a place of 32 bits",
-        "nn/pooling_kernels.py",
+        "kernels/programs/pooling.py",
         "    below = (above + 2 * width).to(tl.int64)[:, None]",
         "    below = (above + 2 * width)[:, None]",
         FAR,
@@ -82,7 +82,7 @@ FAULTS = (
     # parts of larger maps, and sums
     Fault(
         "a part of a channels-last map passes for a whole one",
-        "nn/fused_activation.py",
+        "kernels/maps.py",
         "    return x.is_contiguous(memory_format=torch.channels_last) if x.ndim == 4 else",
         "    return x.stride(1) == 1 if x.ndim == 4 else",
         PARTS,

@@ -2,10 +2,10 @@
 
 from deliberate.fault import Fault
 
-SCALING, SCALING_PROGRAMS = "nn/scaling_kernels.py", "nn/fused_scaling.py"
-SCALING_HELD, SCALING_FUSED = "simulated_card/test_scaling_kernels.py", "nn/test_fused_scaling.py"
-STYLES, STYLES_PROGRAMS = "nn/styles_kernels.py", "nn/fused_styles.py"
-STYLES_HELD, STYLES_FUSED = "simulated_card/test_styles_kernels.py", "nn/test_fused_styles.py"
+SCALING, SCALING_PROGRAMS = "kernels/programs/scaling.py", "kernels/scaling.py"
+SCALING_HELD, SCALING_FUSED = "simulated_card/test_scaling_kernels.py", "kernels/test_scaling.py"
+STYLES, STYLES_PROGRAMS = "kernels/programs/styles.py", "kernels/styles.py"
+STYLES_HELD, STYLES_FUSED = "simulated_card/test_styles_kernels.py", "kernels/test_styles.py"
 
 FAULTS = (
     Fault(
@@ -73,7 +73,7 @@ FAULTS = (
     ),
     Fault(
         "working weights of one precision stand for all",
-        "nn/spectral_norm.py",
+        SCALING_PROGRAMS,
         "places = [i for i in self._alone if dtypes[i] == dtype]",
         "places = self._alone",
         SCALING_FUSED,
@@ -87,16 +87,16 @@ FAULTS = (
     ),
     Fault(
         "dots are of gradients that were not divided",
-        "nn/spectral_norm.py",
+        SCALING_PROGRAMS,
         "(sums / torch.stack([each_divisor[i] for i in places])).split(1)",
         "sums.split(1)",
         SCALING_FUSED,
     ),
     Fault(
         "gradients of two dtypes change places",
-        "nn/spectral_norm.py",
-        "        return [dots[i] for i in given]\n",
-        "        return list(dots.values())\n",
+        SCALING_PROGRAMS,
+        "        return [None] * len(masters), [dots[i] for i in gradients]\n",
+        "        return [None] * len(masters), list(dots.values())\n",
         SCALING_FUSED,
     ),
     Fault(
@@ -186,13 +186,13 @@ FAULTS = (
     Fault(
         "layers of different gains are demodulated with the first one's",
         "families/stylegan2/networks.py",
-        'together = "styles" in self.own_kernels and len({layer.gain for layer in convolutions}) == 1',
-        'together = "styles" in self.own_kernels',
+        "eps = EPS / gains.pop() ** 2 if len(gains) == 1 else None",
+        "eps = EPS / gains.pop() ** 2",
         STYLES_FUSED,
     ),
     Fault(
         "a layer has the styles of the one that is beside it in the table",
-        "families/stylegan2/networks.py",
+        STYLES_PROGRAMS,
         "        found = dict(zip(order, factors, strict=True))\n",
         "        found = dict(enumerate(factors))\n",
         STYLES_FUSED,

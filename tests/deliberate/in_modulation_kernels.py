@@ -2,8 +2,8 @@
 
 from deliberate.fault import Fault
 
-KERNELS, PROGRAMS = "nn/modulation_kernels.py", "nn/fused_modulation.py"
-HELD, FUSED = "simulated_card/test_activation_kernels.py", "nn/test_fused_activation.py"
+KERNELS, PROGRAMS = "kernels/programs/modulation.py", "kernels/modulation.py"
+HELD, FUSED = "simulated_card/test_activation_kernels.py", "kernels/test_activation.py"
 
 FAULTS = (
     Fault(
@@ -106,7 +106,7 @@ FAULTS = (
     ),
     Fault(
         "of many numbers the first thousand are added up",
-        "nn/activation_kernels.py",
+        "kernels/programs/activation.py",
         "        for i in range(0, count, BLOCK_R * BLOCK_C):\n",
         "        for i in range(0, 1, BLOCK_R * BLOCK_C):\n",
         HELD,
@@ -120,14 +120,14 @@ FAULTS = (
     ),
     Fault(
         "colours take the slope of activations",
-        "nn/fused_activation.py",
+        "kernels/activation.py",
         "    return _with_slope(x, bias, clamp, 1.0)\n",
         "    return _with_slope(x, bias, clamp, SLOPE)\n",
         FUSED,
     ),
     Fault(
         "a kernel takes one slope whatever it is asked for",
-        "nn/fused_activation.py",
+        "kernels/activation.py",
         "grid.loops, slope, limit_of",
         "grid.loops, SLOPE, limit_of",
         HELD,

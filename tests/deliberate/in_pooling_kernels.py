@@ -2,8 +2,8 @@
 
 from deliberate.fault import Fault
 
-KERNELS, PROGRAMS = "nn/pooling_kernels.py", "nn/fused_pooling.py"
-HELD, FUSED = "simulated_card/test_pooling_kernels.py", "nn/test_fused_pooling.py"
+KERNELS, PROGRAMS = "kernels/programs/pooling.py", "kernels/pooling.py"
+HELD, FUSED = "simulated_card/test_pooling_kernels.py", "kernels/test_pooling.py"
 
 FAULTS = (
     Fault(
@@ -100,8 +100,8 @@ FAULTS = (
     Fault(
         "means are taken by kernels in a layout that they do not know",
         PROGRAMS,
-        " and x.is_contiguous(memory_format=torch.channels_last)\n",
-        "\n",
+        "return x.is_contiguous(memory_format=torch.channels_last)\n",
+        "return True\n",
         FUSED,
     ),
     Fault(
@@ -121,15 +121,15 @@ FAULTS = (
     Fault(
         "a deep block by kernels takes means of what no ReLU has passed",
         "families/biggan/networks.py",
-        "h = relu_means(h) if",
-        "h = mean_pool2d(h) if",
+        "self.ops.relu_means(self.conv3(F.relu(h)))",
+        "mean_pool2d(self.conv3(F.relu(h)))",
         FUSED,
     ),
     Fault(
         "a skip is halved once by kernels and once again",
         "families/biggan/networks.py",
-        "        x = x if own else mean_pool2d(x)\n",
-        "        x = mean_pool2d(x)\n",
+        "partial(self.conv_sc, x), x if",
+        "partial(self.conv_sc, mean_pool2d(x)), x if",
         FUSED,
     ),
     Fault(
@@ -162,9 +162,9 @@ FAULTS = (
     ),
     Fault(
         "a single channel's gradient is taken for one in channels-last",
-        "nn/fused_pooling.py",
+        "kernels/pooling.py",
         "    return (last * 0.25).reshape(",
         "    return (last * 0.25).view(",
-        "nn/test_fused_pooling.py -k single",
+        "kernels/test_pooling.py -k single",
     ),
 )

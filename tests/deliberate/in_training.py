@@ -51,7 +51,7 @@ FAULTS = (
         "nn/spectral_norm.py",
         "self.sigmas if inverse_scale is None else self.sigmas / inverse_scale",
         "self.sigmas",
-        "nn/test_fused_scaling.py",
+        "kernels/test_scaling.py",
     ),
     Fault(
         "gradients of weights that constants divide are not unscaled",
@@ -190,7 +190,7 @@ FAULTS = (
     ),
     Fault(
         "DSSIM with another constant",
-        "objectives.py",
+        "contract/dssim.py",
         "0.01**2, 0.03**2",
         "0.01**2, 0.02**2",
         "parity/saehd/test_objectives.py",
@@ -254,7 +254,7 @@ FAULTS = (
     ),
     Fault(
         "means of four pixels give each of them all of the gradient",
-        "nn/linear_maps.py",
+        "contract/resampling.py",
         "x * 0.25",
         "x",
         "nn/test_linear_maps.py",
@@ -289,7 +289,7 @@ FAULTS = (
     ),
     Fault(
         "a penalty's first gradient is of weights too",
-        "nn/elementwise.py",
+        "contract/elementwise.py",
         'return is_traced() or hasattr(node, "variable") or ',
         "return True or ",
         "nn/test_linear_maps.py::test_a_penalty_asks_for_no_more_than_it_needs",

@@ -44,13 +44,14 @@ def train_first(folder: Path) -> None:
 
 def chosen_kernels(folder: Path) -> None:
     """A run whose ranks would each choose other kernels; which their networks use."""
-    seen: list[str] = []
+    seen: list[object] = []
     setattr(beginning, "kernels_for", lambda *_: frozenset({os.environ["RANK"]}))  # noqa: B010
     setattr(beginning, "kernels_beside", lambda first, *_: first)  # noqa: B010
-    setattr(training, "use_kernels", lambda _, names: seen.extend(names))  # noqa: B010
+    setattr(beginning, "ops_of", sorted)  # noqa: B010
+    setattr(training, "use_ops", lambda _, ops: seen.extend(ops))  # noqa: B010
     words, cpu = ["training.duration=1 steps"], TrainingOptions(device="cpu")
     result = train(str(folder / "tiny.toml"), folder / "pictures", folder / "run", overrides=words, options=cpu)
-    (folder / f"kernels-{result.rank}.json").write_text(json.dumps(sorted(set(seen))))
+    (folder / f"kernels-{result.rank}.json").write_text(json.dumps(list(dict.fromkeys(seen))))
 
 
 def full_disk(folder: Path) -> None:

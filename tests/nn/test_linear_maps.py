@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.accelerator.precision import resolve_precision
+from frugan.contract.resampling import mean_pool2d
 from frugan.engine.plan import Plan
 from frugan.engine.run.threads import rehearse
 from frugan.engine.streams import Streams
-from frugan.nn.linear_maps import conv2d, mean_pool2d
+from frugan.nn.linear_maps import conv2d
 from frugan.planning.prediction import BlankPictures
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of

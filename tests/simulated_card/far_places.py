@@ -55,7 +55,7 @@ class FarMaps:
 
     maps: list[FarMap] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)  # kernels that left a map
-    # kernels, all of them and those that have run, as "norm_kernels.apply"
+    # kernels, all of them and those that have run, as "norm.apply"
     kernels: set[str] = field(default_factory=set)
     started: set[str] = field(default_factory=set)
     _running: str = ""

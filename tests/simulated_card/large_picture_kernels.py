@@ -5,8 +5,8 @@
 import triton
 import triton.language as tl
 
-from frugan.nn.activation_kernels import _places
-from frugan.nn.fir_kernels import _samples
+from frugan.kernels.programs.activation import _places
+from frugan.kernels.programs.fir import _samples
 
 
 @triton.jit

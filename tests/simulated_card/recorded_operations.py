@@ -32,8 +32,8 @@ from frugan.engine.streams import Streams
 from frugan.families import families
 from frugan.metrics.feature_network import InceptionFeatures
 from frugan.metrics.inception import Inception
-from frugan.nn.own_operations import NAMES
 from frugan.planning.prediction import BlankPictures
+from frugan.setup.ops import kernel_names, ops_of
 from frugan.stepmemory.work import tensors_in
 from frugan.training.own_loop.module_step import ModulePlan
 from own_loop.own_models import KINDS, built, cross_entropy
@@ -114,7 +114,7 @@ def trained(family: Family, **settings: Any) -> None:
 
 def with_kernels(family: Family) -> None:
     """A step, and grids, by operations of our own."""
-    of = replace(task(family), kernels=frozenset(NAMES))
+    of = replace(task(family), ops=ops_of(kernel_names()))
     plan, pictures = plan_of(of, of.group, BF16), BlankPictures(of.stages[0].sources)
     state = of.state(plan, CPU)
     of.step(pictures, Streams(0)).run(state, plan)

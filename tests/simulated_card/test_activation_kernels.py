@@ -1,6 +1,5 @@
 """The kernels themselves, by Triton's interpreter on a processor: they give what stands beside them in torch."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +9,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fused_activation, fused_modulation
-from frugan.nn.fused_activation import biased_leaky_relu
-from frugan.nn.fused_modulation import styled_leaky_relu
+from frugan.contract.ops import PLAIN, Ops
+from frugan.kernels import activation, maps, modulation
+from frugan.kernels.operation import Operation, operations
 from frugan.nn.modulated import modulated_conv2d
-from frugan.nn.own_operations import NAMES
+from frugan.setup.ops import kernel_names, ops_of
 from simulated_card.bf16 import rounding
 from simulated_card.other_order import in_another_order
 
@@ -30,11 +29,7 @@ SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.exp
 MAPS = {"unscaled_twice": 2}
 """Operation -> how many maps it gives, if not one."""
 NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-PAIRS = {
-    schema.partition("(")[0]: functions[:2]
-    for operations in (fused_activation.OPERATIONS, fused_modulation.OPERATIONS)
-    for schema, functions in operations.items()
-}
+PAIRS = {each.name: (each.plain, each.start) for each in operations(activation, modulation)}
 """Operation -> the same in torch and by the kernel."""
 
 
@@ -100,30 +95,31 @@ def run(name: str, *values: Any) -> None:
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small map has several programs, with several tiles each where they sum."""
     for name, value in {"TILE": 64, "MOST_WIDE": 16, "MOST_PROGRAMS": 8, "LEAST_SUMMED": 8}.items():
-        monkeypatch.setattr(fused_activation, name, value)
+        monkeypatch.setattr(maps, name, value)
     for order in ORDERS:
-        grid = fused_activation.grid_of(torch.empty(MAP).contiguous(memory_format=order), apart=True, summed=True)
+        grid = maps.grid_of(torch.empty(MAP).contiguous(memory_format=order), apart=True, summed=True)
         assert min(grid.rows // grid.pictures, grid.blocks, grid.loops) > 1
 
 
 @pytest.fixture
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operations start the kernels, on a processor too."""
-
-    class Operations:
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            return PAIRS[name][1]
-
-    for module in (fused_activation, fused_modulation):
-        monkeypatch.setattr(module, "_operations", Operations())
+    monkeypatch.setattr(Operation, "__call__", Operation.by_kernel)
 
 
-def convolved(x: Tensor, factors: Tensor, *, clamp: float, kernels: frozenset[str]) -> Tensor:
+def biased_leaky_relu(x: Tensor, bias: Tensor, *, clamp: float, ops: Ops) -> Tensor:
+    return ops.leaky_relu(x, bias, clamp)
+
+
+def styled_leaky_relu(*tensors: Tensor, clamp: float, ops: Ops) -> Tensor:
+    x, factors, noise, strength, bias = tensors
+    return ops.styled_leaky_relu(x, factors, noise, strength, bias, clamp)
+
+
+def convolved(x: Tensor, factors: Tensor, *, clamp: float, ops: Ops) -> Tensor:
     """Modulation and a 1x1 convolution."""
     weight = torch.linspace(-1, 1, 4 * x.shape[1], dtype=x.dtype).view(4, -1, 1, 1)
-    return (
-        modulated_conv2d(x, weight, factors, kernels=kernels).repeat(1, 6, 1, 1)[:, : x.shape[1]].clamp(-clamp, clamp)
-    )
+    return modulated_conv2d(x, weight, factors, ops=ops).repeat(1, 6, 1, 1)[:, : x.shape[1]].clamp(-clamp, clamp)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -135,10 +131,10 @@ def test_derivatives_against_float64(order: torch.memory_format, small_tiles: No
     weights = torch.randn(shapes[0], dtype=torch.float64)
     for call, chosen in ((styled_leaky_relu, (0, 1, 2, 3, 4)), (biased_leaky_relu, (0, 4)), (convolved, (0, 1))):
         sides = []
-        for dtype, kernels in ((torch.float32, frozenset(NAMES)), (torch.float64, frozenset[str]())):
+        for dtype, ops in ((torch.float32, ops_of(kernel_names())), (torch.float64, PLAIN)):
             leaves = [exact[i].to(dtype, copy=True).requires_grad_() for i in chosen]
             leaves[0] = leaves[0].detach().contiguous(memory_format=order).requires_grad_()
-            made = call(*leaves, clamp=1.5, kernels=kernels)
+            made = call(*leaves, clamp=1.5, ops=ops)
             plain = torch.autograd.grad((made * weights.to(dtype)).sum(), leaves, retain_graph=True)
             sides.append([made, *plain])
             for of in (leaves[:1], leaves[:2]):  # in the second place what has the channels
@@ -181,7 +177,7 @@ def test_two_orders_of_programs_give_the_same_bits(
 def test_bias_and_activation(case: Case, sums: bool, slope: float) -> None:
     x, gradient, _, _, _, bias = case.tensors()
     run("leaky_relu", x, bias, case.clamp, slope)
-    made = fused_activation.activated(x, bias, case.clamp, slope)
+    made = activation.activated(x, bias, case.clamp, slope)
     run("leaky_relu_slopes", gradient, made, case.clamp, sums, slope)
 
 
@@ -191,7 +187,7 @@ def test_with_a_style(case: Case, noisy: bool) -> None:
     x, gradient, factors, noise, strength, bias = case.tensors()
     drawn = noise if noisy else None
     run("styled_leaky_relu", x, factors, drawn, strength, bias, case.clamp)
-    made = fused_modulation.activated_with_style(x, factors, drawn, strength, bias, case.clamp)
+    made = modulation.activated_with_style(x, factors, drawn, strength, bias, case.clamp)
     run("styled_leaky_relu_slopes", gradient, made, x, factors, drawn, case.clamp)
     run("unscaled", gradient, x, factors)
 
@@ -201,7 +197,7 @@ def test_with_a_style(case: Case, noisy: bool) -> None:
 def test_gradients_of_gradients(case: Case, sloped: bool, there: tuple[bool, bool]) -> None:
     """Of a product, and of a styled activation."""
     x, gradient, factors, _, _, bias = case.tensors()
-    made = fused_modulation.activated_with_style(x, factors, None, None, bias, case.clamp) if sloped else None
+    made = modulation.activated_with_style(x, factors, None, None, bias, case.clamp) if sloped else None
     of_x, of_factors = (each if given else None for each, given in zip((x.neg(), factors.flip(0)), there, strict=True))
     run("unscaled_twice", gradient, made, x, factors, of_x, of_factors, case.clamp)
 
@@ -232,4 +228,4 @@ def test_rows_of_sums(
 def test_vectors(shape: list[int], dtype: torch.dtype) -> None:
     x, bias = torch.randn(shape).to(dtype), torch.randn(shape[1]).to(dtype)
     run("leaky_relu", x, bias, 0.75)
-    run("leaky_relu_slopes", torch.ones_like(x), fused_activation.activated(x, bias, 0.75), 0.75, True)
+    run("leaky_relu_slopes", torch.ones_like(x), activation.activated(x, bias, 0.75), 0.75, True)

@@ -1,6 +1,6 @@
 """Kernels find their places in maps of more than 2^31 numbers: by Triton's interpreter, and without these maps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -8,15 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.nn import (
-    fused_activation,
-    fused_fir,
-    fused_modulation,
-    fused_norm,
-    fused_pooling,
-    fused_ssim,
-)
-from frugan.nn.own_operations import Operations
+from frugan.kernels import activation, fir, maps, modulation, norm, pooling, ssim
+from frugan.kernels.operation import operations
 from simulated_card.far_places import FarMaps, far_maps
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
@@ -29,16 +22,9 @@ SHAPES: Mapping[str, Shape] = {
     "pictures of 1 billion numbers": (5, 1000, 1034, 1022),
     "a picture of 3 billion numbers": (1, 3000, 1034, 1022),
 }
-FUSED = {
-    "activation": fused_activation,
-    "modulation": fused_modulation,
-    "norm": fused_norm,
-    "pooling": fused_pooling,
-    "fir": fused_fir,
-    "ssim": fused_ssim,
-}
+FUSED = (activation, modulation, norm, pooling, fir, ssim)
 """Kernels on maps. Those on matrices take 64 bits between matrices, and a matrix has fewer numbers."""
-OF_FEW = {"activation_kernels.add_up", "norm_kernels.statistics", "norm_kernels.gather"}
+OF_FEW = {"activation.add_up", "norm.statistics", "norm.gather"}
 """Kernels on rows of sums, of which there are about a thousand."""
 
 
@@ -46,10 +32,12 @@ OF_FEW = {"activation_kernels.add_up", "norm_kernels.statistics", "norm_kernels.
 def far(monkeypatch: pytest.MonkeyPatch) -> FarMaps:
     """Kernels without memory; a program does little, as the interpreter takes its time over each tile."""
     small = {"TILE": 64, "MOST_WIDE": 16, "MOST_PROGRAMS": 1 << 40, "LEAST_SUMMED": 8}
-    for module in (fused_activation, fused_pooling, fused_ssim):
+    for module in (maps, pooling, ssim):
         for name in small.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, small[name])
-    return far_maps(monkeypatch, *(import_module(f"frugan.nn.{name}_kernels") for name in FUSED))
+    return far_maps(
+        monkeypatch, *(import_module(module.__name__.replace("kernels", "kernels.programs")) for module in FUSED)
+    )
 
 
 def calls(shape: Shape, order: torch.memory_format) -> dict[str, tuple[Any, ...]]:
@@ -99,14 +87,9 @@ def calls(shape: Shape, order: torch.memory_format) -> dict[str, tuple[Any, ...]
     }
 
 
-def started(operations: Mapping[str, Operations]) -> dict[str, Callable[..., Any]]:
-    """Operation -> what starts its kernel."""
-    return {schema.partition("(")[0]: ways[1] for each in operations.values() for schema, ways in each.items()}
-
-
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_offsets_have_64_bits_where_maps_are_large(shape: Shape, far: FarMaps) -> None:
-    starts = started({name: module.OPERATIONS for name, module in FUSED.items()})
+    starts = {each.name: each.start for each in operations(*FUSED)}
     for order in ORDERS:
         for name, given in calls(shape, order).items():
             far.maps.clear()

@@ -1,6 +1,5 @@
 """Kernels of filters, by Triton's interpreter on a processor: they give what torch's convolutions give."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fir, fused_activation, fused_fir
+from frugan.contract.ops import PLAIN, Ops
+from frugan.contract.resampling import Geometry
+from frugan.kernels import activation, fir, maps
+from frugan.kernels.operation import Operation, operations
 from frugan.nn.fir import downsample2d, filtered_leaky_relu, fir_filter, upfirdn2d, upsample2d
-from frugan.nn.own_operations import NAMES
+from frugan.setup.ops import kernel_names, ops_of
 from simulated_card.bf16 import rounding
 from simulated_card.kernel_settings import SETTINGS
 from simulated_card.other_order import in_another_order
@@ -22,8 +24,7 @@ pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip inst
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ORDERS = (torch.channels_last, torch.contiguous_format)
 NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-OPERATIONS = {**fused_activation.OPERATIONS, **fused_fir.OPERATIONS}
-PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+PAIRS = {each.name: (each.plain, each.start) for each in operations(activation, fir)}
 """Operation -> the same in torch and by the kernel."""
 _rounded = rounding()
 
@@ -75,7 +76,7 @@ def _small_tiles() -> Any:
     """A small map has several programs, with several tiles each where they sum."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"TILE": 256, "MOST_WIDE": 16, "MOST_PROGRAMS": 8, "LEAST_SUMMED": 8}.items():
-            patch.setattr(fused_activation, name, value)
+            patch.setattr(maps, name, value)
         yield
 
 
@@ -98,7 +99,7 @@ def test_a_filter(case: Case, ways: tuple[int, int]) -> None:
     x, taps, padding = case.tensors(*ways)
     run("fir", x, taps, *ways, padding)
     made = PAIRS["fir"][1](x, taps, *ways, padding)
-    assert fused_activation.is_channels_last(made) or case.order == torch.contiguous_format
+    assert maps.is_channels_last(made) or case.order == torch.contiguous_format
 
 
 @SETTINGS
@@ -110,8 +111,8 @@ def test_what_is_activated_and_its_gradients(case: Case, clamp: float | None, su
     run("fir_leaky_relu", x, bias, taps, padding, clamp)
     run("fir_sloped", x.flip(1), x, bias, taps, padding, clamp)
     gradient = PAIRS["fir"][0](x, taps, 1, 1, padding)
-    back = fused_fir.Geometry(1, 1, padding).adjoint(x.shape, gradient.shape, taps.shape).padding
-    gradient = fused_activation.laid_out_like(gradient, x)
+    back = Geometry(1, 1, padding).adjoint(x.shape, gradient.shape, taps.shape).padding
+    gradient = maps.laid_out_like(gradient, x)
     run("fir_leaky_relu_slopes", gradient, x, bias, taps.flip((0, 1)), back, clamp, sums)
 
 
@@ -122,32 +123,26 @@ def test_nothing_is_made_of_no_pictures() -> None:
         run("fir_leaky_relu_slopes", x, x, torch.ones(3), torch.ones(4, 4), (2, 1, 2, 1), 0.5, True)
 
 
-def layers(x: Tensor, bias: Tensor, *, kernels: frozenset[str]) -> Tensor:
+def layers(x: Tensor, bias: Tensor, *, ops: Ops) -> Tensor:
     """Filters as layers have them."""
     # the same from no side, and few: each tap takes the interpreter its time
     taps, short = fir_filter((1, 3, 2)), fir_filter((1, 3))
-    made = filtered_leaky_relu(x, bias, taps, padding=(2, 2, 2, 2), clamp=1.5, kernels=kernels)
-    made = upfirdn2d(downsample2d(made, short, kernels=kernels), short, flip=True, gain=3, kernels=kernels)
-    return upsample2d(made, short, kernels=kernels)
+    made = filtered_leaky_relu(x, bias, taps, padding=(2, 2, 2, 2), clamp=1.5, ops=ops)
+    made = upfirdn2d(downsample2d(made, short, ops=ops), short, flip=True, gain=3, ops=ops)
+    return upsample2d(made, short, ops=ops)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_derivatives_against_float64(order: torch.memory_format, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients, and what a penalty on them gives, where a program has several tiles."""
-
-    class Operations:
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            return PAIRS[name][1]
-
-    for module in (fir, fused_fir, fused_activation):
-        monkeypatch.setattr(module, "_operations", Operations())
+    monkeypatch.setattr(Operation, "__call__", Operation.by_kernel)
     torch.manual_seed(1)
     exact, sides = [torch.randn(2, 21, 4, 3, dtype=torch.float64), torch.randn(21, dtype=torch.float64)], []
-    for dtype, kernels in ((torch.float32, frozenset(NAMES)), (torch.float64, frozenset[str]())):
+    for dtype, ops in ((torch.float32, ops_of(kernel_names())), (torch.float64, PLAIN)):
         leaves = [each.to(dtype, copy=True) for each in exact]
         leaves[0] = leaves[0].contiguous(memory_format=order)
         leaves = [each.requires_grad_() for each in leaves]
-        made = layers(*leaves, kernels=kernels)
+        made = layers(*leaves, ops=ops)
         plain = torch.autograd.grad(made.square().sum(), leaves, retain_graph=True)
         first = torch.autograd.grad(made.square().sum(), leaves, create_graph=True)
         penalty = first[0].square().sum() + first[1].square().sum()

@@ -1,6 +1,5 @@
 """Kernels of batch normalisation, by Triton's interpreter on a processor: they give what torch gives."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
@@ -12,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fused_activation, fused_norm
-from frugan.nn.fused_norm import OPERATIONS, Rows, by_torch, normalised
+from frugan.kernels import maps, norm
+from frugan.kernels.norm import Rows, by_torch, normalised
+from frugan.kernels.operation import Operation, operations
 from simulated_card.bf16 import rounding
 from simulated_card.kernel_settings import SETTINGS
 from simulated_card.other_order import in_another_order
@@ -21,7 +21,7 @@ from simulated_card.other_order import in_another_order
 interpreter = pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
 ORDERS = (torch.channels_last, torch.contiguous_format)
-PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+PAIRS = {each.name: (each.plain, each.start) for each in operations(norm)}
 """Operation -> the same in torch and by the kernel."""
 EPS = 1e-4
 NEAR = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -106,7 +106,7 @@ def check(case: Case) -> None:
     torch.testing.assert_close(biased[2], found[2] * ((count - 1) / count))
     same("norm_applied", x, found, gains, biases, case.relu, near=near)
     given = (gradient, x, found, gains, biases)
-    of_each = fused_activation.grid_of(x, apart=True, summed=True).rows // len(x)
+    of_each = maps.grid_of(x, apart=True, summed=True).rows // len(x)
     sums = same("norm_slopes", *given, case.relu, near=1e-4, rows=of_each)
     totals = same("norm_gathered", sums, gains, len(x), case.groups, near=near)[2]
     most = float(gradient.float().abs().max() * gains.float().abs().max() * found[1].max())
@@ -123,9 +123,9 @@ def test_each_gives_what_torch_gives(case: Case) -> None:
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small map has several programs, with several tiles each where they sum, and several rows of sums."""
     for name, value in {"TILE": 64, "MOST_WIDE": 16, "MOST_PROGRAMS": 8, "LEAST_SUMMED": 8}.items():
-        monkeypatch.setattr(fused_activation, name, value)
+        monkeypatch.setattr(maps, name, value)
     of_rows = MappingProxyType({"BLOCK_R": 2, "BLOCK_C": 8, "num_warps": 4})
-    monkeypatch.setattr(fused_norm, "OF_ROWS", of_rows)
+    monkeypatch.setattr(norm, "OF_ROWS", of_rows)
     grid = Rows.of(LARGE.tensors()[0], LARGE.groups).grid
     assert min(grid.rows // LARGE.groups, grid.blocks, grid.loops) > 1
 
@@ -145,12 +145,7 @@ def test_maps_of_several_programs(order: torch.memory_format, shared: bool, relu
 @pytest.fixture
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operations start the kernels, on a processor too."""
-
-    class Operations:
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            return PAIRS[name][1]
-
-    monkeypatch.setattr(fused_norm, "_operations", Operations())
+    monkeypatch.setattr(Operation, "__call__", Operation.by_kernel)
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fir, fused_activation, fused_fir, fused_modulation, fused_norm, fused_pooling, fused_ssim
+from frugan.contract.ops import Ops
+from frugan.kernels import activation, fir, maps, modulation, norm, pooling, ssim
+from frugan.kernels.operation import Operation, operations
+from frugan.nn.fir import downsample2d, filtered_leaky_relu, fir_filter
+from frugan.setup.ops import kernel
 from frugan.training import kernels as tried
 from simulated_card.bf16 import rounding
 from simulated_card.kernel_settings import SETTINGS
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
-FUSED = (fused_activation, fused_fir, fused_modulation, fused_norm, fused_pooling, fused_ssim)
 STARTS: dict[str, Callable[..., Any]] = {
-    schema.partition("(")[0]: ways[1] for module in FUSED for schema, ways in module.OPERATIONS.items()
+    each.name: each.start for each in operations(activation, fir, modulation, norm, pooling, ssim)
 }
 """Operation -> what starts its kernel."""
 OF_MAPS = ("leaky_relu", "styled_leaky_relu", "modulation", "fir", "batch_norm", "pooling", "dssim")
@@ -32,7 +35,7 @@ def _small_tiles() -> Any:
     """A small map has a few programs, with several tiles each where they sum."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"TILE": 256, "MOST_WIDE": 64, "MOST_PROGRAMS": 2, "LEAST_SUMMED": 8}.items():
-            patch.setattr(fused_activation, name, value)
+            patch.setattr(maps, name, value)
         patch.setattr(tried, "TOLERANCE", {torch.float32: 1e-3})  # what is in another place is farther off
         yield
 
@@ -41,21 +44,16 @@ def _small_tiles() -> Any:
 def by_kernels() -> Any:
     """The operations start the kernels, on a processor too."""
 
-    class Operations:
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            return STARTS[name]
-
     with pytest.MonkeyPatch.context() as patch:
-        for module in (*FUSED, fir):
-            patch.setattr(module, "_operations", Operations())
+        patch.setattr(Operation, "__call__", Operation.by_kernel)
         yield
 
 
-def filters(x: Tensor, bias: Tensor, *, kernels: frozenset[str]) -> Tensor:
+def filters(x: Tensor, bias: Tensor, *, ops: Ops) -> Tensor:
     """Of four taps, which the interpreter takes one after the other."""
-    taps = fir.fir_filter((1, 3))
-    made = fir.filtered_leaky_relu(x, bias, taps, padding=(1, 1, 0, 1), kernels=kernels)
-    return fir.downsample2d(made, taps, kernels=kernels)
+    taps = fir_filter((1, 3))
+    activated = filtered_leaky_relu(x, bias, taps, padding=(1, 1, 0, 1), ops=ops)
+    return downsample2d(activated, taps, ops=ops)
 
 
 def part_of_a_larger(x: Tensor, axis: int, order: torch.memory_format) -> Tensor:
@@ -85,18 +83,18 @@ def test_parts_of_larger_maps(
     cut_of_gradient: int,
 ) -> None:
     """Whatever the axis along which maps, and gradients of what is made of them, are cut out."""
-    call, values = tried.CASES[name][0](shape, torch.float32, order, torch.device("cpu"))
+    call, values = kernel(name).case(shape, torch.float32, order, torch.device("cpu"))
     call = filters if name == "fir" else call
 
-    def between_others(*tensors: Tensor, kernels: frozenset[str]) -> Tensor:
-        made = call(*tensors, kernels=kernels)
+    def between_others(*tensors: Tensor, ops: Ops) -> Tensor:
+        made = call(*tensors, ops=ops)
         if made.ndim != 4:
             return 1 - made  # of pictures that are much alike: what is left of 1 would show each rounding
         others = made.narrow(cut_of_gradient, 0, 1).detach()
         return torch.cat([others, made, others], cut_of_gradient).contiguous(memory_format=order)
 
     parts = [part_of_a_larger(each, cut, order) if each.shape[1:] == values[0].shape[1:] else each for each in values]
-    assert tried.difference(between_others, parts) is None
+    assert tried.difference(between_others, parts, kernel(name)()) is None
 
 
 COUNT = 600

@@ -13,6 +13,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
 from frugan.accelerator.precision import Precision
 from frugan.contract.family import Family
+from frugan.contract.ops import PLAIN
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage, Training
 from frugan.engine.state.fp32_blocks import keep_in_fp32
@@ -20,12 +21,12 @@ from frugan.engine.state.optimizer_settings import AdaBeliefSettings, OptimizerS
 from frugan.engine.state.working_weights import prepared_together
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.nn.own_operations import NAMES
 from frugan.planning.prediction import BlankPictures, predict, step_memory
 from frugan.planning.step_memory import STEPS
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
+from frugan.setup.ops import kernel_names, ops_of
 from frugan.setup.recipe_setup import training_of
 from frugan.stepmemory.allocator import rounded
 from frugan.wording import MIB
@@ -131,10 +132,10 @@ def test_a_peak_is_the_predicted_one_to_the_byte(
     "name", ["stylegan2", "biggan", *(pytest.param(each, marks=pytest.mark.long) for each in ("saehd", "r3gan"))]
 )
 def test_a_peak_by_operations_of_our_own_is_the_predicted_one(name: str, cards: Cards) -> None:
-    of = replace(task(families()[name]), kernels=frozenset(NAMES))
+    of = replace(task(families()[name]), ops=ops_of(kernel_names()))
     plan = plan_of(of, of.group, BF16)
     assert_predicted(of, plan, cards)
-    found, without = (predict(each, plan, "card", of.stages[0]) for each in (of, replace(of, kernels=frozenset())))
+    found, without = (predict(each, plan, "card", of.stages[0]) for each in (of, replace(of, ops=PLAIN)))
     assert found.live_bytes <= without.live_bytes
     assert found.work.operations < without.work.operations
 

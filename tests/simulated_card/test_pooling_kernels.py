@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fused_pooling
-from frugan.nn.fused_pooling import OPERATIONS
+from frugan.kernels import pooling
+from frugan.kernels.operation import operations
 from simulated_card.bf16 import rounding
 from simulated_card.kernel_settings import SETTINGS
 from simulated_card.other_order import in_another_order
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
-PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+PAIRS = {each.name: (each.plain, each.start) for each in operations(pooling)}
 """Operation -> the same in torch and by the kernel."""
 _rounded = rounding()
 
@@ -26,7 +26,7 @@ def _small_tiles() -> Any:
     """Small maps have several programs along both axes."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"TILE": 128, "MOST_WIDE": 16}.items():
-            patch.setattr(fused_pooling, name, value)
+            patch.setattr(pooling, name, value)
         yield
 
 

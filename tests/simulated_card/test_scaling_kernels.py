@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fused_scaling
-from frugan.nn.fused_scaling import OPERATIONS
+from frugan.kernels import scaling
+from frugan.kernels.operation import operations
 from simulated_card.bf16 import rounding
 from simulated_card.kernel_settings import SETTINGS
 from simulated_card.other_order import in_another_order
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
-PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+PAIRS = {each.name: (each.plain, each.start) for each in operations(scaling)}
 """Operation -> the same in torch and by the kernel."""
 SIDES = st.integers(1, 16)
 SHAPE = st.tuples(SIDES, SIDES) | st.tuples(SIDES, SIDES, st.just(3), st.integers(1, 3))
@@ -30,8 +30,8 @@ def _small_tiles() -> Any:
     """Small matrices have several programs, with several tiles each."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"SPLITS": 3, "PARTS": 4, "TILE": 32}.items():
-            patch.setattr(fused_scaling, name, value)
-        patch.setattr(fused_scaling, "BLOCKS", MappingProxyType({False: (4, 16), True: (8, 4)}))
+            patch.setattr(scaling, name, value)
+        patch.setattr(scaling, "BLOCKS", MappingProxyType({False: (4, 16), True: (8, 4)}))
         yield
 
 

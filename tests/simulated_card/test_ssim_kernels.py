@@ -1,6 +1,5 @@
 """Kernels of structural dissimilarity, by Triton's interpreter on a processor: they give what torch gives."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,15 +8,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fused_ssim
-from frugan.nn.fused_ssim import OPERATIONS, mean_dssim
-from frugan.objectives import C1, C2, bands, window
+from frugan.contract.dssim import C1, C2, bands, window
+from frugan.kernels import ssim
+from frugan.kernels.operation import Operation, operations
+from frugan.kernels.ssim import by_torch, mean_dssim
 from simulated_card.other_order import in_another_order
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
 SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
-PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+PAIRS = {each.name: (each.plain, each.start) for each in operations(ssim)}
 """Operation -> the same in torch and by the kernel."""
 SIDES = st.integers(1, 67)
 PLANES = st.tuples(st.integers(0, 3), st.integers(1, 4))
@@ -45,8 +45,8 @@ def run(name: str, *values: Any) -> None:
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plane has several programs, with several tiles each where they sum."""
     for name, value in {"TILE": 16, "MOST_PROGRAMS": 8}.items():
-        monkeypatch.setattr(fused_ssim, name, value)
-    assert min(fused_ssim.loops_of(4, 99), fused_ssim.chunks_of(4, 99)) > 1
+        monkeypatch.setattr(ssim, name, value)
+    assert min(ssim.loops_of(4, 99), ssim.chunks_of(4, 99)) > 1
 
 
 @SETTINGS
@@ -63,22 +63,17 @@ def test_each_gives_what_torch_gives(size: tuple[int, int], sides: tuple[int, in
 @pytest.fixture
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operations start the kernels, on a processor too."""
-
-    class Operations:
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            return PAIRS[name][1]
-
-    monkeypatch.setattr(fused_ssim, "_operations", Operations())
+    monkeypatch.setattr(Operation, "__call__", Operation.by_kernel)
 
 
 @pytest.mark.parametrize("sides", [(9, 11), (12, 8), (31, 31)])
 def test_derivatives_against_float64(sides: tuple[int, int], small_tiles: None, by_kernels: None) -> None:
     """Gradients, and what a penalty on them gives, where a program has several tiles."""
     ends = []
-    for dtype, kernels in ((torch.float32, frozenset({"dssim"})), (torch.float64, frozenset[str]())):
+    for dtype, call in ((torch.float32, mean_dssim), (torch.float64, by_torch)):
         a, b = (each.to(dtype).requires_grad_() for each in planes(2, 2, 2, *sides))
         blurs = [bands(sides, window(size, a.device, dtype), 0) for size in (3, 8)]
-        made = mean_dssim(a, b, blurs, (C1, C2), kernels=kernels)
+        made = call(a, b, blurs, (C1, C2))
         weights = torch.linspace(-1, 2, made.numel(), dtype=dtype).view_as(made)
         plain = torch.autograd.grad((made * weights).sum(), (a, b), retain_graph=True)
         (first,) = torch.autograd.grad((made * weights).sum(), b, create_graph=True)

@@ -1,6 +1,5 @@
 """Kernels for styles of all layers at once, by Triton's interpreter on a processor: they give what torch gives."""
 
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -10,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frugan.nn import fused_styles
-from frugan.nn.fused_styles import OPERATIONS, modulations
+from frugan.kernels import styles as kernels
+from frugan.kernels.operation import Operation, operations
+from frugan.kernels.styles import modulations
 from simulated_card.kernel_settings import SETTINGS
 from simulated_card.other_order import in_another_order
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
-PAIRS = {schema.partition("(")[0]: functions[:2] for schema, functions in OPERATIONS.items()}
+PAIRS = {each.name: (each.plain, each.start) for each in operations(kernels)}
 """Operation -> the same in torch and by the kernel."""
 SIDES = st.integers(1, 13)
 
@@ -29,7 +29,7 @@ def _small_tiles() -> Any:
     words = ("BLOCK_R", "BLOCK_O", "BLOCK_I")
     blocks = {name: dict(zip(words[-len(of) :], of, strict=True)) for name, of in sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_styles, "BLOCKS", MappingProxyType(blocks))
+        patch.setattr(kernels, "BLOCKS", MappingProxyType(blocks))
         yield
 
 
@@ -95,12 +95,7 @@ def test_two_orders_of_programs_give_the_same_bits(monkeypatch: pytest.MonkeyPat
 
 def test_derivatives_against_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients, and what a penalty on them gives; in float64 by torch."""
-
-    class Operations:
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            return PAIRS[name][1]
-
-    monkeypatch.setattr(fused_styles, "_operations", Operations())
+    monkeypatch.setattr(Operation, "__call__", Operation.by_kernel)
     widths, outputs = (9, 5, 20), (6, 11)
     exact = [random(3, 2, 10), *(random(each, 10) for each in widths), *(random(each) for each in widths)]
     exact += [random(of, width).square() for of, width in zip(outputs, widths, strict=False)]
@@ -108,7 +103,7 @@ def test_derivatives_against_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     for dtype in (torch.float32, torch.float64):
         leaves = [each.to(dtype, copy=True).requires_grad_() for each in exact]
         affines = list(zip(leaves[1:4], leaves[4:7], (0, 1, 1), strict=True))
-        made = modulations(leaves[0], affines, leaves[7:], [dtype] * 3, 1e-2, kernels=frozenset({"styles"}))
+        made = modulations(leaves[0], affines, leaves[7:], [dtype] * 3, 1e-2)
         flat = torch.cat([each.flatten() for part in made for each in part])
         (first,) = torch.autograd.grad(flat.square().sum() / 9, leaves[:1], create_graph=True)
         sides.append([flat, first, *torch.autograd.grad(first.square().sum(), leaves)])

@@ -23,8 +23,8 @@ from frugan.engine.state.ema import EmaSettings
 from frugan.engine.state.optimizer_settings import OptimizerSettings
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.nn.own_operations import NAMES
 from frugan.nn.spectral_norm import top_singular_values
+from frugan.setup.ops import kernel_names, ops_of
 from limits import Limit
 from planning.tasks import plan_of, task
 
@@ -233,7 +233,7 @@ def test_operations_of_our_own_give_a_processors_bits(
     """Each is one operation to the card; what it computes stands beside its kernel, in torch."""
     monkeypatch.setattr(cpu_ways, "taken_for", lambda x: False)
     cards()
-    of = replace(task(families()[name]), kernels=frozenset(NAMES))
+    of = replace(task(families()[name]), ops=ops_of(kernel_names()))
     stage, plan, ends = of.stages[0], plan_of(of, of.group, precision), []
     for device in (CPU, CARD):
         built = {network: module.to(device) for network, module in of.make().items()}

@@ -15,15 +15,18 @@ from torch import Tensor
 
 from benchmark_programs import FOLDER
 from faults.small_runs import MINIGAN, OUTSIDE
+from frugan.contract.kernel import Call
+from frugan.contract.ops import PLAIN, Ops
 from frugan.doctor.cards import kernels_finding
 from frugan.errors import BadInput
 from frugan.files import Folders
-from frugan.nn.own_operations import NAMES
+from frugan.kernels import kernel as triton_kernel
 from frugan.recipe.loading import load_recipe
+from frugan.setup.ops import kernel, kernel_names, ops_of
 from frugan.setup.recipe_setup import training_of
 from frugan.stepmemory import calibration
 from frugan.training import kernels
-from frugan.training.kernels import kernels_beside, kernels_for, missing_triton, told, verdicts
+from frugan.training.kernels import kernels_beside, kernels_for, told, verdicts
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
 from frugan.wording import GIB
@@ -31,7 +34,7 @@ from training.pictures import write_pictures, write_recipe
 
 CPU = torch.device("cpu")
 STYLEGAN2 = "stylegan2-digits-32"
-STYLES = ("leaky_relu", "styled_leaky_relu", "modulation", "styles", "fir")
+STYLES = ("fir", "leaky_relu", "modulation", "styled_leaky_relu", "styles")
 """Kernels that StyleGAN2 has a use for."""
 
 
@@ -42,11 +45,9 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def pass_for(*, times_as_fast: float = 2.0) -> None:
         made_up = SimpleNamespace(kind="cuda", is_card=True, name="made-up card", has_bf16_units=False, free_bytes=0)
         monkeypatch.setattr(kernels, "accelerator_of", lambda _: made_up)
-        monkeypatch.setattr(kernels, "missing_triton", lambda _: None)
-        seconds = {0: times_as_fast, len(NAMES): 1.0}
-        monkeypatch.setattr(kernels, "_seconds", lambda call, given, names, device: seconds[len(names)])
-        small = {name: (case, kernels.SMALL) for name, (case, _) in kernels.CASES.items()}  # nothing is timed
-        monkeypatch.setattr(kernels, "CASES", small)
+        monkeypatch.setattr(triton_kernel, "missing_triton", lambda _: None)
+        monkeypatch.setattr(kernels, "_seconds", lambda call, tensors, ops, _: times_as_fast if ops is PLAIN else 1.0)
+        monkeypatch.setattr(kernels, "_timed", lambda *_: kernels.SMALL)  # nothing is timed
 
     return pass_for
 
@@ -68,7 +69,7 @@ def test_without_triton_it_says_what_to_install(
 ) -> None:
     card()
     missing = "Triton, which is not installed: pip install"
-    monkeypatch.setattr(kernels, "missing_triton", lambda _: missing)
+    monkeypatch.setattr(triton_kernel, "missing_triton", lambda _: missing)
     assert chosen("training.kernels=auto", said) == frozenset()
     assert len(said) == 1
     assert missing in said[0]
@@ -78,7 +79,7 @@ def test_without_triton_it_says_what_to_install(
 
 def test_a_card_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: False)
-    assert "Triton" in (missing_triton(torch.device("cuda", 0)) or "")
+    assert "Triton" in (triton_kernel.missing_triton(torch.device("cuda", 0)) or "")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there Triton brings its own")
@@ -86,12 +87,12 @@ def test_a_card_needs_a_c_compiler_and_pythons_headers(tmp_path: Path, monkeypat
     """Triton starts its kernels by programs in C, which fails at the first one: too late for the plan."""
     monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: True)
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert "no-such-compiler" in (missing_triton(torch.device("cuda", 0)) or "")
+    assert "no-such-compiler" in (triton_kernel.missing_triton(torch.device("cuda", 0)) or "")
     monkeypatch.setenv("CC", sys.executable)  # any program that is there
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    assert "Python.h" in (missing_triton(torch.device("cuda", 0)) or "")
+    assert "Python.h" in (triton_kernel.missing_triton(torch.device("cuda", 0)) or "")
     (tmp_path / "Python.h").touch()
-    assert missing_triton(torch.device("cuda", 0)) is None
+    assert triton_kernel.missing_triton(torch.device("cuda", 0)) is None
 
 
 def test_those_that_agree_and_are_faster_are_used_and_remembered(
@@ -110,7 +111,7 @@ def test_those_that_agree_and_are_faster_are_used_and_remembered(
     }
     monkeypatch.setattr(kernels, "_key", lambda _: "another version of torch")
     assert verdicts(CPU, tries=False) == {}
-    assert chosen("training.kernels=triton", said) == frozenset(NAMES)  # asked for, it is not tried
+    assert chosen("training.kernels=triton", said) == frozenset(kernel_names())  # asked for, it is not tried
 
 
 def test_another_cards_verdicts_are_not_taken(
@@ -137,10 +138,10 @@ def test_only_those_that_a_training_has_a_use_for_are_tried(
     assert chosen("training.kernels=auto", said, "r3gan-digits-32") == {"leaky_relu", "fir"}
     assert chosen("training.kernels=auto", said, "saehd-demo-64") == {"dssim"}
     assert chosen("training.kernels=auto", said, "biggan-digits-32") == {"batch_norm", "spectral_norm", "pooling"}
-    assert tried == ["leaky_relu", "fir", "dssim", "batch_norm", "spectral_norm", "pooling"]
+    assert tried == ["fir", "leaky_relu", "dssim", "batch_norm", "pooling", "spectral_norm"]
     assert set(verdicts(CPU, tries=False)) == {*tried}
     assert chosen("training.kernels=auto", said) == frozenset(STYLES)
-    assert tried[6:] == ["styled_leaky_relu", "modulation", "styles"]
+    assert tried[6:] == ["modulation", "styled_leaky_relu", "styles"]
 
 
 def test_another_rank_uses_what_the_first_has_chosen(
@@ -152,11 +153,11 @@ def test_another_rank_uses_what_the_first_has_chosen(
     assert kernels_beside(first, recipe, CPU, said.append) == first
     assert kernels_beside(frozenset(), recipe, CPU, said.append) == frozenset()
     assert not said
-    monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "fir": (_wrong("fails"), kernels.SMALL)})
+    monkeypatch.setattr(kernel("fir"), "case", staticmethod(_wrong("fails")))
     monkeypatch.setattr(kernels, "_key", lambda _: "another card")
     assert kernels_beside(first, recipe, CPU, said.append) == {"leaky_relu"}
     assert "fir by torch, as frugan's own fails: RuntimeError" in said.pop()
-    monkeypatch.setattr(kernels, "missing_triton", lambda _: "no Triton")
+    monkeypatch.setattr(triton_kernel, "missing_triton", lambda _: "no Triton")
     assert kernels_beside(first, recipe, CPU, said.append) == frozenset()
     assert said.pop() == "kernels: torch's own operations in place of the first rank's fir, leaky_relu; no Triton"
     with pytest.raises(BadInput, match="no Triton"):
@@ -184,15 +185,16 @@ def test_larger_maps_are_timed_where_bytes_move_faster(
     timed: list[torch.Size] = []
 
     def case(shape: tuple[int, ...], *_: Any) -> tuple[Callable[..., Tensor], list[Tensor]]:
-        return (lambda x, kernels: x * 2), [torch.ones(shape)]
+        return (lambda x, ops: x * 2), [torch.ones(shape)]
 
-    def seconds(call: Any, given: list[Tensor], *_: Any) -> float:
-        timed.append(given[0].shape)
+    def seconds(call: Any, tensors: list[Tensor], *_: Any) -> float:
+        timed.append(tensors[0].shape)
         return 1.0
 
     monkeypatch.setattr(kernels, "difference", lambda *_: None)
     monkeypatch.setattr(kernels, "_seconds", seconds)
-    monkeypatch.setattr(kernels, "CASES", {"leaky_relu": (case, (4, 1, 2, 2))})
+    monkeypatch.setattr(kernel("leaky_relu"), "case", staticmethod(case))
+    monkeypatch.setattr(kernel("leaky_relu"), "timed", (4, 1, 2, 2))
     assert kernels.judged("leaky_relu", CPU).times_as_fast == 1
     assert timed == [(samples, 1, 2, 2)] * 2
 
@@ -200,11 +202,11 @@ def test_larger_maps_are_timed_where_bytes_move_faster(
 def test_a_kernel_that_is_faster_than_it_is_started_is_seen_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card that works while the host starts the next call: 100 µs of ours after 90 µs, or 110 after 60 of torch's."""
     now, busy_until = 0.0, 0.0
-    micro = {True: (90, 100), False: (60, 110)}
+    ours = Ops()
 
-    def call(x: Tensor, kernels: frozenset[str]) -> Tensor:
+    def call(x: Tensor, ops: Ops) -> Tensor:
         nonlocal now, busy_until
-        host, card = micro[bool(kernels)]
+        host, card = (90, 100) if ops is ours else (60, 110)
         now += host
         busy_until = max(now, busy_until) + card
         return x * 2
@@ -215,9 +217,8 @@ def test_a_kernel_that_is_faster_than_it_is_started_is_seen_to_be(monkeypatch: p
 
     monkeypatch.setattr(calibration, "accelerator_of", lambda _: SimpleNamespace(synchronize=synchronize))
     monkeypatch.setattr("time.perf_counter", lambda: now / 1e6)
-    given = [torch.ones(2)]
-    torchs, own = (kernels._seconds(call, given, names, CPU) for names in (frozenset(), frozenset(NAMES)))
-    assert 1.05 < torchs / own < 1.1
+    plain_seconds, kernel_seconds = (kernels._seconds(call, [torch.ones(2)], ops, CPU) for ops in (PLAIN, ours))
+    assert 1.05 < plain_seconds / kernel_seconds < 1.1
 
 
 def test_what_is_slower_is_left_out(card: Callable[..., None], said: list[str]) -> None:
@@ -227,35 +228,39 @@ def test_what_is_slower_is_left_out(card: Callable[..., None], said: list[str]) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", kernel_names())
 def test_what_is_sound_is_told_from_what_differs(name: str, dtype: torch.dtype) -> None:
     """What stands in place of kernels rounds as they do; no value lies where rounding decides which slope it takes."""
     for shape in (kernels.SMALL, (5, 130, 6, 8)):
         for order in (torch.channels_last, torch.contiguous_format):
-            assert kernels.difference(*kernels.CASES[name][0](shape, dtype, order, CPU)) is None
+            call, tensors = kernel(name).case(shape, dtype, order, CPU)
+            assert kernels.difference(call, tensors, ops_of([name])) is None
 
 
 def _wrong(way: str) -> Callable[..., Any]:
     """A case whose kernel is at fault."""
 
-    def call(x: Tensor, *others: Tensor, kernels: frozenset[str]) -> Tensor:
-        made = (x + others[-1].view(1, -1, 1, 1)).square()
-        if not kernels:
-            return made
+    def call(x: Tensor, bias: Tensor, *, ops: Ops) -> Tensor:
+        right = (x + bias.view(1, -1, 1, 1)).square()
+        if ops is PLAIN:
+            return right
         if way == "memory":
             raise torch.OutOfMemoryError("CUDA out of memory")
         if way == "fails":
             raise RuntimeError("no such instruction\nmore")
         if way == "result":
-            return made * 1.1
+            return right * 1.1
         if way == "not a number":
-            return made * float("nan")
+            return right * float("nan")
         if way == "gradients":
-            return made.detach() + 0 * made
-        return made.detach() + (made - made.detach()) * (1 if x.grad_fn is None else 0)
+            return right.detach() + 0 * right
+        return right.detach() + (right - right.detach()) * (1 if x.grad_fn is None else 0)
 
-    def case(*given: Any) -> tuple[Callable[..., Tensor], list[Tensor]]:
-        return call, kernels._biased(*given)[1]
+    def case(
+        shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
+    ) -> tuple[Call, list[Tensor]]:
+        some_map, some_bias = triton_kernel.some_map, triton_kernel.some_bias
+        return call, [some_map(shape, dtype, layout, device), some_bias(shape[1], dtype, device)]
 
     return case
 
@@ -273,7 +278,7 @@ def test_what_is_wrong_is_left_out_and_why(
     way: str, why: str, card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card()
-    monkeypatch.setattr(kernels, "CASES", {**kernels.CASES, "leaky_relu": (_wrong(way), kernels.SMALL)})
+    monkeypatch.setattr(kernel("leaky_relu"), "case", staticmethod(_wrong(way)))
     assert chosen("training.kernels=auto", said) == {"styled_leaky_relu", "modulation", "styles", "fir"}
     assert why in said[0]
     assert "more" not in said[0]
@@ -286,10 +291,9 @@ def test_where_memory_ran_out_they_are_tried_again(
     card: Callable[..., None], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card()
-    sound = kernels.CASES
-    monkeypatch.setattr(kernels, "CASES", {**sound, "leaky_relu": (_wrong("memory"), kernels.SMALL)})
-    assert "leaky_relu" not in chosen("training.kernels=auto", said)
-    monkeypatch.setattr(kernels, "CASES", sound)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(kernel("leaky_relu"), "case", staticmethod(_wrong("memory")))
+        assert "leaky_relu" not in chosen("training.kernels=auto", said)
     assert chosen("training.kernels=auto", said) == frozenset(STYLES)
 
 
@@ -297,21 +301,21 @@ def test_recorded_machine_code_is_of_the_kernels_as_they_are() -> None:
     code = json.loads((FOLDER / "results" / "own-kernels.json").read_text("utf-8"))["machine_code"]
     renewal = "python benchmarks/own_kernels.py --out benchmarks/results/own-kernels.json"
     assert code["written"] == kernels.digest(), f"the kernels have changed: {renewal}"
-    every = [
-        each for target in ("sm_75", "sm_86", "sm_90") for kernel in code[target].values() for each in kernel.values()
-    ]
-    assert {each["spilt_bytes"] for each in every} == {0}
+    targets = [code[target] for target in ("sm_75", "sm_86", "sm_90")]
+    spilt_bytes = {case["spilt_bytes"] for target in targets for cases in target.values() for case in cases.values()}
+    assert spilt_bytes == {0}
 
 
 def test_a_run_gives_its_networks_those_that_were_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     write_pictures(tmp_path / "pictures", classes=())
-    seen: set[frozenset[str]] = set()
-    monkeypatch.setattr("frugan.training.beginning.kernels_for", lambda *_: frozenset({"some"}))
-    monkeypatch.setattr("frugan.engine.run.training.use_kernels", lambda network, names: seen.add(names))
+    seen: set[Ops] = set()
+    monkeypatch.setattr("frugan.training.beginning.kernels_for", lambda *_: frozenset({"fir"}))
+    monkeypatch.setattr("frugan.engine.run.training.use_ops", lambda network, ops: seen.add(ops))
     recipe = write_recipe(tmp_path, MINIGAN.replace('"12 steps"', '"1 step"'))
     train(recipe, tmp_path / "pictures", tmp_path / "run", options=TrainingOptions(device="cpu"), say=lambda _: None)
-    assert seen == {frozenset({"some"})}
+    (ops,) = seen
+    assert isinstance(ops, kernel("fir"))
 
 
 def test_what_was_kept_and_is_damaged_is_tried_again(card: Callable[..., None], said: list[str]) -> None:

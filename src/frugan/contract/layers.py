@@ -15,27 +15,28 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from frugan.contract import cpu_ways
+from frugan.contract.ops import PLAIN, Ops
 
-# Layers that may be run by kernels of our own.
+# Layers that compute by operations for which there may be kernels.
 
 
-class UsesKernels(nn.Module):
-    """A layer for which there are kernels of our own, or for what is made of its output.
+class UsesOps(nn.Module):
+    """A layer that calls methods of `Ops`, or whose output is given to some.
 
     Attributes:
-        can_use: names of all that there are for it.
-        own_kernels: names of those that are to be used; the engine sets them, for a layer cannot know what a card has.
+        asks: names of these methods: kernels for other ones are of no use to it.
+        ops: what computes them; the engine sets it, for a layer cannot know what a card has.
     """
 
-    can_use: ClassVar[tuple[str, ...]] = ()
-    own_kernels: frozenset[str] = frozenset()
+    asks: ClassVar[tuple[str, ...]] = ()
+    ops: Ops = PLAIN
 
 
-def use_kernels(network: nn.Module, names: frozenset[str]) -> None:
-    """Let a network's layers use kernels of some names, as far as they have any."""
+def use_ops(network: nn.Module, ops: Ops) -> None:
+    """Let a network's layers compute by some operations."""
     for module in network.modules():
-        if isinstance(module, UsesKernels):
-            module.own_kernels = names
+        if isinstance(module, UsesOps):
+            module.ops = ops
 
 
 # Layers whose gradients are differentiated in their turn.

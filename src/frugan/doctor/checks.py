@@ -37,7 +37,8 @@ from frugan.engine.run.training import Training
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.update import PhaseResult, Probe
 from frugan.planning.plan_space import SAVERS, SaverName
-from frugan.training.kernels import CASES, what_is_missing
+from frugan.setup.ops import kernel_names, ops_of
+from frugan.training.kernels import what_is_missing
 from frugan.wording import first_line
 
 HALVES = frozenset({"fp16", "bf16"})
@@ -188,13 +189,13 @@ def trains_as_the_processor(subject: Training, device: torch.device, what: str) 
     Args:
         what: is tried, in words.
     """
-    kernels = frozenset(CASES) if what_is_missing(device) is None else frozenset()
+    kernels = kernel_names() if what_is_missing(device) is None else []
     host = begin(subject, Way(HOST))
     start = host.tensors()
     run_steps(host, COMPARED_STEPS)
     wanted, found = host.tensors(), list[Finding]()
     for precision in (FP32, *half_precisions(device)):
-        card = begin(replace(subject, kernels=kernels), Way(device, precision))
+        card = begin(replace(subject, ops=ops_of(kernels)), Way(device, precision))
         for scale in card.state.loss_scales.values():
             scale.scale.clamp_(max=FOUND_SCALE)
         run_steps(card, COMPARED_STEPS)
@@ -215,7 +216,7 @@ def trains_as_the_processor(subject: Training, device: torch.device, what: str) 
                 where=where,
                 shares=shares,
                 tried=what,
-                kernels=sorted(kernels),
+                kernels=kernels,
             )
         )
     return found

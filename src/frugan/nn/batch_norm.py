@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import GroupNormalised, SharedGroup, UsesKernels, whole_moments
-from frugan.nn.elementwise import affine, is_traced
-from frugan.nn.fused_norm import normalised
+from frugan.contract.elementwise import affine
+from frugan.contract.layers import GroupNormalised, SharedGroup, UsesOps, whole_moments
 
 # Batch normalisation over exact groups, plain and conditioned on a class or a vector.
 #
@@ -20,7 +19,7 @@ MOMENTUM = 0.1
 """Weight of the newest batch in the running statistics."""
 
 
-class RunningStatisticsNorm(GroupNormalised, UsesKernels):
+class RunningStatisticsNorm(GroupNormalised, UsesOps):
     """Normalises channels to mean 0 and variance 1; buffers `stored_mean`, `stored_var` as in the BigGAN release.
 
     Args:
@@ -30,7 +29,7 @@ class RunningStatisticsNorm(GroupNormalised, UsesKernels):
     """
 
     can_share = True
-    can_use = ("batch_norm",)
+    asks = ("batch_norm",)
     newest = MOMENTUM
     stored_mean: Tensor
     stored_var: Tensor
@@ -41,21 +40,8 @@ class RunningStatisticsNorm(GroupNormalised, UsesKernels):
         self.register_buffer("stored_mean", torch.zeros(channels))
         self.register_buffer("stored_var", torch.ones(channels))
 
-    def normalise(self, x: Tensor) -> Tensor:
-        """Normalise [B, C, H, W] by group statistics in training, by the running ones in evaluation.
-
-        Raises:
-            ValueError: in training, if B is not a whole number of groups.
-        """
-        if not self.training:
-            return F.batch_norm(x, self.stored_mean, self.stored_var, eps=self.eps)
-        shared, group = self.shared, self._group(x)
-        groups = [x] if len(x) == group else x.split(group)
-        done = [self._normalise_group(x) if shared is None else self._normalise_part(x, shared) for x in groups]
-        return done[0] if len(done) == 1 else torch.cat(done)
-
     def scaled(self, x: Tensor, gain: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
-        """gain·normalised + bias, through a ReLU if so wanted.
+        """gain·normalised + bias, through a ReLU if so wanted: by group statistics in training, else by running ones.
 
         Args:
             x: [B, C, H, W].
@@ -64,15 +50,32 @@ class RunningStatisticsNorm(GroupNormalised, UsesKernels):
         Raises:
             ValueError: in training, if B is not a whole number of groups.
         """
-        if "batch_norm" in self.own_kernels and self.training and self.shared is None and not is_traced():
-            groups = len(x) // self._group(x)
-            made, found = normalised(x, gain, bias, groups=groups, eps=self.eps, biased=self.biased, relu=relu)
-            for mean, _, variance in found.unbind(1):
+        if self.training and self.shared is None:
+            group = self._group(x)
+            y, statistics = self.ops.batch_norm(
+                x, gain, bias, group=group, eps=self.eps, biased=self.biased, relu=relu, room=self._room
+            )
+            for mean, variance in statistics:
                 self.observe("stored_mean", mean)
                 self.observe("stored_var", variance)
-            return made
-        made = affine(self.normalise(x), gain[:, :, None, None], bias[:, :, None, None])
-        return F.relu(made) if relu else made
+            return y
+        y = affine(self._normalise(x), gain[:, :, None, None], bias[:, :, None, None])
+        return F.relu(y) if relu else y
+
+    def _normalise(self, x: Tensor) -> Tensor:
+        """By running statistics, or by those of groups that other processes have parts of."""
+        shared = self.shared
+        if not self.training or shared is None:
+            return F.batch_norm(x, self.stored_mean, self.stored_var, eps=self.eps)
+        group = self._group(x)
+        parts = [self._normalise_part(part, shared) for part in ([x] if len(x) == group else x.split(group))]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _room(self, count: int) -> Tensor:
+        """Zeros [count] for statistics."""
+        if self.observer is None:
+            return self.stored_mean.new_zeros(count)
+        return self.observer.room(self.stored_mean, count)
 
     def _group(self, x: Tensor) -> int:
         """Samples of a group that are here."""
@@ -83,22 +86,6 @@ class RunningStatisticsNorm(GroupNormalised, UsesKernels):
                 "a micro-batch must be a multiple of the recipe's normalisation_batch"
             )
         return group
-
-    def _normalise_group(self, x: Tensor) -> Tensor:
-        # Throw-away running statistics at momentum 1 receive the group's mean and unbiased variance from the kernel
-        # that normalises: no second pass over x, and fp32 whatever the dtype of x.
-        count = 2 * len(self.stored_mean)
-        room = (
-            self.stored_mean.new_zeros(count) if self.observer is None else self.observer.room(self.stored_mean, count)
-        )
-        mean, variance = room.chunk(2)
-        out = F.batch_norm(x, mean, variance, training=True, momentum=1.0, eps=self.eps)
-        self.observe("stored_mean", mean)
-        if self.biased:
-            samples = x.numel() // x.shape[1]
-            variance *= (samples - 1) / samples
-        self.observe("stored_var", variance)
-        return out
 
     def _normalise_part(self, x: Tensor, shared: SharedGroup) -> Tensor:
         """Normalise a part of a group, whose other parts other processes have."""

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Penalised, Scaled, ScaledWeight, Scaling, UsesKernels
-from frugan.nn.elementwise import GAIN, SLOPE, clamped, is_traced
+from frugan.contract.elementwise import GAIN, SLOPE, clamped
+from frugan.contract.layers import Penalised, Scaled, ScaledWeight, Scaling, UsesOps
+from frugan.contract.ops import PLAIN, Ops
 from frugan.nn.fir import KeptKernels, downsample2d, filtered_leaky_relu, fir_filter, upfirdn2d, upsample2d
-from frugan.nn.fused_activation import biased_leaky_relu
 from frugan.nn.linear_maps import conv2d
 
 BOTH = ("weight", "bias")
@@ -87,28 +87,7 @@ class EqualisedLinear(_Equalised):
         return F.leaky_relu(made, SLOPE) if self.activate else made
 
 
-def linear_together(layers: Sequence[EqualisedLinear], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Layers without activations, each on an input of its own, those of one shape in one product.
-
-    Args:
-        inputs: [N, inputs] each.
-
-    Returns:
-        [N, outputs] each.
-    """
-    made: dict[int, Tensor] = {}
-    for shape in dict.fromkeys(layer.weight.shape for layer in layers):
-        alike = [i for i, layer in enumerate(layers) if layer.weight.shape == shape]
-        weights = torch.stack([layers[i].weight for i in alike])  # [layers, outputs, inputs]
-        biases = torch.stack([layers[i].bias for i in alike])[:, :, None]  # [layers, outputs, 1]
-        given = torch.stack([inputs[i] for i in alike]).to(weights.dtype)  # [layers, N, inputs]
-        # this way around the weights' gradients are laid out as they are, and need no copies
-        outputs = torch.baddbmm(biases, weights, given.mT)  # [layers, outputs, N]
-        made |= zip(alike, outputs.mT.contiguous().unbind(), strict=True)
-    return [made[i] for i in range(len(layers))]
-
-
-class EqualisedConv2d(_Equalised, UsesKernels, Penalised):
+class EqualisedConv2d(_Equalised, UsesOps, Penalised):
     """Convolution, filtered where it changes the side.
 
     Args:
@@ -122,7 +101,7 @@ class EqualisedConv2d(_Equalised, UsesKernels, Penalised):
     """
 
     reparametrised = BOTH
-    can_use = ("leaky_relu", "fir")
+    asks = ("leaky_relu", "filtered_leaky_relu", "fir")
 
     def __init__(
         self,
@@ -166,10 +145,10 @@ class EqualisedConv2d(_Equalised, UsesKernels, Penalised):
     def after(self, first: "EqualisedConv2d", x: Tensor) -> Tensor:
         """This layer on what another one gives, [N, inputs, H, W] -> [N, outputs, H/2, W/2].
 
-        By kernels of our own that one's activation and this one's filter are a single pass.
+        Where one pass does both, that one's activation is left to this one's filter.
         """
-        fused = self.resample == "down" and self.kernel > 1 and "fir" in self.own_kernels and not is_traced()
-        if first.bias is None or not fused:
+        left = self.ops.filters_activations and self.resample == "down" and self.kernel > 1
+        if first.bias is None or not left:
             return cast(Tensor, self(first(x)))
         x = first._convolve(x.to(first.weight.dtype)).to(self.weight.dtype)
         return self._finished(self._downsample(x, (first.bias, first.clamp)))
@@ -177,12 +156,12 @@ class EqualisedConv2d(_Equalised, UsesKernels, Penalised):
     def _finished(self, x: Tensor) -> Tensor:
         if self.bias is None:
             return clamped(x, self.clamp)
-        return biased_leaky_relu(x, self.bias, clamp=self.clamp, kernels=self.own_kernels)
+        return self.ops.leaky_relu(x, self.bias, self.clamp)
 
     def _convolve(self, x: Tensor) -> Tensor:
         if self.resample == "up":
             x = conv2d(x, self.weight, penalised=self.penalised)
-            return upsample2d(x, cast(Tensor, self.resample_filter), self.kernels, self.own_kernels)
+            return upsample2d(x, cast(Tensor, self.resample_filter), self.kernels, self.ops)
         if self.resample == "down":
             return self._downsample(x)
         return conv2d(x, self.weight, padding=self.kernel // 2, penalised=self.penalised)
@@ -194,7 +173,7 @@ class EqualisedConv2d(_Equalised, UsesKernels, Penalised):
             cast(Tensor, self.resample_filter),
             self.kernels,
             activation=activation,
-            kernels=self.own_kernels,
+            ops=self.ops,
             penalised=self.penalised,
         )
 
@@ -206,7 +185,7 @@ def downsampling_conv2d(
     kept: KeptKernels | None = None,
     *,
     activation: tuple[Tensor, float | None] | None = None,
-    kernels: frozenset[str] = frozenset(),
+    ops: Ops = PLAIN,
     penalised: bool = False,
 ) -> Tensor:
     """Filter, and convolve every second place.
@@ -214,7 +193,7 @@ def downsampling_conv2d(
     Args:
         x: [N, I, H, W].
         weight: [O, I, k, k].
-        fir, kept, kernels: see `upfirdn2d`.
+        fir, kept, ops: see `upfirdn2d`.
         activation: bias [I] and clamp of a leaky ReLU before the filter, for k above 1; None: there is none.
         penalised: see `conv2d`.
 
@@ -223,12 +202,12 @@ def downsampling_conv2d(
     """
     kernel, taps = weight.shape[2], fir.shape[0]
     if kernel == 1:
-        return conv2d(downsample2d(x, fir, kept, kernels), weight, penalised=penalised)
+        return conv2d(downsample2d(x, fir, kept, ops), weight, penalised=penalised)
     before, after = kernel // 2 + (taps - 1) // 2, kernel // 2 + (taps - 2) // 2
     padding = (before, after, before, after)
     if activation is None:
-        x = upfirdn2d(x, fir, padding=padding, kept=kept, kernels=kernels)
+        x = upfirdn2d(x, fir, padding=padding, kept=kept, ops=ops)
     else:
         bias, clamp = activation
-        x = filtered_leaky_relu(x, bias, fir, padding=padding, clamp=clamp, kept=kept, kernels=kernels)
+        x = filtered_leaky_relu(x, bias, fir, padding=padding, clamp=clamp, kept=kept, ops=ops)
     return conv2d(x, weight, stride=2, penalised=penalised)

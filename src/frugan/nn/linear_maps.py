@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract import cpu_ways
+from frugan.contract.elementwise import is_wanted
 from frugan.contract.layers import Penalised
-from frugan.nn.elementwise import is_wanted
 
 # Convolutions that keep what their gradient needs, differentiable as often as one asks for.
 #
@@ -53,19 +53,6 @@ class Conv2d(Penalised, nn.Conv2d):
         """[N, inputs, H, W] -> [N, outputs, H', W']."""
         padding = cast(int, self.padding[0])
         return conv2d(x, self.weight, self.bias, padding=padding, penalised=self.penalised)
-
-
-# Means of 2x2 pixels: torch's own keep their input, for the size of it.
-
-
-def mean_pool2d(x: Tensor) -> Tensor:
-    """Means of 2x2 pixels, of even sides: [N, C, H, W] -> [N, C, H/2, W/2]."""
-    return cast(Tensor, _MeanPool.apply(x))
-
-
-def spread2d(x: Tensor) -> Tensor:
-    """Their adjoint, a quarter of each pixel to each of four: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
-    return cast(Tensor, _Spread.apply(x))
 
 
 class _Convolution(torch.autograd.Function):
@@ -229,30 +216,6 @@ def _ordered_as(x: Tensor, weight: Tensor) -> Tensor:
     if weight.shape[2:] == (1, 1):
         return weight.flatten(1)[:, None, None].permute(0, 3, 1, 2)  # its strides are ambiguous otherwise
     return weight.contiguous(memory_format=torch.channels_last)
-
-
-class _MeanPool(torch.autograd.Function):
-    """[N, C, H, W] -> [N, C, H/2, W/2]."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, 2)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return spread2d(gradients[0])
-
-
-class _Spread(torch.autograd.Function):
-    """Adjoint of the means: a quarter of each pixel to each of four, [N, C, H, W] -> [N, C, 2·H, 2·W]."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return F.interpolate(x * 0.25, scale_factor=2)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return mean_pool2d(gradients[0])
 
 
 # A 3x3 convolution of a picture doubled by nearest neighbours, without the doubled picture.

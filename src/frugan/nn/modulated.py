@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from frugan.contract.elementwise import affine, is_wanted
 from frugan.contract.layers import sums_of_squares
-from frugan.nn.elementwise import affine, is_traced, is_wanted
+from frugan.contract.ops import PLAIN, Ops
 from frugan.nn.fir import KeptKernels, upfirdn2d
-from frugan.nn.fused_modulation import gradients_of_product
 from frugan.nn.linear_maps import gradients_of_convolution
 
 EPS = 1e-8
@@ -30,7 +30,7 @@ def modulated_conv2d(
     upsample_by: Tensor | None = None,
     kept: KeptKernels | None = None,
     noise: Tensor | None = None,
-    kernels: frozenset[str] = frozenset(),
+    ops: Ops = PLAIN,
 ) -> Tensor:
     """Convolve with weight·style for each sample; with demodulation, each sample's weights then have norm 1.
 
@@ -44,16 +44,16 @@ def modulated_conv2d(
         upsample_by: a filter [T, T]: the side doubles.
         kept: of this filter.
         noise: added after demodulation, [N, 1, H', W'] or [H', W'], of x's dtype.
-        kernels: names of those of our own that may be used.
+        ops: filters, and finds gradients of products.
 
     Returns:
         [N, O, H', W'].
     """
     if not demodulate:
-        made = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, kernels=kernels)
+        made = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, ops=ops)
         return made if noise is None else made + noise
     made, norms = demodulated_conv2d(
-        x, weight, styles, squares=squares, gain=gain, upsample_by=upsample_by, kept=kept, kernels=kernels
+        x, weight, styles, squares=squares, gain=gain, upsample_by=upsample_by, kept=kept, ops=ops
     )
     norms = norms[:, :, None, None]
     return made * norms if noise is None else affine(made, norms, noise)
@@ -68,13 +68,13 @@ def demodulated_conv2d(
     gain: float = 1.0,
     upsample_by: Tensor | None = None,
     kept: KeptKernels | None = None,
-    kernels: frozenset[str] = frozenset(),
+    ops: Ops = PLAIN,
 ) -> tuple[Tensor, Tensor]:
     """As `modulated_conv2d` with demodulation, which is left to the caller: what to multiply, and by what [N, O]."""
     if x.dtype == torch.float16:
         # Demodulation takes any scale back; sums in fp16 then stay below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
-    made = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, kernels=kernels)
+    made = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, ops=ops)
     squares = sums_of_squares(weight) / gain**2 if squares is None else squares
     return made, demodulation(squares, styles, EPS / gain**2, made.dtype)
 
@@ -86,19 +86,18 @@ def scaled_conv2d(
     *,
     upsample_by: Tensor | None = None,
     kept: KeptKernels | None = None,
-    kernels: frozenset[str] = frozenset(),
+    ops: Ops = PLAIN,
 ) -> Tensor:
     """As `modulated_conv2d` without demodulation."""
     factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
-    kernels = frozenset[str]() if is_traced() else kernels
     if upsample_by is None:
-        return cast(Tensor, _ScaledConvolution.apply(x, factors, weight.view_as(weight), False, kernels))
+        return cast(Tensor, _ScaledConvolution.apply(x, factors, weight.view_as(weight), False, ops))
     turned = weight.transpose(0, 1)
-    spread = cast(Tensor, _ScaledConvolution.apply(x, factors, turned, True, kernels))  # [N, O, 2·H + 1, ..]
+    spread = cast(Tensor, _ScaledConvolution.apply(x, factors, turned, True, ops))  # [N, O, 2·H + 1, ..]
     taps = upsample_by.shape[0]
     before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
     padding = (before, after, before, after)
-    return upfirdn2d(spread, upsample_by, padding=padding, gain=4, kept=kept, kernels=kernels)
+    return upfirdn2d(spread, upsample_by, padding=padding, gain=4, kept=kept, ops=ops)
 
 
 class _ScaledConvolution(torch.autograd.Function):
@@ -109,9 +108,9 @@ class _ScaledConvolution(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, spread: bool, kernels: frozenset[str]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, spread: bool, ops: Ops) -> Tensor:
         ctx.save_for_backward(x, factors, weight)
-        ctx.spread, ctx.kernels = spread, kernels
+        ctx.spread, ctx.ops = spread, ops
         ctx.set_materialize_grads(False)
         scaled = x * factors
         if spread:
@@ -139,7 +138,7 @@ class _ScaledConvolution(torch.autograd.Function):
         if to_scaled is None:
             return None, None, to_weight, None, None
         if of_x and of_factors:
-            return *gradients_of_product(to_scaled, x, factors, ctx.kernels), to_weight, None, None
+            return *ctx.ops.product_gradients(to_scaled, x, factors), to_weight, None, None
         to_factors = (to_scaled * x).sum((2, 3), keepdim=True) if of_factors else None
         return to_scaled * factors if of_x else None, to_factors, to_weight, None, None
 

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesKernels
-from frugan.nn.fused_scaling import divide, dots_of, through, vectors_times
+from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesOps
 from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import Conv2d
 
@@ -140,7 +139,6 @@ class SpectralScaling(Scaling):
         weights: masters.
         left: u of each [1, out], of any norm.
         eps: smallest norm that is divided by.
-        kernels: names of those of our own that may be used.
 
     Attributes:
         left: u of each weight, of unit norm after an iteration.
@@ -150,11 +148,8 @@ class SpectralScaling(Scaling):
     right_norms: Tensor  # of these [n]
     sigmas: Tensor  # largest singular values [n]
 
-    def __init__(
-        self, weights: Sequence[Tensor], left: list[Tensor], eps: float, kernels: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, weights: Sequence[Tensor], left: list[Tensor], eps: float) -> None:
         self.left, self.eps = left, eps
-        self._by_kernels = "spectral_norm" in kernels
         matrices = [weight.flatten(1) for weight in weights]  # [out, in] each
         self._stacks = [MatrixStack(places, matrices) for places in stackable(weights)]
         stacked = {place for stack in self._stacks for place in stack.places}
@@ -169,7 +164,7 @@ class SpectralScaling(Scaling):
         first = layers[0]
         us = [layer.u0.to(master.dtype) for layer, master in zip(layers, masters, strict=True)]
         iterations = first.iterations if first.training else 1
-        scaling = cls.of(masters, us, first.eps, first.own_kernels, iterations)
+        scaling = first.ops.spectral_scaling(cls).of(masters, us, first.eps, iterations)
         if first.training:
             for layer, master, u, sigma in zip(layers, masters, scaling.left, scaling.sigmas.unbind(), strict=True):
                 layer.observe("u0", u)
@@ -178,16 +173,9 @@ class SpectralScaling(Scaling):
         return scaling
 
     @classmethod
-    def of(
-        cls,
-        weights: Sequence[Tensor],
-        left: list[Tensor],
-        eps: float,
-        kernels: frozenset[str] = frozenset(),
-        iterations: int = 1,
-    ) -> Self:
-        """Run the iterations; see the class for what is given."""
-        scaling = cls(weights, left, eps, kernels)
+    def of(cls, weights: Sequence[Tensor], left: list[Tensor], eps: float, iterations: int = 1) -> Self:
+        """Run the iterations; the arguments are the class's."""
+        scaling = cls(weights, left, eps)
         for _ in range(iterations):
             scaling._iterate([weight.flatten(1) for weight in weights])
         # [1] each: without a dimension they would not count when dtypes are promoted, and half gradients stay half.
@@ -211,16 +199,11 @@ class SpectralScaling(Scaling):
 
     def _iterate_alone(self, matrices: list[Tensor]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         """v and u of those that are in no stack, neither scaled, by place: [1, in], [1, out]."""
-        alone = [matrices[i] for i in self._alone]
-        if self._by_kernels and alone:
-            rows, columns = vectors_times(torch.cat([self.left[i] for i in self._alone], 1)[0], alone)
-            parts = rows[None].split([m.shape[1] for m in alone], 1), columns[None].split([len(m) for m in alone], 1)
-            return dict(zip(self._alone, parts[0], strict=True)), dict(zip(self._alone, parts[1], strict=True))
         right = {i: torch.mm(self.left[i], matrices[i]) for i in self._alone}
         return right, {i: torch.mm(right[i], matrices[i].T) for i in self._alone}
 
     def divided(self, masters: Sequence[Tensor], dtypes: Sequence[torch.dtype], *, last: bool) -> dict[int, Tensor]:
-        """Those of stacks, each stack in one operation, and the stacks are given up; by kernels the others too."""
+        """Those of stacks, each stack in one operation; the stacks are given up."""
         working: dict[int, Tensor] = {}
         for stack, whole in zip(self._stacks, self._wholes, strict=True):
             wanted = {dtypes[i] for i in stack.places}
@@ -228,13 +211,6 @@ class SpectralScaling(Scaling):
                 room = torch.empty_like(whole, dtype=wanted.pop())
                 working |= stack.parts(torch.div(whole, stack.by_row(self.sigmas), out=room))
         self._wholes.clear()
-        if self._by_kernels:
-            each_sigma = self.sigmas.unbind()
-            for dtype in dict.fromkeys(dtypes[i] for i in self._alone):
-                places = [i for i in self._alone if dtypes[i] == dtype]
-                divisors = torch.stack([each_sigma[i] for i in places])
-                made = divide([masters[i] for i in places], divisors, dtype, last=last)
-                working |= zip(places, made, strict=True)
         return working
 
     def carry(
@@ -244,48 +220,43 @@ class SpectralScaling(Scaling):
         divisors = self.sigmas if inverse_scale is None else self.sigmas / inverse_scale
         stacks = [stack for stack in self._stacks if all(gradients[i] is not None for i in stack.places)]
         stacked = {place for stack in stacks for place in stack.places}
-        given = {i: each for i, each in enumerate(gradients) if each is not None and i not in stacked}
+        alone = {i: gradient for i, gradient in enumerate(gradients) if gradient is not None and i not in stacked}
         matrices = [master.flatten(1) for master in masters]
-        carried: list[Tensor | None] = [None] * len(masters)
-        if self._by_kernels:
-            dots = self._dots_by_kernels(given, masters, divisors)
-        else:
-            carried = super().carry(masters, [given.get(i) for i in range(len(masters))], inverse_scale)
-            dots = [torch.dot(matrices[i].view(-1), cast(Tensor, carried[i]).view(-1)).view(1) for i in given]
+        carried, dots = self._dots_alone(alone, masters, inverse_scale, divisors)
         wholes, dots_of_stacks = self._divide_stacks(stacks, matrices, gradients, divisors)
-        left = self._left_times(dots + dots_of_stacks, list(given), stacks)
-
-        if self._by_kernels:
-            self._carry_by_kernels(given, left, carried, divisors)
-        else:
-            for i in given:
-                cast(Tensor, carried[i]).flatten(1).addcmul_(left[i].mT, self.right[i], value=-1)
+        left = self._left_times(dots + dots_of_stacks, list(alone), stacks)
+        self._subtract_alone(alone, left, carried, divisors)
         for stack, whole in zip(stacks, wholes, strict=True):
             stack.subtract_outer(whole, left, self.right)
             for i, part in stack.parts(whole).items():
                 carried[i] = part.view(masters[i].shape)
         return carried
 
-    def _dots_by_kernels(
-        self, given: Mapping[int, Tensor], masters: Sequence[Tensor], divisors: Tensor
-    ) -> list[Tensor]:
-        """<divided gradient, master> of those in no stack [gradients], in the order of these."""
-        each_divisor, dots = divisors.unbind(), dict[int, Tensor]()
-        for places in _of_one_dtype(given):
-            sums = dots_of([given[i] for i in places], [masters[i] for i in places])
-            dots |= zip(places, (sums / torch.stack([each_divisor[i] for i in places])).split(1), strict=True)
-        return [dots[i] for i in given]
+    def _dots_alone(
+        self,
+        gradients: Mapping[int, Tensor],
+        masters: Sequence[Tensor],
+        inverse_scale: Tensor | None,
+        divisors: Tensor,
+    ) -> tuple[list[Tensor | None], list[Tensor]]:
+        """Of gradients in no stack, by place: the divided ones of all masters, and <divided gradient, master> [1] each.
 
-    def _carry_by_kernels(
-        self, given: Mapping[int, Tensor], left: Mapping[int, Tensor], carried: list[Tensor | None], divisors: Tensor
+        Those that are missing among the divided ones are for `_subtract_alone` to fill in.
+        """
+        carried = super().carry(masters, [gradients.get(i) for i in range(len(masters))], inverse_scale)
+        pairs = ((masters[i], cast(Tensor, carried[i])) for i in gradients)
+        return carried, [torch.dot(master.view(-1), divided.view(-1)).view(1) for master, divided in pairs]
+
+    def _subtract_alone(
+        self,
+        gradients: Mapping[int, Tensor],
+        left: Mapping[int, Tensor],
+        carried: list[Tensor | None],
+        divisors: Tensor,
     ) -> None:
-        """Fill in the gradients of those in no stack, by place."""
-        each_divisor = divisors.unbind()
-        for places in _of_one_dtype(given):
-            us, vs = (torch.cat([each[i] for i in places], 1)[0] for each in (left, self.right))
-            own = torch.stack([each_divisor[i] for i in places])
-            for i, made in zip(places, through([given[i] for i in places], us, vs, own), strict=True):
-                carried[i] = made
+        """Subtract leftᵀ·v from the gradients in no stack, by place."""
+        for i in gradients:
+            cast(Tensor, carried[i]).flatten(1).addcmul_(left[i].mT, self.right[i], value=-1)
 
     def _divide_stacks(
         self,
@@ -323,14 +294,6 @@ class SpectralScaling(Scaling):
         return dict(zip(order, _scaled([self.left[i] for i in order], factors), strict=True))
 
 
-def _of_one_dtype(tensors: Mapping[int, Tensor]) -> list[list[int]]:
-    """Places of tensors that are alike in it."""
-    alike: dict[torch.dtype, list[int]] = {}
-    for place, tensor in tensors.items():
-        alike.setdefault(tensor.dtype, []).append(place)
-    return list(alike.values())
-
-
 def _scaled(rows: list[Tensor], factors: Tensor) -> list[Tensor]:
     """Rows [1, k], of any length each, times a factor each [n]; in the same memory all together."""
     sizes = [row.shape[1] for row in rows]
@@ -338,11 +301,11 @@ def _scaled(rows: list[Tensor], factors: Tensor) -> list[Tensor]:
     return [row[None] for row in (torch.cat(rows, 1)[0] * each).split(sizes)]
 
 
-class SpectralNorm(Scaled, UsesKernels):
+class SpectralNorm(Scaled, UsesOps):
     """Base of the layers with a spectrally normalised `weight`; buffers `u0..`, `sv0..` as in the BigGAN release."""
 
     scaling = SpectralScaling
-    can_use = ("spectral_norm",)
+    asks = ("spectral_scaling",)
     weight: Tensor
     u0: Tensor
     sv0: Tensor

@@ -14,9 +14,9 @@ from frugan.engine.run.training import Stage, Training, networks_used
 from frugan.engine.state.fp32_blocks import keep_in_fp32
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
-from frugan.nn.own_operations import NAMES
 from frugan.recipe.recipe import Recipe
 from frugan.setup.devices import host_bytes
+from frugan.setup.ops import kernel_names, ops_of
 from frugan.wording import show_size
 
 
@@ -77,7 +77,7 @@ def training_of(recipe: Recipe) -> Training:
         course=training.course,
         make_grids=make_grids,
         # with "auto" a card decides, and a plan holds either way: torch's own operations take no less
-        kernels=frozenset(NAMES if training.kernels == "triton" else ()),
+        ops=ops_of(kernel_names() if training.kernels == "triton" else ()),
     )
     return described
 

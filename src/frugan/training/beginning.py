@@ -16,6 +16,7 @@ from frugan.engine.run.step_log import DivergenceWatch, StepLog
 from frugan.engine.state.state import TrainingState
 from frugan.setup.devices import card_identity, misspelt_cards, told_when_full, use_device
 from frugan.setup.networks import weights_metadata
+from frugan.setup.ops import ops_of
 from frugan.training.card_watch import look_for_second_cards, watched_card
 from frugan.training.estimates import Opening
 from frugan.training.kernels import kernels_beside, kernels_for
@@ -188,7 +189,7 @@ def _create(
     kernels = kernels_for(run.recipe, training, device, run.choose)
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
-        state = replace(training, kernels=kernels).state(by, device, run.ranks)
+        state = replace(training, ops=ops_of(kernels)).state(by, device, run.ranks)
         return state, [] if resumed is None else restore(resumed.checkpoint, resumed.saved, state, resumed.restarts)
 
     (state, lines), loaded_by = planner.load(load, plan)
@@ -225,7 +226,7 @@ def _begin_other_rank(run: TrainRun, decision: _Decision) -> _Start:
         plan = planner.own_plan(plan, shares.plans[ranks.rank] if shares.plans else None)
     with told_when_full(device, "training was set up"):
         kernels = kernels_beside(decision.kernels, run.recipe, device, run.choose_here)
-        training = replace(run.training, kernels=kernels)
+        training = replace(run.training, ops=ops_of(kernels))
         state, plan = planner.load(lambda by: training.state(by, device, ranks), plan)
     return _Start(state, plan, planner, {}, decision)
 

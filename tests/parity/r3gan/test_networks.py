@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.elementwise import leaky_relu
 from frugan.engine.plan import Layout
 from frugan.engine.state.working_weights import prepared
 from frugan.families.r3gan.config import R3GANNetworks
 from frugan.families.r3gan.family import R3GANFamily
 from frugan.families.r3gan.snapshot import name_table
-from frugan.nn.elementwise import leaky_relu
 from frugan.nn.fir import downsample2d, fir_filter, upsample2d
 from parity.r3gan.golden import CASES, Case, Network, load, read_json, tensors
 
@@ -75,7 +75,7 @@ def test_what_each_stage_makes(name: str) -> None:
 
 @pytest.mark.parametrize("slope", [0.2, 0.21])
 def test_another_slope_is_noticed(slope: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frugan.nn.elementwise.SLOPE", slope)
+    monkeypatch.setattr("frugan.contract.elementwise.SLOPE", slope)
     assert float(leaky_relu(torch.full((1, 1), -1.0), torch.zeros(1))) == pytest.approx(-slope)
     case = load("uncond16")
     assert (off(run(case, case.build(), torch.float32)[0], case.io("img")) <= LIMIT) == (slope == 0.2)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.objectives import dssim, gaussian_blur, style_loss, total_variation_of_channels_and_rows
+from frugan.contract.dssim import dssim
+from frugan.objectives import gaussian_blur, style_loss, total_variation_of_channels_and_rows
 from parity.saehd.golden import arrays, nchw
 from parity.saehd.runs import total_variation_of_rows_and_columns
 

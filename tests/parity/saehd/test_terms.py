@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from frugan.contract.dssim import dssim
+from frugan.contract.ops import PLAIN
 from frugan.faces.saehd.config import SAEHDObjective
 from frugan.faces.saehd.phases import FaceTargets, reconstruction
-from frugan.objectives import dssim
+from frugan.setup.ops import ops_of
 from parity.saehd.errors import gradient_error, joint_error, loss_error
 from parity.saehd.golden import LONG, SHORT, recording
 from parity.saehd.runs import Run, first_gradients, run
@@ -180,10 +182,10 @@ def test_by_kernels_of_our_own_terms_and_gradients_are_the_same(side: int, maske
     mask, soft, eyes, made_mask = (torch.rand(2, 1, side, side, generator=random) for _ in range(4))
     objective = SAEHDObjective(masked_training=masked, eyes_mouth_prio=True)
     ends = []
-    for kernels in (frozenset({"dssim"}), frozenset[str]()):
+    for ops in (ops_of(["dssim"]), PLAIN):
         leaves = [each.clone().requires_grad_() for each in (made, made_mask)]
         targets = FaceTargets(picture, mask, soft, eyes)
-        terms = reconstruction("src", targets, leaves[0], leaves[1], objective, kernels)
+        terms = reconstruction("src", targets, leaves[0], leaves[1], objective, ops)
         gradients = torch.autograd.grad(torch.stack(list(terms.values())).sum(), leaves)
         ends.append([*(value.detach() for value in terms.values()), *gradients])
     for own, torchs in zip(*ends, strict=True):

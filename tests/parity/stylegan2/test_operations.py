@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from frugan.contract.elementwise import clamped, leaky_relu, scaled_noise, second_moment_norm
+from frugan.contract.ops import PLAIN, StyleLayer
 from frugan.nn.batch_norm import MinibatchStd
-from frugan.nn.elementwise import clamped, leaky_relu, scaled_noise, second_moment_norm
-from frugan.nn.equalised import EqualisedLinear, downsampling_conv2d, linear_together
+from frugan.nn.equalised import EqualisedLinear, downsampling_conv2d
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.modulated import demodulation, modulated_conv2d
 
@@ -140,7 +141,10 @@ def test_scaled_noise_and_its_gradients() -> None:
 def test_linear_layers_together() -> None:
     layers = [EqualisedLinear(6, outputs) for outputs in (3, 4, 3, 3)]
     inputs = [torch.randn(2, 6) for _ in layers]
-    for output, layer, given in zip(linear_together(layers, inputs), layers, inputs, strict=True):
+    asked = [StyleLayer(layer.weight, layer.bias, i, torch.float32, None) for i, layer in enumerate(layers)]
+    outputs, norms = PLAIN.styles(torch.stack(inputs, 1), asked, None)
+    assert not norms
+    for output, layer, given in zip(outputs, layers, inputs, strict=True):
         torch.testing.assert_close(output, layer(given))
 
 

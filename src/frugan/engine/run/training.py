@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import BufferRule, Family, Previews
-from frugan.contract.layers import use_kernels
+from frugan.contract.layers import use_ops
+from frugan.contract.ops import PLAIN, Ops
 from frugan.contract.phase import Networks, Phase
 from frugan.engine.durations import Course
 from frugan.engine.plan import Plan
@@ -65,7 +66,7 @@ class Training:
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]  # networks -> blocks that may be recomputed
     course: Course = field(default_factory=Course)  # schedule of everything that changes during training
     make_grids: MakeGrids | None = None  # makes the grids of a snapshot; None: there are none
-    kernels: frozenset[str] = frozenset()  # names of kernels of our own that its layers use
+    ops: Ops = PLAIN  # what its layers compute by
     ranks: int = 1  # that train together, each a batch of this size; they may share out the optimizers' state
     in_parts: bool = False  # its groups of samples are parts of groups that ranks share
     name: str = ""  # of the recipe, for people
@@ -203,7 +204,7 @@ class Training:
             networks = {name: network.to(device) for name, network in self.make().items()}
         for network in networks.values():
             network.train()
-            use_kernels(network, self.kernels)
+            use_ops(network, self.ops)
             lay_out_masters(network, plan.layout(device))
             set_normalisation_batch(network, self.normalisation_batch)
         phases, settings = self.phases, (stage or self.stages[0]).settings

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import UsesKernels
+from frugan.contract.elementwise import is_traced
+from frugan.contract.layers import UsesOps
 from frugan.contract.phase import Networks
 from frugan.faces.saehd.config import Archi, stack_for
-from frugan.nn.elementwise import is_traced
 
 
 def depth_to_space(x: Tensor, factor: int = 2) -> Tensor:
@@ -285,10 +285,10 @@ class Inter(nn.Module):
 # The decoder: a code to a face and its mask.
 
 
-class Decoder(UsesKernels):
+class Decoder(UsesOps):
     """An image trunk with residual blocks and a thinner mask trunk, on the same code.
 
-    Kernels of our own are for what its picture is judged by.
+    Its operations are those of what its picture is judged by.
 
     Args:
         archi: its letters d, t and c count.
@@ -297,7 +297,7 @@ class Decoder(UsesKernels):
         mask_channels: the recipe's d_mask_dims.
     """
 
-    can_use = ("dssim",)
+    asks = ("dssim",)
 
     def __init__(self, archi: Archi, in_channels: int, channels: int, mask_channels: int) -> None:
         super().__init__()

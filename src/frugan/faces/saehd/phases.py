@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from frugan.contract.ops import PLAIN, Ops
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.faces.saehd.config import Archi, SAEHDNetworks, SAEHDObjective
 from frugan.faces.saehd.networks import (
@@ -23,12 +23,7 @@ from frugan.faces.saehd.networks import (
     network_names,
     swap_code,
 )
-from frugan.nn.fused_ssim import mean_dssim
 from frugan.objectives import (
-    C1,
-    C2,
-    bands,
-    dssim,
     eager_gradient,
     gaussian_blur,
     non_saturating_fake,
@@ -36,7 +31,6 @@ from frugan.objectives import (
     non_saturating_real,
     style_loss,
     total_variation_of_channels_and_rows,
-    window,
 )
 
 # The loss terms of SAEHD, each a mean over the samples.
@@ -77,20 +71,9 @@ def _smooth_outside(picture: Tensor, mask: Tensor, radius: float) -> Tensor:
     return picture * mask + gaussian_blur(picture * outside, radius) / weight * outside
 
 
-def _structure(weight: float, a: Tensor, b: Tensor, kernels: frozenset[str], *divisors: float) -> Tensor:
+def _structure(weight: float, a: Tensor, b: Tensor, ops: Ops, *divisors: float) -> Tensor:
     """A weight times the mean dissimilarity in windows of R over each divisor."""
-    sizes = [int(a.shape[-1] / divisor) for divisor in divisors]
-    if "dssim" in kernels:
-        dtype = torch.promote_types(a.dtype, torch.float32)
-        blurs = [bands(a.shape[-2:], window(max(1, size), a.device, dtype), 0) for size in sizes]
-        return weight * mean_dssim(a, b, blurs, (C1, C2), kernels=kernels).mean()
-    first, *others = (weight / len(sizes) * dssim(a, b, size).mean() for size in sizes)
-    return sum(others, first)
-
-
-def _mean_square(a: Tensor, b: Tensor, kernels: frozenset[str]) -> Tensor:
-    """Torch's own operation, whose backward is one pass, where bits may change: where kernels of ours are in use."""
-    return F.mse_loss(a, b) if kernels else (a - b).square().mean()
+    return ops.dssim(a, b, [int(a.shape[-1] / divisor) for divisor in divisors], weight)
 
 
 def reconstruction(
@@ -99,13 +82,13 @@ def reconstruction(
     picture: Tensor,
     mask: Tensor,
     objective: SAEHDObjective,
-    kernels: frozenset[str] = frozenset(),
+    ops: Ops = PLAIN,
 ) -> Terms:
     """How far a side's face and mask are from what they shall be.
 
     Args:
         picture, mask: what the decoder made, [B, 3, R, R] and [B, 1, R, R].
-        kernels: names of those of our own that may be used.
+        ops: what the losses are computed by.
 
     Raises:
         ValueError: the mask of eyes and mouth is wanted and missing.
@@ -118,7 +101,7 @@ def reconstruction(
 
     def loss(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Terms:
         here = FaceTargets(inputs[0], inputs[1], inputs[2], inputs[3] if objective.eyes_mouth_prio else None)
-        return _reconstruction(side, here, outputs[0], outputs[1], objective, kernels)
+        return _reconstruction(side, here, outputs[0], outputs[1], objective, ops)
 
     return eager_gradient(loss, (picture, mask), constants)
 
@@ -129,21 +112,17 @@ def _reconstruction(
     picture: Tensor,
     mask: Tensor,
     objective: SAEHDObjective,
-    kernels: frozenset[str],
+    ops: Ops,
 ) -> Terms:
     wanted, output = (targets.seen(x, objective).contiguous() for x in (targets.picture, picture))  # as blurs take them
     divisors = (11.6,) if picture.shape[-1] < 256 else (11.6, 23.2)
     terms = {
-        f"{side}/dssim": _structure(10, wanted, output, kernels, *divisors),
-        f"{side}/mse": 10 * _mean_square(wanted, output, kernels),
-        f"{side}/mask": 10 * _mean_square(targets.mask, mask, kernels),
+        f"{side}/dssim": _structure(10, wanted, output, ops, *divisors),
+        f"{side}/mse": 10 * ops.mean_square(wanted, output),
+        f"{side}/mask": 10 * ops.mean_square(targets.mask, mask),
     }
     if targets.eyes_mouth is not None:
-        if kernels:  # where bits may change: three passes fewer
-            difference = (picture - targets.picture) * targets.eyes_mouth
-        else:
-            difference = targets.picture * targets.eyes_mouth - picture * targets.eyes_mouth
-        terms[f"{side}/eyes_mouth"] = 300 * difference.abs().mean()
+        terms[f"{side}/eyes_mouth"] = 300 * ops.masked_error(picture, targets.picture, targets.eyes_mouth)
     return terms
 
 
@@ -158,7 +137,7 @@ def face_style(power: float, picture: Tensor, style: Tensor) -> Terms:
     return {"src/face_style": style_loss(picture, style, picture.shape[-1] // 8).mean() * (10000 * power / 100)}
 
 
-def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor, kernels: frozenset[str]) -> Terms:
+def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor, ops: Ops) -> Terms:
     """The swap's surroundings towards the destination's.
 
     Args:
@@ -166,11 +145,11 @@ def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor, k
         swap: the swapped face. [B, 3, R, R].
         target: the destination's picture. [B, 3, R, R].
         soft: soft mask of the *source* face: the original computes a mask of the swap and then overwrites it. Kept.
-        kernels: names of those of our own that may be used.
+        ops: what the losses are computed by.
     """
     around = 1 - soft
     swap, target = swap * around, target * around
-    structure = _structure(1, swap, target, kernels, 11.6)
+    structure = _structure(1, swap, target, ops, 11.6)
     return {"src/bg_style": 10 * (power / 100) * (structure + (swap - target).square().mean())}
 
 
@@ -214,8 +193,8 @@ class Faces:
     def dst(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         vectors = encode(networks, micro.pictures["dst"]["warped"])
         picture, mask = decode(self.archi, networks, self._code(networks, vectors, "dst"), "dst")
-        kernels = self._kernels(networks, "dst")
-        return reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective, kernels)
+        ops = self._ops(networks, "dst")
+        return reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective, ops)
 
     def both(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """Both sides' losses with the style terms, which couple them."""
@@ -225,7 +204,7 @@ class Faces:
         vectors = encode(networks, micro.pictures["dst"]["warped"])
         codes = self._code(networks, vectors, "dst")
         picture, mask = decode(self.archi, networks, codes, "dst")
-        terms |= reconstruction("dst", dst, picture, mask, objective, self._kernels(networks, "dst"))
+        terms |= reconstruction("dst", dst, picture, mask, objective, self._ops(networks, "dst"))
         swap_codes = codes if self.archi.kind == "df" else swap_code(self.archi, networks, vectors)
         if objective.face_style_power:
             # The style may change how a code is drawn, not the code: only the decoder learns from this.
@@ -234,8 +213,8 @@ class Faces:
             terms |= face_style(objective.face_style_power, swap * swap_mask.detach(), style)
         if objective.bg_style_power:
             swap, _mask = decode(self.archi, networks, swap_codes, "src")
-            kernels = self._kernels(networks, "src")
-            terms |= background_style(objective.bg_style_power, swap, dst.picture, src.soft, kernels)
+            ops = self._ops(networks, "src")
+            terms |= background_style(objective.bg_style_power, swap, dst.picture, src.soft, ops)
         return terms
 
     def real_code(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
@@ -263,7 +242,7 @@ class Faces:
         objective = self.objective
         codes = self._code(networks, encode(networks, micro.pictures["src"]["warped"]), "src")
         picture, mask = decode(self.archi, networks, codes, "src")
-        terms = reconstruction("src", targets, picture, mask, objective, self._kernels(networks, "src"))
+        terms = reconstruction("src", targets, picture, mask, objective, self._ops(networks, "src"))
         if objective.true_face_power:
             logits = networks["code_discriminator"](codes)
             terms["true_face"] = objective.true_face_power * non_saturating_generator(logits)
@@ -282,8 +261,8 @@ class Faces:
     def _code(self, networks: Networks, vectors: Tensor, side: Side) -> Tensor:
         return code_of(self.archi, networks, vectors, side)
 
-    def _kernels(self, networks: Networks, side: Side) -> frozenset[str]:
-        return cast(Decoder, networks[decoder_name(self.archi, side)]).own_kernels
+    def _ops(self, networks: Networks, side: Side) -> Ops:
+        return cast(Decoder, networks[decoder_name(self.archi, side)]).ops
 
     def _targets(self, micro: MicroBatch, side: Side) -> FaceTargets:
         return FaceTargets.of(micro.pictures[side], self.objective)

@@ -4,19 +4,20 @@ Source: Brock et al. 2018 (arXiv 1809.11096), appendix B; order of operations an
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import UsesKernels
+from frugan.contract.layers import UsesOps
+from frugan.contract.resampling import mean_pool2d
 from frugan.families.biggan.config import BOTTOM, GENERATOR, BigGANNetworks, discriminator_stages, stage_resolutions
 from frugan.nn.attention import SelfAttention
 from frugan.nn.batch_norm import BatchNorm, ConditionalBatchNorm, gains_and_biases
-from frugan.nn.fused_pooling import means_and, relu_and_itself, relu_and_means, relu_means, usable
 from frugan.nn.initialise import Embedding
-from frugan.nn.linear_maps import Conv2d, folds_means, mean_pool2d, plus_doubled, pooled_conv2d, upsampled_conv2d
+from frugan.nn.linear_maps import Conv2d, folds_means, plus_doubled, pooled_conv2d, upsampled_conv2d
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear
 
 # Layers as one network's config wants them.
@@ -115,10 +116,10 @@ class GeneratorBlock(nn.Module):
         return plus_doubled(h, self.conv_sc(x))
 
 
-class DiscriminatorBlock(UsesKernels):
+class DiscriminatorBlock(UsesOps):
     """Halves the resolution if `downsample`. The first block takes pictures: it has no leading ReLU and pools first."""
 
-    can_use = ("pooling",)
+    asks = ("relu_and_means", "relu_and_itself", "means_plus")
 
     def __init__(self, layers: Layers, inputs: int, outputs: int, *, wide: bool, first: bool, downsample: bool) -> None:
         super().__init__()
@@ -130,22 +131,19 @@ class DiscriminatorBlock(UsesKernels):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
-        own = not self.first and usable(x, self.own_kernels)
-        if own:
-            made, x = relu_and_means(x) if self.downsample else relu_and_itself(x)
-            h = F.relu(self.conv1(made))
-        else:
-            h = F.relu(self.conv1(x if self.first else F.relu(x)))
         if not self.downsample:
-            return torch.add(self.conv2(h), self.conv_sc(x))
-        second = cast(Conv2d, self.conv2)
-        folded = folds_means(h, second.weight)
-        h = pooled_conv2d(h, second.weight, second.bias, penalised=second.penalised) if folded else second(h)
+            activated, x = (x, x) if self.first else self.ops.relu_and_itself(x)
+            return torch.add(self.conv2(F.relu(self.conv1(activated))), self.conv_sc(x))
         # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
-        x = x if own else mean_pool2d(x)
-        if not folded and usable(h, self.own_kernels):
-            return means_and(h, self.conv_sc(x), made if own else x)
-        return torch.add(h if folded else mean_pool2d(h), self.conv_sc(x))
+        activated, halved = (x, partial(mean_pool2d, x)) if self.first else self.ops.relu_and_means(x)
+        h = F.relu(self.conv1(activated))
+        second = cast(Conv2d, self.conv2)
+        if folds_means(h, second.weight):
+            h = pooled_conv2d(h, second.weight, second.bias, penalised=second.penalised)
+            return torch.add(h, self.conv_sc(halved()))
+        h = second(h)
+        x = halved()
+        return self.ops.means_plus(h, partial(self.conv_sc, x), x if self.first else activated)
 
 
 # Residual bottleneck blocks of BigGAN-deep.
@@ -183,10 +181,10 @@ class DeepGeneratorBlock(nn.Module):
         return torch.add(h, skip)
 
 
-class DeepDiscriminatorBlock(UsesKernels):
+class DeepDiscriminatorBlock(UsesOps):
     """Bottleneck of a quarter of the output's channels; channels that the skip lacks come from a 1x1 convolution."""
 
-    can_use = ("pooling",)
+    asks = ("relu_and_means", "relu_and_itself", "relu_means")
 
     def __init__(self, layers: Layers, inputs: int, outputs: int, *, downsample: bool) -> None:
         super().__init__()
@@ -200,16 +198,14 @@ class DeepDiscriminatorBlock(UsesKernels):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
-        if usable(x, self.own_kernels):
-            h, x = relu_and_means(x) if self.downsample else relu_and_itself(x)
-            h = self.conv3(F.relu(self.conv2(F.relu(self.conv1(h)))))
-            h = relu_means(h) if self.downsample else F.relu(h)
-        else:  # what is freed when decides how much a card holds in reserve: 0.12 GiB of 6 here
-            h = self.conv1(F.relu(x))
-            h = self.conv2(F.relu(h))
+        if self.downsample:
+            h, halved = self.ops.relu_and_means(x)
+            h = self.conv2(F.relu(self.conv1(h)))
+            h, x = self.ops.relu_means(self.conv3(F.relu(h))), halved()
+        else:
+            h, x = self.ops.relu_and_itself(x)
+            h = self.conv2(F.relu(self.conv1(h)))
             h = F.relu(self.conv3(F.relu(h)))
-            if self.downsample:
-                h, x = mean_pool2d(h), mean_pool2d(x)
         skip = x if self.conv_sc is None else torch.cat([x, self.conv_sc(x)], 1)
         return torch.add(self.conv4(h), skip)
 

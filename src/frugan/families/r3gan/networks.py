@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Penalised, UsesKernels
+from frugan.contract.elementwise import SLOPE
+from frugan.contract.layers import Penalised, UsesOps
 from frugan.families.r3gan.config import R3GANNetworks
-from frugan.nn.elementwise import SLOPE
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
-from frugan.nn.fused_activation import biased_leaky_relu
 from frugan.nn.linear_maps import conv2d, ordered_like
 
 ACTIVATION_GAIN = math.sqrt(2 / (1 + SLOPE**2))
@@ -100,7 +99,7 @@ class Embedding(Linear):
         return super().forward(classes)
 
 
-class ResidualBlock(UsesKernels):
+class ResidualBlock(UsesOps):
     """x + a wide, grouped 3x3 convolution between two 1x1 ones, the last of which is 0 at first.
 
     Args:
@@ -111,7 +110,7 @@ class ResidualBlock(UsesKernels):
         half: may run in half precision.
     """
 
-    can_use = ("leaky_relu",)
+    asks = ("leaky_relu",)
 
     def __init__(self, width: int, expansion: int, groups: int, gain: float, *, half: bool) -> None:
         super().__init__()
@@ -131,12 +130,12 @@ class ResidualBlock(UsesKernels):
     def forward(self, x: Tensor) -> Tensor:
         """[N, width, H, W] -> the same."""
         x = ordered_like(x.to(self.conv1.weight.dtype), self.conv2.weight)
-        made = biased_leaky_relu(self.conv1(x), self.bias1, kernels=self.own_kernels)
-        made = biased_leaky_relu(self.conv2(made), self.bias2, kernels=self.own_kernels)
-        return x + cast(Tensor, self.conv3(made))
+        hidden = self.ops.leaky_relu(self.conv1(x), self.bias1)
+        hidden = self.ops.leaky_relu(self.conv2(hidden), self.bias2)
+        return x + cast(Tensor, self.conv3(hidden))
 
 
-class Resampling(UsesKernels):
+class Resampling(UsesOps):
     """Twice or half the side with zeros around, and a 1x1 convolution at the smaller side where the width changes.
 
     Args:
@@ -144,7 +143,7 @@ class Resampling(UsesKernels):
         half: may run in half precision.
     """
 
-    can_use = ("fir",)
+    asks = ("fir",)
     resample_filter: Tensor
 
     def __init__(self, direction: Literal["up", "down"], inputs: int, outputs: int, *, half: bool) -> None:
@@ -157,8 +156,8 @@ class Resampling(UsesKernels):
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, 2·H, 2·W] or [N, outputs, H/2, W/2]."""
         if self.direction == "up":
-            return upsample2d(self.conv(x), self.resample_filter, self.kernels, self.own_kernels)
-        smaller = downsample2d(x, self.resample_filter, self.kernels, self.own_kernels)
+            return upsample2d(self.conv(x), self.resample_filter, self.kernels, self.ops)
+        smaller = downsample2d(x, self.resample_filter, self.kernels, self.ops)
         return cast(Tensor, self.conv(smaller))
 
 

@@ -8,15 +8,13 @@ from typing import Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesKernels
+from frugan.contract.elementwise import GAIN, second_moment_norm
+from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesOps
+from frugan.contract.ops import StyleLayer
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.batch_norm import MinibatchStd
-from frugan.nn.elementwise import GAIN, is_traced, second_moment_norm
-from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_together
+from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
-from frugan.nn.fused_activation import biased
-from frugan.nn.fused_modulation import styled_leaky_relu
-from frugan.nn.fused_styles import modulations
 from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d
 
 # The mapping network: a latent and a class to a style.
@@ -119,7 +117,7 @@ class LargestScaling(Scaling):
         return cls(of_each)
 
 
-class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
+class SynthesisLayer(Scaled, SumsSquares, UsesOps):
     """A 3x3 modulated convolution, noise, bias and leaky ReLU.
 
     Demodulation takes any scale of a weight back. So the working weight is scaled to a largest value of 1/√(I·k·k) for
@@ -138,7 +136,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
 
     reparametrised = ("weight", "noise_strength", "bias")
     scaling = LargestScaling
-    can_use = ("styled_leaky_relu", "leaky_relu", "modulation", "fir")
+    asks = ("styled_leaky_relu", "leaky_relu", "product_gradients", "fir")
     noise_const: Tensor
     resample_filter: Tensor
 
@@ -189,7 +187,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
         """
         x = x.to(self.weight.dtype)
         drawn = None if noise == "none" else self.noise_const if noise == "const" else noise
-        up, own = self.resample_filter if self.up else None, self.own_kernels
+        up = self.resample_filter if self.up else None
         if norms is None:
             made, norms = demodulated_conv2d(
                 x,
@@ -199,14 +197,14 @@ class SynthesisLayer(Scaled, SumsSquares, UsesKernels):
                 gain=self.gain,
                 upsample_by=up,
                 kept=self.kernels,
-                kernels=own,
+                ops=self.ops,
             )
         else:
-            made = scaled_conv2d(x, self.weight, style, upsample_by=up, kept=self.kernels, kernels=own)
-        return styled_leaky_relu(made, norms, drawn, self.noise_strength, self.bias, clamp=self.clamp, kernels=own)
+            made = scaled_conv2d(x, self.weight, style, upsample_by=up, kept=self.kernels, ops=self.ops)
+        return self.ops.styled_leaky_relu(made, norms, drawn, self.noise_strength, self.bias, self.clamp)
 
 
-class ToRGB(UsesKernels):
+class ToRGB(UsesOps):
     """A 1x1 modulated convolution to the colours of a picture.
 
     Args:
@@ -217,7 +215,7 @@ class ToRGB(UsesKernels):
         half: may run in half precision.
     """
 
-    can_use = ("modulation", "leaky_relu")
+    asks = ("product_gradients", "add_bias")
 
     def __init__(self, inputs: int, colours: int, style: int, *, clamp: float | None, half: bool) -> None:
         super().__init__()
@@ -234,8 +232,8 @@ class ToRGB(UsesKernels):
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
         """[N, I, H, W], its affine layer's style [N, I] -> [N, colours, H, W], in the dtype of the style."""
-        x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False, kernels=self.own_kernels)
-        return biased(x, self.bias, clamp=self.clamp, kernels=self.own_kernels).to(style.dtype)
+        x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False, ops=self.ops)
+        return self.ops.add_bias(x, self.bias, self.clamp).to(style.dtype)
 
 
 class SynthesisBlock(nn.Module):
@@ -317,17 +315,17 @@ class SynthesisBlock(nn.Module):
             made = self.conv1(self.conv0(x, styles[0], noises[0], norms[0]), styles[1], noises[1], norms[1])
             x = self.skip(x) + made if self.architecture == "resnet" else made
         if picture is not None:
-            picture = upsample2d(picture, self.resample_filter, self.kernels, self.conv1.own_kernels)
+            picture = upsample2d(picture, self.resample_filter, self.kernels, self.conv1.ops)
         if self.coloured:
             colours = self.torgb(x, styles[-1])
             picture = colours if picture is None else picture + colours
         return cast(Tensor, x), picture
 
 
-class Synthesis(UsesKernels):
+class Synthesis(UsesOps):
     """All blocks."""
 
-    can_use = ("styles",)
+    asks = ("styles",)
 
     def __init__(self, config: StyleGAN2Networks) -> None:
         super().__init__()
@@ -361,24 +359,20 @@ class Synthesis(UsesKernels):
         And what demodulation multiplies by [N, O], of all convolutions if it is found together, and else of none.
         """
         layers = [layer for block in self.blocks for layer in block.styled]
-        convolutions = [layer for layer in layers if isinstance(layer, SynthesisLayer)]
-        together = "styles" in self.own_kernels and len({layer.gain for layer in convolutions}) == 1
-        if not together or is_traced():
-            each = ws.unbind(1)
-            styles = linear_together([layer.affine for layer in layers], [each[place] for place in self._places])
-            return iter(styles), iter(())
-        order = sorted(range(len(layers)), key=lambda i: isinstance(layers[i], ToRGB))
-        affines = [(layers[i].affine.weight, layers[i].affine.bias, self._places[i]) for i in order]
-        factors, norms = modulations(
-            ws,
-            affines,
-            [layer.summed_squares() for layer in convolutions],
-            [layers[i].weight.dtype for i in order],
-            EPS / convolutions[0].gain ** 2,
-            kernels=self.own_kernels,
-        )
-        found = dict(zip(order, factors, strict=True))
-        return (found[i] for i in range(len(layers))), iter(norms)
+        gains = {layer.gain for layer in layers if isinstance(layer, SynthesisLayer)}
+        eps = EPS / gains.pop() ** 2 if len(gains) == 1 else None
+        styled = [
+            StyleLayer(
+                layer.affine.weight,
+                layer.affine.bias,
+                place,
+                layer.weight.dtype,
+                layer.summed_squares if isinstance(layer, SynthesisLayer) else None,
+            )
+            for layer, place in zip(layers, self._places, strict=True)
+        ]
+        styles, norms = self.ops.styles(ws, styled, eps)
+        return iter(styles), iter(norms)
 
     @property
     def _places(self) -> list[int]:
@@ -520,9 +514,8 @@ class DiscriminatorBlock(nn.Module):
             assert picture is not None
             seen = self.fromrgb(picture)
             x = seen if x is None else x.to(seen.dtype) + seen
-            kept, own = self.kernels, self.conv0.own_kernels
             skips = self.architecture == "skip"
-            picture = downsample2d(picture, self.resample_filter, kept, own) if skips else None
+            picture = downsample2d(picture, self.resample_filter, self.kernels, self.conv0.ops) if skips else None
         made = self.conv1.after(self.conv0, cast(Tensor, x))
         x = self.skip(x) + made if self.architecture == "resnet" else made
         return cast(Tensor, x), picture

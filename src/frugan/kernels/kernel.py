@@ -1,0 +1,65 @@
+"""What all kernels in Triton share: what Triton needs, and tensors that they are tried with."""
+
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from frugan.contract.kernel import Kernel
+
+CLAMP = 0.7
+"""Of activations that are tried."""
+
+
+class TritonKernel(Kernel):
+    """Operations whose kernels Triton makes."""
+
+    @staticmethod
+    def missing(device: torch.device) -> str | None:
+        """What Triton would need."""
+        return missing_triton(device)
+
+
+def missing_triton(device: torch.device) -> str | None:
+    """What Triton would need to make and start kernels on a CUDA card, and is not here; None: nothing."""
+    from torch.utils._triton import has_triton_package
+
+    if not has_triton_package():
+        package = "triton-windows" if os.name == "nt" else "'frugan[kernels]'"
+        return f"a card's kernels are made with Triton, which is not installed: pip install {package}"
+    if torch.version.cuda is not None and (capability := torch.cuda.get_device_capability(device)) < (7, 0):
+        return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
+    return None if os.name == "nt" else _missing_for_launchers()  # Triton brings a compiler for Windows
+
+
+def _missing_for_launchers() -> str | None:
+    """What Triton would need to build what starts its kernels, at the first of them; None: nothing."""
+    compiler = os.environ.get("CC")
+    if not any(shutil.which(name) for name in ([compiler] if compiler else ["cc", "gcc", "clang"])):
+        return f"Triton starts its kernels by programs in C, and found no compiler ({compiler or 'cc, gcc or clang'})"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
+        return "Triton starts its kernels by programs in C, and Python.h is missing: install this Python's headers"
+    return None
+
+
+# Tensors that kernels are tried with, the same numbers every time.
+
+
+def some_map(shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device) -> Tensor:
+    """Numbers from -3 to 3, neighbours far from each other."""
+    count = torch.Size(shape).numel()
+    x = torch.linspace(-3, 3, count, device=device)[torch.arange(count, device=device) * 7919 % count].view(shape)
+    return x.to(dtype).contiguous(memory_format=layout)
+
+
+def some_bias(channels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[channels] from -1 to 1."""
+    return torch.linspace(-1, 1, channels, device=device, dtype=dtype)
+
+
+def some_factors(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Of a map's channels [N, C], from 0.5 to 2."""
+    return torch.linspace(0.5, 2, shape[0] * shape[1], device=device, dtype=dtype).view(shape[:2])
