@@ -1,6 +1,6 @@
 """Which room of src/frugan may import which: the one table, for the test of arrows and the drawing."""
 
-GROUND = {"errors", "files", "progress", "registry", "version", "wording"}
+GROUND = {"errors", "files", "progress", "registry", "torch_internals", "version", "wording"}
 """What stands on nothing else but each other, and everything on it."""
 
 ENGINE = {"engine", "engine/state", "engine/ranks", "engine/step", "engine/run", "accelerator"}

@@ -78,14 +78,14 @@ def test_without_triton_it_says_what_to_install(
 
 
 def test_a_card_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: False)
+    monkeypatch.setattr("frugan.kernels.kernel.find_spec", lambda _: None)
     assert "Triton" in (triton_kernel.missing_triton(torch.device("cuda", 0)) or "")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there Triton brings its own")
 def test_a_card_needs_a_c_compiler_and_pythons_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton starts its kernels by programs in C, which fails at the first one: too late for the plan."""
-    monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: True)
+    monkeypatch.setattr("frugan.kernels.kernel.find_spec", lambda name: name)
     monkeypatch.setenv("CC", "no-such-compiler")
     assert "no-such-compiler" in (triton_kernel.missing_triton(torch.device("cuda", 0)) or "")
     monkeypatch.setenv("CC", sys.executable)  # any program that is there

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from frugan.accelerator.sensors import NoSensors, Sensors
+from frugan.torch_internals import has_amx, has_avx512_bf16
 
 
 class Event(Protocol):
@@ -251,9 +252,7 @@ class Processor(Accelerator):
         """
         if self.device.type != "cpu":
             return False
-        return bool(torch.cpu._is_amx_tile_supported()) or (
-            bool(torch.cpu._is_avx512_bf16_supported()) and multiplies_faster(torch.bfloat16, torch.float32)
-        )
+        return bool(has_amx()) or (bool(has_avx512_bf16()) and multiplies_faster(torch.bfloat16, torch.float32))
 
     @property
     def peak_bytes(self) -> int | None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.contract import cpu_ways
+from frugan.torch_internals import is_node_needed, is_traced
 
 # Gain and bias in one operation, whose backward passes over the picture as often as it must.
 #
@@ -77,11 +78,6 @@ class _ScaledNoise(torch.autograd.Function):
         return to_noise, to_strength, None
 
 
-def is_traced() -> bool:
-    """Whether operations become a graph, to be compiled: a compiler joins them by itself."""
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
-
-
 def is_wanted(ctx: Any, place: int) -> bool:
     """Whether a backward that runs has a use for the gradient of an input that takes one.
 
@@ -95,7 +91,7 @@ def is_wanted(ctx: Any, place: int) -> bool:
     if not ctx.needs_input_grad[place]:
         return False
     node = ctx.next_functions[place][0]
-    return is_traced() or hasattr(node, "variable") or bool(torch._C._will_engine_execute_node(node))
+    return is_traced() or hasattr(node, "variable") or is_node_needed(node)
 
 
 # Bias, leaky ReLU and clamp in one operation that keeps its result and nothing else.

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from frugan.contract import cpu_ways
 from frugan.contract.ops import PLAIN, Ops
+from frugan.torch_internals import foreach_copy_, foreach_div, foreach_mul_
 
 # Layers that compute by operations for which there may be kernels.
 
@@ -78,7 +79,7 @@ def copy_where(accepted: Tensor | None, targets: Sequence[Tensor], values: Tenso
     if accepted is not None:
         values = torch.where(accepted, values, flat(targets))
     parts = values.split([target.numel() for target in targets])
-    torch._foreach_copy_(list(targets), [part.view(to.shape) for part, to in zip(parts, targets, strict=True)])
+    foreach_copy_(list(targets), [part.view(to.shape) for part, to in zip(parts, targets, strict=True)])
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
@@ -356,7 +357,7 @@ class Scaling:
         given = [i for i, gradient in enumerate(gradients) if gradient is not None]
         divisors = [cast(Tensor, self.divisors[i]) for i in given]
         if inverse_scale is not None and given:
-            divisors = list(torch._foreach_div(divisors, inverse_scale))
+            divisors = list(foreach_div(divisors, inverse_scale))
         carried: list[Tensor | None] = [None] * len(masters)
         for i, divisor in zip(given, divisors, strict=True):
             carried[i] = torch.div(cast(Tensor, gradients[i]), divisor, out=torch.empty_like(masters[i]))
@@ -415,7 +416,7 @@ def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
     # On a CPU torch's norm takes up to 80 times as long, for weights that lie channels last.
     if all(cpu_ways.taken_for(layer.weight) for layer in layers):
         sums = [sums_of_squares(layer.weight) for layer in layers]
-        torch._foreach_mul_(sums, [layer.squares_factor for layer in layers])
+        foreach_mul_(sums, [layer.squares_factor for layer in layers])
         return sums
     return squares_by_norms(layers)
 
@@ -427,6 +428,6 @@ def squares_by_norms(layers: list[SumsSquares]) -> list[Tensor]:
         torch.linalg.vector_norm(layer.weight, dim=(2, 3), dtype=torch.promote_types(layer.weight.dtype, torch.float32))
         for layer in layers
     ]
-    torch._foreach_mul_(norms, [layer.squares_factor**0.5 for layer in layers])
-    torch._foreach_mul_(norms, norms)
+    foreach_mul_(norms, [layer.squares_factor**0.5 for layer in layers])
+    foreach_mul_(norms, norms)
     return norms

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -25,9 +26,7 @@ class TritonKernel(Kernel):
 
 def missing_triton(device: torch.device) -> str | None:
     """What Triton would need to make and start kernels on a CUDA card, and is not here; None: nothing."""
-    from torch.utils._triton import has_triton_package
-
-    if not has_triton_package():
+    if find_spec("triton") is None:
         package = "triton-windows" if os.name == "nt" else "'frugan[kernels]'"
         return f"a card's kernels are made with Triton, which is not installed: pip install {package}"
     if torch.version.cuda is not None and (capability := torch.cuda.get_device_capability(device)) < (7, 0):

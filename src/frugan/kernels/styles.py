@@ -20,6 +20,7 @@ from frugan.contract.ops import Ops, StyleLayer
 from frugan.kernels.kernel import TritonKernel, some_map
 from frugan.kernels.maps import table_of
 from frugan.kernels.operation import operation
+from frugan.torch_internals import foreach_copy_
 
 EPS = 1e-8
 """What a sum of squares, or a largest value, is at least or nearly."""
@@ -419,7 +420,7 @@ class _Together(torch.autograd.Function):
         for each in dict.fromkeys(dtypes):
             alike = [i for i, part in enumerate(parts) if part is not None and part.dtype == each]
             if alike:
-                torch._foreach_copy_([places[i] for i in alike], [cast(Tensor, parts[i]) for i in alike])
+                foreach_copy_([places[i] for i in alike], [cast(Tensor, parts[i]) for i in alike])
         return made
 
     @staticmethod

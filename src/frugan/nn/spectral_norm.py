@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from frugan.contract.layers import Scaled, ScaledWeight, Scaling, UsesOps
 from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import Conv2d
+from frugan.torch_internals import foreach_add_, foreach_norm
 
 # Matrices of one width, one below the other, so that a kernel works on all of them at once.
 #
@@ -59,7 +60,7 @@ class MatrixStack:
         self.places = tuple(places)
         self.rows = [len(matrices[i]) for i in places]
         self.owners = matrices[places[0]].new_zeros(len(places), sum(self.rows))
-        torch._foreach_add_(self._diagonal(self.owners), 1.0)
+        foreach_add_(self._diagonal(self.owners), 1.0)
 
     def whole(self, matrices: Sequence[Tensor] | Mapping[int, Tensor]) -> Tensor:
         """Those that stand here, one below the other [all rows, width]."""
@@ -191,8 +192,8 @@ class SpectralScaling(Scaling):
             left |= zip(stack.places, stack.from_right(rows, whole), strict=True)
         order = range(len(matrices))
         self.right = [right[i] for i in order]
-        self.right_norms = torch.stack(torch._foreach_norm(self.right)).clamp_min(self.eps)
-        norms = torch.stack(torch._foreach_norm([left[i] for i in order])) / self.right_norms
+        self.right_norms = torch.stack(foreach_norm(self.right)).clamp_min(self.eps)
+        norms = torch.stack(foreach_norm([left[i] for i in order])) / self.right_norms
         divisors = norms.clamp_min(self.eps)
         self.left = _scaled([left[i] for i in order], (self.right_norms * divisors).reciprocal())
         self.sigmas = norms.square() / divisors

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frugan.accelerator.precision import resolve_precision
 from frugan.contract.data import SourceSpec
@@ -26,6 +25,7 @@ from frugan.setup.networks import Weights
 from frugan.setup.recipe_setup import build_networks, training_of
 from frugan.stepmemory.calibration import Peaks, measure_latency, measure_peaks
 from frugan.stepmemory.work import MacCounter, SavedActivations, TrafficCounter
+from frugan.torch_internals import FakeTensorMode
 
 Run = Callable[[nn.Module, int], object]
 """(network, samples) -> anything: one forward, on inputs that it makes by `torch.empty` (which costs nothing)."""

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.stepmemory import shapes
 from frugan.stepmemory.shapes import Spec, Specs
+from frugan.torch_internals import TorchDispatchMode
 
 aten = torch.ops.aten
 

@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from frugan.stepmemory.allocator import SMALL_REQUEST_BYTES, Block, CachingAllocator, OutOfBudget, rounded
 from frugan.stepmemory.dataless import Dataless
 from frugan.stepmemory.work import WorkCounter, tensors_in
+from frugan.torch_internals import TorchDispatchMode, running_backward_node, storage_holders, tree_leaves
 from frugan.wording import MIB
 
 aten = torch.ops.aten
@@ -32,7 +31,7 @@ class Holders(NamedTuple):
 
 def holders(args: tuple[Any, ...]) -> Holders:
     """Of the first operand; to be called with the arguments as they came, from the mode that was given them."""
-    memory = torch._C._storage_Use_Count(args[0].untyped_storage()._cdata)
+    memory = storage_holders(args[0])
     return Holders(sys.getrefcount(args[0]), args[0]._use_count(), memory)
 
 
@@ -75,7 +74,7 @@ def is_made_in_place(args: tuple[Any, ...], held_by: Holders, lone: Holders, fir
         lone: what it sees where only the engine does.
         first_made_in: `running_node` when the first operand's memory was made.
     """
-    node = torch._C._current_autograd_node()
+    node = running_backward_node()
     if node is None or torch.is_grad_enabled() or any(more > few for more, few in zip(held_by, lone, strict=True)):
         return False
     a, b = args
@@ -87,7 +86,7 @@ def is_made_in_place(args: tuple[Any, ...], held_by: Holders, lone: Holders, fir
 
 def running_node() -> int | None:
     """Number of the node that backward is at; None: no backward runs."""
-    node = torch._C._current_autograd_node()
+    node = running_backward_node()
     return None if node is None else int(node._sequence_nr())
 
 

@@ -15,13 +15,12 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.conversion.export.graph import Graph, Made, Samples, Side, Value
 from frugan.conversion.export.operations import OPERATIONS, SAME, VIEWS
 from frugan.errors import BadInput
+from frugan.torch_internals import OpOverload, TorchDispatchMode
 
 COUNTS = (2, 3)
 """Samples in the two records."""

@@ -25,6 +25,7 @@ from frugan.engine.state.optimizer_shards import BUCKET_BYTES, OptimizerShards, 
 from frugan.engine.state.state import TrainingState
 from frugan.engine.state.working_weights import memory_of
 from frugan.errors import TrainingFailed
+from frugan.torch_internals import foreach_copy_, foreach_mul_
 from frugan.wording import first_line
 
 
@@ -78,7 +79,7 @@ def add_up(tensors: Sequence[Tensor], all_reduce: Callable[[Tensor], None], buck
             continue
         together = torch.cat(bucket)
         all_reduce(together)
-        torch._foreach_copy_(bucket, list(together.split([one.numel() for one in bucket])))
+        foreach_copy_(bucket, list(together.split([one.numel() for one in bucket])))
     return sum(one.nbytes for one in flat)
 
 
@@ -319,7 +320,7 @@ class RankGroup:
         sums = torch.stack([(values.float() * weights).sum() for values in terms.values()])  # [terms]
         observed, carried = seen.observer.sums(self.device), seen.phase_state.sums()
         if not seen.share.counts:
-            torch._foreach_mul_([*observed, *carried], 0.0)
+            foreach_mul_([*observed, *carried], 0.0)
         gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
         tensors = [*gradients.values(), sums, *observed, *carried]
         self._check_alike(phase, [*gradients, *terms], tensors)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # documented, but not in its __all__
 from torch.distributed.rendezvous import rendezvous
 
 from frugan.accelerator.choice import accelerator_of

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from frugan.contract.layers import Reparametrised, keeps_fp32
+from frugan.torch_internals import foreach_add_, foreach_copy_, foreach_mul_, foreach_norm
 
 SMALL_ELEMENTS = 1 << 18
 """Gradients up to this size add up many at a time: there are many of them, and a kernel for each takes longer to start
@@ -110,7 +111,7 @@ class SmallSums:
             new = [(leaf, gradient) for leaf, gradient in zip(group, gradients, strict=True) if leaf not in self._sums]
             more = [(leaf, gradient) for leaf, gradient in zip(group, gradients, strict=True) if leaf in self._sums]
             if more:
-                torch._foreach_add_([self._sums[leaf] for leaf, _ in more], [gradient for _, gradient in more])
+                foreach_add_([self._sums[leaf] for leaf, _ in more], [gradient for _, gradient in more])
             self._sums.update(new)
 
 
@@ -119,7 +120,7 @@ def in_fp32(gradients: list[Tensor]) -> list[Tensor]:
     half = [i for i, gradient in enumerate(gradients) if gradient.dtype in (torch.float16, torch.bfloat16)]
     if half:
         casts = [torch.empty_like(gradients[i], dtype=torch.float32) for i in half]
-        torch._foreach_copy_(casts, [gradients[i] for i in half])
+        foreach_copy_(casts, [gradients[i] for i in half])
         gradients = list(gradients)
         for i, gradient in zip(half, casts, strict=True):
             gradients[i] = gradient
@@ -264,7 +265,7 @@ def measure(parameters: Mapping[str, nn.Parameter], *, zeros: bool) -> GradientR
     if not gradients:
         raise RuntimeError(f"no gradient reached any of {', '.join(list(parameters)[:3])} ...: the loss ignores them")
     share = torch.stack([share_of_zeros(gradient) for gradient in gradients.values()]) if zeros else None
-    norms = torch.stack(torch._foreach_norm(list(gradients.values())))
+    norms = torch.stack(foreach_norm(list(gradients.values())))
     return GradientReport(
         names=tuple(gradients),
         missing=tuple(name for name in parameters if name not in gradients),
@@ -299,4 +300,4 @@ def clip(parameters: Mapping[str, nn.Parameter], norm: Tensor, largest: float) -
     By exactly largest / norm: torch's own clipping adds 1e-6 to the norm, which the originals do not.
     """
     factor = torch.where(norm >= largest, largest / norm, 1.0)
-    torch._foreach_mul_([p.grad for p in parameters.values() if p.grad is not None], factor)
+    foreach_mul_([p.grad for p in parameters.values() if p.grad is not None], factor)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.state.working_weights import memory_of
+from frugan.torch_internals import foreach_copy_
 from frugan.wording import MIB
 
 SMALLEST_ELEMENTS = 1 << 10
@@ -108,7 +109,7 @@ class OptimizerShards:
                 place = segment.place(rank)
                 into.append(place)
                 slices.append(values[: place.numel()])
-        torch._foreach_copy_(into, slices)
+        foreach_copy_(into, slices)
 
 
 @dataclass(frozen=True)

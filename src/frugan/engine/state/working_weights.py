@@ -27,6 +27,7 @@ from frugan.contract.layers import (
 from frugan.engine.plan import Layout
 from frugan.engine.state.fp32_blocks import enter_fp32
 from frugan.engine.state.gradients import SMALL_ELEMENTS, HalfSum, SliceSum, SmallSums, sliced_forward, slices_of
+from frugan.torch_internals import foreach_copy_, foreach_div, foreach_div_, foreach_mul_
 
 
 def in_layout_of(master: Tensor, value: Tensor) -> Tensor:
@@ -44,7 +45,7 @@ def in_layouts_of(masters: Sequence[Tensor], values: Sequence[Tensor]) -> list[T
     ]
     if changed:
         copies = [torch.empty_like(masters[i]) for i in changed]
-        torch._foreach_copy_(copies, [values[i] for i in changed])
+        foreach_copy_(copies, [values[i] for i in changed])
         for i, copy in zip(changed, copies, strict=True):
             laid_out[i] = copy.detach()
     return laid_out
@@ -203,10 +204,10 @@ class WorkingWeights:
 
     def _divide_together(self, together: Sequence[tuple[nn.Parameter, float, Tensor | None]]) -> None:
         """Make the weights of masters that numbers divide, in rooms where there are any: all in one operation."""
-        divided = torch._foreach_div([m.detach() for m, _, _ in together], [divisor for _, divisor, _ in together])
+        divided = foreach_div([m.detach() for m, _, _ in together], [divisor for _, divisor, _ in together])
         rooms = [(room, leaf) for (_, _, room), leaf in zip(together, divided, strict=True) if room is not None]
         if rooms:
-            torch._foreach_copy_([room for room, _ in rooms], [leaf for _, leaf in rooms])
+            foreach_copy_([room for room, _ in rooms], [leaf for _, leaf in rooms])
         for (master, divisor, room), leaf in zip(together, divided, strict=True):
             self._weights[master] = self._leaf(leaf if room is None else room, master, divisor=divisor)
 
@@ -231,7 +232,7 @@ class WorkingWeights:
                 copies.append((room, master.detach()))
             self._weights[master] = self._leaf(master.detach() if room is None else room, master)
         if copies:
-            torch._foreach_copy_([room for room, _ in copies], [weight for _, weight in copies])
+            foreach_copy_([room for room, _ in copies], [weight for _, weight in copies])
 
     def _make_by_layer(self, module: Reparametrised, name: str, master: nn.Parameter) -> _WorkingWeight:
         """Make a weight by its layer's `working_weight`, through which autograd carries the gradient back."""
@@ -285,9 +286,9 @@ class WorkingWeights:
         divisors = {master: self._weights[master].divisor for master in gradients}
         divided = {master: d for master, d in divisors.items() if isinstance(d, float) and d != 1}
         if divided:
-            torch._foreach_div_([gradients[master] for master in divided], list(divided.values()))
+            foreach_div_([gradients[master] for master in divided], list(divided.values()))
         if inverse_scale is not None and gradients:
-            torch._foreach_mul_(list(gradients.values()), inverse_scale)
+            foreach_mul_(list(gradients.values()), inverse_scale)
         gradients |= self._through_norms(working, inverse_scale)
         edges = [
             (weight.back, gradients.pop(master))

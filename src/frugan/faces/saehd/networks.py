@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.elementwise import is_traced
 from frugan.contract.layers import UsesOps
 from frugan.contract.phase import Networks
 from frugan.faces.saehd.config import Archi, stack_for
+from frugan.torch_internals import is_traced
 
 
 def depth_to_space(x: Tensor, factor: int = 2) -> Tensor:

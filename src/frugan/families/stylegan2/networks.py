@@ -16,6 +16,7 @@ from frugan.nn.batch_norm import MinibatchStd
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
 from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d
+from frugan.torch_internals import foreach_mul_
 
 # The mapping network: a latent and a class to a style.
 
@@ -110,7 +111,7 @@ class LargestScaling(Scaling):
             largest = [
                 torch.linalg.vector_norm(master, math.inf, (1, 2, 3)) for master in convolved.values()
             ]  # [O] each
-            torch._foreach_mul_(largest, [math.sqrt(master[0].numel()) for master in convolved.values()])
+            foreach_mul_(largest, [math.sqrt(master[0].numel()) for master in convolved.values()])
             divisors = torch.cat(largest).clamp_min(1e-30).split([len(master) for master in convolved.values()])
             for i, divisor in zip(convolved, divisors, strict=True):
                 of_each[i] = divisor.view(-1, 1, 1, 1)

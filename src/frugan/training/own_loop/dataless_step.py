@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from frugan.accelerator.choice import accelerator_of
 from frugan.engine.plan import micro_batch_sizes
@@ -19,6 +18,7 @@ from frugan.planning.step_memory import STEPS
 from frugan.stepmemory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.stepmemory.tracker import Category, Tracker, tensors_of
 from frugan.stepmemory.work import Work, WorkCounter
+from frugan.torch_internals import tree_map
 from frugan.training.own_loop.module_step import (
     Inputs,
     Loss,

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
@@ -23,6 +21,7 @@ from frugan.engine.state.loss_scale import LossScale
 from frugan.engine.state.working_weights import WorkingWeights, working_weights
 from frugan.errors import BadInput, TrainingFailed
 from frugan.stepmemory.work import written_in_place
+from frugan.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 from frugan.wording import first_line, nearest
 
 Loss = Callable[..., Tensor]
