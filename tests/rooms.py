@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),
     # come in by the entry point `frugan.ops`: nobody imports them
-    "kernels": {"kernels/programs", "contract", "nn"},
+    "kernels": {"kernels/programs", "contract", "nn", "accelerator"},
     "kernels/programs": set(),
     "nn": {"contract"},
     "augment": {"contract"},

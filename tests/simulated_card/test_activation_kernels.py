@@ -87,7 +87,8 @@ def run(name: str, *values: Any) -> None:
         if at < MAPS.get(name, 1) and not (name == "styled_leaky_relu" and one.dtype == torch.float32):
             assert torch.equal(one, other)
         elif one.numel():  # sums are in rows, which are added up
-            most = max(1.0, float(one.abs().max()))
+            # many numbers of both signs end near 0, and are rounded on the way there by what they had come to
+            most = max(1.0, float(one.abs().max()), values[0].numel() ** 0.5 / 16)
             torch.testing.assert_close(one.sum(0), other.sum(0), rtol=near, atol=near * most)
 
 

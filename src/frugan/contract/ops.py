@@ -211,7 +211,8 @@ class Ops:
 
     def relu_means(self, x: Tensor) -> Tensor:
         """Means of 2x2 pixels of a map's ReLU: [N, C, H, W] -> [N, C, H/2, W/2]."""
-        return mean_pool2d(F.relu(x))
+        x = F.relu(x)  # the map itself may go before there are means
+        return mean_pool2d(x)
 
 
 PLAIN = Ops()

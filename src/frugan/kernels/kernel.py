@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from frugan.accelerator.choice import accelerator_of
 from frugan.contract.kernel import Kernel
 
 CLAMP = 0.7
@@ -29,7 +30,8 @@ def missing_triton(device: torch.device) -> str | None:
     if find_spec("triton") is None:
         package = "triton-windows" if os.name == "nt" else "'frugan[kernels]'"
         return f"a card's kernels are made with Triton, which is not installed: pip install {package}"
-    if torch.version.cuda is not None and (capability := torch.cuda.get_device_capability(device)) < (7, 0):
+    capability = accelerator_of(device).capability
+    if torch.version.cuda is not None and capability is not None and capability < (7, 0):
         return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
     return None if os.name == "nt" else _missing_for_launchers()  # Triton brings a compiler for Windows
 
