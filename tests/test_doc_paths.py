@@ -16,8 +16,8 @@ FOLDERS = ("src", "tests", "benchmarks", "tools", "docs")
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 THEIRS = {"legacy.py", "make_hdf5.py"}
 """Programs of other people that frugan speaks of."""
-NO_MODULES = {"frugan.formats", "frugan.ipynb"}
-"""A group of entry points, and the notebook."""
+NO_MODULES = {"frugan.formats", "frugan.ops", "frugan.ipynb"}
+"""Groups of entry points, and the notebook."""
 PATH = re.compile(r"(?<![\w./\\-])((?:src/frugan|tests|benchmarks|tools|docs)/[\w./*-]*\w|(?:\w+/)*\w+\.py\b)(?!/)")
 MODULE = re.compile(r"(?<![\w./-])frugan(?:\.[A-Za-z_]\w*)+")
 

@@ -190,15 +190,14 @@ def _key(device: torch.device) -> str:
 
 
 def digest() -> str:
-    """Of all kernels as they are written, and of how maps are divided between their programs.
+    """Hash of the files of all kernels' packages: of the programs too, and of how maps are divided between these.
 
-    A kernel is written in the folder of the module that its class is in, and below it; in a module without a package,
-    in that alone.
+    A kernel whose module is in no package is that module's file alone.
     """
-    modules = {kernel(name).__module__ for name in kernel_names()}
-    folders = {module.rpartition(".")[0] for module in modules} - {""}
-    written = [content for folder in sorted(folders) for content in _sources(resources.files(folder))]
-    written += [Path(str(sys.modules[module].__file__)).read_bytes() for module in sorted(modules) if "." not in module]
+    modules = [sys.modules[name] for name in sorted({kernel(name).__module__ for name in kernel_names()})]
+    packages = sorted({module.__package__ for module in modules if module.__package__})
+    written = [content for package in packages for content in _sources(resources.files(package))]
+    written += [Path(str(module.__file__)).read_bytes() for module in modules if not module.__package__]
     return hashlib.sha256(b"".join(written).replace(b"\r", b"")).hexdigest()[:12]
 
 
