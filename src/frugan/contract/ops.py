@@ -187,12 +187,12 @@ class Ops:
 
     # Residual blocks that halve a map.
 
-    def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
-        """ReLU of a map of even sides, and what gives means of 2x2 of its pixels once a skip needs them.
+    def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor], Tensor]:
+        """ReLU of a map of even sides, what gives means of 2x2 of its pixels once a skip needs them, and what is kept.
 
-        [N, C, H, W] -> [N, C, H, W], [N, C, H/2, W/2].
+        [N, C, H, W] -> [N, C, H, W], [N, C, H/2, W/2]; and a tensor for `means_plus` that is in memory anyway.
         """
-        return F.relu(x), partial(mean_pool2d, x)
+        return F.relu(x), partial(mean_pool2d, x), x
 
     def relu_and_itself(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """ReLU of a map, and the map for a skip: [N, C, H, W] twice."""
@@ -204,14 +204,14 @@ class Ops:
         Args:
             x: [N, C, H, W].
             skip: gives [N, C, H/2, W/2].
-            kept: what a backward needs anyway. A kernel's asks for it first, so that a block that is recomputed is so
-                before there is a gradient as large as x.
+            kept: a tensor that a backward needs anyway. That of a kernel asks for it first, so that a block that is
+                recomputed is so before there is a gradient as large as x.
         """
         return torch.add(mean_pool2d(x), skip())
 
-    def relu_means(self, x: Tensor) -> Tensor:
-        """Means of 2x2 pixels of a map's ReLU: [N, C, H, W] -> [N, C, H/2, W/2]."""
-        return mean_pool2d(F.relu(x))
+    def relu_means(self, x: Tensor) -> Callable[[], Tensor]:
+        """A call that gives means of 2x2 pixels of a map's ReLU: [N, C, H, W] -> [N, C, H/2, W/2]."""
+        return partial(mean_pool2d, F.relu(x))
 
 
 PLAIN = Ops()

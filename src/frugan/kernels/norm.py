@@ -81,8 +81,8 @@ def statistics(rows: Tensor, groups: int, pixels: int, chunk: int, eps: float, b
 
 def applied(x: Tensor, found: Tensor, gains: Tensor, biases: Tensor, relu: bool) -> Tensor:
     """relu(gain·normalised + bias), or without the ReLU."""
-    made = _made(_normal(x, found), gains, biases, x.dtype)
-    return laid_out_like(made.relu_() if relu else made, x)
+    result = _made(_normal(x, found), gains, biases, x.dtype)
+    return laid_out_like(result.relu_() if relu else result, x)
 
 
 def slopes(gradient: Tensor, x: Tensor, found: Tensor, gains: Tensor, biases: Tensor, relu: bool) -> Tensor:
@@ -111,7 +111,7 @@ def unapplied(
     """Gradient of x."""
     normal = _normal(x, found)
     passed = _passed(gradient, normal, gains, biases, relu) * gains[:, :, None, None]
-    of_mean, of_deviation = (_spread(each, x) / _pixels(x, found) for each in totals)
+    of_mean, of_deviation = (_spread(total, x) / _pixels(x, found) for total in totals)
     scale = _spread(found[1], x)
     return laid_out_like(((passed - of_mean - normal * of_deviation) * scale).to(x.dtype), x)
 
@@ -158,8 +158,8 @@ def _slopes_like(_: Tensor, x: Tensor, *__: object) -> Tensor:
 
 
 def _gathered_like(sums: Tensor, gains: Tensor, pictures: int, groups: int) -> tuple[Tensor, Tensor, Tensor]:
-    made = gains.new_empty(groups if len(gains) == 1 else pictures, sums.shape[2])
-    return made, torch.empty_like(made), sums.new_empty(2, groups, sums.shape[2])
+    result = gains.new_empty(groups if len(gains) == 1 else pictures, sums.shape[2])
+    return result, torch.empty_like(result), sums.new_empty(2, groups, sums.shape[2])
 
 
 # The same by kernels.
@@ -200,22 +200,22 @@ def norm_statistics(rows: Tensor, groups: int, pixels: int, chunk: int, eps: flo
 def norm_applied(x: Tensor, found: Tensor, gains: Tensor, biases: Tensor, relu: bool) -> Tensor:
     from frugan.kernels.programs import norm as programs
 
-    made, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
-    if made.numel():
-        given = (
+    result, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
+    if result.numel():
+        arguments = (
             x,
             found,
             gains,
             biases,
-            made,
+            result,
             grid.pixels,
             grid.channels,
             *_groups(x, found),
             _step(gains),
             _step(biases),
         )
-        programs.apply[grid.rows, grid.blocks](*given, RELU=relu, **_constants(grid))
-    return made
+        programs.apply[grid.rows, grid.blocks](*arguments, RELU=relu, **_constants(grid))
+    return result
 
 
 @operation(f"norm_slopes(Tensor gradient, {_MAP}, {_WAY}, bool relu) -> Tensor", plain=slopes, like=_slopes_like)
@@ -225,8 +225,8 @@ def norm_slopes(gradient: Tensor, x: Tensor, found: Tensor, gains: Tensor, biase
     sums, grid = _slopes_like(gradient, x), grid_of(x, apart=True, summed=True)
     if x.numel():
         numbers = (grid.pixels, grid.channels, grid.loops, *_groups(x, found), _step(gains), _step(biases))
-        given = (gradient, x, found, gains, biases, sums[0], sums[1])
-        programs.slopes[grid.rows, grid.blocks](*given, *numbers, RELU=relu, **_constants(grid))
+        arguments = (gradient, x, found, gains, biases, sums[0], sums[1])
+        programs.slopes[grid.rows, grid.blocks](*arguments, *numbers, RELU=relu, **_constants(grid))
     return sums
 
 
@@ -238,13 +238,15 @@ def norm_slopes(gradient: Tensor, x: Tensor, found: Tensor, gains: Tensor, biase
 def norm_gathered(sums: Tensor, gains: Tensor, pictures: int, groups: int) -> tuple[Tensor, Tensor, Tensor]:
     from frugan.kernels.programs import norm as programs
 
-    made, channels = _gathered_like(sums, gains, pictures, groups), sums.shape[2]
+    result, channels = _gathered_like(sums, gains, pictures, groups), sums.shape[2]
     if sums.numel():
-        to_gains, to_biases, totals = made
-        given = (sums[0], sums[1], gains, to_biases, to_gains, totals)
+        to_gains, to_biases, totals = result
+        arguments = (sums[0], sums[1], gains, to_biases, to_gains, totals)
         numbers = (sums.shape[1] // pictures, channels, pictures // groups, _step(gains))
-        programs.gather[groups, -(-channels // OF_ROWS["BLOCK_C"])](*given, *numbers, SHARED=len(gains) == 1, **OF_ROWS)
-    return made
+        programs.gather[groups, -(-channels // OF_ROWS["BLOCK_C"])](
+            *arguments, *numbers, SHARED=len(gains) == 1, **OF_ROWS
+        )
+    return result
 
 
 @operation(
@@ -260,8 +262,8 @@ def norm_unapplied(
     to_x, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
     if to_x.numel():
         numbers = (grid.pixels, grid.channels, *_groups(x, found), _step(gains), _step(biases), 1 / _pixels(x, found))
-        given = (gradient, x, found, gains, biases, totals, to_x)
-        programs.unapply[grid.rows, grid.blocks](*given, *numbers, RELU=relu, **_constants(grid))
+        arguments = (gradient, x, found, gains, biases, totals, to_x)
+        programs.unapply[grid.rows, grid.blocks](*arguments, *numbers, RELU=relu, **_constants(grid))
     return to_x
 
 
@@ -304,15 +306,15 @@ def normalised(
         [N, C, H, W], and of each group mean, reciprocal deviation and variance [3, groups, C], in fp32.
     """
     gains, biases = _side_by_side(gains), _side_by_side(biases)
-    made, found = _Normalised.apply(laid_out(x), gains, biases, groups, eps, biased, relu)
-    return made, found
+    result, found = _Normalised.apply(laid_out(x), gains, biases, groups, eps, biased, relu)
+    return result, found
 
 
 def by_torch(x: Tensor, gains: Tensor, biases: Tensor, groups: int, eps: float, *, relu: bool) -> Tensor:
     """What `normalised` gives, in operations that torch differentiates."""
     parts = [F.batch_norm(part, None, None, training=True, eps=eps) for part in x.chunk(groups)]
-    made = affine(torch.cat(parts), gains[:, :, None, None], biases[:, :, None, None])
-    return F.relu(made) if relu else made
+    result = affine(torch.cat(parts), gains[:, :, None, None], biases[:, :, None, None])
+    return F.relu(result) if relu else result
 
 
 class _Normalised(torch.autograd.Function):
@@ -337,10 +339,12 @@ class _Normalised(torch.autograd.Function):
         x, gains, biases, found = ctx.saved_tensors
         groups = found.shape[1]
         if torch.is_grad_enabled():
-            x, gains, biases = given = [each.view_as(each) for each in (x, gains, biases)]  # whatever one is made of
-            wanted = [each for each, wants in zip(given, ctx.needs_input_grad, strict=False) if wants]
-            made = by_torch(x, gains, biases, groups, ctx.eps, relu=ctx.relu)
-            of = iter(torch.autograd.grad(made, wanted, gradients[0], create_graph=True))
+            x, gains, biases = inputs = [
+                tensor.view_as(tensor) for tensor in (x, gains, biases)
+            ]  # one may depend on another
+            wanted = [tensor for tensor, wants in zip(inputs, ctx.needs_input_grad, strict=False) if wants]
+            result = by_torch(x, gains, biases, groups, ctx.eps, relu=ctx.relu)
+            of = iter(torch.autograd.grad(result, wanted, gradients[0], create_graph=True))
             return *(next(of) if wants else None for wants in ctx.needs_input_grad[:3]), None, None, None, None
         gradient = laid_out_like(gradients[0], x)
         way = (x, found, gains, biases)
@@ -348,7 +352,7 @@ class _Normalised(torch.autograd.Function):
         to_gains, to_biases, totals = norm_gathered(sums, gains, len(x), groups)
         to_x = norm_unapplied(gradient, *way, totals, ctx.relu) if ctx.needs_input_grad[0] else None
         if len(gains) == 1 < groups:
-            to_gains, to_biases = (each.sum(0, keepdim=True) for each in (to_gains, to_biases))
+            to_gains, to_biases = (rows.sum(0, keepdim=True) for rows in (to_gains, to_biases))
         return to_x, to_gains, to_biases, None, None, None, None
 
 
