@@ -318,15 +318,15 @@ FAULTS = (
     Fault(
         "gains that are made of the map lend it their part",
         NORM_PROGRAMS,
-        "[tensor.view_as(tensor) for tensor in (x, gains, biases)]",
-        "[x, gains, biases]",
+        "tensor.view_as(tensor) for tensor in (x, gains, biases)",
+        "tensor for tensor in (x, gains, biases)",
         NORM_FUSED,
     ),
     Fault(
         "a mean is observed as a variance",
         "nn/batch_norm.py",
-        '                self.observe("stored_var", variance)\n            return y\n',
-        '                self.observe("stored_var", mean)\n            return y\n',
+        '        self.observe("stored_var", variance)\n',
+        '        self.observe("stored_var", mean)\n',
         NORM_FUSED,
     ),
     Fault(

@@ -8,8 +8,7 @@ The programs in `programs.norm` give what torch's operations give up to rounding
 values in half precision and rounds again. Sums are in fp32, one row for each program, in another order than torch's.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -370,9 +369,12 @@ class BatchNorm(TritonKernel):
         biased: bool,
         relu: bool,
         room: Callable[[int], Tensor],
-    ) -> tuple[Tensor, Iterable[tuple[Tensor, Tensor]]]:
+        observe: Callable[[Tensor, Tensor], None],
+    ) -> Tensor:
         y, found = normalised(x, gain, bias, groups=len(x) // group, eps=eps, biased=biased, relu=relu)
-        return y, [(mean, variance) for mean, _, variance in found.unbind(1)]
+        for mean, _, variance in found.unbind(1):
+            observe(mean, variance)
+        return y
 
     @staticmethod
     def case(
@@ -384,6 +386,9 @@ class BatchNorm(TritonKernel):
 
 
 def _normalise(x: Tensor, gains: Tensor, biases: Tensor, *, ops: Ops) -> Tensor:
-    """Of one group."""
-    room = partial(torch.zeros, device=x.device)
-    return ops.batch_norm(x, gains, biases, group=len(x), eps=EPS, biased=False, relu=True, room=room)[0]
+    def room(count: int) -> Tensor:
+        return torch.zeros(count, device=x.device)
+
+    def observe(mean: Tensor, variance: Tensor) -> None: ...
+
+    return ops.batch_norm(x, gains, biases, group=len(x), eps=EPS, biased=False, relu=True, room=room, observe=observe)

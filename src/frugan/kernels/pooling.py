@@ -244,7 +244,7 @@ def _fits(x: Tensor) -> bool:
 class Pooling(TritonKernel):
     """ReLU and means, for maps in channels-last."""
 
-    def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor], Tensor]:
+    def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor], Tensor | None]:
         if not _fits(x):
             return super().relu_and_means(x)
         activated, means = _ReluAndMeans.apply(x)
@@ -277,4 +277,4 @@ def _residual(x: Tensor, *, ops: Ops) -> Tensor:
     """All that blocks of discriminators make of their input, without convolutions."""
     activated, same = ops.relu_and_itself(x)
     activated, means, kept = ops.relu_and_means(activated - same / 2)
-    return ops.means_plus(activated, means, kept) - ops.relu_means(same)() / 2
+    return ops.means_plus(activated, means, activated if kept is None else kept) - ops.relu_means(same)() / 2

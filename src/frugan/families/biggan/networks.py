@@ -134,20 +134,24 @@ class DiscriminatorBlock(UsesOps):
         # Activations are let go of at once: what is freed when decides how much a card holds in reserve.
         if not self.downsample:
             activated, x = (x, x) if self.first else self.ops.relu_and_itself(x)
-            h = F.relu(self.conv1(activated))
+            h = self.conv1(activated)
             del activated
+            h = F.relu(h)
             return torch.add(self.conv2(h), self.conv_sc(x))
         # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
         activated, halved, kept = (x, partial(mean_pool2d, x), None) if self.first else self.ops.relu_and_means(x)
-        h = F.relu(self.conv1(activated))
+        h = self.conv1(activated)
         del activated
+        h = F.relu(h)
         second = cast(Conv2d, self.conv2)
         if folds_means(h, second.weight):
             h = pooled_conv2d(h, second.weight, second.bias, penalised=second.penalised)
             x = halved()
+            del halved
             return torch.add(h, self.conv_sc(x))
         h = second(h)
         x = halved()
+        del halved
         return self.ops.means_plus(h, partial(self.conv_sc, x), x if kept is None else kept)
 
 
@@ -217,7 +221,7 @@ class DeepDiscriminatorBlock(UsesOps):
             means = self.ops.relu_means(self.conv3(F.relu(h)))
             del h
             h, x = means(), halved()
-            del means
+            del means, halved
         skip = x if self.conv_sc is None else torch.cat([x, self.conv_sc(x)], 1)
         return torch.add(self.conv4(h), skip)
 
