@@ -1,4 +1,4 @@
-"""What layers and losses ask for, in plain torch; kernels override it.
+"""Operations of layers and losses in plain torch, which kernels override.
 
 A layer holds an `Ops` as `ops` and calls its methods. The engine sets one that is made of kernels where they are used:
 each kernel is a subclass that overrides some methods (`frugan.kernels`, or another package's, found by the entry point

@@ -10,7 +10,7 @@ from torch import Tensor
 TILE = 2048
 """Numbers that a program works on at once: 16 bytes of halves for each of its threads."""
 MOST_WIDE = 256
-"""Of these, side by side in memory."""
+"""Largest number of these that lie side by side in memory."""
 WARPS = 8
 MOST_PROGRAMS = 1024
 """That write sums, about: a few for each multiprocessor, and few rows to add up."""

@@ -23,7 +23,7 @@ from frugan.kernels.maps import OF_ROWS, WARPS, Grid, grid_of, is_channels_last,
 from frugan.kernels.operation import like_first, like_second, operation
 
 EPS = 1e-4
-"""Of what is tried."""
+"""Added to the variances of the case that is tried."""
 
 
 class Rows(NamedTuple):
@@ -61,7 +61,7 @@ def moments(x: Tensor, groups: int) -> Tensor:
 
 
 def statistics(rows: Tensor, groups: int, pixels: int, chunk: int, eps: float, biased: bool) -> Tensor:
-    """Of each group: mean, reciprocal deviation, and the variance that is observed [3, groups, C].
+    """Mean and reciprocal deviation of each group, and the variance that is observed [3, groups, C].
 
     Args:
         rows: as `moments` gives them.
@@ -121,12 +121,12 @@ def _count(rows: int, pixels: int, chunk: int) -> int:
 
 
 def _pixels(x: Tensor, found: Tensor) -> int:
-    """Of a group."""
+    """Number of pixels of a group."""
     return x.numel() // max(1, x.shape[1] * found.shape[1])
 
 
 def _spread(values: Tensor, x: Tensor) -> Tensor:
-    """Of groups [groups, C] -> of pictures [N, C, 1, 1]."""
+    """Repeat values of groups [groups, C] for their pictures [N, C, 1, 1]."""
     return values.repeat_interleave(len(x) // max(1, len(values)), 0)[:, :, None, None]
 
 
@@ -267,7 +267,7 @@ def norm_unapplied(
 
 
 def _constants(grid: Grid) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """Constants that a program is compiled for."""
     return {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c, "num_warps": WARPS}
 
 
@@ -310,7 +310,7 @@ def normalised(
 
 
 def by_torch(x: Tensor, gains: Tensor, biases: Tensor, groups: int, eps: float, *, relu: bool) -> Tensor:
-    """What `normalised` gives, in operations that torch differentiates."""
+    """Compute what `normalised` does in operations that torch differentiates."""
     parts = [F.batch_norm(part, None, None, training=True, eps=eps) for part in x.chunk(groups)]
     result = affine(torch.cat(parts), gains[:, :, None, None], biases[:, :, None, None])
     return F.relu(result) if relu else result

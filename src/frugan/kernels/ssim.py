@@ -45,7 +45,7 @@ def chunks_of(planes: int, pixels: int) -> int:
 
 
 def moments(a: Tensor, b: Tensor) -> Tensor:
-    """What is to be blurred: a, b, a·b, a² + b² [4, B, C, H, W]."""
+    """Stack what is blurred: a, b, a·b, a² + b² [4, B, C, H, W]."""
     return torch.stack([a, b, a * b, torch.addcmul(a.square(), b, b)])
 
 
@@ -174,7 +174,7 @@ def mean_dssim(a: Tensor, b: Tensor, blurs: Sequence[Blur], constants: tuple[flo
 
 
 def by_torch(a: Tensor, b: Tensor, blurs: Sequence[Blur], constants: tuple[float, float]) -> Tensor:
-    """What `mean_dssim` gives of pictures in the dtype of the blurs, in operations that torch differentiates."""
+    """Compute `mean_dssim` of pictures in the dtype of the blurs, in operations that torch differentiates."""
     c1, c2 = constants
     rows, total = moments(a, b), torch.zeros((), dtype=a.dtype, device=a.device)
     for down, across in blurs:

@@ -22,9 +22,9 @@ from frugan.kernels.maps import table_of
 from frugan.kernels.operation import operation
 
 EPS = 1e-8
-"""What a sum of squares, or a largest value, is at least or nearly."""
+"""Least sum of squares, and least largest value."""
 CASE_EPS = 1e-4
-"""Of what is tried."""
+"""Added under the root in the case that is tried."""
 BLOCKS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
         "multiply": {"BLOCK_R": 4, "BLOCK_O": 16, "BLOCK_I": 64},
@@ -32,7 +32,7 @@ BLOCKS: Mapping[str, Mapping[str, int]] = MappingProxyType(
         "outer": {"BLOCK_O": 32, "BLOCK_I": 64},
     }
 )
-"""What a program of each kernel does at once: rows, outputs, inputs."""
+"""Rows, outputs and inputs that a program of each kernel works on at once."""
 WARPS = 4
 
 
@@ -294,7 +294,7 @@ def modulations(
 def one_by_one(
     factors: Sequence[Tensor], squares: Sequence[Tensor], dtypes: Sequence[torch.dtype], eps: float
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """What `modulations` makes of affine maps' results [N, I], in torch's operations."""
+    """Scale and demodulate affine maps' results [N, I] as `modulations` does, in torch's operations."""
     scaled = list(factors)
     for i in range(len(squares)):
         if dtypes[i] == torch.float16:

@@ -1,4 +1,4 @@
-"""What `kernels.activation` starts on a card.
+"""Programs that `kernels.activation` starts on a card.
 
 A map is seen as [pictures, pixels, channels], in either order in memory; a program has a tile of pixels by channels,
 and of sums it writes what no other program writes: the same bits whatever order they run in. Between steps that torch
@@ -91,7 +91,7 @@ def slopes(
 
 @triton.jit
 def _row_sums(sums, first, rows, c, channels, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
-    """Of some rows [BLOCK_C]."""
+    """Sum of some rows [BLOCK_C]."""
     total = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     for i in range(0, rows, BLOCK_R):
         r = i + tl.arange(0, BLOCK_R)

@@ -1,4 +1,4 @@
-"""What `kernels.fir` starts on a card.
+"""Programs that `kernels.fir` starts on a card.
 
 A map is seen as [pictures, pixels, channels], in either order in memory; a program has a tile of pixels by channels of
 what is made, and adds up in fp32 what each tap finds. No program writes what another one writes.

@@ -1,4 +1,4 @@
-"""What `kernels.modulation` starts on a card.
+"""Programs that `kernels.modulation` starts on a card.
 
 Maps are seen, and values rounded, as in `programs.activation`; no program writes what another one writes.
 """

@@ -1,4 +1,4 @@
-"""What `kernels.norm` starts on a card.
+"""Programs that `kernels.norm` starts on a card.
 
 Maps are seen as in `programs.activation`. Statistics are of a unit's pixels: of a group's where channels lie side by
 side, and of a picture's otherwise. No program writes what another one writes.
@@ -46,7 +46,7 @@ def statistics(
     means, squares, found, rows, channels, pixels, chunk, count, divisor, eps,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Of a group's rows: mean, reciprocal deviation, and the variance that is observed [3, groups, channels].
+    """Mean, reciprocal deviation of a group's rows, and the variance that is observed [3, groups, channels].
 
     Chan et al. 1983, "Algorithms for computing the sample variance", with distances from the first row's mean.
     """
@@ -83,7 +83,7 @@ def _of_group(found, number, c, channels, group, groups):
 
 @triton.jit
 def _made(normal, gain, bias, dtype: tl.constexpr):
-    """What comes of normalised values, as it is stored where there is no ReLU."""
+    """gain·normal + bias, as it is stored where there is no ReLU."""
     return (normal * gain[None, :] + bias[None, :]).to(dtype)
 
 
@@ -143,7 +143,7 @@ def gather(
     bias_sums, gain_sums, gains, to_biases, to_gains, totals, rows, channels, group, gain_step,
     SHARED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Of a group's pictures, `rows` each: gradients of gain and bias; their sums by gains [2, groups, channels]."""
+    """Gradients of gain and bias of a group's pictures, `rows` each; their sums by gains [2, groups, channels]."""
     c = _channels(channels, BLOCK_C)
     weighted_bias = tl.zeros([BLOCK_C], tl.float32)
     weighted_gain = tl.zeros([BLOCK_C], tl.float32)

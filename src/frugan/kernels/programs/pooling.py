@@ -1,4 +1,4 @@
-"""What `kernels.pooling` starts on a card.
+"""Programs that `kernels.pooling` starts on a card.
 
 Maps lie in channels-last, and a program has a tile of pixels of the small map by channels, four pixels of the large one
 for each. Values are rounded where torch would store them. No program writes what another one writes.
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _places(pixels, width, channels, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
-    """Of this program's tile: in the small map, and of the first of two pixels in two rows of the large one."""
+    """Places of this program's tile in the small map, and of the first of two pixels in two rows of the large one."""
     p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     above = 2 * p + p // width * (2 * width)  # each row of `width` pixels is of two of twice as many
@@ -22,7 +22,7 @@ def _places(pixels, width, channels, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexp
 
 @triton.jit
 def _relu(x):
-    """What is not a number stays so."""
+    """ReLU by which NaN stays NaN."""
     return tl.where(x < 0, 0.0, x.to(tl.float32)).to(x.dtype)
 
 

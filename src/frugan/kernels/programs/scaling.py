@@ -1,4 +1,4 @@
-"""What `kernels.scaling` starts on a card.
+"""Programs that `kernels.scaling` starts on a card.
 
 Of many matrices at once: a table in memory tells where each is, and a program works on one of them. Where there is
 nothing left to do for it, it ends. No program writes what another one writes.
@@ -49,7 +49,7 @@ def multiply(
 
 @triton.jit
 def _entry(table, DTYPE: tl.constexpr):
-    """Of this program's matrix: itself, its gradient or what is made of it, rows and columns."""
+    """Addresses of this program's matrix and of its gradient or result, its rows and its columns."""
     entry = table + tl.program_id(0) * 11
     matrix = tl.load(entry).to(tl.pointer_type(tl.float32))
     gradients = tl.load(entry + 1).to(tl.pointer_type(DTYPE))
@@ -59,7 +59,7 @@ def _entry(table, DTYPE: tl.constexpr):
 
 @triton.jit
 def _places(entry, row, column):
-    """Of the other one's numbers: it lies in a layout of its own; a column is an input and a spot of the kernel."""
+    """Places in the gradient or result, which has another layout: a column is an input and a spot of the kernel."""
     spots = tl.load(entry + 5).to(tl.int32)
     of_row, of_input, of_spot = tl.load(entry + 6), tl.load(entry + 7), tl.load(entry + 8)
     return row * of_row + (column // spots) * of_input + (column % spots) * of_spot

@@ -1,4 +1,4 @@
-"""What `kernels.ssim` starts on a card.
+"""Programs that `kernels.ssim` starts on a card.
 
 Pictures are seen as planes of pixels, one behind the other. No program writes what another one writes. A pointer goes
 on from one picture to the next: several times their numbers may be more than 32 bits hold.

@@ -1,4 +1,4 @@
-"""What `kernels.styles` starts on a card.
+"""Programs that `kernels.styles` starts on a card.
 
 Of all layers at once: a table in memory tells where each one's matrix and rows are. Where there is nothing left to do
 for a program, it ends. No program writes what another one writes.
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _entry(entry):
-    """Of a layer: matrix, bias, outputs, inputs, where its rows of outputs and of inputs lie, from row to row there."""
+    """Matrix, bias, outputs and inputs of a layer, and places and steps of its rows of outputs and of inputs."""
     matrix = tl.load(entry).to(tl.pointer_type(tl.float32))
     bias = tl.load(entry + 1).to(tl.pointer_type(tl.float32))
     outputs, inputs = tl.load(entry + 2).to(tl.int32), tl.load(entry + 3).to(tl.int32)
@@ -19,7 +19,7 @@ def _entry(entry):
 
 @triton.jit
 def _tile(values, row, column, rows, columns, step):
-    """Of a matrix [rows, columns]: values at some of its places."""
+    """Values at some places of a matrix [rows, columns]."""
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     return tl.load(values + row.to(tl.int64)[:, None] * step + column[None, :], mask=inside, other=0.0)
 
