@@ -39,11 +39,11 @@ FAULTS = (
     Fault(
         "what is filtered lacks its bias",
         KERNELS,
-        "                given = (given.to(tl.float32) + added[None, :]).to(given.dtype)\n",
-        "                given = (given.to(tl.float32) + 0).to(given.dtype)\n",
+        "                value = (value.to(tl.float32) + added[None, :]).to(value.dtype)\n",
+        "                value = (value.to(tl.float32) + 0).to(value.dtype)\n",
         HELD,
     ),
-    Fault("a slope is that of the gradient's sign", KERNELS, "_sloped(given, made,", "_sloped(given, given,", HELD),
+    Fault("a slope is that of the gradient's sign", KERNELS, "_sloped(value, result,", "_sloped(value, value,", HELD),
     Fault(
         "gradients of all pictures are the first one's",
         KERNELS,
@@ -56,7 +56,7 @@ FAULTS = (
     Fault(
         "a single pixel tells the layout of what it is made of",
         "kernels/fir.py",
-        "summed=False)._replace(last=is_channels_last(given[0]))",
+        "summed=False)._replace(last=is_channels_last(maps[0]))",
         "summed=False)",
         HELD,
     ),

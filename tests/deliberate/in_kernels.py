@@ -45,8 +45,8 @@ FAULTS = (
     Fault(
         "a kernel keeps a sum that torch rounds",
         KERNELS,
-        "    given = tl.load(x + picture + begins + within, mask=inside, other=0.0)\n    y = (given",
-        "    given = tl.load(x + picture + begins + within, mask=inside, other=0.0).to(tl.float32)\n    y = (given",
+        "    value = tl.load(x + picture + begins + within, mask=inside, other=0.0)\n    y = (value",
+        "    value = tl.load(x + picture + begins + within, mask=inside, other=0.0).to(tl.float32)\n    y = (value",
         HELD,
     ),
     Fault(
@@ -101,8 +101,8 @@ FAULTS = (
     Fault(
         "the bias comes before the factors",
         MODULATION,
-        "    y = given.to(tl.float32) * factor[None, :]\n",
-        "    y = (given.to(tl.float32) + added[None, :]) * factor[None, :]\n    added = added * 0\n",
+        "    y = value.to(tl.float32) * factor[None, :]\n",
+        "    y = (value.to(tl.float32) + added[None, :]) * factor[None, :]\n    added = added * 0\n",
         HELD,
     ),
     Fault(
@@ -123,7 +123,7 @@ FAULTS = (
         "the gradient of the factors is of what was made",
         MODULATION,
         "tl.load(x + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
-        "tl.load(made + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
+        "tl.load(result + place, mask=inside, other=0.0).to(tl.float32)\n        if NOISY",
         HELD,
     ),
     Fault(
@@ -157,15 +157,15 @@ FAULTS = (
     Fault(
         "a modulation is taken back instead of carried through",
         MODULATION,
-        "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide * factor[None, :])",
-        "        wide = given.to(tl.float32)\n        tl.store(to_x + place, (wide / factor[None, :])",
+        "        wide = value.to(tl.float32)\n        tl.store(to_x + place, (wide * factor[None, :])",
+        "        wide = value.to(tl.float32)\n        tl.store(to_x + place, (wide / factor[None, :])",
         HELD,
     ),
     Fault(
         "a gradient in another layout is read as it lies",
         PROGRAMS,
-        "to_x, rows = leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None, slope)",
-        "to_x, rows = leaky_relu_slopes(gradient, made, clamp, sums is not None, slope)",
+        "to_x, rows = leaky_relu_slopes(laid_out_like(gradient, result), result, clamp, sums is not None, slope)",
+        "to_x, rows = leaky_relu_slopes(gradient, result, clamp, sums is not None, slope)",
         HELD,
     ),
     Fault(
@@ -206,8 +206,8 @@ FAULTS = (
     Fault(
         "pixels beyond a unit's last are at the first one's distance from 0",
         NORM,
-        "distance = tl.where(inside, given - near[None, :], 0.0)\n        total += distance\n",
-        "distance = given - near[None, :]\n        total += distance\n",
+        "distance = tl.where(inside, value - near[None, :], 0.0)\n        total += distance\n",
+        "distance = value - near[None, :]\n        total += distance\n",
         NORM_HELD,
     ),
     Fault(
@@ -262,8 +262,8 @@ FAULTS = (
     Fault(
         "a ReLU swallows what is not a number",
         NORM,
-        "y = tl.where(y < 0, 0.0, y).to(given.dtype)",
-        "y = tl.where(y > 0, y, 0.0).to(given.dtype)",
+        "y = tl.where(y < 0, 0.0, y).to(value.dtype)",
+        "y = tl.where(y > 0, y, 0.0).to(value.dtype)",
         NORM_HELD,
     ),
     Fault(
@@ -318,15 +318,15 @@ FAULTS = (
     Fault(
         "gains that are made of the map lend it their part",
         NORM_PROGRAMS,
-        "[each.view_as(each) for each in (x, gains, biases)]",
-        "[x, gains, biases]",
+        "tensor.view_as(tensor) for tensor in (x, gains, biases)",
+        "tensor for tensor in (x, gains, biases)",
         NORM_FUSED,
     ),
     Fault(
         "a mean is observed as a variance",
         "nn/batch_norm.py",
-        '                self.observe("stored_var", variance)\n            return y\n',
-        '                self.observe("stored_var", mean)\n            return y\n',
+        '        self.observe("stored_var", variance)\n',
+        '        self.observe("stored_var", mean)\n',
         NORM_FUSED,
     ),
     Fault(

@@ -98,7 +98,7 @@ FAULTS = (
         "sums for a style's bias are rounded at each tile",
         MODULATION,
         "        to_bias += passed\n",
-        "        to_bias = (to_bias + passed).to(given.dtype).to(tl.float32)\n",
+        "        to_bias = (to_bias + passed).to(value.dtype).to(tl.float32)\n",
         SUMS,
     ),
     Fault(

@@ -53,8 +53,8 @@ FAULTS = (
     Fault(
         "a carried gradient lacks its last number",
         SCALING,
-        "tl.store(made + at, given / divisor - away, mask=inside)",
-        "tl.store(made + at, given / divisor - away, mask=at < rows * columns - 1)",
+        "tl.store(result + at, value / divisor - away, mask=inside)",
+        "tl.store(result + at, value / divisor - away, mask=at < rows * columns - 1)",
         SCALING_HELD,
     ),
     Fault(
@@ -67,8 +67,8 @@ FAULTS = (
     Fault(
         "a working weight lies as its master does",
         SCALING,
-        "tl.store(made + _places(entry, at // columns, at % columns), (given",
-        "tl.store(made + at, (given",
+        "tl.store(result + _places(entry, at // columns, at % columns), (value",
+        "tl.store(result + at, (value",
         SCALING_HELD,
     ),
     Fault(
@@ -81,8 +81,8 @@ FAULTS = (
     Fault(
         "what flows through sigma is added",
         SCALING,
-        "given / divisor - away, mask",
-        "given / divisor + away, mask",
+        "value / divisor - away, mask",
+        "value / divisor + away, mask",
         SCALING_HELD,
     ),
     Fault(
@@ -102,15 +102,15 @@ FAULTS = (
     Fault(
         "rows of inputs that lie apart are read one behind the other",
         STYLES,
-        "            given = _tile(x + at, r, i, count, inputs, step)\n",
-        "            given = _tile(x + at, r, i, count, inputs, inputs)\n",
+        "            value = _tile(x + at, r, i, count, inputs, step)\n",
+        "            value = _tile(x + at, r, i, count, inputs, inputs)\n",
         STYLES_HELD,
     ),
     Fault(
         "a sum of products keeps its last tile alone",
         STYLES,
-        "            total += given[:, None, :] * _tile(matrix",
-        "            total = given[:, None, :] * _tile(matrix",
+        "            total += value[:, None, :] * _tile(matrix",
+        "            total = value[:, None, :] * _tile(matrix",
         STYLES_HELD,
     ),
     Fault(
@@ -165,8 +165,8 @@ FAULTS = (
     Fault(
         "what no layer gives back is whatever lay there",
         STYLES_PROGRAMS,
-        "made = y.new_empty(size) if count * sum(widths.values()) == size else y.new_zeros(size)",
-        "made = y.new_empty(size).fill_(7)",
+        "result = y.new_empty(size) if count * sum(widths.values()) == size else y.new_zeros(size)",
+        "result = y.new_empty(size).fill_(7)",
         STYLES_HELD,
     ),
     Fault(

@@ -79,8 +79,8 @@ FAULTS = (
     Fault(
         "what has no gradient is given one of zeros",
         PROGRAMS,
-        "        ctx.set_materialize_grads(False)\n        return made\n",
-        "        return made\n",
+        "        ctx.set_materialize_grads(False)\n        return result\n",
+        "        return result\n",
         FUSED,
     ),
     Fault(
@@ -100,7 +100,7 @@ FAULTS = (
     Fault(
         "scaled noise is not rounded",
         KERNELS,
-        " * tl.load(strength)).to(drawn.dtype).to(given.dtype)\n",
+        " * tl.load(strength)).to(drawn.dtype).to(value.dtype)\n",
         " * tl.load(strength))\n",
         HELD,
     ),

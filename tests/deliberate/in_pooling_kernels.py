@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         "means of a ReLU are of what it was given",
         KERNELS,
-        "        given = _relu(given)\n",
-        "        given = given\n",
+        "        value = _relu(value)\n",
+        "        value = value\n",
         HELD,
     ),
     Fault(

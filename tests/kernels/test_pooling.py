@@ -44,7 +44,7 @@ def test_a_single_channels_gradient_in_either_layout() -> None:
 
 
 def relu_and_means(x: Tensor) -> tuple[Tensor, Tensor]:
-    activated, means = KERNEL.relu_and_means(x)
+    activated, means, _ = KERNEL.relu_and_means(x)
     return activated, means()
 
 
@@ -56,7 +56,7 @@ CALLS: dict[str, tuple[Call, Call]] = {
         lambda x, small: (KERNEL.means_plus(x, lambda: small, x),),
         lambda x, small: (halved(x) + small,),
     ),
-    "means of relu": (lambda x, _: (KERNEL.relu_means(x),), lambda x, _: (halved(F.relu(x)),)),
+    "means of relu": (lambda x, _: (KERNEL.relu_means(x)(),), lambda x, _: (halved(F.relu(x)),)),
 }
 """By operations of our own, and by torch's."""
 
@@ -104,17 +104,17 @@ def test_they_are_for_maps_in_channels_last(monkeypatch: pytest.MonkeyPatch) -> 
         (KERNEL.relu_and_itself, lambda x, _: (F.relu(x), x)),
     ):
         assert all(torch.equal(*pair) for pair in zip(call(x), plain(x, x), strict=True))
-    assert torch.equal(KERNEL.relu_means(x), halved(F.relu(x)))
+    assert torch.equal(KERNEL.relu_means(x)(), halved(F.relu(x)))
     assert torch.equal(KERNEL.means_plus(x, lambda: halved(x), x), 2 * halved(x))
     with pytest.raises(TypeError):
-        KERNEL.relu_means(random(2, 3, 4, 4))
+        KERNEL.relu_means(random(2, 3, 4, 4))()
 
 
 def test_what_is_not_a_number_stays_so() -> None:
     x = random(1, 2, 4, 4)
     x[0, 0, 0, 0] = float("nan")
     assert relu_and_means(x)[0].isnan().sum() == relu_and_means(x)[1].isnan().sum() == 1
-    assert KERNEL.relu_means(x).isnan().sum() == 1
+    assert KERNEL.relu_means(x)().isnan().sum() == 1
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 6, 4), (1, 1, 2, 2), (3, 4, 2, 2)])

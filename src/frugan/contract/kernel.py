@@ -1,4 +1,4 @@
-"""What a kernel is to frugan: operations under one name, which are tried, and used or left out, as a whole."""
+"""Interface of kernels: operations under one name, which are tried, and used or left out, as a whole."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -25,7 +25,7 @@ class Kernel(Ops):
     def case(
         shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format, device: torch.device
     ) -> tuple[Call, list[Tensor]]:
-        """What the kernel is compared and timed with: a call, and the tensors for it, which all take gradients.
+        """Return a call that the kernel is compared and timed with, and tensors for it, which all take gradients.
 
         Args:
             shape: of a map [N, C, H, W], or what stands for one.
@@ -35,5 +35,5 @@ class Kernel(Ops):
 
     @staticmethod
     def missing(device: torch.device) -> str | None:
-        """What it would take to make and start the kernel on a CUDA card, and is not here; None: nothing."""
+        """Say what is missing here to compile and start the kernel on a CUDA card; None: nothing."""
         raise NotImplementedError("a kernel must define missing")

@@ -374,7 +374,7 @@ class Scaled(Reparametrised):
         return ()
 
     def working_weight(self, name: str, master: Tensor) -> Tensor:
-        """Of this layer alone; divisors are held constant."""
+        """Working weight of this layer alone; divisors are held constant."""
         scaling = self.scaling.find([ScaledWeight(self, name, master.detach())])
         return master / scaling.divisors[0]
 
@@ -401,7 +401,7 @@ class SumsSquares(nn.Module):
         return cast(Tensor, squares)
 
     def gradient_factor(self) -> float:
-        """What multiplies the weight, and the gradient of the sums, in the weight's gradient."""
+        """Factor of the weight times the sums' gradient in the weight's gradient."""
         return 2 * self.squares_factor
 
 
@@ -412,7 +412,7 @@ def sums_of_squares(weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
-    """The same of many layers, with their factors and without a gradient, in a kernel for each and one for all."""
+    """Sums of squares of many layers, with their factors and without a gradient; one kernel a layer and one for all."""
     # On a CPU torch's norm takes up to 80 times as long, for weights that lie channels last.
     if all(cpu_ways.taken_for(layer.weight) for layer in layers):
         sums = [sums_of_squares(layer.weight) for layer in layers]
@@ -423,7 +423,7 @@ def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
 
 @torch.no_grad()
 def squares_by_norms(layers: list[SumsSquares]) -> list[Tensor]:
-    """The same as a card finds them: in one kernel for each layer, without squares of the whole weight in between."""
+    """Sums of squares as a card finds them: one kernel a layer, without squares of the whole weight in between."""
     norms = [
         torch.linalg.vector_norm(layer.weight, dim=(2, 3), dtype=torch.promote_types(layer.weight.dtype, torch.float32))
         for layer in layers

@@ -1,4 +1,4 @@
-"""What layers and losses ask for, in plain torch; kernels override it.
+"""Operations of layers and losses in plain torch, which kernels override.
 
 A layer holds an `Ops` as `ops` and calls its methods. The engine sets one that is made of kernels where they are used:
 each kernel is a subclass that overrides some methods (`frugan.kernels`, or another package's, found by the entry point
@@ -163,7 +163,8 @@ class Ops:
         biased: bool,
         relu: bool,
         room: Callable[[int], Tensor],
-    ) -> tuple[Tensor, Iterable[tuple[Tensor, Tensor]]]:
+        observe: Callable[[Tensor, Tensor], None],
+    ) -> Tensor:
         """gain·normalised + bias by each group's own statistics, through a ReLU if so wanted.
 
         Args:
@@ -171,15 +172,17 @@ class Ops:
             gain, bias: [B, C], or [1, C] for all samples, of its dtype.
             group: samples of a group, which stand in a row; B is a multiple of it.
             eps: added to the variance.
-            biased: the variance that is given back is over n samples, and not n - 1.
+            biased: the variance that is observed is over n samples, and not n - 1.
             room: gives so many zeros in fp32, which may be kept.
+            observe: is given mean and variance of each group [C], in fp32.
 
         Returns:
-            [B, C, H, W], and of each group mean and variance [C], in fp32.
+            [B, C, H, W].
         """
-        y, statistics = _normalised(x, group, eps, biased, room)
-        y = elementwise.affine(y, gain[:, :, None, None], bias[:, :, None, None])
-        return F.relu(y) if relu else y, statistics
+        y = elementwise.affine(
+            _normalised(x, group, eps, biased, room, observe), gain[:, :, None, None], bias[:, :, None, None]
+        )
+        return F.relu(y) if relu else y
 
     def spectral_scaling(self, kind: type[Kind]) -> type[Kind]:
         """The class that divides weights by their largest singular values: the one that is given, or a subclass."""
@@ -187,12 +190,12 @@ class Ops:
 
     # Residual blocks that halve a map.
 
-    def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
-        """ReLU of a map of even sides, and what gives means of 2x2 of its pixels once a skip needs them.
+    def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor], Tensor | None]:
+        """ReLU of a map of even sides, a call that gives means of 2x2 of its pixels, and what a backward keeps of it.
 
-        [N, C, H, W] -> [N, C, H, W], [N, C, H/2, W/2].
+        [N, C, H, W] -> [N, C, H, W], [N, C, H/2, W/2]; None: torch keeps what it needs.
         """
-        return F.relu(x), partial(mean_pool2d, x)
+        return F.relu(x), partial(mean_pool2d, x), None
 
     def relu_and_itself(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """ReLU of a map, and the map for a skip: [N, C, H, W] twice."""
@@ -204,15 +207,14 @@ class Ops:
         Args:
             x: [N, C, H, W].
             skip: gives [N, C, H/2, W/2].
-            kept: what a backward needs anyway. A kernel's asks for it first, so that a block that is recomputed is so
-                before there is a gradient as large as x.
+            kept: a tensor that a backward needs anyway. That of a kernel asks for it first, so that a block that is
+                recomputed is so before there is a gradient as large as x.
         """
         return torch.add(mean_pool2d(x), skip())
 
-    def relu_means(self, x: Tensor) -> Tensor:
-        """Means of 2x2 pixels of a map's ReLU: [N, C, H, W] -> [N, C, H/2, W/2]."""
-        x = F.relu(x)  # the map itself may go before there are means
-        return mean_pool2d(x)
+    def relu_means(self, x: Tensor) -> Callable[[], Tensor]:
+        """A call that gives means of 2x2 pixels of a map's ReLU: [N, C, H, W] -> [N, C, H/2, W/2]."""
+        return partial(mean_pool2d, F.relu(x))
 
 
 PLAIN = Ops()
@@ -232,10 +234,15 @@ def overridden(kernel: type[Ops]) -> frozenset[str]:
 
 
 def _normalised(
-    x: Tensor, group: int, eps: float, biased: bool, room: Callable[[int], Tensor]
-) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """A map normalised group by group, and each one's mean and variance; the arguments are those of `batch_norm`."""
-    parts, statistics = list[Tensor](), list[tuple[Tensor, Tensor]]()
+    x: Tensor,
+    group: int,
+    eps: float,
+    biased: bool,
+    room: Callable[[int], Tensor],
+    observe: Callable[[Tensor, Tensor], None],
+) -> Tensor:
+    """A map normalised group by group [B, C, H, W]; the arguments are those of `batch_norm`."""
+    parts = list[Tensor]()
     for part in [x] if len(x) == group else x.split(group):
         # Throw-away running statistics at momentum 1 receive the group's mean and unbiased variance from the kernel
         # that normalises: no second pass over x, and fp32 whatever the dtype of x.
@@ -244,8 +251,8 @@ def _normalised(
         if biased:
             samples = part.numel() // part.shape[1]
             variance *= (samples - 1) / samples
-        statistics.append((mean, variance))
-    return parts[0] if len(parts) == 1 else torch.cat(parts), statistics
+        observe(mean, variance)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _linear_together(layers: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -20,7 +20,7 @@ Padding = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Geometry:
-    """What surrounds a filter."""
+    """Samples put in, left out and padded around a filter."""
 
     up: int  # samples for each one given, the others zero
     down: int  # of how many samples one is kept
@@ -32,7 +32,7 @@ class Geometry:
         return self.up > 1 and self.down == 1
 
     def adjoint(self, given: torch.Size, made: torch.Size, taps: torch.Size) -> "Geometry":
-        """Of an operation from [.., H, W] to [.., H', W'] with a filter [T, T']."""
+        """Geometry of the adjoint of an operation from [.., H, W] to [.., H', W'] with a filter [T, T']."""
         padding: list[int] = []
         for axis, before in ((-1, self.padding[0]), (-2, self.padding[2])):
             end = given[axis] * self.up - made[axis] * self.down + before - self.up + 1
@@ -75,7 +75,7 @@ def filter_map(x: Tensor, kernel: Tensor, geometry: Geometry) -> Tensor:
 
 
 class Filters(Protocol):
-    """What filters a map, by a kernel or as `filter_map` does."""
+    """Filters maps, by a kernel or as `filter_map` does."""
 
     def fir(self, x: Tensor, kernel: Tensor, geometry: Geometry) -> Tensor:
         """[N, C, H, W] -> [N, C, H', W'], without a gradient."""

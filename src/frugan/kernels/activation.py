@@ -35,24 +35,24 @@ def activated(x: Tensor, bias: Tensor, clamp: float | None, slope: float = SLOPE
         clamp: largest absolute value; None: no limit.
         slope: below 0; 1: colours, which have no activation.
     """
-    made = F.leaky_relu_(torch.add(x, bias.view(1, -1, *(1,) * (x.ndim - 2))), slope)
+    result = F.leaky_relu_(torch.add(x, bias.view(1, -1, *(1,) * (x.ndim - 2))), slope)
     limit = limit_of(clamp, x.dtype)
-    return made if limit is None else made.clamp_(-limit, limit)
+    return result if limit is None else result.clamp_(-limit, limit)
 
 
 def slopes(
-    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+    gradient: Tensor, result: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
 ) -> tuple[Tensor, Tensor]:
     """Gradient of x, and its sums in fp32 [rows, C]; where none are asked for [0, C].
 
     Args:
-        gradient: of what was made, in its layout.
-        made: shows by its sign and size which slope each element took.
+        gradient: of the result, in its layout.
+        result: shows by its sign and size which slope each element took.
     """
-    limit = limit_of(clamp, made.dtype)
-    to_x = gradient if limit is None else torch.ops.aten.hardtanh_backward(gradient, made, -limit, limit)
-    to_x = torch.ops.aten.leaky_relu_backward(to_x, made, slope, True)
-    rows = room_for_sums(made, grid_of(made, apart=False, summed=sums), sums).zero_()
+    limit = limit_of(clamp, result.dtype)
+    to_x = gradient if limit is None else torch.ops.aten.hardtanh_backward(gradient, result, -limit, limit)
+    to_x = torch.ops.aten.leaky_relu_backward(to_x, result, slope, True)
+    rows = room_for_sums(result, grid_of(result, apart=False, summed=sums), sums).zero_()
     if len(rows):
         rows[0] = to_x.to(rows.dtype).sum([axis for axis in range(to_x.ndim) if axis != 1])
     return to_x, rows
@@ -72,29 +72,29 @@ def leaky_relu(x: Tensor, bias: Tensor, clamp: float | None, slope: float = SLOP
 
 
 def _slopes_like(
-    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+    gradient: Tensor, result: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
 ) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(made), room_for_sums(made, grid_of(made, apart=False, summed=sums), sums)
+    return torch.empty_like(result), room_for_sums(result, grid_of(result, apart=False, summed=sums), sums)
 
 
 @operation(
-    f"leaky_relu_slopes(Tensor gradient, Tensor made, float? clamp, bool sums, float slope={SLOPE})"
+    f"leaky_relu_slopes(Tensor gradient, Tensor result, float? clamp, bool sums, float slope={SLOPE})"
     " -> (Tensor, Tensor)",
     plain=slopes,
     like=_slopes_like,
 )
 def leaky_relu_slopes(
-    gradient: Tensor, made: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
+    gradient: Tensor, result: Tensor, clamp: float | None, sums: bool, slope: float = SLOPE
 ) -> tuple[Tensor, Tensor]:
     from frugan.kernels.programs import activation as programs
 
-    grid = grid_of(made, apart=False, summed=sums)
-    to_x = torch.empty_like(made)
-    rows = room_for_sums(made, grid, sums)
-    if made.numel():
-        numbers = (grid.pixels, grid.channels, grid.loops, slope, limit_of(clamp, made.dtype) or 0.0)
+    grid = grid_of(result, apart=False, summed=sums)
+    to_x = torch.empty_like(result)
+    rows = room_for_sums(result, grid, sums)
+    if result.numel():
+        numbers = (grid.pixels, grid.channels, grid.loops, slope, limit_of(clamp, result.dtype) or 0.0)
         constants = {"SUMS": sums, **constants_of(grid, clamp)}
-        programs.slopes[grid.rows, grid.blocks](gradient, made, to_x, rows, *numbers, **constants)
+        programs.slopes[grid.rows, grid.blocks](gradient, result, to_x, rows, *numbers, **constants)
     return to_x, rows
 
 
@@ -106,23 +106,23 @@ def added_up(
     Numbers [any], which come with parts, become one that keeps their precision. What is not given is not made: it has
     no elements.
     """
-    made = _added_like(whole, parts, numbers, pictures, dtype)
+    result = _added_like(whole, parts, numbers, pictures, dtype)
     if whole is not None:
-        made[0].copy_(whole.sum(0))
+        result[0].copy_(whole.sum(0))
     if parts is not None and pictures:
-        made[1].copy_(parts.unflatten(0, (pictures, len(parts) // pictures)).sum(1))
+        result[1].copy_(parts.unflatten(0, (pictures, len(parts) // pictures)).sum(1))
     if numbers is not None:
-        made[2].copy_(numbers.sum())
-    return made
+        result[2].copy_(numbers.sum())
+    return result
 
 
 def _added_like(
     whole: Tensor | None, parts: Tensor | None, numbers: Tensor | None, pictures: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    given = _first(whole, parts)
-    made = given.new_empty(0 if whole is None else given.shape[1], dtype=dtype)
-    of_each = given.new_empty(0 if parts is None else pictures, given.shape[1], dtype=dtype)
-    return made, of_each, given.new_empty((0,) if numbers is None else ())
+    rows = _first(whole, parts)
+    total = rows.new_empty(0 if whole is None else rows.shape[1], dtype=dtype)
+    by_picture = rows.new_empty(0 if parts is None else pictures, rows.shape[1], dtype=dtype)
+    return total, by_picture, rows.new_empty((0,) if numbers is None else ())
 
 
 @operation(
@@ -137,8 +137,8 @@ def add_up(
     from frugan.kernels.programs import activation as programs
 
     rows_given = _first(whole, parts)
-    made, channels = _added_like(whole, parts, numbers, pictures, dtype), rows_given.shape[1]
-    apart = len(made[1])
+    result, channels = _added_like(whole, parts, numbers, pictures, dtype), rows_given.shape[1]
+    apart = len(result[1])
     behind = apart + (whole is not None)
     blocks = max(-(-channels // OF_ROWS["BLOCK_C"]), numbers is not None)
     if (count_of_programs := behind + (numbers is not None)) and blocks:
@@ -146,8 +146,8 @@ def add_up(
         count = 0 if numbers is None else numbers.numel()
         sources = (rows_given if source is None else source for source in (whole, parts, numbers))
         grid = (count_of_programs, blocks)
-        programs.add_up[grid](*sources, *made, rows, of_each, count, apart, behind, channels, **OF_ROWS)
-    return made
+        programs.add_up[grid](*sources, *result, rows, of_each, count, apart, behind, channels, **OF_ROWS)
+    return result
 
 
 def _first(*tensors: Tensor | None) -> Tensor:
@@ -162,19 +162,19 @@ class _LeakyReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, clamp: float | None, slope: float) -> Tensor:
-        made = leaky_relu(x, bias.to(x.dtype), clamp, slope)
-        ctx.save_for_backward(made)
+        result = leaky_relu(x, bias.to(x.dtype), clamp, slope)
+        ctx.save_for_backward(result)
         ctx.clamp, ctx.slope, ctx.bias_dtype = clamp, slope, bias.dtype
         ctx.set_materialize_grads(False)
-        return made
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
         if gradients[0] is None:  # of what only its slopes are asked for, in a gradient of a gradient
             return None, None, None, None
-        (made,) = ctx.saved_tensors
+        (result,) = ctx.saved_tensors
         sums = ctx.bias_dtype if elementwise.is_wanted(ctx, 1) else None
-        return *Slopes.apply(gradients[0], made, ctx.clamp, sums, ctx.slope), None, None
+        return *Slopes.apply(gradients[0], result, ctx.clamp, sums, ctx.slope), None, None
 
 
 class Slopes(torch.autograd.Function):
@@ -182,22 +182,22 @@ class Slopes(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, gradient: Tensor, made: Tensor, clamp: float | None, sums: torch.dtype | None, slope: float
+        ctx: Any, gradient: Tensor, result: Tensor, clamp: float | None, sums: torch.dtype | None, slope: float
     ) -> tuple[Tensor, Tensor | None]:
-        ctx.save_for_backward(made)
+        ctx.save_for_backward(result)
         ctx.clamp, ctx.slope = clamp, slope
         ctx.set_materialize_grads(False)
-        to_x, rows = leaky_relu_slopes(laid_out_like(gradient, made), made, clamp, sums is not None, slope)
+        to_x, rows = leaky_relu_slopes(laid_out_like(gradient, result), result, clamp, sums is not None, slope)
         return to_x, None if sums is None else add_up(rows, None, None, 0, sums)[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None, None, None]:
-        (made,) = ctx.saved_tensors
+        (result,) = ctx.saved_tensors
         of_x, of_bias = gradients
         if of_bias is not None:
-            spread = of_bias.to(made.dtype).view(1, -1, *(1,) * (made.ndim - 2))
-            of_x = spread.expand_as(made) if of_x is None else of_x + spread
-        to_gradient = None if of_x is None else Slopes.apply(of_x, made, ctx.clamp, None, ctx.slope)[0]
+            spread = of_bias.to(result.dtype).view(1, -1, *(1,) * (result.ndim - 2))
+            of_x = spread.expand_as(result) if of_x is None else of_x + spread
+        to_gradient = None if of_x is None else Slopes.apply(of_x, result, ctx.clamp, None, ctx.slope)[0]
         return to_gradient, None, None, None, None
 
 

@@ -68,7 +68,7 @@ def _rows_of(x: Tensor, sums: bool) -> Tensor:
 
 
 def _filtered_like(x: Tensor, kernel: Tensor, up: int, down: int, padding: Padding) -> Tensor:
-    """Of its size, in the layout of x."""
+    """Room for a filtered map, in the layout of x."""
     x0, x1, y0, y1 = padding
     height = (x.shape[2] * up + y0 + y1 - kernel.shape[0]) // down + 1
     width = (x.shape[3] * up + x0 + x1 - kernel.shape[1]) // down + 1
@@ -101,9 +101,9 @@ _OF_FILTER = "Tensor kernel, int[4] padding, float? clamp"
     "fir(Tensor x, Tensor kernel, int up, int down, int[4] padding) -> Tensor", plain=filtered, like=_filtered_like
 )
 def fir(x: Tensor, kernel: Tensor, up: int, down: int, padding: Padding) -> Tensor:
-    made = _filtered_like(x, kernel, up, down, padding)
-    _start((x, x, x), kernel, made, Geometry(up, down, padding), None, "nothing")
-    return made
+    result = _filtered_like(x, kernel, up, down, padding)
+    _start((x, x, x), kernel, result, Geometry(up, down, padding), None, "nothing")
+    return result
 
 
 @operation(
@@ -112,9 +112,9 @@ def fir(x: Tensor, kernel: Tensor, up: int, down: int, padding: Padding) -> Tens
     like=_activated_filtered_like,
 )
 def fir_leaky_relu(x: Tensor, bias: Tensor, kernel: Tensor, padding: Padding, clamp: float | None) -> Tensor:
-    made = _filtered_like(x, kernel, 1, 1, padding)
-    _start((x, x, bias.contiguous()), kernel, made, Geometry(1, 1, padding), clamp, "activation")
-    return made
+    result = _filtered_like(x, kernel, 1, 1, padding)
+    _start((x, x, bias.contiguous()), kernel, result, Geometry(1, 1, padding), clamp, "activation")
+    return result
 
 
 @operation(
@@ -125,25 +125,25 @@ def fir_leaky_relu(x: Tensor, bias: Tensor, kernel: Tensor, padding: Padding, cl
 def fir_sloped(
     gradient: Tensor, x: Tensor, bias: Tensor, kernel: Tensor, padding: Padding, clamp: float | None
 ) -> Tensor:
-    made = _filtered_like(x, kernel, 1, 1, padding)
-    _start((gradient, x, bias.contiguous()), kernel, made, Geometry(1, 1, padding), clamp, "slope")
-    return made
+    result = _filtered_like(x, kernel, 1, 1, padding)
+    _start((gradient, x, bias.contiguous()), kernel, result, Geometry(1, 1, padding), clamp, "slope")
+    return result
 
 
 def _start(
-    given: tuple[Tensor, Tensor, Tensor], kernel: Tensor, made: Tensor, of: Geometry, clamp: float | None, before: str
+    maps: tuple[Tensor, Tensor, Tensor], kernel: Tensor, result: Tensor, of: Geometry, clamp: float | None, before: str
 ) -> None:
-    """Filter the first of what is given; the others are shown, and a bias."""
+    """Filter the first map; the others tell slopes: a map, and a bias."""
     from frugan.kernels.programs import fir as programs
 
-    if not made.numel():
+    if not result.numel():
         return
-    # a single pixel that is made is in both layouts, and what is given is not
-    grid = grid_of(made, apart=True, summed=False)._replace(last=is_channels_last(given[0]))
-    numbers = (*given[0].shape[2:], grid.pixels, made.shape[3], grid.channels, of.padding[0], of.padding[2])
+    # a result of a single pixel is in both layouts, and its input is not
+    grid = grid_of(result, apart=True, summed=False)._replace(last=is_channels_last(maps[0]))
+    numbers = (*maps[0].shape[2:], grid.pixels, result.shape[3], grid.channels, of.padding[0], of.padding[2])
     facts = {"UP": of.up, "DOWN": of.down, "BEFORE": before, **constants(kernel, grid, of, clamp)}
-    tensors = (*given, kernel.contiguous(), made)
-    programs.filtered[grid.rows, grid.blocks](*tensors, *numbers, SLOPE, limit_of(clamp, made.dtype) or 0.0, **facts)
+    tensors = (*maps, kernel.contiguous(), result)
+    programs.filtered[grid.rows, grid.blocks](*tensors, *numbers, SLOPE, limit_of(clamp, result.dtype) or 0.0, **facts)
 
 
 @operation(
@@ -161,14 +161,14 @@ def fir_leaky_relu_slopes(
         grid = grid_of(x, apart=True, summed=sums)
         numbers = (*gradient.shape[2:], grid.pixels, x.shape[3], grid.channels, grid.loops, padding[0], padding[2])
         facts = {"SUMS": sums, **constants(kernel, grid, Geometry(1, 1, padding), clamp)}
-        given = (gradient, x, bias.contiguous(), kernel.contiguous(), to_x, rows, *numbers)
+        arguments = (gradient, x, bias.contiguous(), kernel.contiguous(), to_x, rows, *numbers)
         limits = (SLOPE, limit_of(clamp, x.dtype) or 0.0)
-        programs.filtered_slopes[grid.rows, grid.blocks](*given, *limits, **facts)
+        programs.filtered_slopes[grid.rows, grid.blocks](*arguments, *limits, **facts)
     return to_x, rows
 
 
 def constants(kernel: Tensor, grid: Grid, of: Geometry, clamp: float | None) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """Constants that a program is compiled for."""
     tall, wide = kernel.shape
     shape = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c, "num_warps": WARPS}
     return {"TALL": tall, "WIDE": wide, "TURNED": of.transposed, "CLAMPED": clamp is not None, **shape}
@@ -185,12 +185,12 @@ class _Activated(torch.autograd.Function):
         ctx: Any, x: Tensor, bias: Tensor, kernel: Tensor, other: Tensor, padding: Padding, clamp: float | None
     ) -> Tensor:
         added = bias.to(x.dtype)
-        made = fir_leaky_relu(x, added, kernel, padding, clamp)
+        result = fir_leaky_relu(x, added, kernel, padding, clamp)
         ctx.save_for_backward(x, added, kernel, other)
-        ctx.of = padding, Geometry(1, 1, padding).adjoint(x.shape, made.shape, kernel.shape).padding, clamp
+        ctx.of = padding, Geometry(1, 1, padding).adjoint(x.shape, result.shape, kernel.shape).padding, clamp
         ctx.bias_dtype = bias.dtype
         ctx.set_materialize_grads(False)
-        return made
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -221,8 +221,8 @@ class _Back(torch.autograd.Function):
         ctx.save_for_backward(x, bias, kernel, other)
         ctx.of, (_, back, clamp) = of, of
         ctx.set_materialize_grads(False)
-        given = laid_out_like(gradient, x)
-        to_x, rows = fir_leaky_relu_slopes(given, x, bias, other, back, clamp, sums is not None)
+        gradient = laid_out_like(gradient, x)
+        to_x, rows = fir_leaky_relu_slopes(gradient, x, bias, other, back, clamp, sums is not None)
         return to_x, None if sums is None else add_up(rows, None, None, 0, sums)[0]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What all kernels in Triton share: what Triton needs, and tensors that they are tried with."""
+"""Base of all kernels in Triton, and tensors that they are tried with."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from frugan.accelerator.choice import accelerator_of
 from frugan.contract.kernel import Kernel
 
 CLAMP = 0.7
-"""Of activations that are tried."""
+"""Clamp of activations that are tried."""
 
 
 class TritonKernel(Kernel):
@@ -21,12 +21,11 @@ class TritonKernel(Kernel):
 
     @staticmethod
     def missing(device: torch.device) -> str | None:
-        """What Triton would need."""
         return missing_triton(device)
 
 
 def missing_triton(device: torch.device) -> str | None:
-    """What Triton would need to make and start kernels on a CUDA card, and is not here; None: nothing."""
+    """Say what Triton lacks here to compile and start kernels on a CUDA card; None: nothing."""
     if find_spec("triton") is None:
         package = "triton-windows" if os.name == "nt" else "'frugan[kernels]'"
         return f"a card's kernels are made with Triton, which is not installed: pip install {package}"
@@ -37,7 +36,7 @@ def missing_triton(device: torch.device) -> str | None:
 
 
 def _missing_for_launchers() -> str | None:
-    """What Triton would need to build what starts its kernels, at the first of them; None: nothing."""
+    """Say what Triton lacks to build its launchers in C; None: nothing."""
     compiler = os.environ.get("CC")
     if not any(shutil.which(name) for name in ([compiler] if compiler else ["cc", "gcc", "clang"])):
         return f"Triton starts its kernels by programs in C, and found no compiler ({compiler or 'cc, gcc or clang'})"
@@ -62,5 +61,5 @@ def some_bias(channels: int, dtype: torch.dtype, device: torch.device) -> Tensor
 
 
 def some_factors(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Of a map's channels [N, C], from 0.5 to 2."""
+    """Factors of a map's channels [N, C], from 0.5 to 2."""
     return torch.linspace(0.5, 2, shape[0] * shape[1], device=device, dtype=dtype).view(shape[:2])

@@ -10,7 +10,7 @@ from torch import Tensor
 TILE = 2048
 """Numbers that a program works on at once: 16 bytes of halves for each of its threads."""
 MOST_WIDE = 256
-"""Of these, side by side in memory."""
+"""Largest number of these that lie side by side in memory."""
 WARPS = 8
 MOST_PROGRAMS = 1024
 """That write sums, about: a few for each multiprocessor, and few rows to add up."""
@@ -82,20 +82,20 @@ def laid_out(x: Tensor) -> Tensor:
     return x if is_channels_last(x) else x.contiguous()
 
 
-def laid_out_like(x: Tensor, made: Tensor) -> Tensor:
+def laid_out_like(x: Tensor, result: Tensor) -> Tensor:
     """In the layout of what is in one of the two."""
-    last = made.ndim == 4 and is_channels_last(made)
+    last = result.ndim == 4 and is_channels_last(result)
     return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-def room_for_sums(made: Tensor, grid: Grid, sums: bool) -> Tensor:
+def room_for_sums(result: Tensor, grid: Grid, sums: bool) -> Tensor:
     """Room for sums over pixels."""
-    wide = torch.promote_types(made.dtype, torch.float32)
-    return made.new_empty(grid.rows if sums else 0, grid.channels, dtype=wide)
+    wide = torch.promote_types(result.dtype, torch.float32)
+    return result.new_empty(grid.rows if sums else 0, grid.channels, dtype=wide)
 
 
 def constants_of(grid: Grid, clamp: float | None) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """Constants that a program is compiled for."""
     shape = {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c}
     return {**shape, "CLAMPED": clamp is not None, "num_warps": WARPS}
 

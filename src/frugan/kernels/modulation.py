@@ -39,7 +39,7 @@ def activated_with_style(
 
 
 def slopes_with_style(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
+    gradient: Tensor, result: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradient of x, and sums in fp32.
 
@@ -47,12 +47,12 @@ def slopes_with_style(
         Of x [N, C, H, W]; for the bias and for the factors [rows, C], a picture's rows together; for the noise's
         strength one number of each program, of none where there is no noise.
     """
-    passed, _ = slopes(gradient, made, clamp, False)
-    sums = [each.zero_() for each in _styled_sums(made, grid_of(made, apart=True, summed=True), noise is not None)]
-    if made.numel():
+    passed, _ = slopes(gradient, result, clamp, False)
+    sums = [room.zero_() for room in _styled_sums(result, grid_of(result, apart=True, summed=True), noise is not None)]
+    if result.numel():
         wide = passed.to(sums[0].dtype)
         for rows, values in zip(sums, (wide, wide * x), strict=False):
-            rows.view(len(made), -1, made.shape[1])[:, 0] = values.sum((2, 3))
+            rows.view(len(result), -1, result.shape[1])[:, 0] = values.sum((2, 3))
         if noise is not None:
             sums[2][0] = (wide.sum(1, keepdim=True) * noise).sum()
     return passed * factors[:, :, None, None], sums[0], sums[1], sums[2]
@@ -68,14 +68,14 @@ def plain_unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor
 
 def plain_unscaled_twice(
     gradient: Tensor,
-    made: Tensor | None,
+    result: Tensor | None,
     x: Tensor,
     factors: Tensor,
     of_x: Tensor | None,
     of_factors: Tensor | None,
     clamp: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of what `plain_unscaled` gives for x and factors, or `slopes_with_style` where something was made.
+    """Gradients of what `plain_unscaled` gives for x and factors, or `slopes_with_style` where there is a result.
 
     Args:
         of_x: gradient of what they give for x [N, C, H, W].
@@ -85,8 +85,8 @@ def plain_unscaled_twice(
         Of their gradient [N, C, H, W]; of x the same, without elements where none comes from the factors; sums for the
         factors [rows, C], a picture's together, in fp32, without rows where none come from x.
     """
-    passed = gradient if made is None else slopes(gradient, made, clamp, False)[0]
-    to_x, sums = _twice_like(gradient, made, x, factors, of_x, of_factors, clamp)[1:]
+    passed = gradient if result is None else slopes(gradient, result, clamp, False)[0]
+    to_x, sums = _twice_like(gradient, result, x, factors, of_x, of_factors, clamp)[1:]
     total = torch.zeros_like(x, dtype=sums.dtype)
     if of_x is not None:
         total += of_x.to(sums.dtype) * factors[:, :, None, None]
@@ -96,19 +96,19 @@ def plain_unscaled_twice(
         total += x.to(sums.dtype) * of_factors[:, :, None, None]
         to_x.copy_(passed * of_factors[:, :, None, None])
     to_gradient = total.to(x.dtype)
-    return to_gradient if made is None else slopes(to_gradient, made, clamp, False)[0], to_x, sums
+    return to_gradient if result is None else slopes(to_gradient, result, clamp, False)[0], to_x, sums
 
 
-def _styled_sums(made: Tensor, grid: Grid, noisy: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _styled_sums(result: Tensor, grid: Grid, noisy: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Room for those of bias, factors and the noise's strength."""
-    bias = room_for_sums(made, grid, True)
+    bias = room_for_sums(result, grid, True)
     return bias, torch.empty_like(bias), bias.new_empty(grid.rows * grid.blocks if noisy else 0)
 
 
 def _styled_slopes_like(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
+    gradient: Tensor, result: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return torch.empty_like(made), *_styled_sums(made, grid_of(made, apart=True, summed=True), noise is not None)
+    return torch.empty_like(result), *_styled_sums(result, grid_of(result, apart=True, summed=True), noise is not None)
 
 
 def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ def _unscaled_like(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor
 
 def _twice_like(
     gradient: Tensor,
-    made: Tensor | None,
+    result: Tensor | None,
     x: Tensor,
     factors: Tensor,
     of_x: Tensor | None,
@@ -131,7 +131,7 @@ def _twice_like(
 
 # The same by kernels.
 
-_MAP, _STYLE = "Tensor gradient, Tensor made", "Tensor x, Tensor factors"
+_MAP, _STYLE = "Tensor gradient, Tensor result", "Tensor x, Tensor factors"
 
 
 @operation(
@@ -144,14 +144,14 @@ def styled_leaky_relu(
 ) -> Tensor:
     from frugan.kernels.programs import modulation as programs
 
-    made, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
-    if made.numel():
+    result, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
+    if result.numel():
         drawn, stride = _drawn(noise, x)
-        given = (x, factors.contiguous(), drawn, x if strength is None else strength, bias.contiguous(), made)
+        arguments = (x, factors.contiguous(), drawn, x if strength is None else strength, bias.contiguous(), result)
         numbers = (grid.pixels, grid.channels, stride, SLOPE, limit_of(clamp, x.dtype) or 0.0)
         constants = {"NOISY": noise is not None, **constants_of(grid, clamp)}
-        programs.activate_styled[grid.rows, grid.blocks](*given, *numbers, **constants)
-    return made
+        programs.activate_styled[grid.rows, grid.blocks](*arguments, *numbers, **constants)
+    return result
 
 
 @operation(
@@ -160,18 +160,18 @@ def styled_leaky_relu(
     like=_styled_slopes_like,
 )
 def styled_leaky_relu_slopes(
-    gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
+    gradient: Tensor, result: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from frugan.kernels.programs import modulation as programs
 
-    grid, to_x = grid_of(made, apart=True, summed=True), torch.empty_like(made)
-    sums = _styled_sums(made, grid, noise is not None)
-    if made.numel():
+    grid, to_x = grid_of(result, apart=True, summed=True), torch.empty_like(result)
+    sums = _styled_sums(result, grid, noise is not None)
+    if result.numel():
         drawn, stride = _drawn(noise, x)
-        numbers = (grid.pixels, grid.channels, grid.loops, stride, SLOPE, limit_of(clamp, made.dtype) or 0.0)
+        numbers = (grid.pixels, grid.channels, grid.loops, stride, SLOPE, limit_of(clamp, result.dtype) or 0.0)
         constants = {"NOISY": noise is not None, **constants_of(grid, clamp)}
-        given = (gradient, made, x, factors.contiguous(), drawn, to_x, *sums)
-        programs.slopes_styled[grid.rows, grid.blocks](*given, *numbers, **constants)
+        arguments = (gradient, result, x, factors.contiguous(), drawn, to_x, *sums)
+        programs.slopes_styled[grid.rows, grid.blocks](*arguments, *numbers, **constants)
     return to_x, *sums
 
 
@@ -192,20 +192,20 @@ def unscaled(gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tens
     if x.numel():
         constants = constants_of(grid, None)
         del constants["CLAMPED"]
-        given = (gradient, x, factors.contiguous(), to_x, sums)
-        programs.unscale[grid.rows, grid.blocks](*given, grid.pixels, grid.channels, grid.loops, **constants)
+        arguments = (gradient, x, factors.contiguous(), to_x, sums)
+        programs.unscale[grid.rows, grid.blocks](*arguments, grid.pixels, grid.channels, grid.loops, **constants)
     return to_x, sums
 
 
 @operation(
-    f"unscaled_twice(Tensor gradient, Tensor? made, {_STYLE}, Tensor? of_x, Tensor? of_factors, float? clamp)"
+    f"unscaled_twice(Tensor gradient, Tensor? result, {_STYLE}, Tensor? of_x, Tensor? of_factors, float? clamp)"
     " -> (Tensor, Tensor, Tensor)",
     plain=plain_unscaled_twice,
     like=_twice_like,
 )
 def unscaled_twice(
     gradient: Tensor,
-    made: Tensor | None,
+    result: Tensor | None,
     x: Tensor,
     factors: Tensor,
     of_x: Tensor | None,
@@ -214,14 +214,14 @@ def unscaled_twice(
 ) -> tuple[Tensor, Tensor, Tensor]:
     from frugan.kernels.programs import modulation as programs
 
-    found = to_gradient, to_x, sums = _twice_like(gradient, made, x, factors, of_x, of_factors, clamp)
+    found = to_gradient, to_x, sums = _twice_like(gradient, result, x, factors, of_x, of_factors, clamp)
     grid = grid_of(x, apart=True, summed=of_x is not None)
     if x.numel():
-        maps = (gradient, x if made is None else made, x, factors.contiguous(), x if of_x is None else of_x)
-        given = (*maps, factors if of_factors is None else of_factors.contiguous(), to_gradient, to_x, sums)
+        maps = (gradient, x if result is None else result, x, factors.contiguous(), x if of_x is None else of_x)
+        arguments = (*maps, factors if of_factors is None else of_factors.contiguous(), to_gradient, to_x, sums)
         numbers = (grid.pixels, grid.channels, grid.loops, SLOPE, limit_of(clamp, x.dtype) or 0.0)
-        constants = {"SLOPED": made is not None, "OF_X": of_x is not None, "OF_FACTORS": of_factors is not None}
-        programs.unscale_twice[grid.rows, grid.blocks](*given, *numbers, **constants, **constants_of(grid, clamp))
+        constants = {"SLOPED": result is not None, "OF_X": of_x is not None, "OF_FACTORS": of_factors is not None}
+        programs.unscale_twice[grid.rows, grid.blocks](*arguments, *numbers, **constants, **constants_of(grid, clamp))
     return found
 
 
@@ -235,21 +235,21 @@ class _StyledLeakyReLU(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, factors: Tensor, noise: Tensor | None, strength: Tensor, bias: Tensor, clamp: float | None
     ) -> Tensor:
-        made = styled_leaky_relu(x, factors, noise, strength, bias.to(x.dtype), clamp)
-        ctx.save_for_backward(x, factors, noise, strength, made)
+        result = styled_leaky_relu(x, factors, noise, strength, bias.to(x.dtype), clamp)
+        ctx.save_for_backward(x, factors, noise, strength, result)
         ctx.clamp = clamp
         ctx.set_materialize_grads(False)
-        return made
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         if gradients[0] is None:  # of what only its slopes are asked for, in a gradient of a gradient
             return None, None, None, None, None, None
-        x, factors, noise, strength, made = ctx.saved_tensors
-        gradient, to_noise = laid_out_like(gradients[0], made), None
-        to_x, to_factors, to_strength, to_bias = _StyledSlopes.apply(gradient, made, x, factors, noise, ctx.clamp)
+        x, factors, noise, strength, result = ctx.saved_tensors
+        gradient, to_noise = laid_out_like(gradients[0], result), None
+        to_x, to_factors, to_strength, to_bias = _StyledSlopes.apply(gradient, result, x, factors, noise, ctx.clamp)
         if ctx.needs_input_grad[2]:  # which no training asks for
-            passed, _ = Slopes.apply(gradient, made, ctx.clamp, None, SLOPE)
+            passed, _ = Slopes.apply(gradient, result, ctx.clamp, None, SLOPE)
             to_noise = passed.sum(1, keepdim=True).sum_to_size(noise.shape) * strength
         return to_x, to_factors, to_noise, to_strength, to_bias, None
 
@@ -262,24 +262,30 @@ class _StyledSlopes(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, gradient: Tensor, made: Tensor, x: Tensor, factors: Tensor, noise: Tensor | None, clamp: float | None
+        ctx: Any,
+        gradient: Tensor,
+        result: Tensor,
+        x: Tensor,
+        factors: Tensor,
+        noise: Tensor | None,
+        clamp: float | None,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        ctx.save_for_backward(gradient, made, x, factors, noise)
+        ctx.save_for_backward(gradient, result, x, factors, noise)
         ctx.clamp = clamp
         ctx.set_materialize_grads(False)
-        to_x, *sums = styled_leaky_relu_slopes(gradient, made, x, factors, noise, clamp)
+        to_x, *sums = styled_leaky_relu_slopes(gradient, result, x, factors, noise, clamp)
         numbers = None if noise is None else sums.pop()
         to_bias, to_factors, to_strength = add_up(sums[0], sums[1], numbers, len(x), factors.dtype)
         return to_x, to_factors, None if noise is None else to_strength, to_bias
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        gradient, made, x, factors, noise = ctx.saved_tensors
+        gradient, result, x, factors, noise = ctx.saved_tensors
         of_x, of_factors, of_strength, of_bias = gradients
         if of_strength is None and of_bias is None and not torch.is_grad_enabled():
-            to_gradient, to_x, to_factors = _twice(gradient, made, x, factors, of_x, of_factors, ctx.clamp)
+            to_gradient, to_x, to_factors = _twice(gradient, result, x, factors, of_x, of_factors, ctx.clamp)
             return to_gradient, None, to_x, to_factors, None, None
-        passed, _ = Slopes.apply(gradient, made, ctx.clamp, None, SLOPE)
+        passed, _ = Slopes.apply(gradient, result, ctx.clamp, None, SLOPE)
         of_passed, to_x, to_factors = _twice_by_torch(passed, x, factors, of_x, of_factors)
         to_noise = None
         if of_strength is not None and ctx.needs_input_grad[4]:
@@ -287,9 +293,9 @@ class _StyledSlopes(torch.autograd.Function):
         of_noise = None if of_strength is None else noise * of_strength
         for part in (of_noise, None if of_bias is None else of_bias[:, None, None]):
             if part is not None:
-                whole = part.to(made.dtype).expand_as(made)
+                whole = part.to(result.dtype).expand_as(result)
                 of_passed = whole if of_passed is None else of_passed + whole
-        to_gradient = None if of_passed is None else Slopes.apply(of_passed, made, ctx.clamp, None, SLOPE)[0]
+        to_gradient = None if of_passed is None else Slopes.apply(of_passed, result, ctx.clamp, None, SLOPE)[0]
         return to_gradient, None, to_x, to_factors, to_noise, None
 
 
@@ -314,7 +320,7 @@ class _Unscaled(torch.autograd.Function):
 
 def _twice(
     gradient: Tensor,
-    made: Tensor | None,
+    result: Tensor | None,
     x: Tensor,
     factors: Tensor,
     of_x: Tensor | None,
@@ -325,7 +331,7 @@ def _twice(
     if of_x is None and of_factors is None:
         return None, None, None
     of_x = None if of_x is None else laid_out_like(of_x, x)
-    to_gradient, to_x, rows = unscaled_twice(gradient, made, x, factors, of_x, of_factors, clamp)
+    to_gradient, to_x, rows = unscaled_twice(gradient, result, x, factors, of_x, of_factors, clamp)
     to_factors = None if of_x is None else add_up(None, rows, None, len(x), factors.dtype)[1]
     return to_gradient, None if of_factors is None else to_x, to_factors
 
@@ -333,7 +339,7 @@ def _twice(
 def _twice_by_torch(
     gradient: Tensor, x: Tensor, factors: Tensor, of_x: Tensor | None, of_factors: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The same of a product alone, differentiable in its turn."""
+    """Gradients of a product's gradients by torch, differentiable in their turn."""
     to_gradient = to_x = to_factors = None
     if of_x is not None:
         to_gradient, to_factors = of_x * factors[:, :, None, None], (gradient * of_x).sum((2, 3))

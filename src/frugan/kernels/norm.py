@@ -8,8 +8,7 @@ The programs in `programs.norm` give what torch's operations give up to rounding
 values in half precision and rounds again. Sums are in fp32, one row for each program, in another order than torch's.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +23,7 @@ from frugan.kernels.maps import OF_ROWS, WARPS, Grid, grid_of, is_channels_last,
 from frugan.kernels.operation import like_first, like_second, operation
 
 EPS = 1e-4
-"""Of what is tried."""
+"""Added to the variances of the case that is tried."""
 
 
 class Rows(NamedTuple):
@@ -62,7 +61,7 @@ def moments(x: Tensor, groups: int) -> Tensor:
 
 
 def statistics(rows: Tensor, groups: int, pixels: int, chunk: int, eps: float, biased: bool) -> Tensor:
-    """Of each group: mean, reciprocal deviation, and the variance that is observed [3, groups, C].
+    """Mean and reciprocal deviation of each group, and the variance that is observed [3, groups, C].
 
     Args:
         rows: as `moments` gives them.
@@ -81,8 +80,8 @@ def statistics(rows: Tensor, groups: int, pixels: int, chunk: int, eps: float, b
 
 def applied(x: Tensor, found: Tensor, gains: Tensor, biases: Tensor, relu: bool) -> Tensor:
     """relu(gain·normalised + bias), or without the ReLU."""
-    made = _made(_normal(x, found), gains, biases, x.dtype)
-    return laid_out_like(made.relu_() if relu else made, x)
+    result = _made(_normal(x, found), gains, biases, x.dtype)
+    return laid_out_like(result.relu_() if relu else result, x)
 
 
 def slopes(gradient: Tensor, x: Tensor, found: Tensor, gains: Tensor, biases: Tensor, relu: bool) -> Tensor:
@@ -111,7 +110,7 @@ def unapplied(
     """Gradient of x."""
     normal = _normal(x, found)
     passed = _passed(gradient, normal, gains, biases, relu) * gains[:, :, None, None]
-    of_mean, of_deviation = (_spread(each, x) / _pixels(x, found) for each in totals)
+    of_mean, of_deviation = (_spread(total, x) / _pixels(x, found) for total in totals)
     scale = _spread(found[1], x)
     return laid_out_like(((passed - of_mean - normal * of_deviation) * scale).to(x.dtype), x)
 
@@ -122,12 +121,12 @@ def _count(rows: int, pixels: int, chunk: int) -> int:
 
 
 def _pixels(x: Tensor, found: Tensor) -> int:
-    """Of a group."""
+    """Number of pixels of a group."""
     return x.numel() // max(1, x.shape[1] * found.shape[1])
 
 
 def _spread(values: Tensor, x: Tensor) -> Tensor:
-    """Of groups [groups, C] -> of pictures [N, C, 1, 1]."""
+    """Repeat values of groups [groups, C] for their pictures [N, C, 1, 1]."""
     return values.repeat_interleave(len(x) // max(1, len(values)), 0)[:, :, None, None]
 
 
@@ -158,8 +157,8 @@ def _slopes_like(_: Tensor, x: Tensor, *__: object) -> Tensor:
 
 
 def _gathered_like(sums: Tensor, gains: Tensor, pictures: int, groups: int) -> tuple[Tensor, Tensor, Tensor]:
-    made = gains.new_empty(groups if len(gains) == 1 else pictures, sums.shape[2])
-    return made, torch.empty_like(made), sums.new_empty(2, groups, sums.shape[2])
+    result = gains.new_empty(groups if len(gains) == 1 else pictures, sums.shape[2])
+    return result, torch.empty_like(result), sums.new_empty(2, groups, sums.shape[2])
 
 
 # The same by kernels.
@@ -200,22 +199,22 @@ def norm_statistics(rows: Tensor, groups: int, pixels: int, chunk: int, eps: flo
 def norm_applied(x: Tensor, found: Tensor, gains: Tensor, biases: Tensor, relu: bool) -> Tensor:
     from frugan.kernels.programs import norm as programs
 
-    made, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
-    if made.numel():
-        given = (
+    result, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
+    if result.numel():
+        arguments = (
             x,
             found,
             gains,
             biases,
-            made,
+            result,
             grid.pixels,
             grid.channels,
             *_groups(x, found),
             _step(gains),
             _step(biases),
         )
-        programs.apply[grid.rows, grid.blocks](*given, RELU=relu, **_constants(grid))
-    return made
+        programs.apply[grid.rows, grid.blocks](*arguments, RELU=relu, **_constants(grid))
+    return result
 
 
 @operation(f"norm_slopes(Tensor gradient, {_MAP}, {_WAY}, bool relu) -> Tensor", plain=slopes, like=_slopes_like)
@@ -225,8 +224,8 @@ def norm_slopes(gradient: Tensor, x: Tensor, found: Tensor, gains: Tensor, biase
     sums, grid = _slopes_like(gradient, x), grid_of(x, apart=True, summed=True)
     if x.numel():
         numbers = (grid.pixels, grid.channels, grid.loops, *_groups(x, found), _step(gains), _step(biases))
-        given = (gradient, x, found, gains, biases, sums[0], sums[1])
-        programs.slopes[grid.rows, grid.blocks](*given, *numbers, RELU=relu, **_constants(grid))
+        arguments = (gradient, x, found, gains, biases, sums[0], sums[1])
+        programs.slopes[grid.rows, grid.blocks](*arguments, *numbers, RELU=relu, **_constants(grid))
     return sums
 
 
@@ -238,13 +237,15 @@ def norm_slopes(gradient: Tensor, x: Tensor, found: Tensor, gains: Tensor, biase
 def norm_gathered(sums: Tensor, gains: Tensor, pictures: int, groups: int) -> tuple[Tensor, Tensor, Tensor]:
     from frugan.kernels.programs import norm as programs
 
-    made, channels = _gathered_like(sums, gains, pictures, groups), sums.shape[2]
+    result, channels = _gathered_like(sums, gains, pictures, groups), sums.shape[2]
     if sums.numel():
-        to_gains, to_biases, totals = made
-        given = (sums[0], sums[1], gains, to_biases, to_gains, totals)
+        to_gains, to_biases, totals = result
+        arguments = (sums[0], sums[1], gains, to_biases, to_gains, totals)
         numbers = (sums.shape[1] // pictures, channels, pictures // groups, _step(gains))
-        programs.gather[groups, -(-channels // OF_ROWS["BLOCK_C"])](*given, *numbers, SHARED=len(gains) == 1, **OF_ROWS)
-    return made
+        programs.gather[groups, -(-channels // OF_ROWS["BLOCK_C"])](
+            *arguments, *numbers, SHARED=len(gains) == 1, **OF_ROWS
+        )
+    return result
 
 
 @operation(
@@ -260,13 +261,13 @@ def norm_unapplied(
     to_x, grid = torch.empty_like(x), grid_of(x, apart=True, summed=False)
     if to_x.numel():
         numbers = (grid.pixels, grid.channels, *_groups(x, found), _step(gains), _step(biases), 1 / _pixels(x, found))
-        given = (gradient, x, found, gains, biases, totals, to_x)
-        programs.unapply[grid.rows, grid.blocks](*given, *numbers, RELU=relu, **_constants(grid))
+        arguments = (gradient, x, found, gains, biases, totals, to_x)
+        programs.unapply[grid.rows, grid.blocks](*arguments, *numbers, RELU=relu, **_constants(grid))
     return to_x
 
 
 def _constants(grid: Grid) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """Constants that a program is compiled for."""
     return {"LAST": grid.last, "BLOCK_P": grid.block_p, "BLOCK_C": grid.block_c, "num_warps": WARPS}
 
 
@@ -304,15 +305,15 @@ def normalised(
         [N, C, H, W], and of each group mean, reciprocal deviation and variance [3, groups, C], in fp32.
     """
     gains, biases = _side_by_side(gains), _side_by_side(biases)
-    made, found = _Normalised.apply(laid_out(x), gains, biases, groups, eps, biased, relu)
-    return made, found
+    result, found = _Normalised.apply(laid_out(x), gains, biases, groups, eps, biased, relu)
+    return result, found
 
 
 def by_torch(x: Tensor, gains: Tensor, biases: Tensor, groups: int, eps: float, *, relu: bool) -> Tensor:
-    """What `normalised` gives, in operations that torch differentiates."""
+    """Compute what `normalised` does in operations that torch differentiates."""
     parts = [F.batch_norm(part, None, None, training=True, eps=eps) for part in x.chunk(groups)]
-    made = affine(torch.cat(parts), gains[:, :, None, None], biases[:, :, None, None])
-    return F.relu(made) if relu else made
+    result = affine(torch.cat(parts), gains[:, :, None, None], biases[:, :, None, None])
+    return F.relu(result) if relu else result
 
 
 class _Normalised(torch.autograd.Function):
@@ -337,10 +338,12 @@ class _Normalised(torch.autograd.Function):
         x, gains, biases, found = ctx.saved_tensors
         groups = found.shape[1]
         if torch.is_grad_enabled():
-            x, gains, biases = given = [each.view_as(each) for each in (x, gains, biases)]  # whatever one is made of
-            wanted = [each for each, wants in zip(given, ctx.needs_input_grad, strict=False) if wants]
-            made = by_torch(x, gains, biases, groups, ctx.eps, relu=ctx.relu)
-            of = iter(torch.autograd.grad(made, wanted, gradients[0], create_graph=True))
+            x, gains, biases = inputs = [
+                tensor.view_as(tensor) for tensor in (x, gains, biases)
+            ]  # one may depend on another
+            wanted = [tensor for tensor, wants in zip(inputs, ctx.needs_input_grad, strict=False) if wants]
+            result = by_torch(x, gains, biases, groups, ctx.eps, relu=ctx.relu)
+            of = iter(torch.autograd.grad(result, wanted, gradients[0], create_graph=True))
             return *(next(of) if wants else None for wants in ctx.needs_input_grad[:3]), None, None, None, None
         gradient = laid_out_like(gradients[0], x)
         way = (x, found, gains, biases)
@@ -348,7 +351,7 @@ class _Normalised(torch.autograd.Function):
         to_gains, to_biases, totals = norm_gathered(sums, gains, len(x), groups)
         to_x = norm_unapplied(gradient, *way, totals, ctx.relu) if ctx.needs_input_grad[0] else None
         if len(gains) == 1 < groups:
-            to_gains, to_biases = (each.sum(0, keepdim=True) for each in (to_gains, to_biases))
+            to_gains, to_biases = (rows.sum(0, keepdim=True) for rows in (to_gains, to_biases))
         return to_x, to_gains, to_biases, None, None, None, None
 
 
@@ -366,9 +369,12 @@ class BatchNorm(TritonKernel):
         biased: bool,
         relu: bool,
         room: Callable[[int], Tensor],
-    ) -> tuple[Tensor, Iterable[tuple[Tensor, Tensor]]]:
+        observe: Callable[[Tensor, Tensor], None],
+    ) -> Tensor:
         y, found = normalised(x, gain, bias, groups=len(x) // group, eps=eps, biased=biased, relu=relu)
-        return y, [(mean, variance) for mean, _, variance in found.unbind(1)]
+        for mean, _, variance in found.unbind(1):
+            observe(mean, variance)
+        return y
 
     @staticmethod
     def case(
@@ -380,6 +386,9 @@ class BatchNorm(TritonKernel):
 
 
 def _normalise(x: Tensor, gains: Tensor, biases: Tensor, *, ops: Ops) -> Tensor:
-    """Of one group."""
-    room = partial(torch.zeros, device=x.device)
-    return ops.batch_norm(x, gains, biases, group=len(x), eps=EPS, biased=False, relu=True, room=room)[0]
+    def room(count: int) -> Tensor:
+        return torch.zeros(count, device=x.device)
+
+    def observe(mean: Tensor, variance: Tensor) -> None: ...
+
+    return ops.batch_norm(x, gains, biases, group=len(x), eps=EPS, biased=False, relu=True, room=room, observe=observe)

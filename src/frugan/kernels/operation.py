@@ -56,7 +56,7 @@ class Operation(Generic[P, R]):
 
 
 def _tensors(args: Sequence[object]) -> list[Tensor]:
-    """Those among arguments, in lists too."""
+    """Tensors among arguments, also those inside lists."""
     values = chain.from_iterable(value if isinstance(value, (list, tuple)) else [value] for value in args)
     return [value for value in values if isinstance(value, Tensor)]
 
@@ -69,17 +69,17 @@ def operation(
 
 
 def operations(*modules: ModuleType) -> Iterator[Operation[..., Any]]:
-    """All that are made in some modules."""
+    """Operations that are defined in some modules."""
     for module in modules:
         found = (value for value in vars(module).values() if isinstance(value, Operation))
         yield from (value for value in found if value.start.__module__ == module.__name__)
 
 
 def like_first(x: Tensor, *_: object) -> Tensor:
-    """Of the shape, strides and dtype of the first argument."""
+    """Empty tensor of the shape, strides and dtype of the first argument."""
     return torch.empty_like(x)
 
 
 def like_second(_: Tensor, x: Tensor, *__: object) -> Tensor:
-    """Of the shape, strides and dtype of the second argument."""
+    """Empty tensor of the shape, strides and dtype of the second argument."""
     return torch.empty_like(x)

@@ -6,6 +6,7 @@ the input twice, and takes four passes to add both gradients; here a kernel does
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -37,14 +38,14 @@ def means_of_relu(x: Tensor) -> Tensor:
     return _means(F.relu(x))
 
 
-def both_slopes(gradient: Tensor, made: Tensor, of_means: Tensor) -> Tensor:
-    """Gradient of a map, of that of its ReLU, which was `made`, and of that of its means."""
-    return plain_passed_plus(gradient, made, spread2d(of_means))
+def both_slopes(gradient: Tensor, result: Tensor, of_means: Tensor) -> Tensor:
+    """Gradient of a map from those of its ReLU, whose `result` tells slopes, and of its means."""
+    return plain_passed_plus(gradient, result, spread2d(of_means))
 
 
-def plain_passed_plus(gradient: Tensor, made: Tensor, other: Tensor) -> Tensor:
-    """Gradient of a map, of that of its ReLU, which was `made`, and another one."""
-    return torch.add(torch.ops.aten.threshold_backward(gradient, made, 0), other, out=torch.empty_like(made))
+def plain_passed_plus(gradient: Tensor, result: Tensor, other: Tensor) -> Tensor:
+    """Gradient of a map from that of its ReLU, whose `result` tells slopes, and another one."""
+    return torch.add(torch.ops.aten.threshold_backward(gradient, result, 0), other, out=torch.empty_like(result))
 
 
 def means_of_relu_slopes(of_means: Tensor, x: Tensor) -> Tensor:
@@ -69,45 +70,45 @@ def _relu_beside_means_like(x: Tensor) -> tuple[Tensor, Tensor]:
 
 # The same by kernels.
 
-_SLOPES = "Tensor gradient, Tensor made"
+_SLOPES = "Tensor gradient, Tensor result"
 
 
 @operation("pooled_beside_relu(Tensor x) -> (Tensor, Tensor)", plain=relu_beside_means, like=_relu_beside_means_like)
 def pooled_beside_relu(x: Tensor) -> tuple[Tensor, Tensor]:
-    made, means = torch.empty_like(x), _small(x)
-    _start("pool", (x, made, x, means), RELU=False, KEEPS=True, ADDS=False)
-    return made, means
+    result, means = torch.empty_like(x), _small(x)
+    _start("pool", (x, result, x, means), RELU=False, KEEPS=True, ADDS=False)
+    return result, means
 
 
 @operation("pooled_plus(Tensor x, Tensor added) -> Tensor", plain=means_plus, like=_small)
 def pooled_plus(x: Tensor, added: Tensor) -> Tensor:
-    made = _small(x)
-    _start("pool", (x, x, added, made), RELU=False, KEEPS=False, ADDS=True)
-    return made
+    result = _small(x)
+    _start("pool", (x, x, added, result), RELU=False, KEEPS=False, ADDS=True)
+    return result
 
 
 @operation("pooled_relu(Tensor x) -> Tensor", plain=means_of_relu, like=_small)
 def pooled_relu(x: Tensor) -> Tensor:
-    made = _small(x)
-    _start("pool", (x, x, x, made), RELU=True, KEEPS=False, ADDS=False)
-    return made
+    result = _small(x)
+    _start("pool", (x, x, x, result), RELU=True, KEEPS=False, ADDS=False)
+    return result
 
 
 @operation(f"pooled_beside_relu_slopes({_SLOPES}, Tensor of_means) -> Tensor", plain=both_slopes, like=like_second)
-def pooled_beside_relu_slopes(gradient: Tensor, made: Tensor, of_means: Tensor) -> Tensor:
-    to_x = torch.empty_like(made)
-    _start("unpool", (gradient, made, of_means, to_x), BOTH=True)
+def pooled_beside_relu_slopes(gradient: Tensor, result: Tensor, of_means: Tensor) -> Tensor:
+    to_x = torch.empty_like(result)
+    _start("unpool", (gradient, result, of_means, to_x), BOTH=True)
     return to_x
 
 
 @operation(f"passed_plus({_SLOPES}, Tensor other) -> Tensor", plain=plain_passed_plus, like=like_second)
-def passed_plus(gradient: Tensor, made: Tensor, other: Tensor) -> Tensor:
+def passed_plus(gradient: Tensor, result: Tensor, other: Tensor) -> Tensor:
     from frugan.kernels.programs import pooling as programs
 
-    to_x = torch.empty_like(made)
+    to_x = torch.empty_like(result)
     if to_x.numel():
         grid = (-(-to_x.numel() // TILE),)
-        programs.pass_and_add[grid](gradient, made, other, to_x, to_x.numel(), TILE, num_warps=WARPS)
+        programs.pass_and_add[grid](gradient, result, other, to_x, to_x.numel(), TILE, num_warps=WARPS)
     return to_x
 
 
@@ -152,19 +153,18 @@ class _ReluAndMeans(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        made, means = pooled_beside_relu(x)
-        ctx.save_for_backward(made)
+        result, means = pooled_beside_relu(x)
+        ctx.save_for_backward(result)
         ctx.set_materialize_grads(False)
-        return made, means
+        return result, means
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Tensor | None:
-        (made,) = ctx.saved_tensors
+        (result,) = ctx.saved_tensors
         gradient, of_means = gradients
         if torch.is_grad_enabled() or gradient is None or of_means is None:
-            return _sum_of(_passed(gradient, made), None if of_means is None else spread2d(of_means))
-        given = _laid_out(gradient), made, _laid_out(of_means)
-        return pooled_beside_relu_slopes(*given)
+            return _sum_of(_passed(gradient, result), None if of_means is None else spread2d(of_means))
+        return pooled_beside_relu_slopes(_laid_out(gradient), result, _laid_out(of_means))
 
 
 class _ReluAndItself(torch.autograd.Function):
@@ -172,19 +172,18 @@ class _ReluAndItself(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        made = F.relu(x)
-        ctx.save_for_backward(made)
+        result = F.relu(x)
+        ctx.save_for_backward(result)
         ctx.set_materialize_grads(False)
-        return made, x.view_as(x)
+        return result, x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Tensor | None:
-        (made,) = ctx.saved_tensors
+        (result,) = ctx.saved_tensors
         gradient, other = gradients
         if torch.is_grad_enabled() or gradient is None or other is None:
-            return _sum_of(_passed(gradient, made), other)
-        given = _laid_out(gradient), made, _laid_out(other)
-        return passed_plus(*given)
+            return _sum_of(_passed(gradient, result), other)
+        return passed_plus(_laid_out(gradient), result, _laid_out(other))
 
 
 class _MeansAnd(torch.autograd.Function):
@@ -226,9 +225,9 @@ def _spread_in_one_pass(x: Tensor) -> Tensor:
     return (last * 0.25).reshape(samples, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
 
 
-def _passed(gradient: Tensor | None, made: Tensor) -> Tensor | None:
+def _passed(gradient: Tensor | None, result: Tensor) -> Tensor | None:
     """Through the ReLU."""
-    return None if gradient is None else torch.ops.aten.threshold_backward(gradient, made, 0)
+    return None if gradient is None else torch.ops.aten.threshold_backward(gradient, result, 0)
 
 
 def _sum_of(one: Tensor | None, other: Tensor | None) -> Tensor | None:
@@ -245,11 +244,11 @@ def _fits(x: Tensor) -> bool:
 class Pooling(TritonKernel):
     """ReLU and means, for maps in channels-last."""
 
-    def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+    def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor], Tensor | None]:
         if not _fits(x):
             return super().relu_and_means(x)
         activated, means = _ReluAndMeans.apply(x)
-        return activated, lambda: means
+        return activated, lambda: means, activated
 
     def relu_and_itself(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if not _fits(x):
@@ -262,8 +261,8 @@ class Pooling(TritonKernel):
             return super().means_plus(x, skip, kept)
         return cast(Tensor, _MeansAnd.apply(_laid_out(x), _laid_out(skip()), kept))
 
-    def relu_means(self, x: Tensor) -> Tensor:
-        return cast(Tensor, _MeansOfRelu.apply(x)) if _fits(x) else super().relu_means(x)
+    def relu_means(self, x: Tensor) -> Callable[[], Tensor]:
+        return partial(_MeansOfRelu.apply, x) if _fits(x) else super().relu_means(x)
 
     @staticmethod
     def case(
@@ -277,5 +276,5 @@ class Pooling(TritonKernel):
 def _residual(x: Tensor, *, ops: Ops) -> Tensor:
     """All that blocks of discriminators make of their input, without convolutions."""
     activated, same = ops.relu_and_itself(x)
-    activated, means = ops.relu_and_means(activated - same / 2)
-    return ops.means_plus(activated, means, activated) - ops.relu_means(same) / 2
+    activated, means, kept = ops.relu_and_means(activated - same / 2)
+    return ops.means_plus(activated, means, activated if kept is None else kept) - ops.relu_means(same)() / 2

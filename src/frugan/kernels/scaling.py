@@ -50,10 +50,10 @@ def times(vectors: Tensor, matrices: Sequence[Tensor], turned: bool) -> Tensor:
 
 def divided(matrices: Sequence[Tensor], divisors: Tensor, dtype: torch.dtype, last: bool) -> list[Tensor]:
     """Each matrix over its divisor [matrices], rounded once; those of four axes in channels-last if so wanted."""
-    made = _divided_like(matrices, divisors, dtype, last)
-    for out, matrix, divisor in zip(made, matrices, divisors.split(1), strict=True):
+    result = _divided_like(matrices, divisors, dtype, last)
+    for out, matrix, divisor in zip(result, matrices, divisors.split(1), strict=True):
         torch.div(matrix, divisor, out=out)
-    return made
+    return result
 
 
 def dots(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
@@ -65,12 +65,14 @@ def dots(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
 
 def carried(gradients: Sequence[Tensor], left: Tensor, right: Tensor, divisors: Tensor) -> list[Tensor]:
     """Each gradient [O, I, ..] over its divisor, minus an outer product of vectors: [all rows], [all columns]."""
-    made = _carried_like(gradients, left)
-    rows, columns = (each.split([g.flatten(1).shape[i] for g in gradients]) for i, each in enumerate((left, right)))
-    for out, gradient, divisor, row, column in zip(made, gradients, divisors.split(1), rows, columns, strict=True):
+    result = _carried_like(gradients, left)
+    rows, columns = (
+        vectors.split([g.flatten(1).shape[i] for g in gradients]) for i, vectors in enumerate((left, right))
+    )
+    for out, gradient, divisor, row, column in zip(result, gradients, divisors.split(1), rows, columns, strict=True):
         torch.div(gradient, divisor, out=out)
         out.flatten(1).addcmul_(row[:, None], column[None], value=-1)
-    return made
+    return result
 
 
 def _sides(matrix: Tensor) -> tuple[int, int]:
@@ -109,8 +111,8 @@ def scaling_times(vectors: Tensor, matrices: Sequence[Tensor], turned: bool) -> 
         entries.append([matrix.data_ptr(), *sides, at[turned], at[not turned]])
         at = [first + side for first, side in zip(at, sides, strict=True)]
     most = max(_sides(matrix)[not turned] for matrix in matrices)
-    given = (table_of(entries, vectors.device), vectors, sums, sums.shape[1], turned, SPLITS, *BLOCKS[turned])
-    programs.multiply[len(matrices), -(-most // BLOCKS[turned][not turned]), SPLITS](*given, num_warps=WARPS)
+    arguments = (table_of(entries, vectors.device), vectors, sums, sums.shape[1], turned, SPLITS, *BLOCKS[turned])
+    programs.multiply[len(matrices), -(-most // BLOCKS[turned][not turned]), SPLITS](*arguments, num_warps=WARPS)
     return sums
 
 
@@ -122,10 +124,10 @@ def scaling_times(vectors: Tensor, matrices: Sequence[Tensor], turned: bool) -> 
 def scaling_divided(matrices: Sequence[Tensor], divisors: Tensor, dtype: torch.dtype, last: bool) -> list[Tensor]:
     from frugan.kernels.programs import scaling as programs
 
-    made = _divided_like(matrices, divisors, dtype, last)
-    table = table_of(_entries(made, matrices, made), divisors.device)
-    programs.divide[len(made), PARTS](table, divisors, element_of(made), TILE, num_warps=WARPS)
-    return made
+    result = _divided_like(matrices, divisors, dtype, last)
+    table = table_of(_entries(result, matrices, result), divisors.device)
+    programs.divide[len(result), PARTS](table, divisors, element_of(result), TILE, num_warps=WARPS)
+    return result
 
 
 @operation("scaling_dots(Tensor[] gradients, Tensor[] matrices) -> Tensor", plain=dots, like=_dots_like)
@@ -146,17 +148,17 @@ def scaling_dots(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Ten
 def scaling_carried(gradients: Sequence[Tensor], left: Tensor, right: Tensor, divisors: Tensor) -> list[Tensor]:
     from frugan.kernels.programs import scaling as programs
 
-    made = _carried_like(gradients, left)
-    table = table_of(_entries(gradients, made, made), left.device)
-    given = (table, left, right, divisors, element_of(gradients), TILE)
-    programs.carry[len(gradients), PARTS](*given, num_warps=WARPS)
-    return made
+    result = _carried_like(gradients, left)
+    table = table_of(_entries(gradients, result, result), left.device)
+    arguments = (table, left, right, divisors, element_of(gradients), TILE)
+    programs.carry[len(gradients), PARTS](*arguments, num_warps=WARPS)
+    return result
 
 
-def _entries(gradients: Sequence[Tensor], matrices: Sequence[Tensor], made: Sequence[Tensor]) -> list[list[int]]:
-    """What kernels look up of each matrix; gradients lie in layouts of their own."""
+def _entries(gradients: Sequence[Tensor], matrices: Sequence[Tensor], result: Sequence[Tensor]) -> list[list[int]]:
+    """Rows of the table in which programs look up matrices; gradients lie in layouts of their own."""
     entries, at = [], (0, 0)
-    for gradient, matrix, out in zip(gradients, matrices, made, strict=True):
+    for gradient, matrix, out in zip(gradients, matrices, result, strict=True):
         rows, columns = _sides(gradient)
         inner = gradient.stride()[1:]
         spots = columns // gradient.shape[1]
@@ -197,12 +199,12 @@ def divide(matrices: Sequence[Tensor], divisors: Tensor, dtype: torch.dtype, *, 
     Args:
         last: those of four axes come in channels-last.
     """
-    return list(scaling_divided([each.contiguous() for each in matrices], divisors, dtype, last))
+    return list(scaling_divided([matrix.contiguous() for matrix in matrices], divisors, dtype, last))
 
 
 def dots_of(gradients: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
     """Sums of each matrix times its gradient [matrices]."""
-    gradients, matrices = [_by_spots(each) for each in gradients], [each.contiguous() for each in matrices]
+    gradients, matrices = [_by_spots(gradient) for gradient in gradients], [matrix.contiguous() for matrix in matrices]
     return scaling_dots(gradients, matrices).sum(1)
 
 
@@ -215,7 +217,7 @@ def through(gradients: Sequence[Tensor], left: Tensor, right: Tensor, divisors: 
     Returns:
         [O, I, ..] each, contiguous, in the vectors' dtype.
     """
-    return list(scaling_carried([_by_spots(each) for each in gradients], left, right, divisors))
+    return list(scaling_carried([_by_spots(gradient) for gradient in gradients], left, right, divisors))
 
 
 def _by_spots(gradient: Tensor) -> Tensor:
@@ -266,7 +268,7 @@ class _ByKernels(SpectralScaling):
         """Divide, and subtract."""
         each_divisor = divisors.unbind()
         for places in _of_one_dtype(gradients):
-            us, vs = (torch.cat([each[i] for i in places], 1)[0] for each in (left, self.right))
+            us, vs = (torch.cat([vectors[i] for i in places], 1)[0] for vectors in (left, self.right))
             stacked = torch.stack([each_divisor[i] for i in places])
             for i, found in zip(places, through([gradients[i] for i in places], us, vs, stacked), strict=True):
                 carried[i] = found
@@ -312,8 +314,8 @@ class _Divided(torch.autograd.Function):
         ctx.scaling = scaling = ops.spectral_scaling(SpectralScaling).of(weights, left, 1e-12)
         ctx.save_for_backward(*weights)
         found = scaling.divided(weights, [torch.float32] * len(weights), last=True)  # halves would round either way
-        each = (found.get(i, w / sigma) for i, (w, sigma) in enumerate(zip(weights, scaling.divisors, strict=True)))
-        return torch.cat([weight.flatten() for weight in each])
+        divided = (found.get(i, w / sigma) for i, (w, sigma) in enumerate(zip(weights, scaling.divisors, strict=True)))
+        return torch.cat([weight.flatten() for weight in divided])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

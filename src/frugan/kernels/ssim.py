@@ -45,7 +45,7 @@ def chunks_of(planes: int, pixels: int) -> int:
 
 
 def moments(a: Tensor, b: Tensor) -> Tensor:
-    """What is to be blurred: a, b, a·b, a² + b² [4, B, C, H, W]."""
+    """Stack what is blurred: a, b, a·b, a² + b² [4, B, C, H, W]."""
     return torch.stack([a, b, a * b, torch.addcmul(a.square(), b, b)])
 
 
@@ -73,11 +73,11 @@ def likeness(means: Tensor, c1: float, c2: float, to_a: bool, to_b: bool) -> tup
         sums[:, 0] = alike.sum((2, 3)).flatten()
     if to_a or to_b:
         slopes[0], slopes[1] = luminance * share, -alike / spread
-        crossed, own = (structure - luminance) * share, 2 * alike * (1 / spread - 1 / brightness)
+        crossed, direct = (structure - luminance) * share, 2 * alike * (1 / spread - 1 / brightness)
         if to_a:
-            slopes[2] = b * crossed + a * own
+            slopes[2] = b * crossed + a * direct
         if to_b:
-            slopes[-1] = a * crossed + b * own
+            slopes[-1] = a * crossed + b * direct
     return sums, slopes
 
 
@@ -116,10 +116,10 @@ def _gathered_like(spread: Tensor, place: int, mine: Tensor, other: Tensor, weig
 def ssim_moments(a: Tensor, b: Tensor) -> Tensor:
     from frugan.kernels.programs import ssim as programs
 
-    made, count = _moments_like(a, b), a.numel()
+    result, count = _moments_like(a, b), a.numel()
     if count:
-        programs.moments[(-(-count // TILE),)](a, b, made, count, BLOCK=TILE, num_warps=WARPS)
-    return made
+        programs.moments[(-(-count // TILE),)](a, b, result, count, BLOCK=TILE, num_warps=WARPS)
+    return result
 
 
 @operation(
@@ -147,11 +147,11 @@ def ssim_likeness(means: Tensor, c1: float, c2: float, to_a: bool, to_b: bool) -
 def ssim_gathered(spread: Tensor, place: int, mine: Tensor, other: Tensor, weights: Tensor) -> Tensor:
     from frugan.kernels.programs import ssim as programs
 
-    made, planes, pixels = torch.empty_like(mine), len(weights), mine.shape[-2:].numel()
-    if made.numel():
-        given = (spread, spread[place], mine, other, weights, made, pixels, mine.numel())
-        programs.gather[planes, -(-pixels // TILE)](*given, BLOCK=TILE, num_warps=WARPS)
-    return made
+    result, planes, pixels = torch.empty_like(mine), len(weights), mine.shape[-2:].numel()
+    if result.numel():
+        arguments = (spread, spread[place], mine, other, weights, result, pixels, mine.numel())
+        programs.gather[planes, -(-pixels // TILE)](*arguments, BLOCK=TILE, num_warps=WARPS)
+    return result
 
 
 # Differentiable as often as one asks.
@@ -174,7 +174,7 @@ def mean_dssim(a: Tensor, b: Tensor, blurs: Sequence[Blur], constants: tuple[flo
 
 
 def by_torch(a: Tensor, b: Tensor, blurs: Sequence[Blur], constants: tuple[float, float]) -> Tensor:
-    """What `mean_dssim` gives of pictures in the dtype of the blurs, in operations that torch differentiates."""
+    """Compute `mean_dssim` of pictures in the dtype of the blurs, in operations that torch differentiates."""
     c1, c2 = constants
     rows, total = moments(a, b), torch.zeros((), dtype=a.dtype, device=a.device)
     for down, across in blurs:
@@ -213,8 +213,8 @@ class _Dssim(torch.autograd.Function):
         if torch.is_grad_enabled():
             pair = a.view_as(a), b.view_as(b)  # one may be made of the other: that is the caller's to follow
             wanted = [x for x, wants in zip(pair, ctx.needs_input_grad, strict=False) if wants]
-            made = by_torch(*pair, blurs, ctx.constants)
-            found = iter(torch.autograd.grad(made, wanted, gradients[0], create_graph=True))
+            result = by_torch(*pair, blurs, ctx.constants)
+            found = iter(torch.autograd.grad(result, wanted, gradients[0], create_graph=True))
             to_a, to_b = (next(found) if wants else None for wants in ctx.needs_input_grad[:2])
             return to_a, to_b, *no_more
         whole: Tensor | None = None

@@ -23,9 +23,9 @@ from frugan.kernels.operation import operation
 from frugan.torch_internals import foreach_copy_
 
 EPS = 1e-8
-"""What a sum of squares, or a largest value, is at least or nearly."""
+"""Least sum of squares, and least largest value."""
 CASE_EPS = 1e-4
-"""Of what is tried."""
+"""Added under the root in the case that is tried."""
 BLOCKS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
         "multiply": {"BLOCK_R": 4, "BLOCK_O": 16, "BLOCK_I": 64},
@@ -33,7 +33,7 @@ BLOCKS: Mapping[str, Mapping[str, int]] = MappingProxyType(
         "outer": {"BLOCK_O": 32, "BLOCK_I": 64},
     }
 )
-"""What a program of each kernel does at once: rows, outputs, inputs."""
+"""Rows, outputs and inputs that a program of each kernel works on at once."""
 WARPS = 4
 
 
@@ -64,20 +64,20 @@ def products(
         [rows of all layers, one behind the other].
     """
     rows = [_inputs(x, m.shape[1], count, place, step) for m, place in zip(matrices, places, strict=True)]
-    made = [row @ matrix.T for row, matrix in zip(rows, matrices, strict=True)]
+    result = [row @ matrix.T for row, matrix in zip(rows, matrices, strict=True)]
     if biases:
-        made = [each + bias for each, bias in zip(made, biases, strict=True)]
-    return torch.cat([each.flatten() for each in made])
+        result = [rows + bias for rows, bias in zip(result, biases, strict=True)]
+    return torch.cat([rows.flatten() for rows in result])
 
 
 def given_back(
     y: Tensor, matrices: Sequence[Tensor], count: int, places: Sequence[int], step: int, size: int
 ) -> Tensor:
     """Rows of outputs times each matrix, added up where layers share their inputs; 0 where no layer has any: [size]."""
-    made = y.new_zeros(size)
+    result = y.new_zeros(size)
     for part, matrix, place in zip(_outputs(y, [len(m) for m in matrices], count), matrices, places, strict=True):
-        _inputs(made, matrix.shape[1], count, place, step).add_(part @ matrix)
-    return made
+        _inputs(result, matrix.shape[1], count, place, step).add_(part @ matrix)
+    return result
 
 
 def outers(
@@ -87,8 +87,8 @@ def outers(
     """Sums over rows of outer products [outputs, inputs] each; and then of the rows of outputs alone, if so wanted."""
     parts = _outputs(y, outputs, count)
     rows = [_inputs(x, width, count, place, step) for width, place in zip(inputs, places, strict=True)]
-    made = [part.T @ row for part, row in zip(parts, rows, strict=True)]
-    return made + [part.sum(0) for part in parts] if biased else made
+    result = [part.T @ row for part, row in zip(parts, rows, strict=True)]
+    return result + [part.sum(0) for part in parts] if biased else result
 
 
 def over_largest(
@@ -104,8 +104,8 @@ def over_largest(
     if divisors is None:
         pairs = zip(rows, scaled, strict=True)
         divisors = found = torch.stack([_largest(row) if of else row.new_ones(count) for row, of in pairs])
-    made = [(row / each[:, None]).flatten() for row, each in zip(rows, divisors, strict=True)]
-    return torch.cat(made), found
+    result = [(row / divisor[:, None]).flatten() for row, divisor in zip(rows, divisors, strict=True)]
+    return torch.cat(result), found
 
 
 def _largest(rows: Tensor) -> Tensor:
@@ -162,11 +162,11 @@ def styles_products(
 ) -> Tensor:
     from frugan.kernels.programs import styles as programs
 
-    made, blocks = _products_like(x, matrices, biases, count), BLOCKS["multiply"]
+    result, blocks = _products_like(x, matrices, biases, count), BLOCKS["multiply"]
     grid = (len(matrices), _most(matrices, 0, blocks["BLOCK_O"]), -(-count // blocks["BLOCK_R"]))
     table = _table(matrices, biases, count, places, step, x.device)
-    programs.multiply[grid](table, x, made, count, bool(biases), **blocks, num_warps=WARPS)
-    return made
+    programs.multiply[grid](table, x, result, count, bool(biases), **blocks, num_warps=WARPS)
+    return result
 
 
 @operation(
@@ -180,12 +180,12 @@ def styles_given_back(
     from frugan.kernels.programs import styles as programs
 
     widths = {place: matrix.shape[1] for place, matrix in zip(places, matrices, strict=True)}
-    made = y.new_empty(size) if count * sum(widths.values()) == size else y.new_zeros(size)
+    result = y.new_empty(size) if count * sum(widths.values()) == size else y.new_zeros(size)
     blocks = BLOCKS["give_back"]
     grid = (len(matrices), _most(matrices, 1, blocks["BLOCK_I"]), -(-count // blocks["BLOCK_R"]))
     table = _table(matrices, (), count, places, step, y.device)
-    programs.give_back[grid](table, y, made, count, **blocks, num_warps=WARPS)
-    return made
+    programs.give_back[grid](table, y, result, count, **blocks, num_warps=WARPS)
+    return result
 
 
 @operation(
@@ -199,12 +199,12 @@ def styles_outers(
 ) -> list[Tensor]:  # fmt: skip
     from frugan.kernels.programs import styles as programs
 
-    made, blocks = _outers_like(y, x, outputs, inputs, count, places, step, biased), BLOCKS["outer"]
-    matrices, biases = made[: len(outputs)], made[len(outputs) :]
+    result, blocks = _outers_like(y, x, outputs, inputs, count, places, step, biased), BLOCKS["outer"]
+    matrices, biases = result[: len(outputs)], result[len(outputs) :]
     grid = (len(matrices), _most(matrices, 0, blocks["BLOCK_O"]), _most(matrices, 1, blocks["BLOCK_I"]))
     table = _table(matrices, biases, count, places, step, y.device)
     programs.outer[grid](table, y, x, count, biased, **blocks, num_warps=WARPS)
-    return made
+    return result
 
 
 @operation(
@@ -217,15 +217,15 @@ def styles_over_largest(
 ) -> tuple[Tensor, Tensor]:
     from frugan.kernels.programs import styles as programs
 
-    made, found = _over_largest_like(x, divisors, widths, scaled, count)
+    result, found = _over_largest_like(x, divisors, widths, scaled, count)
     entries, at = [], 0
     for width, of in zip(widths, scaled, strict=True):
         entries.append([at, width, int(of)])
         at += count * width
     block = 1 << max(0, max(widths) - 1).bit_length()
-    given = (table_of(entries, x.device), x, found if divisors is None else divisors, made)
-    programs.divide[len(widths), count](*given, count, EPS, divisors is not None, block, num_warps=WARPS)
-    return made, found
+    arguments = (table_of(entries, x.device), x, found if divisors is None else divisors, result)
+    programs.divide[len(widths), count](*arguments, count, EPS, divisors is not None, block, num_warps=WARPS)
+    return result, found
 
 
 def _most(matrices: Sequence[Tensor], axis: int, block: int) -> int:
@@ -241,7 +241,7 @@ def _table(
     step: int,
     device: torch.device,
 ) -> Tensor:
-    """What kernels look up of each layer."""
+    """Rows of the table in which programs look up layers."""
     entries, to = [], 0
     for i, (matrix, place) in enumerate(zip(matrices, places, strict=True)):
         outputs, inputs = matrix.shape
@@ -287,22 +287,22 @@ def modulations(
     factors = list(_Apart.apply(flat, widths, dtypes, count))
     starts = [count * sum(widths[:i]) for i in range(len(squares))]
     of_layers = Layers(count, tuple(starts), 0, flat.numel())
-    sums = cast(Tensor, _Products.apply(flat.square(), of_layers, *(each.to(flat.dtype) for each in squares)))
-    outputs = [len(each) for each in squares]
+    sums = cast(Tensor, _Products.apply(flat.square(), of_layers, *(square.to(flat.dtype) for square in squares)))
+    outputs = [len(square) for square in squares]
     return factors, list(_Apart.apply((sums + eps).rsqrt(), outputs, dtypes[: len(squares)], count))
 
 
 def one_by_one(
     factors: Sequence[Tensor], squares: Sequence[Tensor], dtypes: Sequence[torch.dtype], eps: float
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """What `modulations` makes of affine maps' results [N, I], in torch's operations."""
+    """Scale and demodulate affine maps' results [N, I] as `modulations` does, in torch's operations."""
     scaled = list(factors)
     for i in range(len(squares)):
         if dtypes[i] == torch.float16:
             scaled[i] = scaled[i] / _largest(scaled[i].detach())[:, None]
-    norms = [(each.square() @ of.T + eps).rsqrt() for each, of in zip(scaled, squares, strict=False)]
-    cast_factors = [each.to(dtype) for each, dtype in zip(scaled, dtypes, strict=True)]
-    return cast_factors, [each.to(dtype) for each, dtype in zip(norms, dtypes, strict=False)]
+    norms = [(factors.square() @ of.T + eps).rsqrt() for factors, of in zip(scaled, squares, strict=False)]
+    cast_factors = [factors.to(dtype) for factors, dtype in zip(scaled, dtypes, strict=True)]
+    return cast_factors, [norm.to(dtype) for norm, dtype in zip(norms, dtypes, strict=False)]
 
 
 def _in_a_row(*tensors: Tensor) -> list[Tensor]:
@@ -315,8 +315,8 @@ class _Products(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layers: Layers, *tensors: Tensor) -> Tensor:
-        x, *given = _in_a_row(x, *tensors)
-        matrices, biases = given[: len(layers.places)], given[len(layers.places) :]
+        x, *in_rows = _in_a_row(x, *tensors)
+        matrices, biases = in_rows[: len(layers.places)], in_rows[len(layers.places) :]
         ctx.save_for_backward(x, *matrices)
         ctx.layers, ctx.biased = layers, bool(biases)
         return styles_products(x, matrices, biases, *layers[:3])
@@ -373,13 +373,13 @@ class _OverLargest(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, divisors: Tensor | None, *of: Any) -> tuple[Tensor, Tensor]:
         (x,) = _in_a_row(x)
-        made, found = styles_over_largest(x, divisors, *of)
+        result, found = styles_over_largest(x, divisors, *of)
         divisors = found if divisors is None else divisors
         ctx.save_for_backward(divisors)
         ctx.mark_non_differentiable(found)
         ctx.set_materialize_grads(False)
         ctx.of = of
-        return made, found
+        return result, found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -415,13 +415,13 @@ class _Together(torch.autograd.Function):
         ctx.of = widths, dtypes, count = of
         there = next(part for part in parts if part is not None)
         room = there.new_zeros if any(part is None for part in parts) else there.new_empty
-        made = room(count * sum(widths), dtype=dtype)
-        places = _outputs(made, widths, count)
-        for each in dict.fromkeys(dtypes):
-            alike = [i for i, part in enumerate(parts) if part is not None and part.dtype == each]
+        result = room(count * sum(widths), dtype=dtype)
+        places = _outputs(result, widths, count)
+        for part_dtype in dict.fromkeys(dtypes):
+            alike = [i for i, part in enumerate(parts) if part is not None and part.dtype == part_dtype]
             if alike:
                 foreach_copy_([places[i] for i in alike], [cast(Tensor, parts[i]) for i in alike])
-        return made
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -455,22 +455,22 @@ class Styles(TritonKernel):
         samples, width, layers, _ = shape
         sides = [(width - width // 3 * (i % 2), width) for i in range(layers)]
         shapes = [(samples, layers, width, 1), *((*side, 1, 1) for side in sides * 2)]
-        styles, *others = (some_map(each, torch.float32, torch.contiguous_format, device) for each in shapes)
-        weights, squares = others[:layers], [(each.flatten(1).T.square() + 1) / width for each in others[layers:]]
+        styles, *others = (some_map(sizes, torch.float32, torch.contiguous_format, device) for sizes in shapes)
+        weights, squares = others[:layers], [(other.flatten(1).T.square() + 1) / width for other in others[layers:]]
         biases = [weight[:, 0].flatten() for weight in weights]
-        tensors = [styles.flatten(2).to(dtype), *(each.flatten(1) / width for each in weights), *biases]
-        return partial(_modulate, layers), [*tensors, *(each.contiguous() for each in squares)]
+        tensors = [styles.flatten(2).to(dtype), *(weight.flatten(1) / width for weight in weights), *biases]
+        return partial(_modulate, layers), [*tensors, *(square.contiguous() for square in squares)]
 
 
 def _modulate(layers: int, styles: Tensor, *others: Tensor, ops: Ops) -> Tensor:
     """Flat, in the styles' dtype; the last layer is not demodulated, and two take one style."""
     weights, biases, squares = (others[i * layers : (i + 1) * layers] for i in range(3))
     dtypes = [torch.float32, *(styles.dtype for _ in range(layers - 1))]
-    asked = [
+    style_layers = [
         StyleLayer(weight, bias, max(0, i - 1), dtype, None if i == layers - 1 else partial(squares.__getitem__, i))
         for i, (weight, bias, dtype) in enumerate(zip(weights, biases, dtypes, strict=True))
     ]
-    factors, norms = ops.styles(styles.float(), asked, CASE_EPS)
+    factors, norms = ops.styles(styles.float(), style_layers, CASE_EPS)
     if not norms:  # each layer finds its own
         factors, norms = one_by_one(factors, squares[:-1], dtypes, CASE_EPS)
-    return torch.cat([each.flatten().to(styles.dtype) for each in (*factors, *norms)]) + 0 * squares[-1].sum()
+    return torch.cat([tensor.flatten().to(styles.dtype) for tensor in (*factors, *norms)]) + 0 * squares[-1].sum()

@@ -63,7 +63,7 @@ def _fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _plain_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The same of products and a softmax, which is fp32 or more."""
+    """Attention by products and a softmax, which is fp32 or more."""
     precise = torch.promote_types(value.dtype, torch.float32)
     shares = torch.softmax(query.to(precise) @ key.to(precise).mT, -1)  # [B, 1, HW, HW/4]
     return shares.to(value.dtype) @ value

@@ -51,14 +51,17 @@ class RunningStatisticsNorm(GroupNormalised, UsesOps):
             ValueError: in training, if B is not a whole number of groups.
         """
         if self.training and self.shared is None:
-            group = self._group(x)
-            y, statistics = self.ops.batch_norm(
-                x, gain, bias, group=group, eps=self.eps, biased=self.biased, relu=relu, room=self._room
+            return self.ops.batch_norm(
+                x,
+                gain,
+                bias,
+                group=self._group(x),
+                eps=self.eps,
+                biased=self.biased,
+                relu=relu,
+                room=self._room,
+                observe=self._observe_group,
             )
-            for mean, variance in statistics:
-                self.observe("stored_mean", mean)
-                self.observe("stored_var", variance)
-            return y
         y = affine(self._normalise(x), gain[:, :, None, None], bias[:, :, None, None])
         return F.relu(y) if relu else y
 
@@ -70,6 +73,10 @@ class RunningStatisticsNorm(GroupNormalised, UsesOps):
         group = self._group(x)
         parts = [self._normalise_part(part, shared) for part in ([x] if len(x) == group else x.split(group))]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _observe_group(self, mean: Tensor, variance: Tensor) -> None:
+        self.observe("stored_mean", mean)
+        self.observe("stored_var", variance)
 
     def _room(self, count: int) -> Tensor:
         """Zeros [count] for statistics."""

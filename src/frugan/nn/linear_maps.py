@@ -29,7 +29,7 @@ def conv2d(
     groups: int = 1,
     penalised: bool = False,
 ) -> Tensor:
-    """As `torch.nn.functional.conv2d`; where neither weight nor bias takes a gradient, x is not kept.
+    """Convolve like `torch.nn.functional.conv2d`, without keeping x where neither weight nor bias takes a gradient.
 
     Args:
         x: [N, I, H, W].
@@ -278,7 +278,7 @@ def plus_doubled(x: Tensor, small: Tensor) -> Tensor:
 
 
 def plus_doubled_in_one_pass(x: Tensor, small: Tensor) -> Tensor:
-    """The same as a card adds it, without a gradient.
+    """Add a doubled map in one pass of a card, without a gradient.
 
     Dimensions stand in the order of memory: a compiler may lay out a result in the order of its dimensions, and would
     copy pictures back to channels-last for the next convolution.

@@ -70,7 +70,7 @@ def demodulated_conv2d(
     kept: KeptKernels | None = None,
     ops: Ops = PLAIN,
 ) -> tuple[Tensor, Tensor]:
-    """As `modulated_conv2d` with demodulation, which is left to the caller: what to multiply, and by what [N, O]."""
+    """Convolve like `modulated_conv2d` and leave demodulation to the caller: a map, and its factors [N, O]."""
     if x.dtype == torch.float16:
         # Demodulation takes any scale back; sums in fp16 then stay below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
@@ -88,7 +88,7 @@ def scaled_conv2d(
     kept: KeptKernels | None = None,
     ops: Ops = PLAIN,
 ) -> Tensor:
-    """As `modulated_conv2d` without demodulation."""
+    """Convolve like `modulated_conv2d` without demodulation."""
     factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
     if upsample_by is None:
         return cast(Tensor, _ScaledConvolution.apply(x, factors, weight.view_as(weight), False, ops))
@@ -149,7 +149,7 @@ def demodulation(squares: Tensor, styles: Tensor, eps: float, dtype: torch.dtype
 
 
 class _Demodulation(torch.autograd.Function):
-    """As `demodulation`, and what stands under the root; in few operations, as the tensors are small."""
+    """Demodulation factors and the sums under their root, in few operations, as the tensors are small."""
 
     @staticmethod
     def forward(ctx: Any, squares: Tensor, styles: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

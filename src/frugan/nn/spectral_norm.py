@@ -96,7 +96,7 @@ class MatrixStack:
         return self.owners * torch.cat([vectors[i] for i in self.places], 1)
 
     def _diagonal(self, blocks: Tensor) -> list[Tensor]:
-        """Of each row of [stacked, all rows], what stands where its matrix does: [rows of it] each."""
+        """Pick from rows [stacked, all rows] what stands where each one's matrix does: [rows of it] each."""
         firsts = accumulate(self.rows, initial=0)
         return [row[a : a + count] for row, a, count in zip(blocks.unbind(), firsts, self.rows, strict=False)]
 
@@ -240,7 +240,7 @@ class SpectralScaling(Scaling):
         inverse_scale: Tensor | None,
         divisors: Tensor,
     ) -> tuple[list[Tensor | None], list[Tensor]]:
-        """Of gradients in no stack, by place: the divided ones of all masters, and <divided gradient, master> [1] each.
+        """Divide gradients in no stack, by place; and give <divided gradient, master> [1] of each.
 
         Those that are missing among the divided ones are for `_subtract_alone` to fill in.
         """

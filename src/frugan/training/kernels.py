@@ -54,7 +54,7 @@ TOLERANCE = MappingProxyType({torch.float32: 2e-5, torch.float16: 4e-3, torch.bf
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a kernel on a card."""
+    """Result of trying a kernel on a card."""
 
     left_out: str | None  # why; None: it is used
     times_as_fast: float | None  # as torch's own operations, forward and backward; None: that was not reached
@@ -147,7 +147,7 @@ def what_is_missing(device: torch.device, names: Collection[str] | None = None) 
 
 
 def verdicts(device: torch.device, names: Sequence[str] | None = None, *, tries: bool = True) -> Mapping[str, Verdict]:
-    """Of kernels on a card: found before, or now.
+    """Return verdicts on kernels on a card, remembered or found now.
 
     Args:
         names: of the kernels; None: all.
@@ -181,7 +181,7 @@ def _keep(file: Path, values: Mapping[str, Any]) -> None:
 
 
 def _key(device: torch.device) -> str:
-    """What a verdict holds for."""
+    """Name of all that a verdict depends on: card, versions, kernels' files."""
     try:
         triton = version("triton")
     except PackageNotFoundError:  # by another name, on Windows
@@ -190,15 +190,14 @@ def _key(device: torch.device) -> str:
 
 
 def digest() -> str:
-    """Of all kernels as they are written, and of how maps are divided between their programs.
+    """Hash of the files of all kernels' packages: of the programs too, and of how maps are divided between these.
 
-    A kernel is written in the folder of the module that its class is in, and below it; in a module without a package,
-    in that alone.
+    A kernel whose module is in no package is that module's file alone.
     """
-    modules = {kernel(name).__module__ for name in kernel_names()}
-    folders = {module.rpartition(".")[0] for module in modules} - {""}
-    written = [content for folder in sorted(folders) for content in _sources(resources.files(folder))]
-    written += [Path(str(sys.modules[module].__file__)).read_bytes() for module in sorted(modules) if "." not in module]
+    modules = [sys.modules[name] for name in sorted({kernel(name).__module__ for name in kernel_names()})]
+    packages = sorted({module.__package__ for module in modules if module.__package__})
+    written = [content for package in packages for content in _sources(resources.files(package))]
+    written += [Path(str(module.__file__)).read_bytes() for module in modules if not module.__package__]
     return hashlib.sha256(b"".join(written).replace(b"\r", b"")).hexdigest()[:12]
 
 
@@ -277,7 +276,7 @@ def _timed(shape: tuple[int, ...], device: torch.device) -> tuple[int, ...]:
 
 
 def _seconds(call: Call, tensors: Sequence[Tensor], ops: Ops, device: torch.device) -> float:
-    """Of a forward and a backward."""
+    """Time a forward and a backward, in seconds."""
     leaves = [tensor.detach().requires_grad_() for tensor in tensors]
     gradient = torch.ones_like(call(*tensors, ops=ops))
 

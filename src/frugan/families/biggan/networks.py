@@ -131,19 +131,28 @@ class DiscriminatorBlock(UsesOps):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
+        # Activations are let go of at once: what is freed when decides how much a card holds in reserve.
         if not self.downsample:
             activated, x = (x, x) if self.first else self.ops.relu_and_itself(x)
-            return torch.add(self.conv2(F.relu(self.conv1(activated))), self.conv_sc(x))
+            h = self.conv1(activated)
+            del activated
+            h = F.relu(h)
+            return torch.add(self.conv2(h), self.conv_sc(x))
         # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
-        activated, halved = (x, partial(mean_pool2d, x)) if self.first else self.ops.relu_and_means(x)
-        h = F.relu(self.conv1(activated))
+        activated, halved, kept = (x, partial(mean_pool2d, x), None) if self.first else self.ops.relu_and_means(x)
+        h = self.conv1(activated)
+        del activated
+        h = F.relu(h)
         second = cast(Conv2d, self.conv2)
         if folds_means(h, second.weight):
             h = pooled_conv2d(h, second.weight, second.bias, penalised=second.penalised)
-            return torch.add(h, self.conv_sc(halved()))
+            x = halved()
+            del halved
+            return torch.add(h, self.conv_sc(x))
         h = second(h)
         x = halved()
-        return self.ops.means_plus(h, partial(self.conv_sc, x), x if self.first else activated)
+        del halved
+        return self.ops.means_plus(h, partial(self.conv_sc, x), x if kept is None else kept)
 
 
 # Residual bottleneck blocks of BigGAN-deep.
@@ -198,17 +207,21 @@ class DeepDiscriminatorBlock(UsesOps):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
-        # one map after the other goes: what is freed when decides how much a card holds in reserve, 0.12 GiB of 6 here
-        if self.downsample:
-            h, halved = self.ops.relu_and_means(x)
-            h = self.conv1(h)
-            h = self.conv2(F.relu(h))
-            h, x = self.ops.relu_means(self.conv3(F.relu(h))), halved()
-        else:
-            h, x = self.ops.relu_and_itself(x)
-            h = self.conv1(h)
+        if not self.downsample:
+            activated, x = self.ops.relu_and_itself(x)
+            h = self.conv1(activated)
+            del activated
             h = self.conv2(F.relu(h))
             h = F.relu(self.conv3(F.relu(h)))
+        else:  # what is freed when decides how much a card holds in reserve: 0.12 GiB of 6 here
+            activated, halved, _ = self.ops.relu_and_means(x)
+            h = self.conv1(activated)
+            del activated
+            h = self.conv2(F.relu(h))
+            means = self.ops.relu_means(self.conv3(F.relu(h)))
+            del h
+            h, x = means(), halved()
+            del means, halved
         skip = x if self.conv_sc is None else torch.cat([x, self.conv_sc(x)], 1)
         return torch.add(self.conv4(h), skip)
 

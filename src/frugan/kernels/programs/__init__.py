@@ -1,1 +1,1 @@
-"""What kernels start on a card: programs in Triton's own language. Imported by what starts them, as Triton may miss."""
+"""Programs that kernels start on a card, in Triton's own language. Imported by what starts them, as Triton may miss."""

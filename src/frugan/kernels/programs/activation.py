@@ -1,4 +1,4 @@
-"""What `kernels.activation` starts on a card.
+"""Programs that `kernels.activation` starts on a card.
 
 A map is seen as [pictures, pixels, channels], in either order in memory; a program has a tile of pixels by channels,
 and of sums it writes what no other program writes: the same bits whatever order they run in. Between steps that torch
@@ -42,9 +42,9 @@ def _activated(y, slope, clamp, CLAMPED: tl.constexpr):
 
 
 @triton.jit
-def _sloped(gradient, made, slope, clamp, CLAMPED: tl.constexpr):
+def _sloped(gradient, result, slope, clamp, CLAMPED: tl.constexpr):
     """A gradient times the slope that each result shows."""
-    wide, shown = gradient.to(tl.float32), made.to(tl.float32)
+    wide, shown = gradient.to(tl.float32), result.to(tl.float32)
     to_x = tl.where(shown > 0, wide, wide * slope)
     if CLAMPED:
         to_x = tl.where((shown >= clamp) | (shown <= -clamp), 0.0, to_x)
@@ -53,7 +53,7 @@ def _sloped(gradient, made, slope, clamp, CLAMPED: tl.constexpr):
 
 @triton.jit
 def activate(
-    x, bias, made, pixels, channels, slope, clamp,
+    x, bias, result, pixels, channels, slope, clamp,
     LAST: tl.constexpr, CLAMPED: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """clamp(leaky(x + bias)), a tile for each program."""
@@ -62,14 +62,14 @@ def activate(
     c = _channels(channels, BLOCK_C)
     begins, within, inside = _places((tl.program_id(0) % tiles) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
     added = tl.load(bias + c, mask=c < channels, other=0.0).to(tl.float32)
-    given = tl.load(x + picture + begins + within, mask=inside, other=0.0)
-    y = (given.to(tl.float32) + added[None, :]).to(given.dtype)
-    tl.store(made + picture + begins + within, _activated(y, slope, clamp, CLAMPED), mask=inside)
+    value = tl.load(x + picture + begins + within, mask=inside, other=0.0)
+    y = (value.to(tl.float32) + added[None, :]).to(value.dtype)
+    tl.store(result + picture + begins + within, _activated(y, slope, clamp, CLAMPED), mask=inside)
 
 
 @triton.jit
 def slopes(
-    gradient, made, to_x, sums, pixels, channels, loops, slope, clamp,
+    gradient, result, to_x, sums, pixels, channels, loops, slope, clamp,
     LAST: tl.constexpr, CLAMPED: tl.constexpr, SUMS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the input, `loops` tiles for each program, and their sums over pixels [programs, channels]."""
@@ -80,9 +80,9 @@ def slopes(
     total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
     for i in range(loops):
         begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
-        given = tl.load(gradient + picture + begins + within, mask=inside, other=0.0)
-        shown = tl.load(made + picture + begins + within, mask=inside, other=0.0)
-        passed = _sloped(given, shown, slope, clamp, CLAMPED)
+        value = tl.load(gradient + picture + begins + within, mask=inside, other=0.0)
+        shown = tl.load(result + picture + begins + within, mask=inside, other=0.0)
+        passed = _sloped(value, shown, slope, clamp, CLAMPED)
         tl.store(to_x + picture + begins + within, passed, mask=inside)
         total += passed.to(tl.float32)
     if SUMS:
@@ -91,7 +91,7 @@ def slopes(
 
 @triton.jit
 def _row_sums(sums, first, rows, c, channels, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
-    """Of some rows [BLOCK_C]."""
+    """Sum of some rows [BLOCK_C]."""
     total = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     for i in range(0, rows, BLOCK_R):
         r = i + tl.arange(0, BLOCK_R)

@@ -1,4 +1,4 @@
-"""What `kernels.fir` starts on a card.
+"""Programs that `kernels.fir` starts on a card.
 
 A map is seen as [pictures, pixels, channels], in either order in memory; a program has a tile of pixels by channels of
 what is made, and adds up in fp32 what each tap finds. No program writes what another one writes.
@@ -55,21 +55,21 @@ def _taken(
             weight = tl.load(kernel + tap, mask=there, other=0.0).to(tl.float32)
             within = _samples(y * width + at, c, height * width, channels, LAST)
             inside = there[:, None] & (c < channels)[None, :]
-            given = tl.load(x + within, mask=inside, other=0.0)
+            value = tl.load(x + within, mask=inside, other=0.0)
             if BEFORE == "activation":  # beside the picture nothing is activated: its weight is 0
-                given = (given.to(tl.float32) + added[None, :]).to(given.dtype)
-                given = _activated(given, slope, clamp, CLAMPED)
+                value = (value.to(tl.float32) + added[None, :]).to(value.dtype)
+                value = _activated(value, slope, clamp, CLAMPED)
             if BEFORE == "slope":
-                made = tl.load(shown + within, mask=inside, other=0.0)
-                made = _activated((made.to(tl.float32) + added[None, :]).to(made.dtype), slope, clamp, CLAMPED)
-                given = _sloped(given, made, slope, clamp, CLAMPED)
-            total += given.to(tl.float32) * weight[:, None]
+                result = tl.load(shown + within, mask=inside, other=0.0)
+                result = _activated((result.to(tl.float32) + added[None, :]).to(result.dtype), slope, clamp, CLAMPED)
+                value = _sloped(value, result, slope, clamp, CLAMPED)
+            total += value.to(tl.float32) * weight[:, None]
     return total
 
 
 @triton.jit(do_not_specialize=["left", "top"])
 def filtered(
-    x, shown, bias, kernel, made, height, width, pixels, made_width, channels, left, top, slope, clamp,
+    x, shown, bias, kernel, result, height, width, pixels, made_width, channels, left, top, slope, clamp,
     UP: tl.constexpr, DOWN: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, TURNED: tl.constexpr,
     BEFORE: tl.constexpr, CLAMPED: tl.constexpr, LAST: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -84,7 +84,7 @@ def filtered(
         UP, DOWN, TALL, WIDE, TURNED, BEFORE, CLAMPED, LAST, BLOCK_P, BLOCK_C, 4 if BEFORE == "nothing" else 1,
     )  # fmt: skip
     begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
-    tl.store(made + picture * pixels * channels + begins + within, total.to(made.dtype.element_ty), mask=inside)
+    tl.store(result + picture * pixels * channels + begins + within, total.to(result.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["left", "top"])
@@ -107,14 +107,14 @@ def filtered_slopes(
         first = (chunk + i) * BLOCK_P
         begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
         place = picture * pixels * channels + begins + within
-        given = tl.load(x + place, mask=inside, other=0.0)
-        shown = _activated((given.to(tl.float32) + added[None, :]).to(given.dtype), slope, clamp, CLAMPED)
+        value = tl.load(x + place, mask=inside, other=0.0)
+        shown = _activated((value.to(tl.float32) + added[None, :]).to(value.dtype), slope, clamp, CLAMPED)
         total = _taken(
             gradient + picture * height * width * channels, x, bias, kernel, first + tl.arange(0, BLOCK_P), c, height,
             width, made_width, pixels, channels, left, top, slope, clamp,
             1, 1, TALL, WIDE, TURNED, "nothing", CLAMPED, LAST, BLOCK_P, BLOCK_C, 1 if LAST else 2,
         )  # fmt: skip
-        passed = _sloped(total.to(given.dtype), shown, slope, clamp, CLAMPED)
+        passed = _sloped(total.to(value.dtype), shown, slope, clamp, CLAMPED)
         tl.store(to_x + place, passed, mask=inside)
         whole += passed.to(tl.float32)
     if SUMS:

@@ -1,4 +1,4 @@
-"""What `kernels.modulation` starts on a card.
+"""Programs that `kernels.modulation` starts on a card.
 
 Maps are seen, and values rounded, as in `programs.activation`; no program writes what another one writes.
 """
@@ -11,7 +11,7 @@ from frugan.kernels.programs.activation import _activated, _channels, _places, _
 
 @triton.jit
 def activate_styled(
-    x, factors, noise, strength, bias, made, pixels, channels, noise_stride, slope, clamp,
+    x, factors, noise, strength, bias, result, pixels, channels, noise_stride, slope, clamp,
     LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """clamp(leaky(x·factors + noise·strength + bias)), a tile for each program."""
@@ -23,20 +23,20 @@ def activate_styled(
     begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
     factor = tl.load(factors + number * channels + c, mask=c < channels, other=0.0).to(tl.float32)
     added = tl.load(bias + c, mask=c < channels, other=0.0).to(tl.float32)
-    given = tl.load(x + picture + begins + within, mask=inside, other=0.0)
-    y = given.to(tl.float32) * factor[None, :]
+    value = tl.load(x + picture + begins + within, mask=inside, other=0.0)
+    y = value.to(tl.float32) * factor[None, :]
     if NOISY:
         p = first + tl.arange(0, BLOCK_P)
         drawn = tl.load(noise + number.to(tl.int64) * noise_stride + p, mask=p < pixels, other=0.0)
-        scaled = (drawn.to(tl.float32) * tl.load(strength)).to(drawn.dtype).to(given.dtype)
+        scaled = (drawn.to(tl.float32) * tl.load(strength)).to(drawn.dtype).to(value.dtype)
         y += scaled.to(tl.float32)[:, None]
-    y = (y.to(given.dtype).to(tl.float32) + added[None, :]).to(given.dtype)
-    tl.store(made + picture + begins + within, _activated(y, slope, clamp, CLAMPED), mask=inside)
+    y = (y.to(value.dtype).to(tl.float32) + added[None, :]).to(value.dtype)
+    tl.store(result + picture + begins + within, _activated(y, slope, clamp, CLAMPED), mask=inside)
 
 
 @triton.jit
 def slopes_styled(
-    gradient, made, x, factors, noise, to_x, bias_sums, factor_sums, totals, pixels, channels, loops, noise_stride,
+    gradient, result, x, factors, noise, to_x, bias_sums, factor_sums, totals, pixels, channels, loops, noise_stride,
     slope, clamp,
     LAST: tl.constexpr, CLAMPED: tl.constexpr, NOISY: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -59,10 +59,10 @@ def slopes_styled(
         first = (chunk + i) * BLOCK_P
         begins, within, inside = _places(first, c, pixels, channels, LAST, BLOCK_P)
         place = picture + begins + within
-        given = tl.load(gradient + place, mask=inside, other=0.0)
-        shown = tl.load(made + place, mask=inside, other=0.0)
-        passed = _sloped(given, shown, slope, clamp, CLAMPED).to(tl.float32)
-        tl.store(to_x + place, (passed * factor[None, :]).to(given.dtype), mask=inside)
+        value = tl.load(gradient + place, mask=inside, other=0.0)
+        shown = tl.load(result + place, mask=inside, other=0.0)
+        passed = _sloped(value, shown, slope, clamp, CLAMPED).to(tl.float32)
+        tl.store(to_x + place, (passed * factor[None, :]).to(value.dtype), mask=inside)
         to_bias += passed
         to_factor += passed * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
         if NOISY:
@@ -92,16 +92,17 @@ def unscale(
     for i in range(loops):
         begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
         place = picture + begins + within
-        given = tl.load(gradient + place, mask=inside, other=0.0)
-        wide = given.to(tl.float32)
-        tl.store(to_x + place, (wide * factor[None, :]).to(given.dtype), mask=inside)
+        value = tl.load(gradient + place, mask=inside, other=0.0)
+        wide = value.to(tl.float32)
+        tl.store(to_x + place, (wide * factor[None, :]).to(value.dtype), mask=inside)
         total += wide * tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(factor_sums + tl.program_id(0).to(tl.int64) * channels + c, tl.sum(total, 0), mask=c < channels)
 
 
 @triton.jit
 def unscale_twice(
-    gradient, made, x, factors, of_x, of_factors, to_gradient, to_x, factor_sums, pixels, channels, loops, slope, clamp,
+    gradient, result, x, factors, of_x, of_factors, to_gradient, to_x, factor_sums,
+    pixels, channels, loops, slope, clamp,
     SLOPED: tl.constexpr, OF_X: tl.constexpr, OF_FACTORS: tl.constexpr,
     LAST: tl.constexpr, CLAMPED: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -121,12 +122,12 @@ def unscale_twice(
     for i in range(loops):
         begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
         place = picture + begins + within
-        given = tl.load(gradient + place, mask=inside, other=0.0)
-        shown = given
+        value = tl.load(gradient + place, mask=inside, other=0.0)
+        shown = value
         if SLOPED:
-            shown = tl.load(made + place, mask=inside, other=0.0)
-            given = _sloped(given, shown, slope, clamp, CLAMPED)
-        passed = given.to(tl.float32)
+            shown = tl.load(result + place, mask=inside, other=0.0)
+            value = _sloped(value, shown, slope, clamp, CLAMPED)
+        passed = value.to(tl.float32)
         through = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
         if OF_X:
             of_map = tl.load(of_x + place, mask=inside, other=0.0).to(tl.float32)
@@ -134,8 +135,8 @@ def unscale_twice(
             total += of_map * passed
         if OF_FACTORS:
             through += tl.load(x + place, mask=inside, other=0.0).to(tl.float32) * of_factor[None, :]
-            tl.store(to_x + place, (passed * of_factor[None, :]).to(given.dtype), mask=inside)
-        back = through.to(given.dtype)
+            tl.store(to_x + place, (passed * of_factor[None, :]).to(value.dtype), mask=inside)
+        back = through.to(value.dtype)
         if SLOPED:
             back = _sloped(back, shown, slope, clamp, CLAMPED)
         tl.store(to_gradient + place, back, mask=inside)

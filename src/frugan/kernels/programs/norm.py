@@ -1,4 +1,4 @@
-"""What `kernels.norm` starts on a card.
+"""Programs that `kernels.norm` starts on a card.
 
 Maps are seen as in `programs.activation`. Statistics are of a unit's pixels: of a group's where channels lie side by
 side, and of a picture's otherwise. No program writes what another one writes.
@@ -30,8 +30,8 @@ def moments(
     squared = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
     for i in range(loops):
         begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
-        given = tl.load(x + unit + begins + within, mask=inside, other=0.0).to(tl.float32)
-        distance = tl.where(inside, given - near[None, :], 0.0)
+        value = tl.load(x + unit + begins + within, mask=inside, other=0.0).to(tl.float32)
+        distance = tl.where(inside, value - near[None, :], 0.0)
         total += distance
         squared += distance * distance
     count = tl.minimum(pixels - chunk * BLOCK_P, BLOCK_P * loops).to(tl.float32)
@@ -46,7 +46,7 @@ def statistics(
     means, squares, found, rows, channels, pixels, chunk, count, divisor, eps,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Of a group's rows: mean, reciprocal deviation, and the variance that is observed [3, groups, channels].
+    """Mean, reciprocal deviation of a group's rows, and the variance that is observed [3, groups, channels].
 
     Chan et al. 1983, "Algorithms for computing the sample variance", with distances from the first row's mean.
     """
@@ -83,13 +83,13 @@ def _of_group(found, number, c, channels, group, groups):
 
 @triton.jit
 def _made(normal, gain, bias, dtype: tl.constexpr):
-    """What comes of normalised values, as it is stored where there is no ReLU."""
+    """gain·normal + bias, as it is stored where there is no ReLU."""
     return (normal * gain[None, :] + bias[None, :]).to(dtype)
 
 
 @triton.jit
 def apply(
-    x, found, gains, biases, made, pixels, channels, group, groups, gain_step, bias_step,
+    x, found, gains, biases, result, pixels, channels, group, groups, gain_step, bias_step,
     LAST: tl.constexpr, RELU: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """relu(gain·normalised + bias), a tile for each program."""
@@ -101,11 +101,11 @@ def apply(
     mean, scale = _of_group(found, number, c, channels, group, groups)
     gain = tl.load(gains + number * gain_step + c, mask=c < channels, other=0.0).to(tl.float32)
     bias = tl.load(biases + number * bias_step + c, mask=c < channels, other=0.0).to(tl.float32)
-    given = tl.load(x + place, mask=inside, other=0.0)
-    y = _made((given.to(tl.float32) - mean[None, :]) * scale[None, :], gain, bias, given.dtype)
+    value = tl.load(x + place, mask=inside, other=0.0)
+    y = _made((value.to(tl.float32) - mean[None, :]) * scale[None, :], gain, bias, value.dtype)
     if RELU:
-        y = tl.where(y < 0, 0.0, y).to(given.dtype)  # what is not a number stays so
-    tl.store(made + place, y, mask=inside)
+        y = tl.where(y < 0, 0.0, y).to(value.dtype)  # what is not a number stays so
+    tl.store(result + place, y, mask=inside)
 
 
 @triton.jit
@@ -126,11 +126,11 @@ def slopes(
     to_gain = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
     for i in range(loops):
         begins, within, inside = _places((chunk + i) * BLOCK_P, c, pixels, channels, LAST, BLOCK_P)
-        given = tl.load(x + picture + begins + within, mask=inside, other=0.0)
+        value = tl.load(x + picture + begins + within, mask=inside, other=0.0)
         passed = tl.load(gradient + picture + begins + within, mask=inside, other=0.0).to(tl.float32)
-        normal = (given.to(tl.float32) - mean[None, :]) * scale[None, :]
+        normal = (value.to(tl.float32) - mean[None, :]) * scale[None, :]
         if RELU:
-            passed = tl.where(_made(normal, gain, bias, given.dtype) <= 0, 0.0, passed)
+            passed = tl.where(_made(normal, gain, bias, value.dtype) <= 0, 0.0, passed)
         to_bias += passed
         to_gain += passed * normal
     row = tl.program_id(0).to(tl.int64) * channels + c
@@ -143,7 +143,7 @@ def gather(
     bias_sums, gain_sums, gains, to_biases, to_gains, totals, rows, channels, group, gain_step,
     SHARED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Of a group's pictures, `rows` each: gradients of gain and bias; their sums by gains [2, groups, channels]."""
+    """Gradients of gain and bias of a group's pictures, `rows` each; their sums by gains [2, groups, channels]."""
     c = _channels(channels, BLOCK_C)
     weighted_bias = tl.zeros([BLOCK_C], tl.float32)
     weighted_gain = tl.zeros([BLOCK_C], tl.float32)
@@ -192,10 +192,10 @@ def unapply(
     of_mean, of_deviation = _of_group(totals, number, c, channels, group, groups)
     gain = tl.load(gains + number * gain_step + c, mask=c < channels, other=0.0).to(tl.float32)
     bias = tl.load(biases + number * bias_step + c, mask=c < channels, other=0.0).to(tl.float32)
-    given = tl.load(x + place, mask=inside, other=0.0)
+    value = tl.load(x + place, mask=inside, other=0.0)
     passed = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32)
-    normal = (given.to(tl.float32) - mean[None, :]) * scale[None, :]
+    normal = (value.to(tl.float32) - mean[None, :]) * scale[None, :]
     if RELU:
-        passed = tl.where(_made(normal, gain, bias, given.dtype) <= 0, 0.0, passed)
+        passed = tl.where(_made(normal, gain, bias, value.dtype) <= 0, 0.0, passed)
     away = (of_mean * share)[None, :] + normal * (of_deviation * share)[None, :]
-    tl.store(to_x + place, ((passed * gain[None, :] - away) * scale[None, :]).to(given.dtype), mask=inside)
+    tl.store(to_x + place, ((passed * gain[None, :] - away) * scale[None, :]).to(value.dtype), mask=inside)

@@ -1,4 +1,4 @@
-"""What `kernels.pooling` starts on a card.
+"""Programs that `kernels.pooling` starts on a card.
 
 Maps lie in channels-last, and a program has a tile of pixels of the small map by channels, four pixels of the large one
 for each. Values are rounded where torch would store them. No program writes what another one writes.
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _places(pixels, width, channels, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
-    """Of this program's tile: in the small map, and of the first of two pixels in two rows of the large one."""
+    """Places of this program's tile in the small map, and of the first of two pixels in two rows of the large one."""
     p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     above = 2 * p + p // width * (2 * width)  # each row of `width` pixels is of two of twice as many
@@ -22,32 +22,32 @@ def _places(pixels, width, channels, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexp
 
 @triton.jit
 def _relu(x):
-    """What is not a number stays so."""
+    """ReLU by which NaN stays NaN."""
     return tl.where(x < 0, 0.0, x.to(tl.float32)).to(x.dtype)
 
 
 @triton.jit
-def _one_of_four(x, made, place, inside, total, RELU: tl.constexpr, KEEPS: tl.constexpr):
+def _one_of_four(x, result, place, inside, total, RELU: tl.constexpr, KEEPS: tl.constexpr):
     """Load a pixel, store its ReLU where that is wanted, and add what counts to the total."""
-    given = tl.load(x + place, mask=inside, other=0.0)
+    value = tl.load(x + place, mask=inside, other=0.0)
     if KEEPS:
-        tl.store(made + place, _relu(given), mask=inside)
+        tl.store(result + place, _relu(value), mask=inside)
     if RELU:
-        given = _relu(given)
-    return total + given.to(tl.float32)
+        value = _relu(value)
+    return total + value.to(tl.float32)
 
 
 @triton.jit
 def pool(
-    x, made, added, means, pixels, width, channels,
+    x, result, added, means, pixels, width, channels,
     RELU: tl.constexpr, KEEPS: tl.constexpr, ADDS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Means of four pixels each: of their ReLU, or beside it where it KEEPS that; with what it ADDS to them."""
     small, above, below, inside = _places(pixels, width, channels, BLOCK_P, BLOCK_C)
-    total = _one_of_four(x, made, above, inside, tl.zeros([BLOCK_P, BLOCK_C], tl.float32), RELU, KEEPS)
-    total = _one_of_four(x, made, above + channels, inside, total, RELU, KEEPS)
-    total = _one_of_four(x, made, below, inside, total, RELU, KEEPS)
-    total = _one_of_four(x, made, below + channels, inside, total, RELU, KEEPS)
+    total = _one_of_four(x, result, above, inside, tl.zeros([BLOCK_P, BLOCK_C], tl.float32), RELU, KEEPS)
+    total = _one_of_four(x, result, above + channels, inside, total, RELU, KEEPS)
+    total = _one_of_four(x, result, below, inside, total, RELU, KEEPS)
+    total = _one_of_four(x, result, below + channels, inside, total, RELU, KEEPS)
     mean = (total * 0.25).to(means.dtype.element_ty)
     if ADDS:
         mean = (mean.to(tl.float32) + tl.load(added + small, mask=inside, other=0.0).to(tl.float32)).to(mean.dtype)
@@ -73,8 +73,8 @@ def unpool(
 ):  # fmt: skip
     """Gradient of x of that of the means, and where BOTH were made of it, of its ReLU's beside them."""
     small, above, below, inside = _places(pixels, width, channels, BLOCK_P, BLOCK_C)
-    given = tl.load(of_means + small, mask=inside, other=0.0)
-    spread = (given.to(tl.float32) * 0.25).to(given.dtype).to(tl.float32)
+    value = tl.load(of_means + small, mask=inside, other=0.0)
+    spread = (value.to(tl.float32) * 0.25).to(value.dtype).to(tl.float32)
     _one_of_slopes(gradient, shown, to_x, spread, above, inside, BOTH)
     _one_of_slopes(gradient, shown, to_x, spread, above + channels, inside, BOTH)
     _one_of_slopes(gradient, shown, to_x, spread, below, inside, BOTH)

@@ -1,4 +1,4 @@
-"""What `kernels.scaling` starts on a card.
+"""Programs that `kernels.scaling` starts on a card.
 
 Of many matrices at once: a table in memory tells where each is, and a program works on one of them. Where there is
 nothing left to do for it, it ends. No program writes what another one writes.
@@ -31,8 +31,8 @@ def multiply(
             for first in range(tl.program_id(2) * part, last, BLOCK_K):
                 k = first + tl.arange(0, BLOCK_K)
                 inside = (o < rows)[:, None] & (k < last)[None, :]
-                given = tl.load(matrix + o[:, None] * columns + k[None, :], mask=inside, other=0.0)
-                total += given * tl.load(vectors + k, mask=k < last, other=0.0)[None, :]
+                value = tl.load(matrix + o[:, None] * columns + k[None, :], mask=inside, other=0.0)
+                total += value * tl.load(vectors + k, mask=k < last, other=0.0)[None, :]
             tl.store(sums + o, tl.sum(total, 1), mask=o < rows)
     else:
         k = tl.program_id(1).to(tl.int64) * BLOCK_K + tl.arange(0, BLOCK_K)
@@ -42,14 +42,14 @@ def multiply(
             for first in range(tl.program_id(2) * part, last, BLOCK_O):
                 o = first + tl.arange(0, BLOCK_O)
                 inside = (o < last)[:, None] & (k < columns)[None, :]
-                given = tl.load(matrix + o[:, None] * columns + k[None, :], mask=inside, other=0.0)
-                total += given * tl.load(vectors + o, mask=o < last, other=0.0)[:, None]
+                value = tl.load(matrix + o[:, None] * columns + k[None, :], mask=inside, other=0.0)
+                total += value * tl.load(vectors + o, mask=o < last, other=0.0)[:, None]
             tl.store(sums + k, tl.sum(total, 0), mask=k < columns)
 
 
 @triton.jit
 def _entry(table, DTYPE: tl.constexpr):
-    """Of this program's matrix: itself, its gradient or what is made of it, rows and columns."""
+    """Addresses of this program's matrix and of its gradient or result, its rows and its columns."""
     entry = table + tl.program_id(0) * 11
     matrix = tl.load(entry).to(tl.pointer_type(tl.float32))
     gradients = tl.load(entry + 1).to(tl.pointer_type(DTYPE))
@@ -59,7 +59,7 @@ def _entry(table, DTYPE: tl.constexpr):
 
 @triton.jit
 def _places(entry, row, column):
-    """Of the other one's numbers: it lies in a layout of its own; a column is an input and a spot of the kernel."""
+    """Places in the gradient or result, which has another layout: a column is an input and a spot of the kernel."""
     spots = tl.load(entry + 5).to(tl.int32)
     of_row, of_input, of_spot = tl.load(entry + 6), tl.load(entry + 7), tl.load(entry + 8)
     return row * of_row + (column // spots) * of_input + (column % spots) * of_spot
@@ -68,13 +68,13 @@ def _places(entry, row, column):
 @triton.jit
 def divide(table, divisors, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
     """Each matrix divided, in another precision and layout; every so many tiles for each program."""
-    entry, matrix, made, rows, columns = _entry(table, DTYPE)
+    entry, matrix, result, rows, columns = _entry(table, DTYPE)
     divisor = tl.load(divisors + tl.program_id(0))
     for first in range(tl.program_id(1) * BLOCK, rows * columns, tl.num_programs(1) * BLOCK):
         at = first + tl.arange(0, BLOCK)
         inside = at < rows * columns
-        given = tl.load(matrix + at, mask=inside, other=0.0)
-        tl.store(made + _places(entry, at // columns, at % columns), (given / divisor).to(DTYPE), mask=inside)
+        value = tl.load(matrix + at, mask=inside, other=0.0)
+        tl.store(result + _places(entry, at // columns, at % columns), (value / divisor).to(DTYPE), mask=inside)
 
 
 @triton.jit
@@ -86,8 +86,8 @@ def dots(table, sums, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
         at = first + tl.arange(0, BLOCK)
         inside = at < rows * columns
         places = _places(entry, at // columns, at % columns)
-        given = tl.load(gradients + places, mask=inside, other=0.0).to(tl.float32)
-        total += given * tl.load(matrix + at, mask=inside, other=0.0)
+        value = tl.load(gradients + places, mask=inside, other=0.0).to(tl.float32)
+        total += value * tl.load(matrix + at, mask=inside, other=0.0)
     tl.store(sums + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.sum(total, 0))
 
 
@@ -95,7 +95,7 @@ def dots(table, sums, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
 def carry(table, left, right, divisors, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
     """Each gradient divided, minus an outer product, in its matrix's layout; tiles as above."""
     entry, _, gradients, rows, columns = _entry(table, DTYPE)
-    made = tl.load(entry + 2).to(tl.pointer_type(tl.float32))
+    result = tl.load(entry + 2).to(tl.pointer_type(tl.float32))
     left += tl.load(entry + 9)
     right += tl.load(entry + 10)
     divisor = tl.load(divisors + tl.program_id(0))
@@ -103,6 +103,6 @@ def carry(table, left, right, divisors, DTYPE: tl.constexpr, BLOCK: tl.constexpr
         at = first + tl.arange(0, BLOCK)
         inside = at < rows * columns
         row, column = at // columns, at % columns
-        given = tl.load(gradients + _places(entry, row, column), mask=inside, other=0.0).to(tl.float32)
+        value = tl.load(gradients + _places(entry, row, column), mask=inside, other=0.0).to(tl.float32)
         away = tl.load(left + row, mask=inside, other=0.0) * tl.load(right + column, mask=inside, other=0.0)
-        tl.store(made + at, given / divisor - away, mask=inside)
+        tl.store(result + at, value / divisor - away, mask=inside)

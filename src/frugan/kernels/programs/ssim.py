@@ -1,4 +1,4 @@
-"""What `kernels.ssim` starts on a card.
+"""Programs that `kernels.ssim` starts on a card.
 
 Pictures are seen as planes of pixels, one behind the other. No program writes what another one writes. A pointer goes
 on from one picture to the next: several times their numbers may be more than 32 bits hold.
@@ -9,20 +9,20 @@ import triton.language as tl
 
 
 @triton.jit
-def moments(a, b, made, count, BLOCK: tl.constexpr):
+def moments(a, b, result, count, BLOCK: tl.constexpr):
     """a, b, a·b and a² + b², one behind the other [4, count]: a tile for each program."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
     one = tl.load(a + at, mask=inside, other=0.0)
     other = tl.load(b + at, mask=inside, other=0.0)
-    made += at
-    tl.store(made, one, mask=inside)
-    made += count
-    tl.store(made, other, mask=inside)
-    made += count
-    tl.store(made, one * other, mask=inside)
-    made += count
-    tl.store(made, one * one + other * other, mask=inside)
+    result += at
+    tl.store(result, one, mask=inside)
+    result += count
+    tl.store(result, other, mask=inside)
+    result += count
+    tl.store(result, one * other, mask=inside)
+    result += count
+    tl.store(result, one * one + other * other, mask=inside)
 
 
 @triton.jit
@@ -59,18 +59,18 @@ def likeness(
             to += count
             tl.store(to, -alike / spread, mask=inside)
             crossed = (structure - luminance) * share
-            own = 2 * alike * (1 / spread - 1 / brightness)
+            direct = 2 * alike * (1 / spread - 1 / brightness)
             if TO_A:
                 to += count
-                tl.store(to, b * crossed + a * own, mask=inside)
+                tl.store(to, b * crossed + a * direct, mask=inside)
             if TO_B:
                 to += count
-                tl.store(to, a * crossed + b * own, mask=inside)
+                tl.store(to, a * crossed + b * direct, mask=inside)
     tl.store(sums + tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1), tl.sum(total, 0))
 
 
 @triton.jit
-def gather(spread, taken, mine, other, weights, made, pixels, count, BLOCK: tl.constexpr):
+def gather(spread, taken, mine, other, weights, result, pixels, count, BLOCK: tl.constexpr):
     """weight·(taken + other·spread[0] + 2·mine·spread[1]), a tile of a plane for each program."""
     p = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = p < pixels
@@ -79,4 +79,4 @@ def gather(spread, taken, mine, other, weights, made, pixels, count, BLOCK: tl.c
     total = tl.load(taken + at, mask=inside, other=0.0)
     total += tl.load(other + at, mask=inside, other=0.0) * tl.load(spread + at, mask=inside, other=0.0)
     total += 2 * tl.load(mine + at, mask=inside, other=0.0) * tl.load(spread + count + at, mask=inside, other=0.0)
-    tl.store(made + at, weight * total, mask=inside)
+    tl.store(result + at, weight * total, mask=inside)

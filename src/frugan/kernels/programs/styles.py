@@ -1,4 +1,4 @@
-"""What `kernels.styles` starts on a card.
+"""Programs that `kernels.styles` starts on a card.
 
 Of all layers at once: a table in memory tells where each one's matrix and rows are. Where there is nothing left to do
 for a program, it ends. No program writes what another one writes.
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _entry(entry):
-    """Of a layer: matrix, bias, outputs, inputs, where its rows of outputs and of inputs lie, from row to row there."""
+    """Matrix, bias, outputs and inputs of a layer, and places and steps of its rows of outputs and of inputs."""
     matrix = tl.load(entry).to(tl.pointer_type(tl.float32))
     bias = tl.load(entry + 1).to(tl.pointer_type(tl.float32))
     outputs, inputs = tl.load(entry + 2).to(tl.int32), tl.load(entry + 3).to(tl.int32)
@@ -19,14 +19,14 @@ def _entry(entry):
 
 @triton.jit
 def _tile(values, row, column, rows, columns, step):
-    """Of a matrix [rows, columns]: values at some of its places."""
+    """Values at some places of a matrix [rows, columns]."""
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     return tl.load(values + row.to(tl.int64)[:, None] * step + column[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
 def multiply(
-    table, x, made, count, BIASED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_I: tl.constexpr
+    table, x, result, count, BIASED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_I: tl.constexpr
 ):
     """Rows times each turned matrix, plus its bias: some rows and outputs for each program."""
     matrix, bias, outputs, inputs, to, at, step = _entry(table + tl.program_id(0) * 8)
@@ -36,18 +36,18 @@ def multiply(
         total = tl.zeros([BLOCK_R, BLOCK_O, BLOCK_I], tl.float32)
         for first in range(0, inputs, BLOCK_I):
             i = first + tl.arange(0, BLOCK_I)
-            given = _tile(x + at, r, i, count, inputs, step)
-            total += given[:, None, :] * _tile(matrix, o, i, outputs, inputs, inputs)[None, :, :]
+            value = _tile(x + at, r, i, count, inputs, step)
+            total += value[:, None, :] * _tile(matrix, o, i, outputs, inputs, inputs)[None, :, :]
         y = tl.sum(total, 2)
         if BIASED:
             y += tl.load(bias + o, mask=o < outputs, other=0.0)[None, :]
-        places = made + to + r.to(tl.int64)[:, None] * outputs + o[None, :]
+        places = result + to + r.to(tl.int64)[:, None] * outputs + o[None, :]
         tl.store(places, y, mask=(r < count)[:, None] & (o < outputs)[None, :])
 
 
 @triton.jit
 def give_back(
-    table, y, made, count, BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_I: tl.constexpr
+    table, y, result, count, BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_I: tl.constexpr
 ):  # fmt: skip
     """Rows times each matrix, added up over layers that share their inputs: some rows and inputs for each program."""
     entry = table + tl.program_id(0) * 8
@@ -61,9 +61,9 @@ def give_back(
             matrix, _, outputs, _, at, _, _ = _entry(entry + layer * 8)
             for first in range(0, outputs, BLOCK_O):
                 o = first + tl.arange(0, BLOCK_O)
-                given = _tile(y + at, r, o, count, outputs, outputs)
-                total += given[:, :, None] * _tile(matrix, o, i, outputs, inputs, inputs)[None, :, :]
-        places = made + to + r.to(tl.int64)[:, None] * step + i[None, :]
+                value = _tile(y + at, r, o, count, outputs, outputs)
+                total += value[:, :, None] * _tile(matrix, o, i, outputs, inputs, inputs)[None, :, :]
+        places = result + to + r.to(tl.int64)[:, None] * step + i[None, :]
         tl.store(places, tl.sum(total, 1), mask=(r < count)[:, None] & (i < inputs)[None, :])
 
 
@@ -88,21 +88,21 @@ def outer(table, y, x, count, BIASED: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK
 
 
 @triton.jit
-def divide(table, x, divisors, made, count, least, FOUND: tl.constexpr, BLOCK: tl.constexpr):
+def divide(table, x, divisors, result, count, least, FOUND: tl.constexpr, BLOCK: tl.constexpr):
     """Rows over their largest absolute values, where a layer's shall be: a row for each program."""
     entry = table + tl.program_id(0) * 3
     width = tl.load(entry + 1).to(tl.int32)
     at = tl.load(entry) + tl.program_id(1) * width + tl.arange(0, BLOCK)
     inside = tl.arange(0, BLOCK) < width
-    given = tl.load(x + at, mask=inside, other=0.0)
+    value = tl.load(x + at, mask=inside, other=0.0)
     place = divisors + tl.program_id(0) * count + tl.program_id(1)
     if FOUND:
         divisor = tl.load(place)
     else:
-        sizes = tl.abs(given)
+        sizes = tl.abs(value)
         numbers = sizes >= 0  # a maximum would pass over what is none
         most = tl.maximum(tl.max(tl.where(numbers, sizes, 0.0), 0), least)
         most = tl.where(tl.min(numbers.to(tl.int32), 0) > 0, most, float("nan"))
         divisor = tl.where(tl.load(entry + 2) > 0, most, 1.0)
         tl.store(place, divisor)
-    tl.store(made + at, given / divisor, mask=inside)
+    tl.store(result + at, value / divisor, mask=inside)
