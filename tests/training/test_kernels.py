@@ -86,6 +86,8 @@ def test_a_card_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_card_needs_a_c_compiler_and_pythons_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton starts its kernels by programs in C, which fails at the first one: too late for the plan."""
     monkeypatch.setattr("frugan.kernels.kernel.find_spec", lambda name: name)
+    card = SimpleNamespace(capability=(8, 6))
+    monkeypatch.setattr("frugan.kernels.kernel.accelerator_of", lambda _: card)
     monkeypatch.setenv("CC", "no-such-compiler")
     assert "no-such-compiler" in (triton_kernel.missing_triton(torch.device("cuda", 0)) or "")
     monkeypatch.setenv("CC", sys.executable)  # any program that is there
