@@ -327,7 +327,7 @@ FAULTS = (
         "nn/batch_norm.py",
         '        self.observe("stored_var", variance)\n',
         '        self.observe("stored_var", mean)\n',
-        NORM_FUSED,
+        "nn/test_batch_norm.py",
     ),
     Fault(
         "moments of pictures lack their last number",
