@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from frugan.accelerator.host_memory import freed_memory_kept
+from frugan.accelerator.host_memory import keep_freed_memory
 from frugan.accelerator.precision import resolve_precision
 from frugan.contract.phase import Phase
 from frugan.recipe.loading import load_recipe
@@ -114,7 +114,7 @@ def in_its_own_process(recipe: Recipe, way: str, device: torch.device) -> Iterat
 def serve(recipe: Recipe, way: str, device_name: str, asked: Connection) -> None:
     """Run a step for each number that comes, and send its seconds, until None comes."""
     device = torch.device(device_name)
-    with freed_memory_kept(device.type == "cpu" and way != PLAIN):
+    with keep_freed_memory(device.type == "cpu" and way != PLAIN):
         made = make(recipe, way, device)
         while (at := asked.recv()) is not None:
             asked.send(timed(made, device, at))
@@ -143,7 +143,7 @@ def against_plain(recipe: Recipe, device: torch.device) -> dict[str, object]:
     ratios = sorted(a / b for a, b in zip(seconds[PLAIN], seconds[OURS], strict=True))
     least = min(seconds[OURS])
     ours = make(recipe, OURS, device)
-    with freed_memory_kept(device.type == "cpu"):
+    with keep_freed_memory(device.type == "cpu"):
         flops, in_a_row = products(ours, kinds, device)
     peak_flops = 2 * measure_peaks(device, precision.dtype).macs_per_s
     return {

@@ -103,7 +103,7 @@ def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0, b
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
         for optimizer in state.optimizers.values():
-            optimizer.works_as_on(card=True)
+            optimizer.size_temporaries_for(card=True)
         counter = _Counter(dataless, _Askers() if by_function else None)
         pictures = UnwatchedPictures(BlankPictures(stage.sources), counter.uncounted)
         made = training.step(pictures, UnwatchedDraws(Streams(0), counter.uncounted), stage=stage)

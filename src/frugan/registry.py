@@ -60,7 +60,7 @@ def names(group: str) -> list[str]:
     return sorted({*SHIPPED[group], *_others(group, tuple(sys.path))})
 
 
-def made(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
+def create(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
     """An instance of what goes by a name, and the entry point that it comes from; None: it ships.
 
     Args:
@@ -69,7 +69,7 @@ def made(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoi
     Raises:
         BadInput: nothing goes by it, or the package that has it cannot be imported.
     """
-    kind, entry = loaded(group, name, also)
+    kind, entry = load(group, name, also)
     try:
         return kind(), entry
     except TypeError as error:
@@ -78,7 +78,7 @@ def made(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoi
         raise _unloadable(group, entry, error) from error
 
 
-def loaded(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
+def load(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
     """The class that goes by a name, and the entry point that it comes from; None: it ships.
 
     Args:

@@ -91,7 +91,7 @@ FAULTS = (
     Fault(
         "ranks that came apart go on apart",
         "engine/ranks/group.py",
-        "            self.give_state(state)\n        return same",
+        "            self.broadcast_state(state)\n        return same",
         "            pass\n        return same",
         "distributed/test_ranks.py -k came_apart",
     ),

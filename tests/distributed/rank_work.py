@@ -92,12 +92,12 @@ def uneven(ranks: RankGroup, folder: Path, *names: str) -> None:
     results: dict[str, Any] = {}
     for name in names:
         three = shows_given(known[name])
-        ranks.deal_by(UNEVEN[ranks.size, three])
+        ranks.set_shares(UNEVEN[ranks.size, three])
         own = 1 if three else 4 + 4 * (ranks.rank == ranks.size - 1)
         # of three ranks two share a group in the made-up penalty, which sees half of a batch: they must do it alike
         savings = {"recompute": ranks.rank == 0, "parts_in_sequence": ranks.rank != 0} if ranks.size == 2 else {}
         results[name] = trained(known[name], ranks, micro_batch=own, **savings)
-    ranks.deal_by((5, 7) if ranks.size == 2 else (6, 4, 2))
+    ranks.set_shares((5, 7) if ranks.size == 2 else (6, 4, 2))
     results["shared"] = trained(known[names[0]], ranks, **SHARED["one group"])
     torch.save(results, folder / f"rank-{ranks.rank}.pt")
 
@@ -298,7 +298,7 @@ def _restored(ranks: Ranks, checkpoints: Path, **settings: Any) -> Rig:
                 for parameter in network.parameters():
                     parameter.zero_()
     if isinstance(ranks, RankGroup):
-        ranks.give_state(rig.state)
+        ranks.broadcast_state(rig.state)
     return rig
 
 

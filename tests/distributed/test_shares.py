@@ -131,9 +131,9 @@ def test_shares_come_out_in_whole_groups() -> None:
 def test_plans_are_kept_as_long_as_the_first_rank_keeps_its_own() -> None:
     plan = Plan(4, FP32)
     choice = ShareChoice((6, 2), [plan.as_json(), Plan(2, FP32).as_json()])
-    choice.led_by(plan)
+    choice.forget_plans_unless_same(plan)
     assert len(choice.plans) == 2
-    choice.led_by(replace(plan, shard_optimizer=True))
+    choice.forget_plans_unless_same(replace(plan, shard_optimizer=True))
     assert choice.plans == []
 
 

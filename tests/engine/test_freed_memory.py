@@ -8,7 +8,7 @@ import pytest
 
 COUNTING = """
 import resource
-from frugan.accelerator.host_memory import freed_memory_kept
+from frugan.accelerator.host_memory import keep_freed_memory
 
 def faults_of_ten_blocks():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -22,7 +22,7 @@ def resident():
 
 for kept in (False, True):
     before = faults_of_ten_blocks()
-    with freed_memory_kept(kept):
+    with keep_freed_memory(kept):
         faults_of_ten_blocks()
         inside = faults_of_ten_blocks(), resident()
     print(before, *inside, resident(), faults_of_ten_blocks())

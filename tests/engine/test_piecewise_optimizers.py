@@ -37,7 +37,7 @@ def _update(optimizer: Optimizer, accepted: Tensor = YES, share: float | None = 
 
 
 def _everything(optimizer: Optimizer, parameters: list[nn.Parameter]) -> list[Tensor]:
-    slots = [value for p in parameters for value in optimizer.kept_for(p).values()]
+    slots = [value for p in parameters for value in optimizer.state_for(p).values()]
     return [t.detach().clone() for t in (*parameters, *slots, *optimizer.counts.values())]
 
 
@@ -155,7 +155,7 @@ def test_sgd_is_torchs_own(settings: SGDSettings, on_host: bool) -> None:
         if accepted:
             torchs.step()
         assert all(torch.equal(a, b) for a, b in zip(own, theirs, strict=True)), step
-    assert len(optimizer.kept_for(own[0])) == (1 if settings.momentum else 0)
+    assert len(optimizer.state_for(own[0])) == (1 if settings.momentum else 0)
 
 
 def test_adabelief_without_momentum() -> None:

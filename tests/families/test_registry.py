@@ -14,7 +14,7 @@ def test_families_go_by_their_own_names() -> None:
 
 @pytest.mark.parametrize("name", registry.SHIPPED[registry.FORMATS])
 def test_formats_say_what_they_can_do(name: str) -> None:
-    made, entry = registry.made(registry.FORMATS, name)
+    made, entry = registry.create(registry.FORMATS, name)
     assert entry is None
     assert isinstance(made, FileFormat)
     assert made.program
@@ -27,4 +27,4 @@ def test_what_is_unknown_names_what_there_is() -> None:
         with pytest.raises(
             BadInput, match=f"{word} 'keras' is unknown; expected one of: ours, {registry.names(group)[0]}"
         ):
-            registry.made(group, "keras", also=["ours"])
+            registry.create(group, "keras", also=["ours"])

@@ -25,7 +25,7 @@ def test_a_group_of_one_over_nccl_changes_nothing(monkeypatch: pytest.MonkeyPatc
     alone, grouped = Rig.create(MadeUpFamily(), device=CUDA), Rig.create(MadeUpFamily(), device=CUDA)
     alone.run(2)
     with joined(Place(0, 1, 0, 1), CUDA) as ranks:
-        ranks.give_state(grouped.state)
+        ranks.broadcast_state(grouped.state)
         grouped.step = replace(grouped.step, ranks=ranks)
         grouped.run(2)
         assert ranks.agree(grouped.state)

@@ -21,7 +21,7 @@ from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.planning.plan_space import OFFLOADED, PlanSpace, Wishes
+from frugan.planning.plan_space import OFFLOADED, PlanConstraints, PlanSpace
 from frugan.planning.prediction import BlankPictures, PredictionStore, Target, step_memory
 from frugan.planning.search import Search
 from frugan.planning.step_memory import StepMemory, measure_step
@@ -119,9 +119,9 @@ def search(
     card: Card | None = None,
     target: Target = "card",
     precision: Precision = BF16,
-    wishes: Wishes | None = None,
+    constraints: PlanConstraints | None = None,
     store: PredictionStore | None = None,
 ) -> Search:
     store = store or PredictionStore(of, target, {}, "test")
-    space = PlanSpace(of, precision, wishes or Wishes(), on_card=target == "card")
+    space = PlanSpace(of, precision, constraints or PlanConstraints(), on_card=target == "card")
     return Search(space, card or unnamed_card(), store)

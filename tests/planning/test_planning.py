@@ -17,7 +17,7 @@ from frugan.engine.run.checkpoint import newest_whole
 from frugan.errors import BadInput, TrainingFailed
 from frugan.planning.plan_recipe import PlanOptions, planner_of
 from frugan.planning.plan_report import PlanReport
-from frugan.planning.plan_space import Wishes
+from frugan.planning.plan_space import PlanConstraints
 from frugan.planning.planner import Planner
 from frugan.planning.prediction import PredictionStore
 from frugan.planning.prediction_store import shipped_predictions
@@ -415,7 +415,7 @@ def test_the_next_plan_takes_less_until_there_is_none(small: str, said: list[str
 
 def test_options_in_order_and_the_fields_that_are_promised_stay(small: str) -> None:
     options = PlanOptions("gtx-1080", 4, ("recompute",), ("offload",), 2, "8GB/s", False, print, print)
-    assert (options.card, options.wishes) == ("gtx-1080", Wishes(4, ("recompute",), ("offload",)))
+    assert (options.card, options.constraints) == ("gtx-1080", PlanConstraints(4, ("recompute",), ("offload",)))
     assert (options.gpus, options.link, options.tell, options.say) == (2, "8GB/s", print, print)
     training = TrainingOptions(4, True, True, False, "cpu", 1, "2GiB", ("recompute",), ("offload",), True, "project")
     assert (training.micro_batch, training.device, training.memory) == (4, "cpu", "2GiB")

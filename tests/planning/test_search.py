@@ -13,7 +13,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage, Training
 from frugan.errors import BadInput
 from frugan.families import families
-from frugan.planning.plan_space import SAVERS, Wishes, savers_of
+from frugan.planning.plan_space import SAVERS, PlanConstraints, savers_of
 from frugan.planning.prediction import Prediction, Target, predict
 from frugan.planning.search import Search
 from planning.formula import MIB, PredictionsBy, predicted_by_formula, prediction
@@ -33,10 +33,10 @@ class Formula:
         """Formulas need no help."""
 
 
-def by_formula(wishes: Wishes | None = None, sample_bytes: int = MIB, ranks: int = 1) -> Search:
+def by_formula(constraints: PlanConstraints | None = None, sample_bytes: int = MIB, ranks: int = 1) -> Search:
     of = replace(task(MadeUpFamily(), batch=64, group=4), ranks=ranks)
     of = replace(of, averaged={"maker": "copy"})
-    return replace(search(of, wishes=wishes), predict=Formula(sample_bytes))
+    return replace(search(of, constraints=constraints), predict=Formula(sample_bytes))
 
 
 @given(st.integers(60, 400), st.integers(60, 400), st.integers(1, 5))
@@ -81,7 +81,7 @@ def test_a_share_that_is_a_part_of_a_group_has_a_plan() -> None:
 
 
 def test_no_plan_goes_below_a_group_or_changes_the_batch() -> None:
-    sizes = {plan.micro_batch for plan in by_formula().space.wished_plans()}
+    sizes = {plan.micro_batch for plan in by_formula().space.allowed_plans()}
     assert min(sizes) == 4
     assert max(sizes) == 64
     assert all(size % 4 == 0 for size in sizes)
@@ -101,10 +101,10 @@ def test_it_is_the_same_every_time() -> None:
 
 @pytest.mark.parametrize("saver", [name for name in SAVERS if name not in ("micro-batch", "dense-slices")])
 def test_wishes_are_kept(saver: str) -> None:
-    used = by_formula(Wishes(use=frozenset({saver})), ranks=2).within(1000 * MIB)
+    used = by_formula(PlanConstraints(use=frozenset({saver})), ranks=2).within(1000 * MIB)
     assert used is not None
     assert saver in savers_of(used.plan, 64)
-    avoided = by_formula(Wishes(avoid=frozenset({saver})), ranks=2).ladder()
+    avoided = by_formula(PlanConstraints(avoid=frozenset({saver})), ranks=2).ladder()
     assert all(saver not in savers_of(rung.plan, 64) for rung in avoided)
 
 
@@ -121,8 +121,10 @@ def test_what_is_offloaded_takes_its_way_in_estimates() -> None:
 
 
 def test_what_is_offloaded_comes_back_ahead_where_there_is_room() -> None:
-    wishes = Wishes(micro_batch=64, use=frozenset({"offload"}), avoid=frozenset({"ema-on-host", "optimizer-on-host"}))
-    asked = by_formula(wishes, sample_bytes=100 * MIB)
+    constraints = PlanConstraints(
+        micro_batch=64, use=frozenset({"offload"}), avoid=frozenset({"ema-on-host", "optimizer-on-host"})
+    )
+    asked = by_formula(constraints, sample_bytes=100 * MIB)
     asked = replace(asked, card=replace(asked.card, host_bytes_per_s=1e11))  # copies could hide
     ahead, lean = asked.ladder()
     assert (ahead.plan.bring_ahead, lean.plan.bring_ahead) == (True, False)
@@ -132,11 +134,11 @@ def test_what_is_offloaded_comes_back_ahead_where_there_is_room() -> None:
 
 def test_state_is_shared_out_before_it_goes_to_the_host() -> None:
     """Where it does not fit otherwise, and only between ranks: all weights once are less than statistics twice."""
-    wishes = Wishes(micro_batch=4, avoid=frozenset({"recompute", "keep-products", "ema-on-host"}))
+    constraints = PlanConstraints(micro_batch=4, avoid=frozenset({"recompute", "keep-products", "ema-on-host"}))
     savers = {
         (ranks, mib): savers_of(choice.plan, 64)
         for ranks, mib in ((1, 180), (2, 180), (2, 1000))
-        if (choice := by_formula(wishes, ranks=ranks).within(mib * MIB)) is not None
+        if (choice := by_formula(constraints, ranks=ranks).within(mib * MIB)) is not None
     }
     assert savers == {
         (1, 180): ("micro-batch", "optimizer-on-host"),
@@ -144,17 +146,17 @@ def test_state_is_shared_out_before_it_goes_to_the_host() -> None:
         (2, 1000): ("micro-batch",),
     }
     with pytest.raises(BadInput, match="shard-optimizer has no use here, because there is one rank"):
-        by_formula(Wishes(use=frozenset({"shard-optimizer"}))).within(1000 * MIB)
+        by_formula(PlanConstraints(use=frozenset({"shard-optimizer"}))).within(1000 * MIB)
 
 
 def test_the_thriftiest_plan_keeps_to_what_is_ruled_out() -> None:
     for avoid in ({"recompute"}, {"offload"}, {"keep-products", "recompute"}, {"optimizer-on-host", "ema-on-host"}):
-        plan = by_formula(Wishes(avoid=frozenset(avoid))).space.thriftiest()
+        plan = by_formula(PlanConstraints(avoid=frozenset(avoid))).space.thriftiest()
         assert not {str(name) for name in savers_of(plan, 64)} & avoid
 
 
 def test_what_is_asked_for_changes_no_estimate() -> None:
-    free, asked = by_formula(), by_formula(Wishes(micro_batch=16, use=frozenset({"recompute"})))
+    free, asked = by_formula(), by_formula(PlanConstraints(micro_batch=16, use=frozenset({"recompute"})))
     plan = asked.space.plan(16, "nothing")
     assert free.estimates.of(plan) == asked.estimates.of(plan)
     assert free.estimates.fastest_seconds == asked.estimates.fastest_seconds == free.estimates.fastest_first[0].seconds
@@ -162,7 +164,7 @@ def test_what_is_asked_for_changes_no_estimate() -> None:
 
 
 def test_a_micro_batch_that_is_asked_for_is_the_only_one() -> None:
-    assert {plan.micro_batch for plan in by_formula(Wishes(micro_batch=8)).space.wished_plans()} == {8}
+    assert {plan.micro_batch for plan in by_formula(PlanConstraints(micro_batch=8)).space.allowed_plans()} == {8}
 
 
 @pytest.mark.parametrize(
@@ -177,14 +179,16 @@ def test_a_micro_batch_that_is_asked_for_is_the_only_one() -> None:
 )
 def test_savers_that_contradict_each_other_are_named(use: set[str], avoid: set[str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        Wishes(use=frozenset(use), avoid=frozenset(avoid))
+        PlanConstraints(use=frozenset(use), avoid=frozenset(avoid))
 
 
 @pytest.mark.parametrize("by", ["formula", pytest.param("run", marks=pytest.mark.long)])
 def test_a_saver_that_torch_refuses_is_named(by: str, predictions_by: PredictionsBy) -> None:
     if by == "formula":
         predictions_by(_refusing)
-    asked = search(task(families()["saehd"], batch=2, group=1), wishes=Wishes(use=frozenset({"keep-products"})))
+    asked = search(
+        task(families()["saehd"], batch=2, group=1), constraints=PlanConstraints(use=frozenset({"keep-products"}))
+    )
     with pytest.raises(BadInput, match="torch refuses it here, because these networks write into results"):
         asked.within(10**12)
 
@@ -200,7 +204,7 @@ def _refusing(
 
 def test_a_saver_that_there_is_nothing_for() -> None:
     with pytest.raises(BadInput, match="dense-slices has no use here, because no plain dense layer has 8,388,608"):
-        by_formula(Wishes(use=frozenset({"dense-slices"}))).within(10**12)
+        by_formula(PlanConstraints(use=frozenset({"dense-slices"}))).within(10**12)
 
 
 NETWORKS = st.builds(MadeUpNetworks, width=st.sampled_from([4, 8, 12]), batch_norm=st.booleans())

@@ -14,7 +14,7 @@ from frugan.engine.ranks.ranks import OneRank, ShareChoice
 from frugan.engine.run.training import Training
 from frugan.errors import BadInput, TrainingFailed
 from frugan.recipe.loading import load_recipe
-from frugan.setup.devices import card_identity, told_when_full
+from frugan.setup.devices import card_identity, explain_out_of_memory
 from frugan.training import beginning, plan_in_force
 from frugan.training.plan_in_force import TrainingPlanner
 from frugan.training.run import TrainingOptions
@@ -187,9 +187,9 @@ def test_loading_that_never_finds_room_ends_in_a_sentence(planned: Planned) -> N
 
 
 def test_other_errors_are_passed_on() -> None:
-    with pytest.raises(RuntimeError, match="shapes"), told_when_full(torch.device("cpu"), "set up"):
+    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory(torch.device("cpu"), "set up"):
         raise RuntimeError("shapes cannot be multiplied")
-    with pytest.raises(TrainingFailed, match="no plan"), told_when_full(torch.device("cpu"), "set up"):
+    with pytest.raises(TrainingFailed, match="no plan"), explain_out_of_memory(torch.device("cpu"), "set up"):
         raise TrainingFailed("no plan takes less (CUDA out of memory)")
 
 

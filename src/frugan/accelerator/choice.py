@@ -23,7 +23,7 @@ def accelerator_class(kind: str) -> type[Accelerator]:
     Raises:
         BadInput: the kind is unknown.
     """
-    answering: type[Accelerator] = registry.loaded(registry.ACCELERATORS, kind)[0]
+    answering: type[Accelerator] = registry.load(registry.ACCELERATORS, kind)[0]
     return answering
 
 

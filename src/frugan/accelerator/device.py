@@ -56,7 +56,7 @@ def ran_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def out_of_memory_noted() -> Iterator[list[str]]:
+def catch_out_of_memory() -> Iterator[list[str]]:
     """Go on behind the block where memory runs out in it: its message is then in the list. Other errors pass."""
     messages: list[str] = []
     try:

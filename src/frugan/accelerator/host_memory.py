@@ -418,7 +418,7 @@ OWN_MMAP_MOST, OWN_MMAP_THRESHOLD, OWN_TRIM_THRESHOLD = 65536, 32 * MIB, 64 * MI
 
 
 @contextmanager
-def freed_memory_kept(on_cpu: bool) -> Iterator[None]:
+def keep_freed_memory(on_cpu: bool) -> Iterator[None]:
     """Keep freed memory in the process for reuse; at the end it goes back to the system.
 
     The C library of most Linux systems gives blocks of many megabytes back as soon as they are free. Every step then

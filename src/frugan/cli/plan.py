@@ -71,7 +71,7 @@ def plan(
 
     What frugan would choose for pictures: frugan plan --data pictures/ --for 2h --card rtx-3060
     """
-    from frugan.planning.plan_recipe import PlanOptions, check_price, largest, stood_for
+    from frugan.planning.plan_recipe import PlanOptions, check_price, largest, options_of_choice
     from frugan.planning.plan_recipe import plan as make_plan
     from frugan.recipe.loading import rule_followed
 
@@ -99,7 +99,7 @@ def plan(
         options = PlanOptions(
             card, micro_batch, use or (), avoid or (), gpus, link, calibrate, tell=counting, say=counting.say
         )
-        options, lines = (options, ()) if chosen is None else stood_for(planned, fields, options)
+        options, lines = (options, ()) if chosen is None else options_of_choice(planned, fields, options)
         if price_per_hour is not None:
             check_price(price_per_hour, options)
         if biggest is None:

@@ -69,7 +69,7 @@ def convert(conversion: Conversion, made_by: str = OWN, to: str = OWN) -> Conver
 
 
 def _format(name: str) -> FileFormat:
-    file_format: FileFormat = registry.made(registry.FORMATS, name, also=[OWN])[0]
+    file_format: FileFormat = registry.create(registry.FORMATS, name, also=[OWN])[0]
     return file_format
 
 

@@ -23,7 +23,7 @@ def family(name: str) -> Family:
     Raises:
         BadInput: no such family, or the package that has it cannot be imported.
     """
-    made, entry = registry.made(registry.FAMILIES, name)
+    made, entry = registry.create(registry.FAMILIES, name)
     if entry is not None and not isinstance(made, Family):
         raise BadInput(
             f"family {name!r} of another package ({entry.value}) does not derive from frugan.contract.family.Family: "

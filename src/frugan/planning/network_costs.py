@@ -20,7 +20,7 @@ from frugan.engine.state.working_weights import prepared, working_weights
 from frugan.engine.streams import Streams
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
-from frugan.setup.devices import told_when_full, use_device
+from frugan.setup.devices import explain_out_of_memory, use_device
 from frugan.setup.networks import Weights
 from frugan.setup.recipe_setup import build_networks, training_of
 from frugan.stepmemory.calibration import Peaks, measure_latency, measure_peaks
@@ -280,7 +280,7 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
     where, _ = use_device(device)
     precision = resolve_precision(recipe.training.precision, where)
     layout = Plan(1, precision).layout(where)
-    with told_when_full(where, "the device's peaks were measured"):
+    with explain_out_of_memory(where, "the device's peaks were measured"):
         peaks = measure_peaks(where, precision.dtype)
     group = recipe.training.normalisation_batch or 1
     costs: dict[str, NetworkInfo] = {}
@@ -289,7 +289,7 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
         cost: NetworkCost = network_cost(built[name], run, group, layout=layout)
         seconds = None
         if latency:
-            with told_when_full(where, f"{name} was timed"), torch.no_grad():
+            with explain_out_of_memory(where, f"{name} was timed"), torch.no_grad():
                 network = _filled(built[name], where)
                 with prepared(network, layout):
                     seconds = measure_latency(lambda run=run, network=network: run(network, 1), where)  # type: ignore[misc]

@@ -12,7 +12,7 @@ from frugan.engine.run import threads
 from frugan.engine.run.threads import rehearse
 from frugan.engine.streams import Streams
 from frugan.errors import BadInput
-from frugan.planning.plan_recipe import PlanOptions, parse_cards, plan, stood_for
+from frugan.planning.plan_recipe import PlanOptions, options_of_choice, parse_cards, plan
 from frugan.planning.prediction import BlankPictures
 from frugan.recipe.recipe import Recipe
 from frugan.setup.devices import choose_device
@@ -68,7 +68,7 @@ def machine_here(
         budget_bytes = usable + known.context_bytes
 
     def predicted(recipe: Recipe) -> float | None:
-        options, _ = stood_for(recipe, (), PlanOptions(card, gpus=gpus, link=link))
+        options, _ = options_of_choice(recipe, (), PlanOptions(card, gpus=gpus, link=link))
         try:
             report = plan(recipe, budget_bytes, options=options)
         except BadInput:  # not even the parameters fit

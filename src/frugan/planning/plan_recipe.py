@@ -13,7 +13,7 @@ from frugan.engine.run.training import Training
 from frugan.errors import BadInput
 from frugan.planning.links import GUESSED, Link, Sum, parse_link, seconds_between, sums_of
 from frugan.planning.plan_report import CardShare, PlanReport, Together, shares_in_words
-from frugan.planning.plan_space import SaverName, Wishes
+from frugan.planning.plan_space import PlanConstraints, SaverName
 from frugan.planning.planner import NEAREST_SECONDS, Planner
 from frugan.progress import Say, quiet
 from frugan.recipe.loading import load_recipe
@@ -52,15 +52,15 @@ class PlanOptions:
         Raises:
             BadInput: they do.
         """
-        _ = self.wishes
+        _ = self.constraints
 
     @property
-    def wishes(self) -> Wishes:
+    def constraints(self) -> PlanConstraints:
         """What is asked of plans."""
-        return Wishes(self.micro_batch, self.use, self.avoid)
+        return PlanConstraints(self.micro_batch, self.use, self.avoid)
 
 
-def stood_for(
+def options_of_choice(
     recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions
 ) -> tuple[PlanOptions, tuple[str, ...]]:
     """For cards that would share a normalisation group, which is not predicted, one of them, and a line that says so;
@@ -101,7 +101,7 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
         recipe=loaded,
         card=card,
         precision=card.precision(loaded.training.precision),
-        wishes=options.wishes,
+        constraints=options.constraints,
         name=name,
         gpus=options.gpus or 1,
         tell=options.tell,
@@ -214,12 +214,12 @@ def _planned(
     for own in dealt:
         micro_batch = own if in_one_forward else options.micro_batch
         most = None if micro_batch is None else min(micro_batch, own)
-        planner = replace(shared, share=own, wishes=replace(options.wishes, micro_batch=most))
+        planner = replace(shared, share=own, constraints=replace(options.constraints, micro_batch=most))
         planned.append((planner, _report(planner, budget_bytes)))
     if any(SHARDS in report.savers for _, report in planned):
         for at, (planner, report) in enumerate(planned):
             if SHARDS not in report.savers:
-                sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
+                sharing = planner.constrained_by(replace(planner.constraints, use={*planner.constraints.use, SHARDS}))
                 planned[at] = sharing, _report(sharing, budget_bytes)
     return planned
 
@@ -234,7 +234,7 @@ def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
         raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
     if options.micro_batch is not None:
         check_micro_batch(options.micro_batch, shared.training.batch, shared.training.group)
-        shared = shared.wishing(replace(shared.wishes, micro_batch=options.micro_batch))
+        shared = shared.constrained_by(replace(shared.constraints, micro_batch=options.micro_batch))
     return _report(shared, None)
 
 
@@ -399,7 +399,7 @@ def _plan(
         )
     planner = planner_of(recipe, overrides, replace(options, card=card))
     if in_one_forward:
-        planner = planner.wishing(replace(planner.wishes, micro_batch=planner.training.batch))
+        planner = planner.constrained_by(replace(planner.constraints, micro_batch=planner.training.batch))
     if budget_bytes is None and options.card is not None:
         budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
     with planner:

@@ -12,7 +12,7 @@ from rich.text import Text
 from frugan.accelerator.precision import Precision
 from frugan.engine.run.training import Training
 from frugan.planning.links import Link, Sum
-from frugan.planning.plan_space import SaverName, Wishes
+from frugan.planning.plan_space import PlanConstraints, SaverName
 from frugan.planning.rung import BesideDesktop, Rung, about_memory
 from frugan.planning.search import Choice
 from frugan.recipe.relatives import Largest
@@ -457,7 +457,12 @@ class Found:
 
 
 def decisions(
-    report: PlanReport, training: Training, precision: Precision, wishes: Wishes, between_bytes: int, found: Found
+    report: PlanReport,
+    training: Training,
+    precision: Precision,
+    constraints: PlanConstraints,
+    between_bytes: int,
+    found: Found,
 ) -> Iterator[str]:
     """One line for each choice: what, why, how to override.
 
@@ -465,7 +470,7 @@ def decisions(
         report: of the plan, without these lines.
         training: this card's share of it.
         precision: with the reason for it.
-        wishes: what was asked of the plan.
+        constraints: what was asked of the plan.
         between_bytes: for summing gradients and for communication.
         found: why the plan was chosen.
     """
@@ -479,7 +484,7 @@ def decisions(
         "override with --micro-batch"
     )
     yield "loss terms: one backward pass after the other where they are independent; saves activations, costs nothing"
-    yield from _about_savings(wishes, rung, found, fits=report.fits)
+    yield from _about_savings(constraints, rung, found, fits=report.fits)
     yield (
         "cuDNN autotuning: off, because how much memory it takes cannot be predicted (in one published training, 17.7 "
         "GB in the first steps instead of 10.9); with memory to spare, set torch.backends.cudnn.benchmark = True "
@@ -494,9 +499,9 @@ def decisions(
     yield from _about_card(report.card)
 
 
-def _about_savings(wishes: Wishes, rung: Rung, found: Found, *, fits: bool) -> Iterator[str]:
+def _about_savings(constraints: PlanConstraints, rung: Rung, found: Found, *, fits: bool) -> Iterator[str]:
     for saver in rung.savers:
-        if saver in wishes.use:
+        if saver in constraints.use:
             yield f"{saver}: asked for"
         elif saver != "micro-batch":
             yield f"{saver}: {_why(saver, found, fits=fits)}"
@@ -505,10 +510,10 @@ def _about_savings(wishes: Wishes, rung: Rung, found: Found, *, fits: bool) -> I
             f"host memory: {show_size(rung.host_bytes)} for what this plan keeps there, most of it pinned; pictures "
             "and the program itself come on top"
         )
-    if fits and found.has_blocks and not {"recompute", "keep-products"} & {*rung.savers, *wishes.avoid}:
+    if fits and found.has_blocks and not {"recompute", "keep-products"} & {*rung.savers, *constraints.avoid}:
         yield "recompute: not needed, it fits without; switch it on with --use recompute"
-    if wishes.avoid:
-        yield f"ruled out: {', '.join(sorted({*wishes.avoid}))}"
+    if constraints.avoid:
+        yield f"ruled out: {', '.join(sorted({*constraints.avoid}))}"
 
 
 def _about_card(card: Card) -> Iterator[str]:

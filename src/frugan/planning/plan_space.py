@@ -1,4 +1,4 @@
-"""The plans that there are for a training: every combination of savings that the wishes leave.
+"""The plans that there are for a training: every combination of savings that the constraints leave.
 
 Each saving changes cost, never the result beyond rounding.
 """
@@ -55,7 +55,7 @@ OFFLOADED = KEEPINGS[3:]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlanConstraints:
     """What is asked of a plan."""
 
     micro_batch: int | None = None  # samples in one forward; None: to be chosen
@@ -86,7 +86,7 @@ class PlanSpace:
     # training, precision: what for
     training: Training
     precision: Precision
-    wishes: Wishes = field(default_factory=Wishes)  # what is asked of plans
+    constraints: PlanConstraints = field(default_factory=PlanConstraints)  # what is asked of plans
     on_card: bool = True  # False: host and device are one, so nothing is won by moving state
 
     @cached_property
@@ -125,8 +125,8 @@ class PlanSpace:
     def micro_batches(self) -> list[int]:
         """Micro-batches worth trying, smallest first: whole groups that split the batch as evenly as they can."""
         groups = self.training.batch // self.training.group
-        if self.wishes.micro_batch is not None:
-            return [self.wishes.micro_batch]
+        if self.constraints.micro_batch is not None:
+            return [self.constraints.micro_batch]
         counts = sorted({*(2**i for i in range(groups.bit_length())), *(3 * 2**i for i in range(groups.bit_length()))})
         return sorted(
             {-(-groups // count) * self.training.group for count in counts if count <= groups} | {self.training.group}
@@ -159,7 +159,7 @@ class PlanSpace:
 
     def thriftiest(self) -> Plan:
         """Every saving at once that is not ruled out."""
-        avoid = {*self.wishes.avoid}
+        avoid = {*self.constraints.avoid}
         kept = {each: {"recompute", "offload"} for each in OFFLOADED}
         kept |= {"nothing": {"recompute"}, "products": {"keep-products"}}
         keeping: Keeping = next((k for k in reversed(self.keepings) if not kept.get(k, set()) & avoid), "all")
@@ -173,7 +173,7 @@ class PlanSpace:
         )
 
     def every_plan(self) -> Iterator[Plan]:
-        """Every combination of savings, over all micro-batches, whatever the wishes."""
+        """Every combination of savings, over all micro-batches, whatever the constraints."""
         training, away = self.training, self.on_card
         can = (self.has_large_layers, away and bool(training.averaged), training.ranks > 1, away)
         either = [(False, True) if each else (False,) for each in can]
@@ -188,18 +188,18 @@ class PlanSpace:
                     optimizer_away=optimizer_away,
                 )
 
-    def wished_plans(self) -> Iterator[Plan]:
-        """Those that the wishes leave.
+    def allowed_plans(self) -> Iterator[Plan]:
+        """Those that the constraints leave.
 
         Raises:
             BadInput: a saving is asked for that there is nothing for.
         """
         for name, missing in self._missing().items():
-            if name in self.wishes.use:
+            if name in self.constraints.use:
                 raise BadInput(f"no plan uses all savers that are asked for: {name} has no use here, {missing}")
         for plan in self.every_plan():
             used = {str(saver) for saver in savers_of(plan, self.training.batch) if saver != "micro-batch"}
-            if {*self.wishes.use} <= used and not used & {*self.wishes.avoid}:
+            if {*self.constraints.use} <= used and not used & {*self.constraints.avoid}:
                 yield plan
 
     def _missing(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.planning.links import bytes_between
 from frugan.planning.plan_report import Found, PlanReport, decisions, refusal
-from frugan.planning.plan_space import PlanSpace, Wishes, savers_of
+from frugan.planning.plan_space import PlanConstraints, PlanSpace, savers_of
 from frugan.planning.prediction import PredictionStore, Target
 from frugan.planning.prediction_store import made_for_others, predictions_of
 from frugan.planning.rung import BesideDesktop, Rung
@@ -36,7 +36,7 @@ class Planner:
     card: Card  # what on
     precision: Precision  # of the working weights, decided for the card
     target: Target = "card"  # what is planned for, wherever the planning is done
-    wishes: Wishes = field(default_factory=Wishes)  # what is asked of plans
+    constraints: PlanConstraints = field(default_factory=PlanConstraints)  # what is asked of plans
     name: str = ""  # of the recipe, for people; finds the predictions that ship
     gpus: int = 1  # cards that share the batch
     # samples of a batch that this card sees; None: the most that any sees where they share it as
@@ -46,9 +46,9 @@ class Planner:
     tell: Callable[[int], None] = quiet  # is told how many steps were run without data so far
     known: PredictionStore | None = None  # predictions for the same recipe and share; None: those in files
 
-    def wishing(self, wishes: Wishes) -> Self:
-        """The same with other wishes; what is known of plans stays."""
-        return replace(self, wishes=wishes, known=self.store)
+    def constrained_by(self, constraints: PlanConstraints) -> Self:
+        """The same with other constraints; what is known of plans stays."""
+        return replace(self, constraints=constraints, known=self.store)
 
     @cached_property
     def search(self) -> Search:
@@ -57,7 +57,7 @@ class Planner:
         Raises:
             BadInput: there are more cards than normalisation groups in a batch.
         """
-        space = PlanSpace(self.training, self.precision, self.wishes, on_card=self.target == "card")
+        space = PlanSpace(self.training, self.precision, self.constraints, on_card=self.target == "card")
         return Search(space, self.card, self.store)
 
     @cached_property
@@ -146,7 +146,7 @@ class Planner:
             report = replace(report, beside_desktop=self._beside_desktop(budget))
         fastest = fitting is not None and fitting.seconds <= search.estimates.fastest_first[0].seconds
         found = Found(fastest=fastest, has_blocks=search.space.has_blocks)
-        lines = decisions(report, self.training, self.precision, self.wishes, self._between_bytes, found)
+        lines = decisions(report, self.training, self.precision, self.constraints, self._between_bytes, found)
         anew = made_for_others(self.name) if self.store.ran else None
         report = replace(report, decisions=(*lines, *([anew] if anew else [])))
         if fitting is not None or budget is None or not nearest_seconds:

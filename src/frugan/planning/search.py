@@ -16,7 +16,7 @@ from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage
 from frugan.errors import BadInput
-from frugan.planning.plan_space import OFFLOADED, Keeping, PlanSpace, Wishes, keeping_of
+from frugan.planning.plan_space import OFFLOADED, Keeping, PlanConstraints, PlanSpace, keeping_of
 from frugan.planning.prediction import Prediction
 from frugan.stepmemory.cards import Card
 from frugan.stepmemory.work import Work
@@ -62,12 +62,12 @@ class Estimates:
 
     @cached_property
     def _all(self) -> PlanSpace:
-        """The plans without wishes: estimates come from the same few whatever is asked for."""
-        return replace(self.space, wishes=Wishes())
+        """The plans without constraints: estimates come from the same few whatever is asked for."""
+        return replace(self.space, constraints=PlanConstraints())
 
     @cached_property
     def fastest_seconds(self) -> float:
-        """Of the fastest plan that there is, whatever the wishes: what others are compared with."""
+        """Of the fastest plan that there is, whatever the constraints: what others are compared with."""
         return min(each.seconds for each in map(self.of, self._known(self._all.every_plan())))
 
     def _known(self, plans: Iterable[Plan]) -> list[Plan]:
@@ -97,7 +97,7 @@ class Estimates:
         Raises:
             BadInput: there is none.
         """
-        plans = self._known(self.space.wished_plans())
+        plans = self._known(self.space.allowed_plans())
         if not plans:
             raise BadInput("no plan can use all the memory savings that are asked for: leave some out")
         return sorted(map(self.of, plans), key=lambda each: (each.seconds, each.added_seconds))
@@ -308,7 +308,7 @@ class Estimates:
             except RuntimeError as error:
                 if keeping != "products":
                     raise
-                if "keep-products" in self.space.wishes.use:
+                if "keep-products" in self.space.constraints.use:
                     raise BadInput(
                         "memory saving keep-products: torch refuses it here, because these networks write into results "
                         "that it keeps; ask for recompute, or for none"
@@ -370,7 +370,7 @@ class Search:
     @cached_property
     def estimates(self) -> Estimates:
         """Of plans that do not offload, unless that is asked for: that costs a run, and is seldom what is needed."""
-        return Estimates(self.space, self.card, self.predict, offload="offload" in self.space.wishes.use)
+        return Estimates(self.space, self.card, self.predict, offload="offload" in self.space.constraints.use)
 
     @cached_property
     def _all_estimates(self) -> Estimates:

@@ -154,7 +154,7 @@ def measure_step(
     if as_card:
         tracker.ignore(_on_host(state, plan))
         for optimizer in state.optimizers.values():
-            optimizer.works_as_on(card=True)
+            optimizer.size_temporaries_for(card=True)
     static: dict[Category, int] = {}
     for category, size_bytes in zip(tracker.trace.categories, tracker.trace.sizes_bytes, strict=True):
         static[category] = static.get(category, 0) + size_bytes
@@ -388,7 +388,7 @@ def _passing_bytes(state: TrainingState, phase: Phase) -> int:
     """
     optimizer = state.optimizers[phase.optimizer]
     parameters = (p for name in phase.trainable for p in state.networks[name].parameters() if p.requires_grad)
-    sizes = [sum(kept[slot].nbytes for slot in optimizer.slots) for kept in map(optimizer.kept_for, parameters)]
+    sizes = [sum(kept[slot].nbytes for slot in optimizer.slots) for kept in map(optimizer.state_for, parameters)]
     if optimizer.piece is None:
         return sum(sizes) + max(sizes, default=0)
     return sum(sizes) + min(sum(sizes), optimizer.piece * len(optimizer.slots) * torch.float32.itemsize)

@@ -326,7 +326,7 @@ def host_bytes() -> int | None:
     return min((each for each in (physical_bytes(), container_limit()) if each is not None), default=None)
 
 
-def told_when_full(device: torch.device, what: str) -> AbstractContextManager[None]:
+def explain_out_of_memory(device: torch.device, what: str) -> AbstractContextManager[None]:
     """Say in a sentence that memory ran out while `what`.
 
     Raises:

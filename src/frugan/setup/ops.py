@@ -5,7 +5,7 @@ from typing import cast
 
 from frugan.contract.kernel import Kernel
 from frugan.contract.ops import Ops, combined
-from frugan.registry import OPS, loaded, names
+from frugan.registry import OPS, load, names
 
 
 def kernel_names() -> list[str]:
@@ -19,7 +19,7 @@ def kernel(name: str) -> type[Kernel]:
     Raises:
         BadInput: nothing goes by the name, or the package that has it cannot be imported.
     """
-    return cast(type[Kernel], loaded(OPS, name)[0])
+    return cast(type[Kernel], load(OPS, name)[0])
 
 
 def ops_of(chosen: Collection[str]) -> Ops:

@@ -14,7 +14,7 @@ from frugan.engine.run.checkpoint import restore
 from frugan.engine.run.loop import Loop
 from frugan.engine.run.step_log import DivergenceWatch, StepLog
 from frugan.engine.state.state import TrainingState
-from frugan.setup.devices import card_identity, misspelt_cards, told_when_full, use_device
+from frugan.setup.devices import card_identity, explain_out_of_memory, misspelt_cards, use_device
 from frugan.setup.networks import weights_metadata
 from frugan.setup.ops import ops_of
 from frugan.training.card_watch import look_for_second_cards, watched_card
@@ -79,7 +79,7 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
     if start is None:
         assert decision is not None  # the first rank has sent it
         start = _begin_other_rank(run, decision)
-    ranks.give_state(start.state)
+    ranks.broadcast_state(start.state)
     state, plan = start.state, start.plan
     shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
 
@@ -119,7 +119,7 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
         metadata=weights_metadata(recipe, run.class_names),
         kept=kept,
         requests=run.requests,
-        goes_on_when_full=recipe.saving.when_full == "go-on",
+        continue_when_full=recipe.saving.when_full == "go-on",
         seconds=float(start.saved.get("seconds", 0.0)),
         images=int(start.saved.get("images", state.step * training.batch)),
         ranks=ranks,
@@ -155,8 +155,8 @@ def _begin_first_rank(run: TrainRun, recovery: Recovery) -> _Start:
         run.choose(line)
     batch, group = recipe.training.batch, recipe.training.normalisation_batch or 1
     shares = ShareChoice.of(run.options.shares, batch, group, run.ranks, saved, run.choose)
-    run.ranks.deal_by(shares.samples)
-    with told_when_full(device, "training was set up"):
+    run.ranks.set_shares(shares.samples)
+    with explain_out_of_memory(device, "training was set up"):
         state, plan, planner, kernels = _create(run, device, resumed, recovery, shares)
 
     # Load other starting weights, or report the checkpoint, which is loaded already.
@@ -166,7 +166,7 @@ def _begin_first_rank(run: TrainRun, recovery: Recovery) -> _Start:
         start_from(run.start, recipe, state, run.class_names, run.choose)
     else:
         refuse_untrained(state.networks)
-    shares.led_by(plan)
+    shares.forget_plans_unless_same(plan)
     rollbacks = max(recovery.rollbacks, rollbacks_before(saved))
     decision = _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks, kernels)
     return _Start(state, plan, planner, saved, decision)
@@ -185,7 +185,7 @@ def _create(
     group = training.normalisation_batch or 1
     for line in check_ranks(training.phases, training.batch, group, run.ranks.size, shares.samples):
         run.choose(line)
-    plan, report = planner.first(saved if saved and shares.as_kept(saved) else None)
+    plan, report = planner.first(saved if saved and shares.matches_checkpoint(saved) else None)
     kernels = kernels_for(run.recipe, training, device, run.choose)
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
@@ -216,7 +216,7 @@ def _begin_other_rank(run: TrainRun, decision: _Decision) -> _Start:
         TrainingFailed: it has no room.
     """
     ranks, device, shares = run.ranks, torch.device(run.options.device), decision.shares
-    ranks.deal_by(shares.samples)
+    ranks.set_shares(shares.samples)
     precision = first_rank_precision(run, device, decision.plan["precision"])
     planner = TrainingPlanner(run, device, precision)
     if decision.budget_bytes is not None:
@@ -224,7 +224,7 @@ def _begin_other_rank(run: TrainRun, decision: _Decision) -> _Start:
     plan = Plan.from_json(decision.plan, precision)
     if shares.samples is not None:
         plan = planner.own_plan(plan, shares.plans[ranks.rank] if shares.plans else None)
-    with told_when_full(device, "training was set up"):
+    with explain_out_of_memory(device, "training was set up"):
         kernels = kernels_beside(decision.kernels, run.recipe, device, run.choose_here)
         training = replace(run.training, ops=ops_of(kernels))
         state, plan = planner.load(lambda by: training.state(by, device, ranks), plan)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frugan.accelerator.device import available_cores, out_of_memory_noted, release_memory
+from frugan.accelerator.device import available_cores, catch_out_of_memory, release_memory
 from frugan.engine.plan import Plan
 from frugan.engine.run import threads
 from frugan.engine.run.loop import Loop, RunningStage
@@ -124,7 +124,7 @@ class Opening:
         # ranks that share the cores would disturb each other's timing
         on_cpu = loop.state.device.type == "cpu" and (loop.ranks.size == 1 or threads.asked_for() is not None)
         if on_cpu and threads.asked_for() is None and available_cores() > 1:
-            stage.look_again = lambda slower: self._look_again(loop, stage, slower)
+            stage.on_slowdown = lambda slower: self._on_slowdown(loop, stage, slower)
         if self._looked:
             return
         self._looked = True
@@ -138,7 +138,7 @@ class Opening:
             if seconds is not None:
                 self._estimate(loop, seconds)
 
-    def _look_again(self, loop: Loop, stage: RunningStage, slower: float) -> None:
+    def _on_slowdown(self, loop: Loop, stage: RunningStage, slower: float) -> None:
         """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
         before = torch.get_num_threads()
         seconds_of = threads.time_counts(self._timer(loop, stage), threads.candidates(available_cores()), self._stopped)
@@ -186,7 +186,7 @@ class Opening:
         """Return the seconds of a step; None: it was stopped, or memory ran out."""
         rehearsal = self._timer(loop, stage)
         seconds = None
-        with out_of_memory_noted() as messages:
+        with catch_out_of_memory() as messages:
             rehearsal()  # what the first run makes, later ones find ready
             seconds = None if self._stopped() else rehearsal()
         if messages:

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from frugan.accelerator.device import out_of_memory_noted
+from frugan.accelerator.device import catch_out_of_memory
 from frugan.contract.family import GridRequest
 from frugan.data.batches import random_order
 from frugan.data.formats.picture_set import PictureSet
@@ -186,7 +186,7 @@ def _measure(run: TrainRun, watch: VarietyWatch, state: TrainingState, plan: Pla
     if not watch.due(state.step):
         return
     ratios = None
-    with out_of_memory_noted() as messages:
+    with catch_out_of_memory() as messages:
         ratios = watch.measure(state, plan)
     for message in messages:
         run.choose(f"variety within classes not measured at step {state.step:,}, memory ran out: {message}")

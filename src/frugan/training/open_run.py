@@ -67,7 +67,7 @@ def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iter
         ):
             if keys and run.ranks.size == 1:  # torchrun keeps the console to itself
                 say(KEYS_HINT)
-            run.ranks.pass_on(stop)
+            run.ranks.forward_stop(stop)
             run.ranks.broadcast(RunFacts(run.recipe.model_dump(mode="json"), run.name, folder.path, run.data, known))
             for _ in _TURNS:
                 run.ranks.barrier()  # the others open their pictures
@@ -112,7 +112,7 @@ def joined_run(
     """
     # signals that ask the first rank for something shall not end the others
     with stop_on_signals(quiet) as stop, handled(SIGNALS, signal.SIG_IGN):
-        ranks.pass_on(stop)
+        ranks.forward_stop(stop)
         nothing: Any = None
         facts: RunFacts = ranks.broadcast(nothing)
         recipe = parse_recipe(facts.recipe, "the first rank's recipe")

@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 import torch
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.device import out_of_memory_noted, release_memory
+from frugan.accelerator.device import catch_out_of_memory, release_memory
 from frugan.accelerator.precision import Precision
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
 from frugan.planning.links import bytes_between
 from frugan.planning.plan_report import PlanReport
-from frugan.planning.plan_space import Wishes
+from frugan.planning.plan_space import PlanConstraints
 from frugan.planning.planner import Planner
 from frugan.planning.search import Choice
-from frugan.setup.devices import card_identity, host_bytes, told_when_full
+from frugan.setup.devices import card_identity, explain_out_of_memory, host_bytes
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
 from frugan.training.run import TrainRun
@@ -187,14 +187,14 @@ class TrainingPlanner:
         if has is None or (kept := report.rung.host_bytes) <= MOST_OF_HOST * has:
             return report
         there = f"{show_size(kept)} in the computer's memory, most of it pinned, and that has {show_size(has)}"
-        if requested := ON_HOST & {*planner.wishes.use}:
+        if requested := ON_HOST & {*planner.constraints.use}:
             raise BadInput(
                 f"{', '.join(sorted(requested))}: this plan would keep {there}; leave it out, or avoid the others of "
                 f"{', '.join(sorted(ON_HOST))}"
             )
         self.run.choose_here(f"host memory: the plan would keep {there}: looking for one that keeps nothing there")
-        without = replace(planner.wishes, avoid={*planner.wishes.avoid, *ON_HOST})
-        return planner.wishing(without).report(budget_bytes)
+        without = replace(planner.constraints, avoid={*planner.constraints.avoid, *ON_HOST})
+        return planner.constrained_by(without).report(budget_bytes)
 
     def _exceeds_host_memory(self, choice: Choice) -> bool:
         """Return whether a plan keeps more in host memory than can be pinned."""
@@ -230,7 +230,7 @@ class TrainingPlanner:
         Raises:
             TrainingFailed: no plan is smaller, or memory ran out again.
         """
-        with out_of_memory_noted() as messages:
+        with catch_out_of_memory() as messages:
             loaded = load(plan)
         if not messages:
             return loaded, plan
@@ -239,7 +239,7 @@ class TrainingPlanner:
         away = {"optimizer-on-host"} | ({"ema-on-host"} if self.run.recipe.kind.averaged() else set())
         use = away - {*self.run.options.avoid} if self._on_card else set[str]()
         plan = self._smaller(plan, "while networks and their state were loaded", messages[0], use=use)
-        with told_when_full(self.device, "the networks and their state were loaded by the smaller plan as well"):
+        with explain_out_of_memory(self.device, "the networks and their state were loaded by the smaller plan as well"):
             return load(plan), plan
 
     def next(self, plan: Plan, phase: str, message: str) -> Plan:
@@ -261,12 +261,12 @@ class TrainingPlanner:
         # what was asked for has proved too much, but for what all ranks do together
         shared_savings, avoid = self._sharding_savings(plan)
         room = self._room_bytes()
-        wishes = Wishes(use={*use, *shared_savings}, avoid={*self.run.options.avoid, *avoid})
-        with self.planner.wishing(wishes) as planner:
+        constraints = PlanConstraints(use={*use, *shared_savings}, avoid={*self.run.options.avoid, *avoid})
+        with self.planner.constrained_by(constraints) as planner:
             choice, now = planner.smaller(plan, STEP_DOWN, room)
         if choice is not None and self._exceeds_host_memory(choice):
-            wishes = Wishes(use={*shared_savings}, avoid={*wishes.avoid, *ON_HOST})
-            with self.planner.wishing(wishes) as planner:
+            constraints = PlanConstraints(use={*shared_savings}, avoid={*constraints.avoid, *ON_HOST})
+            with self.planner.constrained_by(constraints) as planner:
                 choice, now = planner.smaller(plan, STEP_DOWN, room)
         if choice is None:
             free = "" if room is None else f", and there is room for {show_size(room)}"
@@ -308,7 +308,7 @@ class TrainingPlanner:
         return card if self._on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU")
 
     @property
-    def _plan_constraints(self) -> Wishes:
+    def _plan_constraints(self) -> PlanConstraints:
         """Constraints on plans from the options, as far as they apply on this device."""
         options = self.run.options
         flags = {
@@ -320,7 +320,7 @@ class TrainingPlanner:
         # no more than this rank's share, which may be the smallest
         micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self._plan_share.samples))
         use = {*options.use, *(name for name, is_set in flags.items() if is_set), *shared_out}
-        return Wishes(micro_batch, use, {*options.avoid, *whole})
+        return PlanConstraints(micro_batch, use, {*options.avoid, *whole})
 
     @cached_property
     def planner(self) -> Planner:
@@ -335,7 +335,7 @@ class TrainingPlanner:
             card=self._card,
             precision=self.precision,
             target="card" if self._on_card else "cpu",
-            wishes=self._plan_constraints,
+            constraints=self._plan_constraints,
             name=self.run.name,
             gpus=ranks,
             in_parts=share.team is not None,

@@ -15,7 +15,7 @@ from frugan.engine.requests import Requests, StopRequest
 from frugan.engine.run.events import EventLog, NoEvents
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.training import Training
-from frugan.planning.plan_space import Wishes
+from frugan.planning.plan_space import PlanConstraints
 from frugan.progress import Say
 from frugan.recipe.recipe import Recipe
 from frugan.setup.recipe_setup import training_of
@@ -50,7 +50,7 @@ class TrainingOptions:
         Raises:
             BadInput: a saving is unknown, or `memory` is none, or `stop_after`, or `shares` are none.
         """
-        Wishes(self.micro_batch, self.use, self.avoid)
+        PlanConstraints(self.micro_batch, self.use, self.avoid)
         if self.memory is not None:
             parse_size(self.memory)
         _ = self.stop_after_seconds

@@ -26,7 +26,7 @@ def stages_of(
     losses: LossHistory,
     look: Callable[[Loop, RunningStage], None],
     seed: int,
-    after_full_step: Callable[[], None],
+    on_first_full_step: Callable[[], None],
 ) -> Stages:
     """Return the stages of a run, which are opened one after the other.
 
@@ -34,7 +34,7 @@ def stages_of(
         losses: drawn above the grids.
         look: is given each stage on the first rank, before its first step.
         seed: that order of data and draws go by.
-        after_full_step: is called in each stage, when a step that all phases were due in is over.
+        on_first_full_step: is called in each stage, when a step that all phases were due in is over.
     """
     measure_variety = variety_measurement(run)
 
@@ -79,7 +79,7 @@ def stages_of(
                 draw=draw,
                 readings=_singular_values,
                 scoring=_scoring(run, loop.state, seconds),
-                after_full_step=after_full_step,
+                on_first_full_step=on_first_full_step,
             )
             if run.is_first:
                 look(loop, running)
@@ -113,7 +113,7 @@ def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | N
     best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
     if run.is_first:
         scores.check()
-        for path in best.forget_after(state.step):
+        for path in best.delete_after(state.step):
             run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
     return Scoring(Clock(settings.every, recipe.training.batch, seconds), scores.take, best)
 

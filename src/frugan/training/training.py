@@ -149,7 +149,7 @@ def _train_until_done(run: TrainRun) -> TrainingResult:
     ranks = run.ranks
     recovery = NO_RECOVERY
     while True:
-        with run.log.subscribers_of_its_own():
+        with run.log.scoped_subscribers():
             loop = begin(run, recovery)
             device = loop.state.device
             try:

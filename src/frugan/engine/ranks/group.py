@@ -274,7 +274,7 @@ class RankGroup:
         finally:
             forget_whole(state)
 
-    def deal_by(self, proportions: Sequence[float] | None) -> None:
+    def set_shares(self, proportions: Sequence[float] | None) -> None:
         """Deal samples in these proportions from here on."""
         self.proportions = proportions
 
@@ -339,7 +339,7 @@ class RankGroup:
         """Number of ranks on this machine."""
         return self.place.local_size
 
-    def pass_on(self, stop: StopRequest) -> None:
+    def forward_stop(self, stop: StopRequest) -> None:
         """Forward a stop requested of any rank to the first."""
         self.watch.stop = stop
 
@@ -392,7 +392,7 @@ class RankGroup:
         with _name_lost_rank(self.watch, "waiting for all ranks"):
             dist.barrier(group=self.orders)
 
-    def give_state(self, state: TrainingState) -> None:
+    def broadcast_state(self, state: TrainingState) -> None:
         """Copy the first rank's state to all others."""
         numbers = (state.step, {name: scale.found for name, scale in state.loss_scales.items()})
         state.step, scale_found = self.broadcast(numbers)
@@ -413,7 +413,7 @@ class RankGroup:
             dist.all_gather(sums, checksum(state), group=self.orders)
         same = all(bool(one == sums[0]) for one in sums)
         if not same:
-            self.give_state(state)
+            self.broadcast_state(state)
         return same
 
     def _check_alike(self, phase: str, names: list[str], tensors: list[Tensor]) -> None:

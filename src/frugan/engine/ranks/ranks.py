@@ -122,7 +122,7 @@ class Ranks(Protocol):
     def devices(self) -> tuple[str, ...]:
         """Description of each rank's device; empty: there is only this rank."""
 
-    def deal_by(self, proportions: Sequence[float] | None) -> None:
+    def set_shares(self, proportions: Sequence[float] | None) -> None:
         """Deal samples in these proportions from here on, on this rank: all others must do so too."""
 
     def gather(self, value: Value) -> list[Value]:
@@ -159,7 +159,7 @@ class Ranks(Protocol):
     def local_size(self) -> int:
         """Number of ranks on this machine."""
 
-    def pass_on(self, stop: StopRequest) -> None:
+    def forward_stop(self, stop: StopRequest) -> None:
         """Forward a stop requested of any rank to the first."""
 
     def broadcast_number(self, number: int = 0) -> int:
@@ -171,7 +171,7 @@ class Ranks(Protocol):
     def barrier(self) -> None:
         """Wait until all ranks have called this."""
 
-    def give_state(self, state: TrainingState) -> None:
+    def broadcast_state(self, state: TrainingState) -> None:
         """Copy the first rank's state to all others."""
 
     def agree(self, state: TrainingState) -> bool:
@@ -198,7 +198,7 @@ class OneRank:
     in_parts: bool = False  # treats groups as parts of groups that others share, to see what that takes
     name: str = "this process"
 
-    def deal_by(self, proportions: Sequence[float] | None) -> None:
+    def set_shares(self, proportions: Sequence[float] | None) -> None:
         """Do nothing: there are no other ranks."""
 
     def gather(self, value: Value) -> list[Value]:
@@ -236,7 +236,7 @@ class OneRank:
     def local_size(self) -> int:
         return 1
 
-    def pass_on(self, stop: StopRequest) -> None:
+    def forward_stop(self, stop: StopRequest) -> None:
         """Do nothing: this process takes the request itself."""
 
     def broadcast_number(self, number: int = 0) -> int:
@@ -248,7 +248,7 @@ class OneRank:
     def barrier(self) -> None:
         """Return at once."""
 
-    def give_state(self, state: TrainingState) -> None:
+    def broadcast_state(self, state: TrainingState) -> None:
         """Do nothing: there are no other ranks."""
 
     def agree(self, state: TrainingState) -> bool:
@@ -348,11 +348,11 @@ class ShareChoice:
             say("shares: the run was on other cards or ranks, and its shares were for those")
         return cls()
 
-    def as_kept(self, saved: Mapping[str, Any]) -> bool:
+    def matches_checkpoint(self, saved: Mapping[str, Any]) -> bool:
         """Return whether the checkpoint with this JSON state was written with the same shares."""
         return bool(list(self.samples or ()) == saved.get(SHARES, {}).get("samples", []))
 
-    def led_by(self, plan: Plan) -> None:
+    def forget_plans_unless_same(self, plan: Plan) -> None:
         """Forget the ranks' plans if the first rank's plan has changed: all others then plan anew too."""
         if self.plans and self.plans[0] != plan.as_json():
             self.plans = []

@@ -449,7 +449,7 @@ class BestCheckpoints:
                 set_aside(old, EARLIER)
         return True
 
-    def forget_after(self, step: int) -> list[Path]:
+    def delete_after(self, step: int) -> list[Path]:
         """Delete checkpoints of later steps than a run goes on from: their training has been given up.
 
         Returns:

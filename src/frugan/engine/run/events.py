@@ -53,7 +53,7 @@ class EventLog:
         self._readers.append(reader)
 
     @contextmanager
-    def subscribers_of_its_own(self) -> Iterator[None]:
+    def scoped_subscribers(self) -> Iterator[None]:
         """Unsubscribe at the end of the block whoever has subscribed inside."""
         before = list(self._readers)
         try:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.device import no_retry, out_of_memory_noted, release_memory
-from frugan.accelerator.host_memory import freed_memory_kept
+from frugan.accelerator.device import catch_out_of_memory, no_retry, release_memory
+from frugan.accelerator.host_memory import keep_freed_memory
 from frugan.engine.durations import Clock, Duration, GridClock
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank, Ranks
@@ -96,17 +96,17 @@ class RunningStage:
     # when scores are taken, by what, and which checkpoints are kept for them; None: never
     scoring: Scoring | None = None
     # called with the slowdown factor when steps take many times as long as before; None: nothing could be done
-    look_again: Callable[[float], None] | None = None
+    on_slowdown: Callable[[float], None] | None = None
     # called once, after the first step with all phases due and what was drawn or written after it: libraries are fully
     # loaded by then; None: nothing waits for that
-    after_full_step: Callable[[], None] | None = None
+    on_first_full_step: Callable[[], None] | None = None
     _full: bool = False  # whether such a step was run
 
     def begins(self, step: int) -> None:
         """Note that step `step` (from 0) begins."""
-        if self._full and self.after_full_step is not None:
-            self.after_full_step()
-            self.after_full_step = None
+        if self._full and self.on_first_full_step is not None:
+            self.on_first_full_step()
+            self.on_first_full_step = None
         self._full = self._full or all(phase.due(step) for phase in self.step.phases)
 
 
@@ -133,7 +133,7 @@ class Loop:
     kept: Mapping[str, Any]  # JSON values kept in every checkpoint; they may change while training goes on
     requests: Requests = field(default_factory=Requests)  # what is asked for while training goes on
     # whether training goes on when the disk has no room for a checkpoint, until the end
-    goes_on_when_full: bool = False
+    continue_when_full: bool = False
     seconds: float = 0.0  # of training so far, over all resumptions
     images: int = 0  # pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`
     # the processes that share each update; all run this loop, and the first alone writes
@@ -156,7 +156,7 @@ class Loop:
             Diverged: updates were skipped too often in a row.
         """
         self._clock = (time.perf_counter(), self.seconds)
-        with freed_memory_kept(self.state.device.type == "cpu"), self.steps.card, ExitStack() as opened:
+        with keep_freed_memory(self.state.device.type == "cpu"), self.steps.card, ExitStack() as opened:
             stage = opened.enter_context(self.stages(self))
             while (action := self._next_action(stage, stop)) not in (Action.OVER, Action.STOP):
                 if action is Action.STEP:
@@ -228,8 +228,8 @@ class Loop:
             return action
         if self._due is not None:
             self._due = None
-            if stage.look_again is not None and (slower := self.steps.timer.slowed()) is not None:
-                stage.look_again(slower)
+            if stage.on_slowdown is not None and (slower := self.steps.timer.slowed()) is not None:
+                stage.on_slowdown(slower)
                 self.steps.timer.looked()
         if self._over() or stop.asked:
             self.steps.read()
@@ -294,7 +294,7 @@ class Loop:
         try:
             yield
         except OSError as error:
-            if not self.goes_on_when_full or not no_room(error):
+            if not self.continue_when_full or not no_room(error):
                 raise
             self.log.write(event, step=self.state.step, reason=f"{error.strerror or error}; training goes on")
             if self._due is not None and Action.BACKUP in self._due:
@@ -356,7 +356,7 @@ class Loop:
         self._pictured = self.state.step
         began, paths = time.perf_counter(), list[str]()
         try:
-            with out_of_memory_noted() as messages:
+            with catch_out_of_memory() as messages:
                 paths = [p.relative_to(self.run.path).as_posix() for p in stage.draw(self.state, self.plan)]
         finally:
             stage.snapshot.drew(self.seconds, time.perf_counter() - began)

@@ -67,7 +67,7 @@ class Optimizer(torch.optim.Optimizer):
             self.shards.release()
         self.shards.gather()
 
-    def works_as_on(self, *, card: bool) -> None:
+    def size_temporaries_for(self, *, card: bool) -> None:
         """Take as much temporary memory as on a card, or a processor, whatever the parameters' device."""
         self._has_queues = card
 
@@ -113,7 +113,7 @@ class Optimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             yield from group["params"]
 
-    def kept_for(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+    def state_for(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """Return this rank's state of a parameter by slot and count; of its slice, if sharded."""
         own_slice = self._slice_of(parameter)
         return dict(self.state.get(parameter if own_slice is None else own_slice[1].own, {}))
@@ -123,7 +123,7 @@ class Optimizer(torch.optim.Optimizer):
 
         A statistic that was not collected is a placeholder of the right shape.
         """
-        kept, own_slice = self.kept_for(parameter), self._slice_of(parameter)
+        kept, own_slice = self.state_for(parameter), self._slice_of(parameter)
         if own_slice is None or self.shards is None:
             return kept
         whole = self.shards.whole
@@ -135,7 +135,7 @@ class Optimizer(torch.optim.Optimizer):
 
         Of statistics that other ranks have a part of, it is kept until they have been given theirs.
         """
-        into = self.kept_for(parameter).get(slot)
+        into = self.state_for(parameter).get(slot)
         own_slice = self._slice_of(parameter) if slot in self.slots else None
         if into is None or value.shape != (into if own_slice is None else parameter).shape:
             return False
@@ -364,15 +364,15 @@ class PiecewiseOptimizer(Optimizer):
         super().__init__(parameters, {"lr": lr})
         self.squares_decay, self.eps = squares_decay, eps
         self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
-        self.works_as_on(card=accelerator_of(parameters[0].device).is_card)
+        self.size_temporaries_for(card=accelerator_of(parameters[0].device).is_card)
 
     @property
     def counts(self) -> Mapping[str, Tensor]:
         return {"updates": self.updates}
 
-    def works_as_on(self, *, card: bool) -> None:
+    def size_temporaries_for(self, *, card: bool) -> None:
         """Choose piece sizes for a card or a processor."""
-        super().works_as_on(card=card)
+        super().size_temporaries_for(card=card)
         self.piece, self.small_piece = (PIECE_ON_CARD, SMALL_PIECE_ON_CARD) if card else (PIECE, SMALL_PIECE)
 
     @torch.no_grad()
