@@ -38,7 +38,7 @@ test-long: lint types
 faults: install
 	OMP_NUM_THREADS=1 $(BIN)/python tests/deliberate_faults.py $(IN_PART)
 
-# what ships of every recipe's plans, made anew where VERSION in planning/prediction.py was raised, and held to the oldest
+# what ships of every recipe's plans, made anew where VERSION in planning/predictions.py was raised, and held to the oldest
 # torch and the newest, in environments that need 6 GB each: hours on two shared cores, and the package index
 TWINS ?= build/twins
 predictions: install

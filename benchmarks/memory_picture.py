@@ -18,9 +18,9 @@ from frugan.accelerator.precision import Precision, resolve_precision
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Training
 from frugan.planning.prediction import HOST, step_memory
-from frugan.planning.step_memory import StepMemory
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.measurement import StepMemory
 from frugan.stepmemory.tracker import Category
 from frugan.wording import GIB
 

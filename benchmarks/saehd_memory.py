@@ -60,7 +60,7 @@ def measure(recipe: Recipe, optimizer: str, precision: str, *, recompute: bool) 
         "precision": precision,
         "recompute": recompute,
         "peak_gib": memory.peak.size_bytes / GIB,
-        "reserved_gib": memory.needed_bytes / GIB,
+        "reserved_gib": memory.needed_on_card_bytes / GIB,
         "place": memory.peak.place,
         "categories_gib": {name: size / GIB for name, size in memory.peak.categories.items()},
     }

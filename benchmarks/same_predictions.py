@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from frugan.planning.plan_recipe import PlanOptions, planner_of
-from frugan.planning.prediction import prediction_version, versions_of, write_predictions
+from frugan.planning.predictions import prediction_version, versions_of, write_predictions
 from frugan.recipes import built_in, smallest_cards
 from what_fits import COMMON_CARDS_GIB, FP32_CARD, FP32_CARDS_GIB, SHIPPED, answers
 

@@ -27,13 +27,14 @@ from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
 from frugan.engine.step.update import Probe
 from frugan.engine.streams import Streams
-from frugan.planning.prediction import BlankPictures, CardPlan, no_compiler
+from frugan.planning.prediction import BlankPictures, CardPlan
 from frugan.planning.step_memory import UnwatchedDraws, UnwatchedPictures
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 from frugan.setup.recipe_setup import training_of
 from frugan.stepmemory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.stepmemory.work import WorkCounter
+from frugan.torch_internals import no_compiler
 
 ASKED_FOR_A_VALUE = torch.ops.aten._local_scalar_dense.default
 AVERAGES = "averages"

@@ -7,7 +7,7 @@ The first prints the table of docs/memory.md and writes it as JSON; with --fp32 
 half-precision units (GTX 10xx and 16xx), which train in fp32. The second writes the page, from
 benchmarks/results/what-fits.json and what-fits-fp32.json. The predictions that are made on the way are kept in
 `src/frugan/predictions`, so that `frugan plan` answers at once; run it again when a change moves what a step
-takes (and raise VERSION in planning/prediction.py).
+takes (and raise VERSION in planning/predictions.py).
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any
 
 from frugan.planning.plan_recipe import PlanOptions, planner_of
 from frugan.planning.planner import Planner
-from frugan.planning.prediction import prediction_version
+from frugan.planning.predictions import prediction_version
 from frugan.recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, built_in, smallest_cards
 from frugan.stepmemory.cards import DESKTOP_BYTES, TooSmall, left_bytes
 from frugan.wording import GIB

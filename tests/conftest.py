@@ -76,7 +76,7 @@ def predictions_by(monkeypatch: pytest.MonkeyPatch, limit: Limit) -> Callable[[C
     """Take predictions from something else than a run of the step; a helping process would not know of it."""
 
     def take(predict: Callable[..., Any]) -> None:
-        monkeypatch.setattr("frugan.planning.prediction.predict", predict)
+        monkeypatch.setattr("frugan.planning.predictions.predict", predict)
         limit("seconds that a helper saves", 1e9)
 
     return take

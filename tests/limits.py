@@ -23,7 +23,7 @@ LIMITS = {
     "bytes of a bucket": "frugan.engine.state.optimizer_shards.BUCKET_BYTES",
     "seconds between signs of life": "frugan.engine.run.run_folder.BEAT_SECONDS",
     "seconds without a sign of life": "frugan.engine.run.run_folder.WATCH_SECONDS",
-    "seconds that a helper saves": "frugan.planning.prediction.HELPFUL_SECONDS",
+    "seconds that a helper saves": "frugan.planning.predictions.HELPFUL_SECONDS",
     "side of a measured product": "frugan.stepmemory.calibration._MATRIX",
     "bytes of a measured copy": "frugan.stepmemory.calibration._COPY_BYTES",
     "windows of a comparison": "frugan.training.precision_comparison.WINDOWS",

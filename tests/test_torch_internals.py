@@ -23,7 +23,6 @@ PACKAGE = Path(torch_internals.__file__).parent
 PRIVATE = re.compile(r"\btorch(?:\.\w+)*\._[a-z]\w*|^\s*from torch[\w.]*\._\w[\w.]* import", re.M)
 ELSEWHERE = {
     "safe_pickle/torch_files.py",  # names in other programs' files, which are read and never called
-    "planning/prediction.py",  # keeps torch's compiler from being imported: tests/planning/test_compiler_import.py
 }
 """Files that name something private for another reason."""
 

@@ -20,10 +20,10 @@ FAULTS = (
     ),
     Fault(
         "predictions that other versions of torch made are taken",
-        "planning/prediction.py",
+        "planning/predictions.py",
         'version not in values.get("versions", ())',
         'not values.get("versions", ())',
-        "planning/test_prediction_store.py::test_what_others_found_does_not_count",
+        "planning/test_predictions.py::test_what_others_found_does_not_count",
     ),
     Fault(
         "a plan is taken for what lives, not for what is reserved",

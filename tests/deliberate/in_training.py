@@ -444,7 +444,7 @@ FAULTS = (
     ),
     Fault(
         "predictions do not know blocks in fp32",
-        "planning/prediction_store.py",
+        "planning/recipe_predictions.py",
         '{"fp32_blocks": exact} if exact else {}',
         "{}",
         "engine/test_fp32_blocks.py",

@@ -17,7 +17,7 @@ from frugan.errors import BadInput
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.planning.prediction import step_memory
-from frugan.planning.prediction_store import subject
+from frugan.planning.recipe_predictions import subject
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import build_networks, training_of
 

@@ -9,8 +9,9 @@ from frugan.accelerator.precision import Precision
 from frugan.engine.state.optimizer_settings import named_parameters
 from frugan.errors import BadInput
 from frugan.families.stylegan2.family import StyleGAN2Family
-from frugan.planning.step_memory import StepMemory, measure_step
+from frugan.planning.step_memory import measure_step
 from frugan.recipe.loading import load_recipe
+from frugan.stepmemory.measurement import StepMemory
 
 FAMILY = StyleGAN2Family()
 NETWORKS = FAMILY.tiny()[0].model_copy(update={"resolution": 16})

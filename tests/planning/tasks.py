@@ -22,10 +22,12 @@ from frugan.engine.step.step import Step
 from frugan.engine.streams import Streams
 from frugan.families import families
 from frugan.planning.plan_space import OFFLOADED, PlanConstraints, PlanSpace
-from frugan.planning.prediction import BlankPictures, PredictionStore, Target, step_memory
+from frugan.planning.prediction import BlankPictures, Target, step_memory
+from frugan.planning.predictions import Predictions
 from frugan.planning.search import Search
-from frugan.planning.step_memory import StepMemory, measure_step
+from frugan.planning.step_memory import measure_step
 from frugan.stepmemory.cards import Card, unnamed_card
+from frugan.stepmemory.measurement import StepMemory
 
 CPU = torch.device("cpu")
 EMA = EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
@@ -120,8 +122,8 @@ def search(
     target: Target = "card",
     precision: Precision = BF16,
     constraints: PlanConstraints | None = None,
-    store: PredictionStore | None = None,
+    store: Predictions | None = None,
 ) -> Search:
-    store = store or PredictionStore(of, target, {}, "test")
+    store = store or Predictions(of, target, {}, "test")
     space = PlanSpace(of, precision, constraints or PlanConstraints(), on_card=target == "card")
     return Search(space, card or unnamed_card(), store)

@@ -8,7 +8,7 @@ import pytest
 PLAN = """
 import sys
 import frugan.planning.plan_recipe
-from frugan.planning.prediction import no_compiler
+from frugan.torch_internals import no_compiler
 import torch
 x = torch.ones(2, requires_grad=True)
 with no_compiler():

@@ -19,8 +19,8 @@ from frugan.planning.plan_recipe import PlanOptions, planner_of
 from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import PlanConstraints
 from frugan.planning.planner import Planner
-from frugan.planning.prediction import PredictionStore
-from frugan.planning.prediction_store import shipped_predictions
+from frugan.planning.predictions import Predictions
+from frugan.planning.recipe_predictions import shipped_predictions
 from frugan.planning.rung import BesideDesktop
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
@@ -97,7 +97,7 @@ def test_that_it_does_not_fit_is_said_before_a_change_is_looked_for(
 
     monkeypatch.setattr("frugan.planning.planner.smaller_recipes", too_large)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(PredictionStore, "learn", lambda *_: now.__setitem__(0, now[0] + 0.5))
+    monkeypatch.setattr(Predictions, "learn", lambda *_: now.__setitem__(0, now[0] + 0.5))
     report = frugan.plan(small, 850 * MIB, options=PlanOptions(say=said.append))
     assert said[0].startswith("does NOT fit 850 MiB: it takes ")
     # at 1.25 s the first, until 1.75; at 3 s the second would not be done by 3

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from benchmark_programs import FOLDER
-from frugan.planning.prediction import prediction_version, versions_of, write_predictions
+from frugan.planning.predictions import prediction_version, versions_of, write_predictions
 
 SHIPPED = {"a": {"live_bytes": 1}, "b": {"live_bytes": 2}}
 OLDER = "1-torch-2.11.0"

@@ -10,8 +10,8 @@ import pytest
 
 from frugan.planning.plan_recipe import PlanOptions, planner_of
 from frugan.planning.planner import Planner
-from frugan.planning.prediction import VERSION, prediction_version, versions_of
-from frugan.planning.prediction_store import shipped_predictions
+from frugan.planning.predictions import VERSION, prediction_version, versions_of
+from frugan.planning.recipe_predictions import shipped_predictions
 from frugan.recipes import built_in
 
 NEGLIGIBLE = 2e-4

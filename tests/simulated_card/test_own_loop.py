@@ -12,8 +12,8 @@ import frugan
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.precision import Precision
 from frugan.errors import TrainingFailed
-from frugan.planning.step_memory import STEPS
 from frugan.stepmemory.cards import free_bytes
+from frugan.stepmemory.measurement import STEPS
 from frugan.training.own_loop.module_step import ModulePlan
 from own_loop.own_models import KINDS, built, cross_entropy, double, group_norm
 

@@ -22,13 +22,13 @@ from frugan.engine.state.working_weights import prepared_together
 from frugan.engine.streams import Streams
 from frugan.families import families
 from frugan.planning.prediction import BlankPictures, predict, step_memory
-from frugan.planning.step_memory import STEPS
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 from frugan.setup.ops import kernel_names, ops_of
 from frugan.setup.recipe_setup import training_of
 from frugan.stepmemory.allocator import rounded
+from frugan.stepmemory.measurement import STEPS
 from frugan.wording import MIB
 from limits import Limit
 from planning.tasks import plan_of, task

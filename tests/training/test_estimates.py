@@ -16,8 +16,8 @@ from frugan.accelerator.precision import resolve_precision
 from frugan.contract.family import GridRequest
 from frugan.engine.plan import Plan
 from frugan.engine.run.events import read_events
-from frugan.planning.prediction import least_work
-from frugan.planning.prediction_store import shipped_predictions, subject
+from frugan.planning.predictions import least_work
+from frugan.planning.recipe_predictions import shipped_predictions, subject
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 from frugan.sampling.sampling import sample

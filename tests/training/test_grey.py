@@ -18,7 +18,7 @@ from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.scorer import EvaluationOptions
-from frugan.planning.prediction_store import subject
+from frugan.planning.recipe_predictions import subject
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
 from frugan.reporting.report import page_of

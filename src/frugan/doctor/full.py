@@ -32,7 +32,7 @@ from frugan.doctor.whole_runs import features, scores, two_ranks
 from frugan.errors import BadInput
 from frugan.families import families
 from frugan.files import Folders, atomic_file, read_json
-from frugan.planning.prediction import prediction_version
+from frugan.planning.predictions import prediction_version
 from frugan.progress import Say, quiet
 from frugan.setup.devices import use_device
 from frugan.stepmemory.calibration import (

@@ -14,8 +14,9 @@ from frugan.families import family_code
 from frugan.planning.links import bytes_between
 from frugan.planning.plan_report import Found, PlanReport, decisions, refusal
 from frugan.planning.plan_space import PlanConstraints, PlanSpace, savers_of
-from frugan.planning.prediction import PredictionStore, Target
-from frugan.planning.prediction_store import made_for_others, predictions_of
+from frugan.planning.prediction import Target
+from frugan.planning.predictions import Predictions
+from frugan.planning.recipe_predictions import made_for_others, predictions_of
 from frugan.planning.rung import BesideDesktop, Rung
 from frugan.planning.search import Choice, Search
 from frugan.progress import Say, quiet
@@ -44,7 +45,7 @@ class Planner:
     share: int | None = None
     in_parts: bool = False  # the recipe's normalisation groups are parts of groups that cards share
     tell: Callable[[int], None] = quiet  # is told how many steps were run without data so far
-    known: PredictionStore | None = None  # predictions for the same recipe and share; None: those in files
+    known: Predictions | None = None  # predictions for the same recipe and share; None: those in files
 
     def constrained_by(self, constraints: PlanConstraints) -> Self:
         """The same with other constraints; what is known of plans stays."""
@@ -80,7 +81,7 @@ class Planner:
         return training.shared_by(self.gpus, most if self.share is None else self.share)
 
     @cached_property
-    def store(self) -> PredictionStore:
+    def store(self) -> Predictions:
         """Predictions: those that ship, those made here before, and new ones."""
         if self.known is not None:
             return self.known

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,7 +21,8 @@ from frugan.engine.state.working_weights import pending_gradient
 from frugan.engine.step.step import Step
 from frugan.engine.step.update import DrawFeed, PictureFeed, Probe
 from frugan.stepmemory.dataless import Dataless
-from frugan.stepmemory.tracker import Category, Peak, Replay, Trace, Tracker, tensors_of
+from frugan.stepmemory.measurement import Measurement, StepMemory
+from frugan.stepmemory.tracker import Category, Tracker, tensors_of
 from frugan.stepmemory.work import Work, WorkCounter
 
 OutOfSight = Callable[[], AbstractContextManager[object]]
@@ -95,34 +95,8 @@ class HostBeside(TorchFunctionMode):
         return next((torch.device(each) for each in named if isinstance(each, str | torch.device)), None)
 
 
-STEPS = 2
-"""Replayed in the allocator's model: what the fragments of one leave no room for, the next one reserves anew."""
 SHEETS = "sheets"
 """Place of what is made while grids of samples are."""
-
-
-@dataclass(frozen=True)
-class StepMemory:
-    """What a step takes."""
-
-    peak: Peak  # of everything
-    by_phase: Mapping[str, Peak]  # phase -> its own peak; "sheets": that of sampling, if it was looked at
-    static: Mapping[Category, int]  # bytes that are there between steps, by what they are for
-    trace: Trace  # of all of it
-    begins: int  # number of the event with which the step begins
-    work: Work  # of an average step, phases that are not always due counted by their share
-    host_bytes: int  # most that the plan keeps in host memory beside the card, pinned memory as torch allocates it
-    stayed_bytes: int  # of what a micro-batch's blocks are given, most that was too small to go to the host
-
-    @cached_property
-    def on_card(self) -> Replay:
-        """What CUDA's allocator would do without a limit, in a first and a second step."""
-        return self.trace.replay(STEPS, self.begins)
-
-    @cached_property
-    def needed_bytes(self) -> int:
-        """The least that CUDA's allocator must be allowed to reserve for a first and a second step."""
-        return self.trace.needed_bytes(self.on_card, STEPS, self.begins)
 
 
 def measure_step(
@@ -149,17 +123,13 @@ def measure_step(
         count_zeros: as a step does whose gradients are reported.
         dataless: runs operations where the state has no data.
     """
-    counter = WorkCounter()
-    tracker = Tracker(_held(state, plan, as_card=as_card), counter, dataless)
+    on_host = _on_host(state, plan) if as_card else []
+    measurement = Measurement(_held(state, plan, as_card=as_card), elsewhere=on_host, dataless=dataless)
+    tracker = measurement.tracker
     if as_card:
-        tracker.ignore(_on_host(state, plan))
         for optimizer in state.optimizers.values():
             optimizer.size_temporaries_for(card=True)
-    static: dict[Category, int] = {}
-    for category, size_bytes in zip(tracker.trace.categories, tracker.trace.sizes_bytes, strict=True):
-        static[category] = static.get(category, 0) + size_bytes
-    begins = len(tracker.trace.events)
-    probe = _MemoryProbe(tracker, counter, micro_batches, as_card=as_card)
+    probe = _MemoryProbe(tracker, measurement.counter, micro_batches, as_card=as_card)
     watched = replace(step, probe=probe)
     if as_card:
         watched = replace(
@@ -168,31 +138,19 @@ def measure_step(
             draws=UnwatchedDraws(step.draws, tracker.elsewhere),
         )
     host_work, host_bytes = _host_work(state, plan, step.phases), _kept_on_host_bytes(state, plan)
-    with tracker, tracker.saved(), named_places(state, tracker, blocks or {}):
+    with measurement, named_places(state, tracker, blocks or {}):
         watched.run(state, plan, count_zeros=count_zeros)
         tracker.mark("optimizer", _slots(state), again=True)
         if grids is not None:
             tracker.place = SHEETS
             with HostBeside(tracker) if as_card and dataless is not None else nullcontext():
                 grids()
-    trace = tracker.trace
-    by_phase = {phase.name: _peak_of(trace, phase.name) for phase in step.phases}
-    if grids is not None:
-        by_phase[SHEETS] = _peak_of(trace, SHEETS)
-    return StepMemory(
-        peak=max((trace.peak(), *by_phase.values()), key=lambda peak: peak.size_bytes),
-        by_phase=by_phase,
-        static=static,
-        trace=trace,
-        begins=begins,
+    return measurement.memory(
+        [*(phase.name for phase in step.phases), *([SHEETS] if grids is not None else [])],
         work=sum(probe.found, host_work),
         host_bytes=host_bytes + probe.sent.blocks.total_bytes if as_card else 0,
         stayed_bytes=probe.sent.most_stayed_bytes,
     )
-
-
-def _peak_of(trace: Trace, phase: str) -> Peak:
-    return trace.peak(lambda place: place.split("/")[0] == phase)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from frugan.stepmemory import shapes
 from frugan.stepmemory.shapes import Spec, Specs
-from frugan.torch_internals import TorchDispatchMode
+from frugan.torch_internals import TorchDispatchMode, no_compiler
 
 aten = torch.ops.aten
 
@@ -344,3 +344,14 @@ def resting_collector() -> Iterator[None]:
     finally:
         if collected:
             gc.enable()
+
+
+@contextmanager
+def running_without_data(*, with_dropout: bool = False) -> Iterator[None]:
+    """Inside, a step on tensors without data takes what it would on a device; torch's compiler is not imported.
+
+    Args:
+        with_dropout: as for `fused_attention`.
+    """
+    with resting_collector(), no_compiler(), fused_attention(with_dropout=with_dropout):
+        yield

@@ -11,8 +11,9 @@ from frugan.accelerator.device import available_cores, catch_out_of_memory, rele
 from frugan.engine.plan import Plan
 from frugan.engine.run import threads
 from frugan.engine.run.loop import Loop, RunningStage
-from frugan.planning.prediction import Prediction, least_work, predict
-from frugan.planning.prediction_store import shipped_predictions
+from frugan.planning.prediction import Prediction, predict
+from frugan.planning.predictions import least_work
+from frugan.planning.recipe_predictions import shipped_predictions
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in, smallest_cards

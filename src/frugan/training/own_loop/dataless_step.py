@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from frugan.accelerator.choice import accelerator_of
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.state.working_weights import pending_gradient
-from frugan.planning.prediction import no_compiler
-from frugan.planning.step_memory import STEPS
-from frugan.stepmemory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
+from frugan.stepmemory.dataless import META, Dataless, WithoutData, running_without_data
+from frugan.stepmemory.measurement import Measurement
 from frugan.stepmemory.tracker import Category, Tracker, tensors_of
 from frugan.stepmemory.work import Work, WorkCounter
 from frugan.torch_internals import tree_map
@@ -64,8 +63,8 @@ class Task:
         Raises:
             RuntimeError: the model asks for a value, or torch refuses.
         """
-        dataless, counter = self.dataless, WorkCounter()
-        with resting_collector(), no_compiler(), fused_attention(with_dropout=self.as_card):
+        dataless = self.dataless
+        with running_without_data(with_dropout=self.as_card):
             model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card)
             inputs = tree_map(_without_data, self.inputs)
             with WithoutData(dataless), _scalars_readable(dataless):
@@ -75,17 +74,18 @@ class Task:
             flat = list(zip(tensors_of(self.inputs), tensors_of(inputs), strict=True))
             existing: dict[Category, list[Tensor]] = {
                 "parameters": list(held),
-                "optimizer": [
-                    tensor for tensor in kept if tensor.is_meta or not self.as_card
-                ],  # counts stay on the host
+                # counts stay on the host
+                "optimizer": [tensor for tensor in kept if tensor.is_meta or not self.as_card],
                 "averages": [_without_data(average) for average in self.averages],
                 "batch": [there for here, there in flat if not self.copied(here)],
             }
-            tracker = Tracker(existing, counter, dataless)
-            tracker.ignore(there for here, there in flat if self.copied(here))
-            begins = len(tracker.trace.events)
-            parts = _WatchedParts(model, inputs, plan, tracker, counter)
-            with tracker, tracker.saved(), restoring_state(model, optimizer) as undo:
+            copied = [there for here, there in flat if self.copied(here)]
+            with (
+                Measurement(existing, elsewhere=copied, dataless=dataless) as measurement,
+                restoring_state(model, optimizer) as undo,
+            ):
+                tracker = measurement.tracker
+                parts = _WatchedParts(model, inputs, plan, tracker, measurement.counter)
                 tracker.place = "forward and backward"
                 compute_gradients(model, self.loss, optimizer, parts, plan)
                 tracker.mark("gradients", (p.grad for p in held if p.grad is not None), again=True)
@@ -93,15 +93,12 @@ class Task:
                 with _scalars_readable(dataless):
                     optimizer.step()
                 undo.pop_all()
-        peak, trace = tracker.trace.peak(), tracker.trace
-        live = reserved = peak.size_bytes
+        memory = measurement.memory(work=measurement.counter.work + parts.left_out)
+        peak = memory.peak
+        live, reserved = peak.size_bytes, peak.size_bytes
         if self.as_card:
-            unlimited = trace.replay(STEPS, begins)
-            live = max(live, unlimited.taken_bytes)
-            reserved = max(live, trace.needed_bytes(unlimited, STEPS, begins))
-        return Taken(
-            live, reserved, {str(k): size for k, size in peak.categories.items()}, counter.work + parts.left_out
-        )
+            live, reserved = memory.live_on_card_bytes, memory.needed_on_card_bytes
+        return Taken(live, reserved, {str(k): size for k, size in peak.categories.items()}, memory.work)
 
 
 class _WatchedParts:

@@ -12,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.precision import DTYPES, Precision, PrecisionName, resolve_precision
 from frugan.errors import BadInput
-from frugan.planning.prediction import why_refused
+from frugan.planning.predictions import why_refused
 from frugan.planning.search import LOWER
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes

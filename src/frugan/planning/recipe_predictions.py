@@ -1,6 +1,6 @@
 """Predictions of a recipe's plans: where they are kept, and a second process that runs plans beside this one.
 
-The work is Python's, and threads cannot share it. `python -m frugan.planning.prediction_store` reads what is trained
+The work is Python's, and threads cannot share it. `python -m frugan.planning.recipe_predictions` reads what is trained
 from its first line, then a job from each line, and writes a line of JSON for each.
 """
 
@@ -22,30 +22,20 @@ from frugan.engine.plan import Plan
 from frugan.engine.run.training import Training
 from frugan.families import family_code
 from frugan.files import Folders
-from frugan.planning.prediction import (
-    HOST,
-    Job,
-    PredictionStore,
-    Target,
-    outcome,
-    prediction_version,
-    torch_of,
-    versions_of,
-)
+from frugan.planning.prediction import HOST, Target
+from frugan.planning.predictions import Job, Predictions, prediction_version, torch_of, versions_of
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.setup.recipe_setup import training_of
-from frugan.stepmemory.dataless import Dataless
 
 
 @dataclass
 class PredictionHelper:
     """The process, started with the first job."""
 
-    # recipe, training, target: what is trained, what this card does of it, and what is predicted for
-    recipe: Recipe
-    training: Training
-    target: Target
+    recipe: Recipe  # what is trained
+    training: Training  # what this card does of it
+    target: Target  # what is predicted for
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
     def submit(self, job: Job) -> None:
@@ -71,7 +61,7 @@ class PredictionHelper:
 
     def _write(self, values: dict[str, Any]) -> None:
         if self._process is None:
-            command = [sys.executable, "-m", "frugan.planning.prediction_store"]
+            command = [sys.executable, "-m", "frugan.planning.recipe_predictions"]
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1"}
             self._process = subprocess.Popen(
                 command,
@@ -141,7 +131,7 @@ SECONDS_PER_MODULE = 0.007
 
 def predictions_of(
     recipe: Recipe, training: Training, name: str, target: Target, tell: Callable[[int], None]
-) -> PredictionStore:
+) -> Predictions:
     """Predictions of a card's plans: those that ship, those made here before, and new ones.
 
     Args:
@@ -161,7 +151,7 @@ def predictions_of(
         built = recipe.kind.build(recipe.networks, "meta").values()
         return SECONDS_PER_MODULE * sum(1 for network in built for _ in network.modules())
 
-    return PredictionStore(
+    return Predictions(
         training,
         target,
         about,
@@ -179,13 +169,11 @@ def main() -> None:
     training = training_of(parse_recipe(first["recipe"], "recipe of the parent process"))
     training = replace(training.shared_by(first["gpus"], first["share"]), in_parts=first["in_parts"])
     stages = {stage.name: stage for stage in training.stages}
-    dataless = Dataless()
+    predictions = Predictions(training, first["target"], {}, prediction_version())
     for line in sys.stdin:
         job = json.loads(line)
         plan = Plan.from_json(job["plan"], resolve_precision(job["plan"]["precision"], HOST))
-        predicted = outcome(
-            training, plan, first["target"], stages[job["stage"]], rough=job["rough"], dataless=dataless
-        )
+        predicted = predictions.outcome((plan, stages[job["stage"]], job["rough"]))
         print(json.dumps(predicted), flush=True)
 
 

@@ -10,7 +10,8 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16
 from frugan.contract.family import Family
 from frugan.families import families
-from frugan.planning.prediction import Job, PredictionStore, outcome, predict, versions_of, write_predictions
+from frugan.planning.prediction import predict
+from frugan.planning.predictions import Job, Predictions, versions_of, write_predictions
 from limits import Limit
 from planning.formula import PredictionsBy, predicted_by_formula
 from planning.tasks import plan_of, task
@@ -26,8 +27,8 @@ def by_formula(predictions_by: PredictionsBy) -> None:
     predictions_by(predicted_by_formula)
 
 
-def store(*files: Path, version: str = "now", subject: str = "a") -> PredictionStore:
-    return PredictionStore(OF, "card", {"recipe": subject}, version, files)
+def store(*files: Path, version: str = "now", subject: str = "a") -> Predictions:
+    return Predictions(OF, "card", {"recipe": subject}, version, files)
 
 
 def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_refusals_are_kept_too(tmp_path: Path) -> None:
     of, file = task(families()["saehd"], batch=2, group=1), tmp_path / "known.json"
     plan = plan_of(of, 1, keeping="products")
     for ran in (1, 0):
-        kept = PredictionStore(of, "card", {}, "now", (file,))
+        kept = Predictions(of, "card", {}, "now", (file,))
         with pytest.raises(RuntimeError, match="mutated"):
             kept(plan, of.stages[0], rough=True)
         assert kept.ran == ran
@@ -125,8 +126,8 @@ class Helping:
 
     def take(self) -> dict[str, Any] | None:
         self.lasts -= 1
-        plan, stage, rough = self.jobs.pop(0)
-        return None if self.lasts < 0 else outcome(OF, plan, "card", stage, rough=rough)
+        job = self.jobs.pop(0)
+        return None if self.lasts < 0 else store().outcome(job)
 
     def close(self) -> None:
         self.jobs.clear()
@@ -179,7 +180,7 @@ def test_fp16_takes_what_bf16_takes(family: Family, keeping: str, predictions_by
     assert abs(one.live_bytes - other.live_bytes) <= 64 * 512  # scalars of loss scales, rounded up to blocks
     assert other.reserved_bytes == pytest.approx(one.reserved_bytes, rel=0.002, abs=2**21)
     predictions_by(predicted_by_formula)
-    kept = PredictionStore(of, "card", {}, "now")
+    kept = Predictions(of, "card", {}, "now")
     kept(plan_of(of, 2, BF16, keeping=keeping), of.stages[0], rough=False)
     kept(plan_of(of, 2, FP16, keeping=keeping), of.stages[0], rough=False)
     assert kept.ran == 1
