@@ -69,7 +69,7 @@ def answer(planner: Planner, budget_bytes: int, nearest_seconds: float) -> dict[
         "micro_batch": report.micro_batch,
         "savers": report.savers,
         "extra_compute": report.extra_compute,
-        "extra_time": report.rung.extra_time,
+        "extra_time": report.chosen.extra_time,
         "nearest_change": report.nearest_change,
     }
 

@@ -8,11 +8,12 @@ import pytest
 from contract.made_up import MadeUpFamily
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage
+from frugan.planning.candidate import PlanCandidate
 from frugan.planning.plan_recipe import PlanOptions, planner_of
 from frugan.planning.plan_recipe import plan as make_plan
 from frugan.planning.plan_space import Keeping, savers_of
 from frugan.planning.prediction import Prediction
-from frugan.planning.search import Choice, Search
+from frugan.planning.search import Search
 from frugan.recipes import built_in
 from frugan.stepmemory.work import Work
 from planning.formula import MIB
@@ -46,7 +47,7 @@ def _assert_fastest(asked: Search, budget: int, rivals: list[Plan]) -> None:
             assert ran.prediction.reserved_bytes > budget, _said(asked, rival, budget, taken)
 
 
-def _said(asked: Search, rival: Plan, budget: int, taken: Choice | None) -> str:
+def _said(asked: Search, rival: Plan, budget: int, taken: PlanCandidate | None) -> str:
     batch = asked.space.training.batch
     instead = None if taken is None else (taken.plan.micro_batch, savers_of(taken.plan, batch))
     return f"{rival.micro_batch} {savers_of(rival, batch)} fits {budget} and is faster than {instead}"
@@ -62,7 +63,7 @@ def _assert_estimates(asked: Search, like: Plan) -> None:
 
 def _plans(asked: Search) -> list[Plan]:
     """All that torch does not refuse."""
-    return [each.plan for each in asked._all_estimates.fastest_first]
+    return [each.plan for each in asked.all_estimates.fastest_first]
 
 
 def test_of_the_whole_space_of_a_made_up_family() -> None:
@@ -203,7 +204,7 @@ def test_large_faces_on_the_card_that_trained_them(
     """All eight at once, without savings."""
     words = [f"optimizers.default.kind={optimizer}"]
     report = make_plan("saehd-df-ud-512", memory, words, PlanOptions(card="rtx-2060", micro_batch=micro_batch))
-    assert (report.micro_batch, report.savers, report.rung.extra_time) == (8, (), 0)
+    assert (report.micro_batch, report.savers, report.chosen.extra_time) == (8, (), 0)
     assert report.peak_bytes / 2**30 == pytest.approx(peak_gib, abs=0.05)
 
 
@@ -226,7 +227,7 @@ def test_of_every_recipe_that_ships(name: str) -> None:
     """Of the plans that are faster those are run whose least is next to the budget: if any, they would fit."""
     with planner_of(name, (), PlanOptions()) as planner:
         asked = planner.search
-        estimates = asked._all_estimates
+        estimates = asked.all_estimates
         for budget in _budgets(asked):
             taken = asked.within(budget)
             rivals = [

@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ from frugan.errors import BadInput, TrainingFailed
 from frugan.planning.plan_recipe import PlanOptions, planner_of
 from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import PlanConstraints
+from frugan.planning.plan_text import report_blocks
 from frugan.planning.planner import Planner
 from frugan.planning.predictions import Predictions
 from frugan.planning.recipe_predictions import shipped_predictions
-from frugan.planning.rung import BesideDesktop
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import PARAMETERS, built_in, shipped_recipes, smallest_cards
@@ -159,7 +158,7 @@ def test_what_is_said_of_a_plan_is_what_was_found(small: str) -> None:
     assert not [line for line in (*roomy.decisions, *tight.decisions) if line.startswith("recompute: ")]
     assert roomy.as_json()["images_per_second"] == pytest.approx(roomy.batch / roomy.step_seconds)
     assert roomy.as_json()["time_range"] == [0.8, 1.8]
-    text = "\n".join(str(block) for block in roomy.blocks(0.5))
+    text = "\n".join(str(block) for block in report_blocks(roomy, 0.5))
     assert " images/s; the card is predicted to be busy " in text
     assert "the 2 published times of Turing cards lie within 0.8 to 1.8 times that" in text
     assert "price: about " in text
@@ -190,7 +189,8 @@ def test_all_of_a_named_card_is_what_its_driver_leaves(card: str, known: str, sm
         f"{show_size(published.left_bytes)}, what the driver leaves of {card}'s {published.gib} GB under Linux "
         f"({known}); override with --memory"
     )
-    assert report.beside_desktop == BesideDesktop(published.left_bytes - GIB, report.rung)
+    assert report.desktop_budget_bytes == published.left_bytes - GIB
+    assert report.desktop_chosen == report.chosen
     assert said["desktop"].endswith(f"{show_size(published.left_bytes - GIB)}: this plan fits there too")
 
 
@@ -210,8 +210,8 @@ def test_a_plan_that_does_not_fit_beside_a_desktop_says_which_does(
     memory = re.findall(r"\(--memory ([\w.]+)\)", said)
     there = frugan.plan(small, memory[0], options=frugan.PlanOptions(card="rtx-2060"))
     assert there.fits
-    assert there.beside_desktop is None
-    assert beside["plan"] == asdict(there.rung) != asdict(report.rung)
+    assert there.desktop_budget_bytes is None
+    assert beside["plan"] == there.chosen.as_json() != report.chosen.as_json()
     assert there.savers
     assert all(saver in said for saver in there.savers if saver != "micro-batch")
 
@@ -224,7 +224,7 @@ def test_no_desktop_is_spoken_of_where_none_is_or_memory_was_given(
     memory: str | None, card: str | None, small: str
 ) -> None:
     report = frugan.plan(small, memory, options=frugan.PlanOptions(card=card))
-    assert report.beside_desktop is None
+    assert report.desktop_budget_bytes is None
     assert report.as_json()["beside_desktop"] is None
     assert "desktop" not in said_of_memory(report)
 
@@ -232,7 +232,7 @@ def test_no_desktop_is_spoken_of_where_none_is_or_memory_was_given(
 @pytest.mark.usefixtures("by_formula")
 def test_the_largest_that_fits_a_card_knows_of_the_desktop(small: str) -> None:
     _, report = frugan.largest(small, "batch", None, options=frugan.PlanOptions(card="rtx-2060"))
-    assert report.beside_desktop is not None
+    assert report.desktop_chosen is not None
 
 
 @pytest.mark.parametrize(
@@ -423,9 +423,9 @@ def test_options_in_order_and_the_fields_that_are_promised_stay(small: str) -> N
     with pytest.raises(BadInput, match="is unknown"):
         TrainingOptions(use=("magic",))
     report = frugan.plan(small, "6GiB")
-    rung = report.rung
-    assert (report.peak_bytes, report.micro_batch, report.savers) == (rung.peak_bytes, rung.micro_batch, rung.savers)
-    assert (report.accumulation, report.extra_compute) == (rung.accumulation, rung.extra_compute)
+    chosen = report.chosen
+    assert (report.micro_batch, report.savers) == (chosen.micro_batch, chosen.savers)
+    assert (report.peak_bytes, report.accumulation) == (chosen.peak_bytes, chosen.accumulation)
 
 
 @pytest.mark.usefixtures("by_formula")

@@ -13,6 +13,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage, Training
 from frugan.errors import BadInput
 from frugan.families import families
+from frugan.planning.estimates import Estimates
 from frugan.planning.plan_space import SAVERS, PlanConstraints, savers_of
 from frugan.planning.prediction import Prediction, Target, predict
 from frugan.planning.search import Search
@@ -111,7 +112,7 @@ def test_wishes_are_kept(saver: str) -> None:
 def test_what_is_offloaded_takes_its_way_in_estimates() -> None:
     """Where copies take longer than the rest, each plan that sends more is slower; where they hide, none is free."""
     space, estimates = by_formula().space, by_formula().estimates
-    slow = replace(estimates, card=replace(estimates.card, host_bytes_per_s=1e6))
+    slow = Estimates(space, replace(estimates.card, host_bytes_per_s=1e6), estimates.predict)
     for micro_batch in (4, 64):
         kept, sent = (space.plan(micro_batch, keeping) for keeping in ("nothing", "one ahead"))
         assert slow.of(sent).seconds == pytest.approx(2 * 64 * MIB / 1e6, rel=0.01)

@@ -13,8 +13,8 @@ from frugan.engine.ranks.place import deal
 from frugan.engine.run.training import Stage, Training
 from frugan.errors import BadInput
 from frugan.planning.links import GUESSED
-from frugan.planning.plan_recipe import parse_cards
 from frugan.planning.prediction import Prediction, Target
+from frugan.planning.several_cards import parse_cards
 from frugan.recipe.loading import load_recipe
 from frugan.setup.recipe_setup import training_of
 from frugan.wording import MIB
@@ -50,20 +50,20 @@ def test_64_groups_over_12_cards(of_64_groups: str) -> None:
     report = frugan.plan(of_64_groups, None, (), options)
     together = report.together
     assert together is not None
-    assert [(each.count, each.report.share) for each in together.shares] == [(4, 24), (8, 20)]
+    assert [(count, part.share) for count, part in together.parts] == [(4, 24), (8, 20)]
     assert report.fits
     assert report.share == 24
     assert sum(report.categories.values()) == report.peak_bytes
     assert {"gradient buckets", "communication"} <= report.categories.keys()
     # By the formula time goes by samples: the four with 24 hold up the eight with 20.
-    six, five = (each.compute_seconds for each in together.shares)
+    six, five = (part.chosen.whole_seconds for _, part in together.parts)
     assert five == pytest.approx(six * 5 / 6)
     summed = together.summed_bytes
     assert together.between_seconds == pytest.approx(2 * 11 / 12 * summed / 8e9)
     assert together.step_seconds == pytest.approx(six + together.between_seconds)
     assert together.idle == pytest.approx(8 / 12 * (six - five) / together.step_seconds)
     assert together.images_per_second == pytest.approx(256 / together.step_seconds)
-    alone = frugan.plan(of_64_groups, None, (), frugan.PlanOptions(card="gtx-1080")).choice.whole_seconds
+    alone = frugan.plan(of_64_groups, None, (), frugan.PlanOptions(card="gtx-1080")).chosen.whole_seconds
     assert together.efficiency == pytest.approx(alone / 12 / together.step_seconds)
     assert together.efficiency < 64 / 72  # what the groups that do not divide leave of it
     values = report.as_json()
@@ -92,7 +92,7 @@ def test_it_fits_only_if_every_share_does(of_64_groups: str) -> None:
     tight = frugan.plan(of_64_groups, None, (), options).peak_bytes - 1
     report = frugan.plan(of_64_groups, tight, (), options)
     assert report.together is not None
-    assert [(each.count, each.report.share, each.report.fits) for each in report.together.shares] == [
+    assert [(count, part.share, part.fits) for count, part in report.together.parts] == [
         (1, 88, False),
         (2, 84, True),
     ]
@@ -107,7 +107,7 @@ def test_the_largest_batch_over_several_cards(of_64_groups: str) -> None:
     batch = int(words[0].removeprefix("training.batch="))
     assert report.together is not None
     assert report.together.batch == batch
-    assert all(each.report.accumulation == 1 and each.report.fits for each in report.together.shares)
+    assert all(part.accumulation == 1 and part.fits for _, part in report.together.parts)
     alone = frugan.largest(of_64_groups, "batch", None, (), frugan.PlanOptions(card="gtx-1080"))[1]
     assert 6 * alone.batch < batch <= 12 * alone.batch
 
@@ -147,8 +147,8 @@ def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
     assert fast is not None
     assert slow is not None
     assert plain is not None
-    assert all("shard-optimizer" in each.report.savers for each in (*fast.shares, *slow.shares))
-    assert not any("shard-optimizer" in each.report.savers for each in plain.shares)
+    assert all("shard-optimizer" in part.savers for _, part in (*fast.parts, *slow.parts))
+    assert not any("shard-optimizer" in part.savers for _, part in plain.parts)
     gathered = 2 / 3 * slow.summed_bytes
     assert slow.between_seconds == pytest.approx(plain.between_seconds + gathered * (1e-9 - 1e-10))
     assert fast.between_seconds == pytest.approx(4 / 3 * fast.summed_bytes / 99e9)

@@ -13,6 +13,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank, ShareChoice
 from frugan.engine.run.training import Training
 from frugan.errors import BadInput, TrainingFailed
+from frugan.planning.plan_report import PlanReport
 from frugan.recipe.loading import load_recipe
 from frugan.setup.devices import card_identity, explain_out_of_memory
 from frugan.training import beginning, plan_in_force
@@ -272,6 +273,12 @@ def test_another_rank_than_the_first_loads_by_a_smaller_plan_too(
         beginning._begin_other_rank(run, decision)
 
 
+def keeping_on_host(report: PlanReport, size_bytes: int) -> PlanReport:
+    """Let a report's plan keep so much in host memory."""
+    prediction = replace(report.chosen.prediction, host_bytes=size_bytes)
+    return replace(report, chosen=replace(report.chosen, prediction=prediction))
+
+
 @pytest.mark.parametrize(("has", "kept"), [(16 * GIB, 10 * GIB), (8 * GIB, 0), (None, 10 * GIB)])
 def test_a_plan_keeps_no_more_beside_the_card_than_the_computer_has(
     has: int | None, kept: int, planned: Planned, said: list[str], monkeypatch: pytest.MonkeyPatch
@@ -280,9 +287,8 @@ def test_a_plan_keeps_no_more_beside_the_card_than_the_computer_has(
     monkeypatch.setattr(plan_in_force, "host_bytes", lambda: has)
     training = planned()
     with training.planner as planner:
-        report = planner.report(12 * GIB)
-        report = replace(report, rung=replace(report.rung, host_bytes=10 * GIB))
-        assert training._within_host_memory(planner, report, 12 * GIB).rung.host_bytes == kept
+        report = keeping_on_host(planner.report(12 * GIB), 10 * GIB)
+        assert training._within_host_memory(planner, report, 12 * GIB).chosen.host_bytes == kept
     assert bool([line for line in said if "10.00 GiB in the computer's memory" in line]) is (kept == 0)
 
 
@@ -292,7 +298,6 @@ def test_what_is_asked_for_and_finds_no_host_memory_is_refused(
     monkeypatch.setattr(plan_in_force, "host_bytes", lambda: 8 * GIB)
     training = planned(use=("ema-on-host",))
     with training.planner as planner:
-        report = planner.report(12 * GIB)
-        report = replace(report, rung=replace(report.rung, host_bytes=10 * GIB))
+        report = keeping_on_host(planner.report(12 * GIB), 10 * GIB)
         with pytest.raises(BadInput, match=r"^ema-on-host: this plan would keep 10.00 GiB in the computer's memory"):
             training._within_host_memory(planner, report, 12 * GIB)

@@ -122,7 +122,9 @@ def _print_report(
         print_json(report.as_json() | {"largest": words, "price": price} | choice)
         return
     console = Console(highlight=False, width=max(Console().width, 100))
-    for block in report.blocks(price_per_hour):
+    from frugan.planning.plan_text import report_blocks
+
+    for block in report_blocks(report, price_per_hour):
         console.print(block, markup=False, crop=False)
 
 

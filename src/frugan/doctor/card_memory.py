@@ -57,10 +57,10 @@ def held_under_a_limit(
     if large:
         budget_bytes = min(HELD_BYTES, room)
     else:
-        fastest = planned(sized, figures, room).choice.prediction.reserved_bytes
+        fastest = planned(sized, figures, room).chosen.prediction.reserved_bytes
         budget_bytes = figures.context_bytes + figures.workspace_bytes + int(SMALL_SHARE * fastest)
     report = planned(sized, figures, budget_bytes)
-    name, chosen = f"{sized.recipe}, {show_size(budget_bytes)}", report.choice
+    name, chosen = f"{sized.recipe}, {show_size(budget_bytes)}", report.chosen
     if not report.fits:
         return [left_out(HELD, name, f"the smallest plan takes {show_size(report.peak_bytes)}")]
     needed_seconds = HELD_STEPS * figures.seconds(chosen.work, chosen.plan.precision)

@@ -12,8 +12,9 @@ from frugan.engine.run import threads
 from frugan.engine.run.threads import rehearse
 from frugan.engine.streams import Streams
 from frugan.errors import BadInput
-from frugan.planning.plan_recipe import PlanOptions, options_of_choice, parse_cards, plan
+from frugan.planning.plan_recipe import PlanOptions, options_of_choice, plan
 from frugan.planning.prediction import BlankPictures
+from frugan.planning.several_cards import parse_cards
 from frugan.recipe.recipe import Recipe
 from frugan.setup.devices import choose_device
 from frugan.setup.recipe_setup import training_of

@@ -1,33 +1,25 @@
 """`plan`: whether a recipe fits a card, or several that share every batch, how, and what it costs."""
 
 import math
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from frugan.engine.plan import check_micro_batch
-from frugan.engine.ranks.place import whole_parts
-from frugan.engine.run.training import Training
 from frugan.errors import BadInput
-from frugan.planning.links import GUESSED, Link, Sum, parse_link, seconds_between, sums_of
-from frugan.planning.plan_report import CardShare, PlanReport, Together, shares_in_words
-from frugan.planning.plan_space import PlanConstraints, SaverName
+from frugan.planning.links import GUESSED, Link, parse_link
+from frugan.planning.plan_report import PlanReport
+from frugan.planning.plan_space import PlanConstraints
 from frugan.planning.planner import NEAREST_SECONDS, Planner
+from frugan.planning.several_cards import parse_cards, plan_together
 from frugan.progress import Say, quiet
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipe.relatives import Largest, relatives
 from frugan.setup.devices import choose_device
 from frugan.stepmemory.calibration import calibrate, choose_card, save_calibration
-from frugan.stepmemory.cards import Card, TooSmall, is_known
+from frugan.stepmemory.cards import TooSmall
 from frugan.wording import parse_size, show_size, typed_size
-
-SHARDS: SaverName = "shard-optimizer"
-"""The saving that all ranks use, or none."""
-_COUNTED = re.compile(r"(.+)x(\d{1,3})")
-"""A card's name and how many there are; "rtx9999" is no 9,999 cards."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +48,16 @@ class PlanOptions:
 
     @property
     def constraints(self) -> PlanConstraints:
-        """What is asked of plans."""
+        """Return what is asked of plans."""
         return PlanConstraints(self.micro_batch, self.use, self.avoid)
 
 
 def options_of_choice(
     recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions
 ) -> tuple[PlanOptions, tuple[str, ...]]:
-    """For cards that would share a normalisation group, which is not predicted, one of them, and a line that says so;
-    else the same options and none.
+    """Return options for one of several cards that would share a normalisation group, and a line that says so.
+
+    How cards share a group is not predicted. Where they do not, the same options, and no line.
 
     Raises:
         BadInput: unknown recipe, or what is said of the cards contradicts itself.
@@ -78,7 +71,7 @@ def options_of_choice(
 
 
 def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:
-    """A planner for a recipe on one card, measured first if that is asked for.
+    """Return a planner for a recipe on one card, measured first if that is asked for.
 
     Raises:
         BadInput: unknown recipe or card, or what is asked for contradicts itself.
@@ -111,171 +104,6 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
     return planner
 
 
-def parse_cards(card: str | None, gpus: int | None, link: str | None = None) -> tuple[str | None, int]:
-    """Name and number of the cards of "gtx-1080" or "gtx-1080x12"; no name: the card here, or one that is not named.
-
-    Args:
-        gpus: how many there are; None: as many as `card` says.
-        link: what is between them; None: a guess.
-
-    Raises:
-        BadInput: none, another number than `card` says, or cards of several kinds; a link of one card, or that is none.
-    """
-    if gpus is not None and gpus < 1:
-        raise BadInput(f"--gpus {gpus}: expected at least one")
-    if card is not None and "," in card:
-        raise BadInput(
-            f"--card {card}: a plan is for cards of one kind. Ask for each kind as if all cards were of it, such as "
-            "--card gtx-1080x12: the slowest kind says how long a step takes, the smallest what fits; in training, "
-            "--shares gives each rank its part of the batch"
-        )
-    counted = None if card is None or is_known(card) else _COUNTED.fullmatch(card.strip())
-    name, count = (card, gpus or 1) if counted is None else (counted[1], int(counted[2]))
-    if count < 1:
-        raise BadInput(f"--card {card}: expected at least one of them, or leave it out")
-    if gpus is not None and gpus != count:
-        raise BadInput(f"--gpus {gpus}: --card {card} names {count}; leave --gpus out, or make them agree")
-    if link is not None:
-        if count == 1:
-            raise BadInput(f"--link {link}: a link is between several cards; say how many with --gpus")
-        parse_link(link)
-    return name, count
-
-
-def plan_together(
-    recipe: str | Recipe,
-    overrides: Sequence[str],
-    budget_bytes: int | None,
-    options: PlanOptions,
-    *,
-    in_one_forward: bool = False,
-    only_fits: bool = False,
-) -> PlanReport:
-    """Plan for equal cards that share every batch in whole normalisation groups.
-
-    Args:
-        budget_bytes: on each card in all; None: all of each that is named.
-        in_one_forward: each card takes its part at once.
-        only_fits: nothing is asked but whether it fits.
-
-    Returns:
-        The plan of the card with the least room, and what all of them cost, but where only the first is asked. Without
-        a budget, and a card to take it from: the ladder of one card.
-
-    Raises:
-        BadInput: more cards than groups, or as `Planner.report`.
-    """
-    link = GUESSED if options.link is None else parse_link(options.link)
-    card, count = parse_cards(options.card, options.gpus)
-    # One of the cards, as if it trained alone: it has nobody to share with.
-    alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use={*options.use} - {SHARDS})
-    lone = planner_of(recipe, overrides, alone)
-    shared = replace(lone, gpus=count)
-    _ = shared.training  # refuses more cards than groups
-    if budget_bytes is None and options.card is None:
-        return _ladder(shared, options)
-
-    # The batch is dealt as equally as whole groups allow.
-    whole = lone.training
-    groups = whole_parts(-(-whole.batch // whole.group), [1.0] * count)
-    dealt = Counter(each * whole.group for each in groups)  # samples -> ranks, in their order
-    if options.micro_batch is not None:
-        check_micro_batch(options.micro_batch, max(dealt), whole.group)
-    if budget_bytes is None:
-        budget_bytes = lone.card.memory_bytes
-    assert budget_bytes is not None  # a card that is named has a size
-    alone_seconds = 0.0 if only_fits else _report(lone, budget_bytes).choice.whole_seconds
-
-    planned = _planned(shared, dealt, budget_bytes, options, in_one_forward=in_one_forward)
-    planner, report = max(planned, key=lambda pair: pair[1].peak_bytes)  # it stands for all
-    if only_fits:
-        return report  # that does not fit, if any does not
-
-    # What all of them cost together, and what they wait for.
-    if not report.fits and not in_one_forward:
-        with planner:
-            report = planner.report(budget_bytes, say=options.say)
-    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.savers else None)
-    shares = tuple(CardShare(dealt[each.share], each, alone_seconds) for _, each in planned)
-    together = Together(shares, link, sums, between_seconds, whole.batch)
-    return replace(
-        report,
-        duration_seconds=planner.recipe.training.duration.seconds(whole.batch, together.step_seconds),
-        together=together,
-        decisions=(*report.decisions, *_decisions(dealt, whole, together)),
-    )
-
-
-def _planned(
-    shared: Planner, dealt: Iterable[int], budget_bytes: int, options: PlanOptions, *, in_one_forward: bool
-) -> list[tuple[Planner, PlanReport]]:
-    """A plan for each share that cards have; all of them share out the optimizers' state, or none does."""
-    planned: list[tuple[Planner, PlanReport]] = []
-    for own in dealt:
-        micro_batch = own if in_one_forward else options.micro_batch
-        most = None if micro_batch is None else min(micro_batch, own)
-        planner = replace(shared, share=own, constraints=replace(options.constraints, micro_batch=most))
-        planned.append((planner, _report(planner, budget_bytes)))
-    if any(SHARDS in report.savers for _, report in planned):
-        for at, (planner, report) in enumerate(planned):
-            if SHARDS not in report.savers:
-                sharing = planner.constrained_by(replace(planner.constraints, use={*planner.constraints.use, SHARDS}))
-                planned[at] = sharing, _report(sharing, budget_bytes)
-    return planned
-
-
-def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
-    """Plans worth having for one of several cards that nobody has named.
-
-    Raises:
-        BadInput: a link between cards that nobody knows.
-    """
-    if options.link is not None:
-        raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
-    if options.micro_batch is not None:
-        check_micro_batch(options.micro_batch, shared.training.batch, shared.training.group)
-        shared = shared.constrained_by(replace(shared.constraints, micro_batch=options.micro_batch))
-    return _report(shared, None)
-
-
-def _report(planner: Planner, budget_bytes: int | None) -> PlanReport:
-    with planner:
-        return planner.report(budget_bytes, nearest_seconds=0)
-
-
-def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> tuple[tuple[Sum, ...], float]:
-    """What is added up in an average step of the whole training, and the time that it takes.
-
-    Args:
-        sharing: the card, where weights are gathered after each update because their optimizers' state is shared out.
-            What that takes at the pace of the card's own bus is in its time already; None: it is not.
-    """
-    networks = training.build("meta")
-    sums: dict[str, Sum] = {}
-    seconds = 0.0
-    for stage in training.distinct_stages:
-        here = sums_of(stage, networks)
-        seconds += stage.share * seconds_between(link, here, cards)
-        for each in here:
-            if sharing is not None:
-                gathered = link.gathered_bytes(each.size_bytes, cards)
-                slower = max(0.0, gathered / link.bytes_per_s - gathered / sharing.host_bytes_per_s)
-                seconds += stage.share * each.updates * slower
-            before = sums[each.phase].updates if each.phase in sums else 0.0
-            sums[each.phase] = replace(each, updates=before + stage.share * each.updates)
-    return tuple(sums.values()), seconds
-
-
-def _decisions(dealt: Counter[int], training: Training, together: Together) -> list[str]:
-    """A line for each choice: what, why, how to override."""
-    link = together.link
-    said = "a guess for cards in one machine; give yours with --link 8GB/s" if link.guess else "as asked"
-    return [
-        f"shares: {shares_in_words(dealt, training.group)}, as equal as possible",
-        f"link: {link.bytes_per_s / 1e9:.3g} GB/s to each card, {link.latency_s * 1e6:.3g} \u00b5s a message: {said}",
-    ]
-
-
 def plan(
     recipe: str | Recipe,
     memory: str | int | None = None,
@@ -297,8 +125,15 @@ def plan(
             parameters themselves.
     """
     options = options or PlanOptions()
-    report = _plan(recipe, _bytes(memory), overrides, options)
-    return _asked(report, recipe, memory, overrides, options)
+    name, count = parse_cards(options.card, options.gpus, options.link)
+    planner = planner_of(recipe, overrides, replace(options, card=name, gpus=None))
+    budget_bytes = _budget_bytes(memory, planner, options)
+    if count > 1:
+        report = plan_together(planner, count, _link(options), budget_bytes, say=options.say)
+    else:
+        with planner:
+            report = planner.report(budget_bytes, say=options.say)
+    return _with_command(report, recipe, memory, overrides, options)
 
 
 def largest(
@@ -308,7 +143,7 @@ def largest(
     overrides: Sequence[str] = (),
     options: PlanOptions | None = None,
 ) -> tuple[tuple[str, ...], PlanReport]:
-    """The biggest relative of a recipe that fits a budget: fields to override, and its plan.
+    """Find the biggest relative of a recipe that fits a budget: fields to override, and its plan.
 
     Resolution and width are the family's own steps. A batch of any size fits, in micro-batches: the largest is the one
     of which every card takes its part in a single forward.
@@ -321,34 +156,82 @@ def largest(
     """
     options = options or PlanOptions()
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
-    budget_bytes = _bytes(memory)
-    if budget_bytes is None and options.card is None:
+    if memory is None and options.card is None:
         raise BadInput(f"--largest {what}: add what it should fit: --memory 6GiB, or --card NAME")
     if options.calibrate:
         planner_of(loaded, (), options)
     once = replace(options, calibrate=False)  # measured once is enough
     _, cards = parse_cards(options.card, options.gpus)
-    sizes = [each for each in relatives(loaded, what) if _can_be_shared(each[1], cards, options.micro_batch)]
+    sizes = [size for size in relatives(loaded, what) if _can_be_shared(size[1], cards, options.micro_batch)]
     least, most = 0, len(sizes)
-    best: tuple[tuple[str, ...], PlanReport] | None = None
     while least < most:  # what is larger takes more
         middle = (least + most) // 2
-        words, relative = sizes[middle]
-        with suppress(TooSmall):
-            report = _plan(relative, budget_bytes, (), once, in_one_forward=what == "batch", only_fits=True)
-            if report.fits:
-                best, least = (words, report), middle + 1
-                continue
-        most = middle
-    if best is None:
+        if _fitting(sizes[middle][1], what, memory, once, only_fits=True) is not None:
+            least = middle + 1
+        else:
+            most = middle
+    if not least:
+        budget_bytes = _bytes(memory)
         size = "it" if budget_bytes is None else show_size(budget_bytes)
         raise BadInput(f"--largest {what}: none of {len(sizes)} fits {size}; allow more memory")
-    words, report = best
-    if cards > 1 or options.card is not None:  # what was left out while it was looked for
-        relative = next(other for fields, other in sizes if fields == words)
-        report = _plan(relative, budget_bytes, (), once, in_one_forward=what == "batch")
-    report = _asked(report, recipe, memory, (*overrides, *words), options)
+    words, relative = sizes[least - 1]
+    report = _fitting(relative, what, memory, once)
+    assert report is not None  # it fitted before
+    report = _with_command(report, recipe, memory, (*overrides, *words), options)
     return words, replace(report, largest=(what, words))
+
+
+def _fitting(
+    relative: Recipe, what: Largest, memory: str | int | None, options: PlanOptions, *, only_fits: bool = False
+) -> PlanReport | None:
+    """Return the plan of a recipe's relative, whose batch is taken in one forward where that is in question.
+
+    Args:
+        only_fits: nothing is asked but whether it fits.
+
+    Returns:
+        None: it does not fit.
+    """
+    name, count = parse_cards(options.card, options.gpus, options.link)
+    planner = planner_of(relative, (), replace(options, card=name, gpus=None))
+    budget_bytes, in_one_forward = _budget_bytes(memory, planner, options), what == "batch"
+    with suppress(TooSmall):
+        if count > 1:
+            report = plan_together(
+                planner,
+                count,
+                _link(options),
+                budget_bytes,
+                in_one_forward=in_one_forward,
+                only_fits=only_fits,
+                say=options.say,
+            )
+        else:
+            if in_one_forward:
+                planner = planner.constrained_by(replace(planner.constraints, micro_batch=planner.training.batch))
+            with planner:
+                report = planner.report(budget_bytes, nearest_seconds=0 if only_fits else NEAREST_SECONDS)
+        return report if report.fits else None
+    return None
+
+
+def _link(options: PlanOptions) -> Link:
+    return GUESSED if options.link is None else parse_link(options.link)
+
+
+def _budget_bytes(memory: str | int | None, planner: Planner, options: PlanOptions) -> int | None:
+    """Return the budget on each card: all of a named one where none is asked for; None: any.
+
+    Raises:
+        BadInput: it is no size; or a link is given between cards that nobody knows.
+    """
+    if memory is not None:
+        return _bytes(memory)
+    if options.card is not None:
+        return planner.card.memory_bytes  # asked about this card, and not about any
+    if options.link is not None:
+        raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
+    return None
 
 
 def check_price(price_per_hour: float, options: PlanOptions) -> None:
@@ -363,10 +246,10 @@ def check_price(price_per_hour: float, options: PlanOptions) -> None:
         raise BadInput("--price-per-hour: for which card? Name it with --card, or measure this one with --calibrate")
 
 
-def _asked(
+def _with_command(
     report: PlanReport, recipe: str | Recipe, memory: str | int | None, fields: Sequence[str], options: PlanOptions
 ) -> PlanReport:
-    """A report that knows how it was asked for."""
+    """Return the report with the words that asked for it."""
     timed = options.calibrate or options.card is not None or report.card.source == "measured"
     if not isinstance(recipe, str):
         return replace(report, timed=timed)
@@ -378,36 +261,8 @@ def _asked(
     return replace(report, command=tuple(words), timed=timed)
 
 
-def _plan(
-    recipe: str | Recipe,
-    budget_bytes: int | None,
-    overrides: Sequence[str],
-    options: PlanOptions,
-    *,
-    in_one_forward: bool = False,
-    only_fits: bool = False,
-) -> PlanReport:
-    """Plan for one card or several.
-
-    Args:
-        only_fits: nothing is asked but whether it fits.
-    """
-    card, count = parse_cards(options.card, options.gpus, options.link)
-    if count > 1:
-        return plan_together(
-            recipe, overrides, budget_bytes, options, in_one_forward=in_one_forward, only_fits=only_fits
-        )
-    planner = planner_of(recipe, overrides, replace(options, card=card))
-    if in_one_forward:
-        planner = planner.constrained_by(replace(planner.constraints, micro_batch=planner.training.batch))
-    if budget_bytes is None and options.card is not None:
-        budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
-    with planner:
-        return planner.report(budget_bytes, nearest_seconds=0 if only_fits else NEAREST_SECONDS, say=options.say)
-
-
 def _can_be_shared(recipe: Recipe, cards: int, micro_batch: int | None) -> bool:
-    """Whether a relative's batch has a group for each card, and a card's part holds the micro-batch asked for."""
+    """Return whether a relative's batch has a group for each card, and a card's part holds the micro-batch."""
     group = recipe.training.normalisation_batch or 1
     groups = recipe.training.batch // group
     return groups >= cards and (micro_batch is None or micro_batch <= groups // cards * group)

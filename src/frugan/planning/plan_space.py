@@ -83,9 +83,8 @@ class PlanConstraints:
 class PlanSpace:
     """All plans of a training."""
 
-    # training, precision: what for
-    training: Training
-    precision: Precision
+    training: Training  # what this card does of what is trained
+    precision: Precision  # of the working weights
     constraints: PlanConstraints = field(default_factory=PlanConstraints)  # what is asked of plans
     on_card: bool = True  # False: host and device are one, so nothing is won by moving state
 
@@ -160,7 +159,7 @@ class PlanSpace:
     def thriftiest(self) -> Plan:
         """Every saving at once that is not ruled out."""
         avoid = {*self.constraints.avoid}
-        kept = {each: {"recompute", "offload"} for each in OFFLOADED}
+        kept = {keeping: {"recompute", "offload"} for keeping in OFFLOADED}
         kept |= {"nothing": {"recompute"}, "products": {"keep-products"}}
         keeping: Keeping = next((k for k in reversed(self.keepings) if not kept.get(k, set()) & avoid), "all")
         return self.plan(
@@ -176,7 +175,7 @@ class PlanSpace:
         """Every combination of savings, over all micro-batches, whatever the constraints."""
         training, away = self.training, self.on_card
         can = (self.has_large_layers, away and bool(training.averaged), training.ranks > 1, away)
-        either = [(False, True) if each else (False,) for each in can]
+        either = [(False, True) if possible else (False,) for possible in can]
         for micro_batch, keeping in product(self.micro_batches(), self.keepings):
             for slices, averages_away, shards, optimizer_away in product(*either):
                 yield self.plan(
@@ -189,21 +188,29 @@ class PlanSpace:
                 )
 
     def allowed_plans(self) -> Iterator[Plan]:
-        """Those that the constraints leave.
+        """Every plan that the constraints leave.
 
         Raises:
             BadInput: a saving is asked for that there is nothing for.
         """
-        for name, missing in self._missing().items():
-            if name in self.constraints.use:
-                raise BadInput(f"no plan uses all savers that are asked for: {name} has no use here, {missing}")
+        self.check()
         for plan in self.every_plan():
             used = {str(saver) for saver in savers_of(plan, self.training.batch) if saver != "micro-batch"}
             if {*self.constraints.use} <= used and not used & {*self.constraints.avoid}:
                 yield plan
 
+    def check(self) -> None:
+        """Refuse a saving that there is nothing for.
+
+        Raises:
+            BadInput: one is asked for.
+        """
+        for name, missing in self._missing().items():
+            if name in self.constraints.use:
+                raise BadInput(f"no plan uses all savers that are asked for: {name} has no use here, {missing}")
+
     def _missing(self) -> dict[str, str]:
-        """Savings that there is nothing for, and why."""
+        """Return savings that there is nothing for, and why."""
         no_blocks = "because these networks have no blocks to recompute"
         one_memory = "because on a CPU host and device are one memory"
         reasons: dict[str, str] = {}

@@ -1,7 +1,8 @@
 """Finds plans of a recipe for a card, and reports what they take."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -11,14 +12,15 @@ from frugan.engine.plan import Plan
 from frugan.engine.run.training import Training
 from frugan.errors import BadInput
 from frugan.families import family_code
+from frugan.planning.candidate import PlanCandidate
 from frugan.planning.links import bytes_between
-from frugan.planning.plan_report import Found, PlanReport, decisions, refusal
-from frugan.planning.plan_space import PlanConstraints, PlanSpace, savers_of
+from frugan.planning.plan_decisions import decisions, refusal
+from frugan.planning.plan_report import PlanReport
+from frugan.planning.plan_space import PlanConstraints, PlanSpace
 from frugan.planning.prediction import Target
 from frugan.planning.predictions import Predictions
 from frugan.planning.recipe_predictions import made_for_others, predictions_of
-from frugan.planning.rung import BesideDesktop, Rung
-from frugan.planning.search import Choice, Search
+from frugan.planning.search import Search
 from frugan.progress import Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.recipe.relatives import smaller_recipes
@@ -48,12 +50,12 @@ class Planner:
     known: Predictions | None = None  # predictions for the same recipe and share; None: those in files
 
     def constrained_by(self, constraints: PlanConstraints) -> Self:
-        """The same with other constraints; what is known of plans stays."""
+        """Return a planner with other constraints; what is known of plans stays."""
         return replace(self, constraints=constraints, known=self.store)
 
     @cached_property
     def search(self) -> Search:
-        """All plans and what is known of them.
+        """The search among all plans.
 
         Raises:
             BadInput: there are more cards than normalisation groups in a batch.
@@ -63,7 +65,7 @@ class Planner:
 
     @cached_property
     def training(self) -> Training:
-        """What this card does of what is trained."""
+        """Training as this card has it: its share of the batch."""
         training = replace(training_of(self.recipe), in_parts=self.in_parts)
         groups = -(-training.batch // training.group)
         if self.gpus > groups:
@@ -82,7 +84,7 @@ class Planner:
 
     @cached_property
     def store(self) -> Predictions:
-        """Predictions: those that ship, those made here before, and new ones."""
+        """Predictions that ship, those made here before, and new ones."""
         if self.known is not None:
             return self.known
         return predictions_of(self.recipe, self.training, self.name, self.target, self.tell)
@@ -107,69 +109,83 @@ class Planner:
             BadInput: the budget is below the parameters themselves, no plan is as wished, or a family of another
                 package does what no plan can be made of.
         """
+        with self._family_errors():
+            search, budget = self.search, self._budget(budget_bytes)
+            ladder = search.ladder() if budget is None else []
+            fitting = ladder[0] if budget is None else search.within(budget.step_bytes)
+            chosen = fitting or search.least()
+            report = self._report(chosen, ladder, budget_bytes, fits=fitting is not None)
+            if fitting is not None and budget is not None and nearest_seconds and self._is_whole(budget_bytes):
+                report = self._beside_desktop(report, budget)
+            report = replace(report, decisions=tuple(self._decisions(report)))
+            if fitting is None and budget is not None and nearest_seconds:
+                say(f"{refusal(report)}; looking for the smallest change that would fit, for {nearest_seconds:g} s")
+                report = replace(report, nearest_change=self._nearest_change(budget, nearest_seconds))
+        return report
+
+    @contextmanager
+    def _family_errors(self) -> Iterator[None]:
+        """Refuse a family of another package whose step cannot be planned.
+
+        Raises:
+            BadInput: torch refused its step.
+        """
         try:
-            return self._report(budget_bytes, nearest_seconds, say)
+            yield
         except RuntimeError as error:
             if family_code(self.recipe.kind) is None:
                 raise
             raise BadInput(f"family {self.recipe.family}: its step cannot be planned: {error}") from error
 
-    def _report(self, budget_bytes: int | None, nearest_seconds: float, say: Say) -> PlanReport:
-        search, recipe = self.search, self.recipe
-        budget = self._budget(budget_bytes)
-        ladder = search.ladder() if budget is None else []
-        fitting = ladder[0] if budget is None else search.within(budget.step_bytes)
-        choice = fitting or search.least()
-        fastest_seconds = search.estimates.fastest_seconds
-        rungs = [self._rung(each, fastest_seconds) for each in [choice, *ladder[1:]]]
-        several = len(self.training.distinct_stages) > 1
-        prediction = choice.prediction
-        report = PlanReport(
+    def _report(
+        self, chosen: PlanCandidate, ladder: Sequence[PlanCandidate], budget_bytes: int | None, *, fits: bool
+    ) -> PlanReport:
+        """Return the report of a plan, without what is said of it."""
+        training, prediction = self.recipe.training, chosen.prediction
+        stage = f", {prediction.stage}" if len(self.training.distinct_stages) > 1 else ""
+        return PlanReport(
             recipe=self.name,
-            fits=fitting is not None,
+            fits=fits,
             budget_bytes=budget_bytes,
-            rung=rungs[0],
-            choice=choice,
-            categories=self._categories(choice),
+            chosen=chosen,
+            categories=self._categories(chosen),
             by_phase=prediction.by_phase,
-            place=prediction.place + (f", {prediction.stage}" if several else ""),
+            place=prediction.place + stage,
             precision=self.precision.name,
-            batch=recipe.training.batch,
+            batch=training.batch,
             share=self.training.batch,
-            normalisation_batch=recipe.training.normalisation_batch,
+            normalisation_batch=training.normalisation_batch,
             card=self.card,
             decisions=(),
-            shows_given=recipe.shows_given,
-            ladder=tuple(rungs) if ladder else (),
-            duration_seconds=recipe.training.duration.seconds(recipe.training.batch, choice.whole_seconds),
+            shows_given=self.recipe.shows_given,
+            ladder=tuple(ladder),
+            duration_seconds=training.duration.seconds(training.batch, chosen.whole_seconds),
         )
-        if fitting is not None and budget is not None and nearest_seconds and self._is_whole(budget_bytes):
-            report = replace(report, beside_desktop=self._beside_desktop(budget))
-        fastest = fitting is not None and fitting.seconds <= search.estimates.fastest_first[0].seconds
-        found = Found(fastest=fastest, has_blocks=search.space.has_blocks)
-        lines = decisions(report, self.training, self.precision, self.constraints, self._between_bytes, found)
-        anew = made_for_others(self.name) if self.store.ran else None
-        report = replace(report, decisions=(*lines, *([anew] if anew else [])))
-        if fitting is not None or budget is None or not nearest_seconds:
-            return report
-        say(f"{refusal(report)}; looking for the smallest change that would fit, for {nearest_seconds:g} s")
-        return replace(report, nearest_change=self._nearest_change(budget, nearest_seconds))
+
+    def _decisions(self, report: PlanReport) -> Iterator[str]:
+        """Yield a line for each choice."""
+        search = self.search
+        is_fastest = report.fits and report.chosen.seconds <= search.estimates.fastest_first[0].seconds
+        yield from decisions(
+            report,
+            self.training,
+            self.precision,
+            self.constraints,
+            is_fastest=is_fastest,
+            has_blocks=search.space.has_blocks,
+        )
+        if self.store.ran and (line := made_for_others(self.name)):
+            yield line
 
     def _is_whole(self, budget_bytes: int | None) -> bool:
         """Whether a budget is all that is left of a named card which may also draw a desktop."""
         published = PUBLISHED.get(self.card.name)
         return published is not None and published.draws and budget_bytes == self.card.memory_bytes
 
-    def _beside_desktop(self, budget: Budget) -> BesideDesktop:
-        left_bytes = budget.total_bytes - DESKTOP_BYTES
-        choice = self.search.within(budget.step_bytes - DESKTOP_BYTES)
-        seconds = self.search.estimates.fastest_seconds
-        return BesideDesktop(left_bytes, None if choice is None else self._rung(choice, seconds))
-
-    @property
-    def _between_bytes(self) -> int:
-        """For summing gradients and for communication, where cards share the batch."""
-        return sum(bytes_between(self.gpus).values())
+    def _beside_desktop(self, report: PlanReport, budget: Budget) -> PlanReport:
+        """Add the plan for what a desktop leaves of the card."""
+        chosen = self.search.within(budget.step_bytes - DESKTOP_BYTES)
+        return replace(report, desktop_budget_bytes=budget.total_bytes - DESKTOP_BYTES, desktop_chosen=chosen)
 
     def _budget(self, budget_bytes: int | None) -> Budget | None:
         """What a step may take of a budget.
@@ -179,32 +195,19 @@ class Planner:
         """
         if budget_bytes is None:
             return None
-        budget = Budget(budget_bytes - self._between_bytes, self.card.context_bytes, self.card.workspace_bytes)
+        between_bytes = sum(bytes_between(self.gpus).values())
+        budget = Budget(budget_bytes - between_bytes, self.card.context_bytes, self.card.workspace_bytes)
         budget.check(sum(self.search.space.fp32_bytes.values()))
         return budget
 
-    def _categories(self, choice: Choice) -> dict[str, int]:
-        """Bytes on the card at the peak, by what they are for."""
-        prediction, card = choice.prediction, self.card
-        categories = {str(k): v for k, v in prediction.categories.items()}
+    def _categories(self, chosen: PlanCandidate) -> dict[str, int]:
+        """Return bytes on the card at the peak, by what they are for."""
+        prediction, card = chosen.prediction, self.card
+        categories = {str(category): size for category, size in prediction.categories.items()}
         categories["allocator slack"] = prediction.reserved_bytes - sum(prediction.categories.values())
         categories["CUDA context"] = card.context_bytes
         categories["library workspaces"] = card.workspace_bytes
         return categories | bytes_between(self.gpus)
-
-    def _rung(self, choice: Choice, fastest_seconds: float) -> Rung:
-        batch, card = self.training.batch, self.card
-        taken = choice.prediction.reserved_bytes + card.context_bytes + card.workspace_bytes + self._between_bytes
-        return Rung(
-            micro_batch=choice.plan.micro_batch,
-            accumulation=-(-batch // choice.plan.micro_batch),
-            savers=savers_of(choice.plan, batch),
-            peak_bytes=taken,
-            host_bytes=choice.prediction.host_bytes,
-            extra_compute=max(0.0, choice.work.macs / self.search.estimates.plain.work.macs - 1),
-            extra_time=max(0.0, choice.seconds / fastest_seconds - 1),
-            step_seconds=card.seconds(choice.work, choice.plan.precision),
-        )
 
     def _nearest_change(self, budget: Budget, most_seconds: float) -> tuple[str, ...] | None:
         """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result.
@@ -228,7 +231,7 @@ class Planner:
                 return words
         return None
 
-    def smaller(self, plan: Plan, most_share: float, room_bytes: int | None) -> tuple[Choice | None, int]:
+    def smaller(self, plan: Plan, most_share: float, room_bytes: int | None) -> tuple[PlanCandidate | None, int]:
         """The fastest plan that reserves less than another one; None: there is none; and what that one reserves.
 
         Args:

@@ -13,11 +13,11 @@ from frugan.accelerator.precision import Precision
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
+from frugan.planning.candidate import PlanCandidate
 from frugan.planning.links import bytes_between
 from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import PlanConstraints
 from frugan.planning.planner import Planner
-from frugan.planning.search import Choice
 from frugan.setup.devices import card_identity, explain_out_of_memory, host_bytes
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
@@ -163,19 +163,19 @@ class TrainingPlanner:
             report = self._within_host_memory(planner, planner.report(budget_bytes), budget_bytes)
         for line in report.decisions:
             self.run.choose_here(line)
-        rung = report.rung
+        chosen = report.chosen
         if not report.fits and budget_bytes is not None:
             change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
             raise BadInput(
                 f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
-                f"{typed_size(rung.peak_bytes)}{change}"
+                f"{typed_size(chosen.peak_bytes)}{change}"
             )
         self.run.choose_here(
-            f"plan: predicted peak {show_size(rung.peak_bytes)}, extra compute {rung.extra_compute:.0%}, "
-            f"memory savings {', '.join(rung.savers) or 'none'}"
+            f"plan: predicted peak {show_size(chosen.peak_bytes)}, extra compute {chosen.extra_compute:.0%}, "
+            f"memory savings {', '.join(chosen.savers) or 'none'}"
         )
         self.cap(asked_bytes)
-        return report.choice.plan, report
+        return report.chosen.plan, report
 
     def _within_host_memory(self, planner: Planner, report: PlanReport, budget_bytes: int | None) -> PlanReport:
         """A plan that keeps no more beside the card than the computer has: pinned memory cannot be swapped.
@@ -184,7 +184,7 @@ class TrainingPlanner:
             BadInput: what was asked for keeps more.
         """
         has = host_bytes() if self._on_card else None
-        if has is None or (kept := report.rung.host_bytes) <= MOST_OF_HOST * has:
+        if has is None or (kept := report.chosen.host_bytes) <= MOST_OF_HOST * has:
             return report
         there = f"{show_size(kept)} in the computer's memory, most of it pinned, and that has {show_size(has)}"
         if requested := ON_HOST & {*planner.constraints.use}:
@@ -196,7 +196,7 @@ class TrainingPlanner:
         without = replace(planner.constraints, avoid={*planner.constraints.avoid, *ON_HOST})
         return planner.constrained_by(without).report(budget_bytes)
 
-    def _exceeds_host_memory(self, choice: Choice) -> bool:
+    def _exceeds_host_memory(self, choice: PlanCandidate) -> bool:
         """Return whether a plan keeps more in host memory than can be pinned."""
         has = host_bytes() if self._on_card else None
         return has is not None and choice.prediction.host_bytes > MOST_OF_HOST * has
