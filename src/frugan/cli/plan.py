@@ -76,22 +76,22 @@ def plan(
     from frugan.recipe.loading import rule_followed
 
     recipe, fields = recipe_and_fields(recipe, overrides)
+    of_choice = {"--data": data, "--for": for_time, "--init": init}
+    of_cards: dict[str, Any] = {
+        **{"--memory": memory, "--gpus": gpus, "--link": link, "--largest": biggest, "--micro-batch": micro_batch},
+        **{"--price-per-hour": price_per_hour, "--use": use, "--avoid": avoid, "--calibrate": calibrate or None},
+    }
     chosen = None
     planned: str | Recipe
     if recipe is None:
-        of_cards: dict[str, Any] = {
-            **{"--memory": memory, "--gpus": gpus, "--link": link, "--largest": biggest, "--micro-batch": micro_batch},
-            **{"--price-per-hour": price_per_hour, "--use": use, "--avoid": avoid, "--calibrate": calibrate or None},
-        }
-        card_options = {name: value for name, value in of_cards.items() if value is not None}
-        alone = data is not None and card is None and _no_card(card_options)
+        alone = data is not None and card is None and _no_card(of_cards)
         machine = {"card": card, "memory": memory, "gpus": gpus, "link": link}
         chosen = _choose(data, for_time, fields, init, machine)
         planned, fields = chosen.recipe, [*chosen.overrides, *fields]
         if _print_choice(chosen, alone, as_json=as_json):
             return
     else:
-        _refuse_beside_recipe(recipe, {"--data": data, "--for": for_time, "--init": init})
+        _refuse_beside_recipe(recipe, of_choice)
         planned = recipe
     with _Counting(quiet=as_json) as counting:
         for line in rule_followed(planned, fields) if isinstance(planned, str) else ():
@@ -104,12 +104,21 @@ def plan(
             check_price(price_per_hour, options)
         if biggest is None:
             report = make_plan(planned, memory, fields, options)
-        elif biggest not in LARGEST or (memory is None and card is None):
-            raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
         else:
+            _check_largest(biggest, memory, card)
             _, report = largest(planned, cast("Largest", biggest), memory, fields, options)
         report = replace(report, decisions=(*lines, *report.decisions))
     _print_report(report, price_per_hour, chosen, as_json=as_json)
+
+
+def _check_largest(biggest: str, memory: str | None, card: str | None) -> None:
+    """Refuse what cannot be the largest, and a size of memory that is not said.
+
+    Raises:
+        BadInput: it is such a request.
+    """
+    if biggest not in LARGEST or (memory is None and card is None):
+        raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
 
 
 def _print_report(
@@ -143,7 +152,7 @@ def _no_card(card_options: dict[str, Any]) -> bool:
     """Return whether this machine has no card, so that the recipe is chosen for its processor.
 
     Args:
-        card_options: options that only a card has a use for, and that were set.
+        card_options: options that only a card has a use for; None: it was not set.
 
     Raises:
         BadInput: it has none, and there are such options.
@@ -151,8 +160,9 @@ def _no_card(card_options: dict[str, Any]) -> bool:
     from frugan.setup.devices import choose_device
 
     none = choose_device()[0].type == "cpu"
-    if none and card_options:
-        name, value = next(iter(card_options.items()))
+    set_options = {name: value for name, value in card_options.items() if value is not None}
+    if none and set_options:
+        name, value = next(iter(set_options.items()))
         words = "" if value is True else f" {' '.join(value) if isinstance(value, list) else value}"
         raise BadInput(f"{name}{words}: for a card, and none is here; say which one to choose for: --card rtx-3060")
     return none

@@ -1,6 +1,6 @@
 """Time and memory of plans that were not run, by a few that were."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -77,14 +77,20 @@ class Estimates:
             self.heaviest_stage = max(
                 stages, key=lambda stage: predict(self._plan(first), stage, rough=True).reserved_bytes
             )
-        exact = [self._plan(size) for size in self._anchors]
-        sliced = [self._plan(first, slices=True)] if space.has_large_layers else []
-        rough = [*(self._plan(size, keeping) for keeping in self._keepings for size in self._anchors[:2]), *sliced]
-        rough += [self._optimizer_away] if space.on_card else []
-        jobs = [*((plan, False) for plan in (*exact, *sliced)), *((plan, True) for plan in rough)]
-        predict.ahead([(plan, self.heaviest_stage, is_rough) for plan, is_rough in jobs])
+        predict.ahead([(plan, self.heaviest_stage, rough) for plan, rough in self._anchor_plans()])
         self.plain = self._exactly(first)
         self._possible = {keeping for keeping in self._keepings if self._is_possible(keeping)}
+
+    def _anchor_plans(self) -> Iterator[tuple[Plan, bool]]:
+        """Yield the plans that all estimates are made from, and whether they are run roughly."""
+        sliced = [self._plan(self._anchors[0], slices=True)] if self.space.has_large_layers else []
+        for plan in (*map(self._plan, self._anchors), *sliced):
+            yield plan, False
+        for keeping in self._keepings:
+            for size in self._anchors[:2]:
+                yield self._plan(size, keeping), True
+        for plan in (*sliced, *([self._optimizer_away] if self.space.on_card else [])):
+            yield plan, True
 
     def _is_possible(self, keeping: Keeping) -> bool:
         """Return whether torch takes a way to keep activations for this family.
