@@ -133,16 +133,16 @@ class Estimates:
         return [plan for plan in plans if keeping_of(plan) in self._possible]
 
     def of(self, plan: Plan) -> Estimate:
-        """How long a plan takes, by what those that were run take."""
+        """Estimate how long a plan takes, by what those that were run take."""
         work = self._work(plan)
         return Estimate(plan, self.seconds(work, plan), self.card.compared_seconds(work, plan.precision))
 
     def seconds(self, work: Work, plan: Plan) -> float:
-        """What work is compared by: of a step, with the start of each operation."""
+        """Return the seconds by which plans are compared: of a step, with the start of each operation."""
         return max(self.card.seconds(work, plan.precision), self.card.compared_seconds(work, plan.precision))
 
     def _work(self, plan: Plan) -> Work:
-        """Of a plan: of nothing saved at its micro-batch, and what each saving adds."""
+        """Estimate the work of a plan: that of nothing saved at its micro-batch, and what each saving adds."""
         work, plain = self._plain_work(plan.micro_batch), self._roughly(self._plan(self._anchors[0]))
         batch = self.space.training.batch
         count, most = (-(-batch // size) for size in (plan.micro_batch, self._anchors[0]))  # forwards
@@ -166,14 +166,14 @@ class Estimates:
         return work
 
     def _plain_work(self, micro_batch: int) -> Work:
-        """Of a step with nothing saved."""
+        """Estimate the work of a step with nothing saved."""
         if micro_batch in self._anchors:
             return self._exactly(micro_batch).work
         return self._at(micro_batch, {size: self._exactly(size).work for size in self._anchors[-2:]})
 
     def _adds(self, keeping: Keeping, micro_batch: int) -> Work:
-        """What keeping less adds: blocks that are made again also read their weights again, at every forward."""
-        less, all_of_it = (self._roughly(self._plan(micro_batch, each)).work for each in (keeping, "all"))
+        """Return the work that keeping less adds: recomputed blocks also read their weights again, at every forward."""
+        less, all_of_it = (self._roughly(self._plan(micro_batch, keeps)).work for keeps in (keeping, "all"))
         return less - all_of_it
 
     def _at(self, micro_batch: int, known: Mapping[int, Work]) -> Work:
@@ -185,7 +185,7 @@ class Estimates:
         return known[large] + forward * (-(-batch // micro_batch) - batch / large)
 
     def least_bytes(self, plan: Plan, tried: Collection[PlanCandidate] = ()) -> float:
-        """What a plan reserves at least.
+        """Return the least that a plan may reserve.
 
         What lives at a moment of a step grows in a straight line with the micro-batch, so the peak, the most over all
         moments, bends upwards only: a line through two smaller micro-batches stays below it. But what was too small
@@ -204,13 +204,13 @@ class Estimates:
         return least
 
     def likely_bytes(self, plan: Plan) -> float:
-        """What a plan may reserve: what such a line says, and what the allocator leaves unused in plans like it."""
+        """Return what a plan probably reserves: by such a line, and what allocators leave unused in plans like it."""
         like = self._of_kept(plan)[-1][1]
         alive = self._alive_bytes(plan, at_least=False) - self._moved_bytes(plan)
         return alive * like.reserved_bytes / like.live_bytes
 
     def _alive_bytes(self, plan: Plan, *, at_least: bool) -> float:
-        """What a plan that moves nothing away keeps alive at its peak.
+        """Return what a plan that moves nothing away keeps alive at its peak.
 
         Args:
             at_least: whether no gradient counts that may be gone by then.
@@ -219,7 +219,7 @@ class Estimates:
         return max(self._alive_in(phase, plan, known, at_least=at_least) for phase in self.heaviest_stage.phases)
 
     def _alive_in(self, phase: Phase, plan: Plan, known: Sequence[tuple[int, Prediction]], *, at_least: bool) -> float:
-        """The same in one phase, by runs of smaller micro-batches that keep what the plan does."""
+        """Return what it keeps alive in one phase, by runs of smaller micro-batches that keep what the plan does."""
         group, seen = self.space.training.group, phase.samples(self.space.training.batch)
         wanted = min(seen, phase.micro_batch(plan.micro_batch, group))
         points = {min(seen, phase.micro_batch(size, group)): ran for size, ran in known}
@@ -274,7 +274,7 @@ class Estimates:
         return self.space.training.distinct_stages
 
     def _moved_bytes(self, plan: Plan) -> float:
-        """What a plan keeps elsewhere than on the card, at most."""
+        """Return the most that a plan keeps elsewhere than on the card."""
         moved = float(self._averages_bytes) if plan.ema_on_host else 0.0
         statistics = self.plain.categories.get("optimizer", 0)
         if plan.optimizer_on_host:
@@ -295,7 +295,7 @@ class Estimates:
         return [(smaller.micro_batch, self._roughly(smaller)) for smaller in plans]
 
     def _plan(self, micro_batch: int, keeping: Keeping = "all", *, slices: bool = False) -> Plan:
-        """With nothing moved away."""
+        """Return a plan with nothing moved away."""
         return self._all.plan(micro_batch, keeping, slices=slices)
 
     @property
@@ -307,16 +307,16 @@ class Estimates:
         return [keeping for keeping in self.space.keepings if keeping not in OFFLOADED or self.offload]
 
     def _exactly(self, micro_batch: int) -> Prediction:
-        """Nothing saved, at one of the sizes that are run for all others."""
+        """Run nothing saved, at one of the sizes that are run for all others."""
         return self.predict(self._plan(micro_batch), self.heaviest_stage, rough=False)
 
     def _roughly(self, plan: Plan) -> Prediction:
-        """One micro-batch of a plan, the first of an update: in half the time."""
+        """Run one micro-batch of a plan, the first of an update: in half the time."""
         return self.predict(plan, self.heaviest_stage, rough=True)
 
 
 def _alive_at(ran: Prediction, phase: Phase, *, at_least: bool) -> float:
-    """What lives at a phase's peak in a plan that was run.
+    """Return what lived at a phase's peak in a plan that was run.
 
     Args:
         at_least: without what blocks are larger than what was asked for: up to a MiB each, in one plan and not in

@@ -24,7 +24,7 @@ _FORM = re.compile(rf"\s*{_NUMBER}\s*({'|'.join(_BANDWIDTHS)})/s\s*(?:,\s*{_NUMB
 
 @dataclass(frozen=True)
 class Link:
-    """What connects any two cards that train together, and how long adding up gradients over it takes.
+    """Connection between any two cards that train together, and the time that adding up gradients over it takes.
 
     With N cards and V bytes of gradients, a ring (reduce-scatter, then all-gather) sends 2 (N - 1) / N * V bytes
     through each card's link, and a tree passes 2 ceil(log2 N) messages one after the other:
@@ -37,11 +37,11 @@ class Link:
     guess: bool = False  # whether nobody has said so
 
     def sent_bytes(self, size_bytes: float, cards: int) -> float:
-        """What adding up so many bytes over all cards sends through the link of each."""
+        """Return the bytes that go through the link of each card when so many are added up over all."""
         return 2 * (cards - 1) / cards * size_bytes
 
     def gathered_bytes(self, size_bytes: float, cards: int) -> float:
-        """What so many bytes, of which each card has made a part, send through the link of each until all have them."""
+        """Return the bytes that go through the link of each card until all have what each had a part of."""
         return (cards - 1) / cards * size_bytes
 
     def seconds(self, size_bytes: float, cards: int) -> float:
@@ -79,7 +79,7 @@ COMMUNICATION_BYTES = 300 * MIB
 
 
 def bytes_between(cards: int) -> dict[str, int]:
-    """What each of several cards that share the batch holds for that, by what it is for."""
+    """Return the bytes that each of several cards holds for sharing a batch, by what they are for."""
     if cards == 1:
         return {}
     buckets = 2 * BUCKET_BYTES  # one is made as the last one goes
@@ -88,7 +88,7 @@ def bytes_between(cards: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Sum:
-    """What cards add up in an update of one phase."""
+    """Gradients that cards add up in an update of one phase."""
 
     phase: str  # its name
     size_bytes: int  # of its gradients, fp32; losses and statistics besides them are small
@@ -96,7 +96,7 @@ class Sum:
 
 
 def sums_of(stage: Stage, networks: Mapping[str, nn.Module]) -> tuple[Sum, ...]:
-    """What cards add up in an average step of a stage of training, phase by phase."""
+    """Return the gradients that cards add up in an average step of a stage of training, phase by phase."""
     return tuple(
         Sum(
             phase.name,
@@ -108,5 +108,5 @@ def sums_of(stage: Stage, networks: Mapping[str, nn.Module]) -> tuple[Sum, ...]:
 
 
 def seconds_between(link: Link, sums: tuple[Sum, ...], cards: int) -> float:
-    """What cards that compute nothing meanwhile spend on adding up in an average step."""
-    return sum(each.updates * link.seconds(each.size_bytes, cards) for each in sums)
+    """Return the seconds that adding up takes in an average step, while cards compute nothing."""
+    return sum(phase.updates * link.seconds(phase.size_bytes, cards) for phase in sums)

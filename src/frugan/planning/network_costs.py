@@ -42,7 +42,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class NetworkCost:
-    """What one forward of a network costs."""
+    """Costs of one forward of a network."""
 
     parameters: int  # number of them; a shared one counts once
     per_sample: Cost  # what one more sample adds
@@ -145,7 +145,7 @@ def recorded_runs(
             pictures = {source: needs[source].blank(samples) for source in phase.sources}
             streams = Streams(0)
             draws = {**streams.batch(phase, 0, 0, samples), **streams.micro_batch(phase, 0, 0, 0, samples, device)}
-            carried = {name: _without_value(each.initial) for name, each in phase.carried.items()}
+            carried = {name: _without_value(value.initial) for name, value in phase.carried.items()}
             for part in phase.parts:
                 part(dataless, MicroBatch(pictures, draws, samples), PhaseState(carried, _without_value(1.0)))
     if missing := [name for name in networks if name not in calls]:
@@ -203,7 +203,7 @@ CAVEAT = "Parameters and MACs alone do not give latency: memory traffic, kernel 
 
 @dataclass(frozen=True)
 class NetworkInfo:
-    """What one network costs, counted per sample in inference unless said."""
+    """Costs of one network, per sample in inference unless said."""
 
     parameters: int  # number of them
     macs: int  # multiply-accumulates
@@ -217,7 +217,7 @@ class NetworkInfo:
 
 @dataclass(frozen=True)
 class RecipeInfo:
-    """What a recipe's networks cost on this machine."""
+    """Costs of a recipe's networks on this machine."""
 
     name: str  # recipe or file
     recipe: Recipe
@@ -252,9 +252,9 @@ def _filled(network: nn.Module, device: torch.device) -> nn.Module:
 
 def _runs(recipe: Recipe, built: Mapping[str, nn.Module], group: int) -> Mapping[str, Run]:
     """One forward of each network: the family's own, or as its phases call it."""
-    own = recipe.kind.forwards(recipe.networks)
-    if own:
-        return own
+    forwards = recipe.kind.forwards(recipe.networks)
+    if forwards:
+        return forwards
     training = training_of(recipe)
     phases = training.phases
     return recorded_runs(networks_used(built, phases), phases, training.stages[0].sources, group)
@@ -293,14 +293,14 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
                 network = _filled(built[name], where)
                 with prepared(network, layout):
                     seconds = measure_latency(lambda run=run, network=network: run(network, 1), where)  # type: ignore[misc]
-        each = cost.per_sample
+        sample = cost.per_sample
         costs[name] = NetworkInfo(
             parameters=cost.parameters,
-            macs=each.macs,
-            bytes_moved=each.bytes_moved,
-            intensity=arithmetic_intensity(each.macs, each.bytes_moved),
-            bound_by=bound_by(each.macs, each.bytes_moved, peaks.macs_per_s, peaks.bytes_per_s),
-            saved_activation_bytes=each.saved_activation_bytes,
+            macs=sample.macs,
+            bytes_moved=sample.bytes_moved,
+            intensity=arithmetic_intensity(sample.macs, sample.bytes_moved),
+            bound_by=bound_by(sample.macs, sample.bytes_moved, peaks.macs_per_s, peaks.bytes_per_s),
+            saved_activation_bytes=sample.saved_activation_bytes,
             latency_seconds=seconds,
         )
     return RecipeInfo(source, recipe, str(where), precision.name, peaks, costs)

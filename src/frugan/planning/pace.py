@@ -31,7 +31,7 @@ Pace = Callable[[Recipe], float | None]
 
 @dataclass(frozen=True)
 class Machine:
-    """What trains."""
+    """A processor or cards that train."""
 
     pace: Pace
     is_card: bool
@@ -88,8 +88,8 @@ def _timed(recipe: Recipe) -> float:
     by = Plan(micro_batch, resolve_precision(recipe.training.precision, cpu))
     state = training.state(by, cpu)
     step = training.step(BlankPictures(stage.sources), Streams(recipe.training.seed), stage=stage)
-    asked = threads.asked_for() is not None
-    counts = [torch.get_num_threads()] if asked else threads.candidates(available_cores())
+    is_number_given = threads.asked_for() is not None
+    counts = [torch.get_num_threads()] if is_number_given else threads.candidates(available_cores())
     with threads.threads_put_back():
         seconds_of = threads.time_counts(lambda: rehearse(step, state, by), counts, rounds=ROUNDS)
     return seconds_of[threads.fastest(seconds_of)]

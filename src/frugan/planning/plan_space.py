@@ -56,7 +56,7 @@ OFFLOADED = KEEPINGS[3:]
 
 @dataclass(frozen=True)
 class PlanConstraints:
-    """What is asked of a plan."""
+    """Savings and micro-batch that a plan must have, or must not."""
 
     micro_batch: int | None = None  # samples in one forward; None: to be chosen
     use: Collection[str] = ()  # savings that it must use
@@ -228,7 +228,7 @@ class PlanSpace:
 
 
 def keeping_of(plan: Plan) -> Keeping:
-    """What a plan keeps of a block's activations."""
+    """Return what a plan keeps of a block's activations."""
     if not plan.recompute:
         return "all"
     if plan.keep_products:

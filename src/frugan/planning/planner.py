@@ -188,7 +188,7 @@ class Planner:
         return replace(report, desktop_budget_bytes=budget.total_bytes - DESKTOP_BYTES, desktop_chosen=chosen)
 
     def _budget(self, budget_bytes: int | None) -> Budget | None:
-        """What a step may take of a budget.
+        """Return what a step may take of a budget.
 
         Raises:
             BadInput: it is below the parameters themselves.

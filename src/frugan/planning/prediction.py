@@ -27,11 +27,11 @@ class BlankPictures:
     needs: Mapping[str, SourceSpec]  # what each source has to give
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        """As the engine asks for them."""
+        """Return blank samples for a step."""
         return self.needs[source].blank(count)
 
     def preview(self, source: str, count: int) -> dict[str, Tensor]:
-        """As grids ask for them."""
+        """Return blank samples for grids."""
         return self.needs[source].blank(count)
 
 
@@ -43,7 +43,7 @@ HOST = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a plan takes."""
+    """Memory and work of a plan in one stage of training, or at most in several."""
 
     # most that lives at once, as torch's own count on a card: a block that is a little larger than what
     # was asked for counts whole
@@ -60,22 +60,22 @@ class Prediction:
 
     @property
     def tensor_bytes(self) -> int:
-        """What lives at the peak, without what blocks are larger than what was asked for."""
+        """Bytes that live at the peak, without what blocks are larger than their tensors."""
         return sum(self.categories.values())
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Return it for a file."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """What `as_json` gave."""
-        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        """Read what `as_json` returned."""
+        known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
         return cls(**known | {"work": Work(**values["work"])})
 
     def worst(self, other: "Prediction") -> "Prediction":
-        """Of two stages: the higher peak, and the most of each phase."""
-        higher = max(self, other, key=lambda each: each.reserved_bytes)
+        """Join the predictions of two stages: the higher peak, and the most of each phase."""
+        higher = max(self, other, key=lambda prediction: prediction.reserved_bytes)
         by_phase = {
             phase: max(self.by_phase.get(phase, 0), other.by_phase.get(phase, 0))
             for phase in {**self.by_phase, **other.by_phase}
@@ -89,8 +89,8 @@ class CardPlan(Plan):
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
-        """The same plan, laid out so."""
-        return cls(**{each.name: getattr(plan, each.name) for each in fields(Plan)})
+        """Return a plan, laid out as on a card."""
+        return cls(**{field.name: getattr(plan, field.name) for field in fields(Plan)})
 
     def layout(self, device: torch.device) -> Layout:
         return super().layout(torch.device("cuda"))

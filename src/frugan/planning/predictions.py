@@ -91,7 +91,7 @@ class Predictions:
 
     @property
     def known(self) -> Mapping[str, Mapping[str, Any]]:
-        """What was found so far, here or in the files, by key."""
+        """Predictions found so far, here or in the files, by key."""
         return self._known
 
     def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
@@ -205,7 +205,7 @@ def least_work(file: Path) -> Work | None:
 
     Good for an estimate: what another version changes is the memory, hardly the arithmetic.
     """
-    works = [Work(**each["work"]) for each in _read(file, None).values() if "work" in each]
+    works = [Work(**values["work"]) for values in _read(file, None).values() if "work" in values]
     return min(works, key=lambda work: (work.macs, work.bytes_moved), default=None)
 
 

@@ -72,8 +72,13 @@ class PredictionHelper:
                 encoding="utf-8",
                 env=environment,
             )
-            own = self.training
-            about = {"gpus": own.ranks, "share": own.batch, "target": self.target, "in_parts": own.in_parts}
+            training = self.training
+            about = {
+                "gpus": training.ranks,
+                "share": training.batch,
+                "target": self.target,
+                "in_parts": training.in_parts,
+            }
             self._write({"recipe": self.recipe.model_dump(mode="json"), **about})
         assert self._process.stdin is not None
         try:
@@ -141,7 +146,7 @@ def predictions_of(
     """
     fields = subject(recipe)
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
-    own = Folders.from_environment().cache / "predictions" / f"{recipe.family}-{digest}.json"
+    cached = Folders.from_environment().cache / "predictions" / f"{recipe.family}-{digest}.json"
     shipped = shipped_predictions(name)
     about = fields | {"gpus": training.ranks} | ({"in_parts": True} if training.in_parts else {})
     if training.batch * training.ranks != recipe.training.batch:
@@ -156,7 +161,7 @@ def predictions_of(
         target,
         about,
         prediction_version(),
-        (shipped, own) if shipped else (own,),
+        (shipped, cached) if shipped else (cached,),
         tell,
         PredictionHelper(recipe, training, target) if (os.cpu_count() or 1) > 1 else None,
         expected_seconds,

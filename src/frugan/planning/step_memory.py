@@ -78,7 +78,7 @@ class HostBeside(TorchFunctionMode):
         """Call a function of torch's, where its result would lie."""
         kwargs = kwargs or {}
         tensors = tensors_of((args, kwargs))
-        on_host = all(self._tracker.ignores(each) for each in tensors)
+        on_host = all(self._tracker.ignores(tensor) for tensor in tensors)
         target = self._target(func, args, kwargs)
         to_host = on_host if target is None else target.type == "cpu"
         if tensors and to_host != on_host:  # nothing without data moves: torch would give the same tensor
@@ -92,7 +92,7 @@ class HostBeside(TorchFunctionMode):
         if func is Tensor.cpu:
             return torch.device("cpu")
         named = [kwargs.get("device"), *(args[1:2] if func is Tensor.to else ())]
-        return next((torch.device(each) for each in named if isinstance(each, str | torch.device)), None)
+        return next((torch.device(device) for device in named if isinstance(device, str | torch.device)), None)
 
 
 SHEETS = "sheets"
@@ -296,27 +296,27 @@ class _WatchedCopies(HostCopies):
 
 
 def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, list[Tensor]]:
-    """What lives between steps."""
+    """Return the tensors that live between steps, by what they are for."""
     tensors: dict[Category, list[Tensor]] = {
         "parameters": [t for network in state.networks.values() for t in (*network.parameters(), *network.buffers())]
     }
     on_host = _statistics(state) if as_card and plan.optimizer_on_host else []
     kept = {id(statistic) for statistic in on_host}
-    tensors["optimizer"] = [each for each in (*_slots(state), *_numbers(state)) if id(each) not in kept]
+    tensors["optimizer"] = [tensor for tensor in (*_slots(state), *_numbers(state)) if id(tensor) not in kept]
     if not (as_card and plan.ema_on_host):
         tensors["averages"] = _averages(state)
     return tensors
 
 
 def _on_host(state: TrainingState, plan: Plan) -> list[Tensor]:
-    """What a plan keeps in host memory."""
+    """Return the tensors that a plan keeps in host memory."""
     landings = [tensor for landing in state.ema.landings.values() for tensor in landing.values()]
     averages = [*_averages(state), *landings] if plan.ema_on_host else []
     return [*(_statistics(state) if plan.optimizer_on_host else ()), *averages]
 
 
 def _kept_on_host_bytes(state: TrainingState, plan: Plan) -> int:
-    """What a plan keeps in host memory between steps."""
+    """Return the bytes that a plan keeps in host memory between steps."""
     kept = 0
     if plan.ema_on_host:
         for network in state.ema.networks.values():
@@ -329,7 +329,7 @@ def _kept_on_host_bytes(state: TrainingState, plan: Plan) -> int:
 
 
 def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Work:
-    """What a plan moves between host and device in an average step."""
+    """Return the traffic of a plan between host and device in an average step."""
     moved = 0.0
     for phase in phases if plan.optimizer_on_host else ():
         moved += _passing_bytes(state, phase) * phase.repeats / phase.every
@@ -340,7 +340,7 @@ def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Wor
 
 
 def _passing_bytes(state: TrainingState, phase: Phase) -> int:
-    """What statistics on the host take of one way in an update, as long as it takes them to come and to go.
+    """Return the bytes of one way that moving statistics to the card and back takes the time of.
 
     While a piece goes, the next one comes: only one, the largest, has a way to itself.
     """
@@ -353,8 +353,7 @@ def _passing_bytes(state: TrainingState, phase: Phase) -> int:
 
 
 def _gathered_bytes(state: TrainingState, phase: Phase) -> int:
-    """Of what other cards have moved in an update: it comes over as from the host, for cards of one machine speak by
-    the same slots."""
+    """Return the bytes of other cards' updates that come over: as from the host, by which cards exchange."""
     shards = state.optimizers[phase.optimizer].shards
     if shards is None:
         return 0
@@ -368,7 +367,7 @@ def _averages(state: TrainingState) -> list[Tensor]:
 
 def _slots(state: TrainingState) -> list[Tensor]:
     slots = (slots for optimizer in state.optimizers.values() for slots in optimizer.state.values())
-    return [value for each in slots for value in each.values() if isinstance(value, Tensor)]
+    return [value for named in slots for value in named.values() if isinstance(value, Tensor)]
 
 
 def _numbers(state: TrainingState) -> list[Tensor]:
@@ -405,14 +404,14 @@ def named_places(state: TrainingState, tracker: Tracker, blocks: Mapping[str, Se
         return f"{tracker.place.split('/')[0]}/{name}"
 
     def watch(module: nn.Module, name: str) -> None:
-        def before(_: nn.Module, given: object) -> None:
+        def before(_: nn.Module, inputs: object) -> None:
             if torch.is_grad_enabled():
-                tracker.mark("saved activations", tensors_of(given))  # a recomputed block keeps what it is given
+                tracker.mark("saved activations", tensors_of(inputs))  # a recomputed block keeps what it is given
             tracker.place = named(name)
 
-        def after(_: nn.Module, __: object, made: object) -> None:
+        def after(_: nn.Module, __: object, outputs: object) -> None:
             tracker.place = tracker.place.split("/")[0]
-            for tensor in tensors_of(made):
+            for tensor in tensors_of(outputs):
                 if tensor.requires_grad:
                     tensor.register_hook(lambda _: setattr(tracker, "place", named(f"{name} backward")))
 

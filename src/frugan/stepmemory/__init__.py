@@ -1,4 +1,4 @@
-"""What a training step takes: memory, arithmetic and traffic, found by running the real thing on tensors without data.
+"""Memory, arithmetic and traffic of a training step, found by running the real thing on tensors without data.
 
 Knows PyTorch, and neither generators nor frugan's engine. README.md beside this file shows how it is used.
 """

@@ -31,7 +31,7 @@ SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 def not_modelled(environment: Mapping[str, str] = os.environ) -> str | None:
-    """What is set of torch's allocator, which this model does not have; None: nothing."""
+    """Return the settings of torch's allocator that this model does not have; None: there are none."""
     return ", ".join(f"{name}={environment[name]}" for name in SETTINGS if environment.get(name)) or None
 
 
@@ -164,7 +164,7 @@ class CachingAllocator:
 
 
 def segment_size(size_bytes: int) -> int:
-    """What is taken from the driver for a rounded request that no free block fits."""
+    """Return the bytes taken from the driver for a rounded request that no free block fits."""
     if size_bytes <= SMALL_REQUEST_BYTES:
         return SMALL_SEGMENT_BYTES
     if size_bytes < OWN_SEGMENT_BYTES:

@@ -28,7 +28,7 @@ _COPY_BYTES, _COPY_BYTES_ON_CARD = 2**28, 2**30
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a device reaches."""
+    """Speeds that a device reaches."""
 
     macs_per_s: float  # multiply-accumulates per second, in a big matrix product
     bytes_per_s: float  # bytes read plus bytes written per second, in a big copy
@@ -76,10 +76,10 @@ def _bytes_per_s(device: torch.device) -> float:
 
 
 def _room_bytes(device: torch.device) -> int | None:
-    """What a measurement may take of a card: half of what is free. None: it is none."""
-    own = accelerator_of(device)
-    own.give_back()
-    return own.free_bytes // 2 if own.is_card else None
+    """Return the bytes of a card that a measurement may take: half of what is free. None: the device is none."""
+    accelerator = accelerator_of(device)
+    accelerator.give_back()
+    return accelerator.free_bytes // 2 if accelerator.is_card else None
 
 
 def measure_latency(
@@ -103,14 +103,14 @@ def measure_latency(
     Returns:
         Seconds of one call.
     """
-    own = accelerator_of(torch.device(device))
+    accelerator = accelerator_of(torch.device(device))
 
     def timed() -> float:
-        own.synchronize()
+        accelerator.synchronize()
         begun = time.perf_counter()
         for _ in range(queued):
             call()
-        own.synchronize()
+        accelerator.synchronize()
         return time.perf_counter() - begun
 
     timed()
@@ -139,34 +139,36 @@ def calibrate(device: torch.device) -> Card:
     On a card, close other programs first: what they hold cannot be told from what the CUDA context does.
     """
     bytes_per_s = _bytes_per_s(device)
-    own = accelerator_of(device)
+    accelerator = accelerator_of(device)
     reached = {name: _macs_per_s(device, DTYPES[name]) for name in _precisions(device)}
     slowest = min(reached.values())
     small = torch.zeros(16, device=device)
     per_kernel = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000
-    workspace_bytes = _workspace_bytes(device) if own.is_card else 0  # before the context: this loads the libraries
+    workspace_bytes = (
+        _workspace_bytes(device) if accelerator.is_card else 0
+    )  # before the context: this loads the libraries
     return Card(
-        name=own.name,
-        memory_bytes=own.total_bytes if own.is_card else None,
+        name=accelerator.name,
+        memory_bytes=accelerator.total_bytes if accelerator.is_card else None,
         macs_per_s={name: reached.get(name, slowest) for name in DTYPES},
         bytes_per_s=bytes_per_s,
-        host_bytes_per_s=_host_bytes_per_s(device) if own.is_card else bytes_per_s,
+        host_bytes_per_s=_host_bytes_per_s(device) if accelerator.is_card else bytes_per_s,
         seconds_per_kernel=per_kernel,
         seconds_per_operation=seconds_per_operation(device),
-        context_bytes=_context_bytes(device) if own.is_card else 0,
+        context_bytes=_context_bytes(device) if accelerator.is_card else 0,
         workspace_bytes=workspace_bytes,
         source="measured",
-        capability=own.capability,
-        queued=own.is_card,
+        capability=accelerator.capability,
+        queued=accelerator.is_card,
     )
 
 
 def _precisions(device: torch.device) -> tuple[str, ...]:
-    """What is worth measuring: bf16 where the hardware has it, for elsewhere it is refused or emulated."""
-    own = accelerator_of(device)
-    if not own.is_card:
+    """Return the precisions worth measuring: bf16 where the hardware has it, as elsewhere it is refused or emulated."""
+    accelerator = accelerator_of(device)
+    if not accelerator.is_card:
         return tuple(dict.fromkeys(("fp32", resolve_precision("auto", device).name)))
-    return ("fp32", "fp16", "bf16") if own.has_bf16_units else ("fp32", "fp16")
+    return ("fp32", "fp16", "bf16") if accelerator.has_bf16_units else ("fp32", "fp16")
 
 
 def save_calibration(card: Card, folder: Path | None = None) -> Path:
@@ -180,7 +182,7 @@ def save_calibration(card: Card, folder: Path | None = None) -> Path:
 
 
 def load_calibration(name: str, folder: Path) -> Card | None:
-    """What was measured on a device of this name; None if nothing was, or by another format."""
+    """Read what was measured on a device of this name; None if nothing was, or in another format."""
     values = read_json(_file(name, folder))
     if values.pop("format", None) != FORMAT:
         return None
@@ -194,7 +196,7 @@ def _file(name: str, folder: Path) -> Path:
 
 
 def seconds_per_operation(device: torch.device) -> float:
-    """Of a step so small that it is all waiting for the host: forward, backward and all that Python does for them."""
+    """Time a step so small that all of it is waiting for the host: forward, backward and what Python does for them."""
     layers = [module for _ in range(32) for module in (nn.Conv2d(8, 8, 3, padding=1), nn.LeakyReLU())]
     network, x = nn.Sequential(*layers).to(device), torch.zeros(1, 8, 8, 8, device=device)
 
@@ -215,7 +217,7 @@ def _host_bytes_per_s(device: torch.device) -> float:
 
 
 def _context_bytes(device: torch.device) -> int:
-    """What is taken on the card outside torch's allocator."""
+    """Return the bytes taken on the card outside torch's allocator."""
     accelerator_of(device).synchronize()
     return outside_bytes(device)
 
@@ -249,17 +251,17 @@ def _workspace_bytes(device: torch.device) -> int:
     return max(WORKSPACE_BYTES, most + card.live_bytes)  # the product's workspace stays
 
 
-def choose_card(asked: str | None, device: torch.device) -> Card:
+def choose_card(name: str | None, device: torch.device) -> Card:
     """The card that is planned for: by name, or the device here with what was measured on it or is known of it.
 
     Raises:
         BadInput: a name that is not known.
     """
-    if asked is not None:
-        return named_card(asked)
-    own = accelerator_of(device)
-    if own.capability is None:
+    if name is not None:
+        return named_card(name)
+    accelerator = accelerator_of(device)
+    if accelerator.capability is None:
         return unnamed_card()
-    if (measured := load_calibration(own.name, Folders.from_environment().cache)) is not None:
+    if (measured := load_calibration(accelerator.name, Folders.from_environment().cache)) is not None:
         return measured
-    return card_here(own.name, own.total_bytes, own.capability)
+    return card_here(accelerator.name, accelerator.total_bytes, accelerator.capability)

@@ -38,7 +38,7 @@ more than what lives where their peak lies in a strided convolution in half prec
 
 @dataclass(frozen=True)
 class Generation:
-    """What training reaches on cards of one generation, from published trainings beside predicted ones.
+    """Speed of training on cards of one generation, from published trainings beside predicted ones.
 
     The record is benchmarks/results/published-costs.json; docs/memory.md, "Published figures", has it as a table.
     """
@@ -72,7 +72,7 @@ GENERATIONS = (
 
 def generation_of(capability: tuple[int, int]) -> Generation:
     """The generation of cards of a compute capability."""
-    return next(each for each in reversed(GENERATIONS) if each.since <= capability)
+    return next(generation for generation in reversed(GENERATIONS) if generation.since <= capability)
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,14 @@ class Card:
     queued: bool = True  # whether it works while the host goes on, as cards do and processors do not
     figures_of: str | None = None  # the published card whose speeds these are; None: measured, or the card's own
 
-    def precision(self, asked: PrecisionName) -> Precision:
+    def precision(self, requested: PrecisionName) -> Precision:
         """The precision that training would have on it."""
         if self.capability is not None:
-            return card_precision(asked, self.name, self.capability)
-        if asked == "auto":
+            return card_precision(requested, self.name, self.capability)
+        if requested == "auto":
             reason = "assumed: compute capability 8.0 or newer; fp16 on 7.x takes as much"
             return Precision("bf16", torch.bfloat16, reason)
-        return Precision(asked, DTYPES[asked], "asked for")
+        return Precision(requested, DTYPES[requested], "asked for")
 
     def seconds(self, work: Work, precision: Precision) -> float:
         """How long work takes: as long as the card is busy, or as the host is with keeping it so, whichever is longer.
@@ -117,7 +117,7 @@ class Card:
         if self.source == "measured":
             return 1 - TIME_ERROR, 1 + TIME_ERROR
         if self.capability is None:
-            return min(each.least for each in GENERATIONS), max(each.most for each in GENERATIONS)
+            return min(one.least for one in GENERATIONS), max(one.most for one in GENERATIONS)
         generation = generation_of(self.capability)
         return generation.least, generation.most
 
@@ -126,14 +126,14 @@ class Card:
         return self._busy_seconds(work, precision) / self.seconds(work, precision)
 
     def compared_seconds(self, work: Work, precision: Precision) -> float:
-        """What plans are compared by: all parts added up, so that none is free because it hides behind another.
+        """Return the seconds that plans are compared by: all parts added up, so that none is free behind another.
 
         But for copies that go on beside the rest: they count what they add to it, and the memory traffic that they are.
         """
         return self._busy_seconds(work, precision) + work.operations * self.seconds_per_kernel
 
     def _busy_seconds(self, work: Work, precision: Precision) -> float:
-        """Of the card: products each at the speed of their own numbers, as fp32 ones are no faster beside half ones.
+        """Return the seconds of products, each at the speed of its numbers: fp32 ones are no faster beside half ones.
 
         What is copied beside them takes longer or hides behind them, as a whole; for the rest of copies it waits.
         """
@@ -174,13 +174,13 @@ class Published:
 
     @property
     def left_bytes(self) -> int:
-        """What the driver leaves of its memory under Linux: seen, or else predicted."""
+        """Bytes that the driver leaves of its memory under Linux: seen, or else predicted."""
         if self.left_mib is not None:
             return self.left_mib * MIB
         return left_bytes(self.gib * GIB, self.capability)
 
     def card(self, name: str) -> Card:
-        """What is guessed from them."""
+        """Return the speeds that are guessed from the published figures."""
         reached = generation_of(self.capability)
         full = reached.fp32 * self.fp32 * 1e12 / 2
         half = max(full, reached.half * self.half * 1e12 / 2)  # without units, products of halves are made in fp32
@@ -320,7 +320,7 @@ class Budget:
 
     @property
     def step_bytes(self) -> int:
-        """What a step's own tensors may make the allocator reserve."""
+        """Bytes that a step's own tensors may make the allocator reserve."""
         return self.total_bytes - self.context_bytes - self.workspace_bytes
 
     def check(self, parameter_bytes: int) -> None:
@@ -345,7 +345,7 @@ class Budget:
 
 
 def free_bytes(device: torch.device) -> tuple[int, int]:
-    """What a process may plan with on a card by default, and what the card has in all.
+    """Return the bytes that a process may plan with on a card by default, and what the card has in all.
 
     What is free now, and what this process's allocator holds without use, less a margin. CUDA's context and the
     libraries of a training step are loaded first: they take their memory when they are first used.
@@ -357,13 +357,13 @@ def free_bytes(device: torch.device) -> tuple[int, int]:
 
 
 def room_bytes(device: torch.device) -> int:
-    """What the allocator of this process may come to reserve on a card: what it has, and what is free."""
+    """Return the bytes that the allocator of this process may come to reserve on a card: its own, and what is free."""
     card = accelerator_of(device)
     return card.free_bytes + card.reserved_bytes
 
 
 def outside_bytes(device: torch.device) -> int:
-    """What is taken on a card outside torch's allocator: by CUDA's context with its libraries, and other programs."""
+    """Return the bytes taken outside torch's allocator: by CUDA's context with its libraries, and by other programs."""
     card = accelerator_of(device)
     return max(0, card.total_bytes - card.free_bytes - card.reserved_bytes)
 

@@ -121,7 +121,7 @@ _ALIASES = frozenset({aten.detach.default, aten._unsafe_view.default, aten.lift_
 
 
 class Known:
-    """What is known of an operation on operands of some shapes.
+    """Result and cost of an operation on operands of some shapes.
 
     Attributes:
         specs: of its results.
@@ -200,15 +200,15 @@ class Dataless:
         """Run an operation that has no rule; nothing is known of one that gives other things than new tensors."""
         placed = {**_without_device(kwargs), "device": META} if _takes_device(func) else kwargs
         out = func(*args, **placed)
-        made = (
+        outputs = (
             [out]
             if isinstance(out, Tensor)
             else [x for x in out if x is not None]
             if isinstance(out, tuple | list)
             else []
         )
-        given = {x.untyped_storage()._cdata for x in tensors}
-        if not made or any(not isinstance(x, Tensor) or x.untyped_storage()._cdata in given for x in made):
+        inputs = {x.untyped_storage()._cdata for x in tensors}
+        if not outputs or any(not isinstance(x, Tensor) or x.untyped_storage()._cdata in inputs for x in outputs):
             return out, None
         self._known[key] = known = Known(_specs_of(out))
         return out, known
@@ -232,10 +232,10 @@ def _made(specs: Specs, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     if specs is None:
         return None
     if isinstance(specs, list):
-        return [_empty(each) for each in specs]
+        return [_empty(spec) for spec in specs]
     if len(specs) == 3 and isinstance(specs[2], torch.dtype):
         return torch.empty_strided(specs[0], specs[1], dtype=specs[2], device=META)
-    return tuple(None if each is None else _empty(each) for each in specs)
+    return tuple(None if spec is None else _empty(spec) for spec in specs)
 
 
 def _empty(spec: Spec) -> Tensor:
@@ -263,13 +263,13 @@ def _describe(values: Any, parts: list[Any], tensors: list[Tensor]) -> None:
 
 
 def _on_meta(value: Any) -> Any:
-    """The same with tensors that have data replaced by ones that have not."""
+    """Replace tensors that have data by ones that have not."""
     if isinstance(value, Tensor):
         if value.is_meta:
             return value
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)
     if isinstance(value, list | tuple):
-        return type(value)(_on_meta(each) for each in value)
+        return type(value)(_on_meta(item) for item in value)
     return value
 
 

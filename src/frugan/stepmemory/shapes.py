@@ -1,4 +1,4 @@
-"""What operations give without being run: shape, strides and dtype.
+"""Shape, strides and dtype of what operations return, without running them.
 
 Source: the documented behaviour of torch 2.11 to 2.13; tests/stepmemory/test_output_shapes.py holds every rule to
 torch's kernels.
@@ -80,8 +80,8 @@ def elementwise(shape: Shape, operands: Sequence[Tensor]) -> Shape:
 def _broadcast_strides(x: Tensor, shape: Shape) -> Shape:
     """Strides of an operand in the result's dimensions: 0 where it is repeated."""
     missing = len(shape) - x.ndim
-    own = [0 if size == 1 and shape[missing + d] != 1 else x.stride(d) for d, size in enumerate(x.shape)]
-    return (*([0] * missing), *own)
+    strides = [0 if size == 1 and shape[missing + d] != 1 else x.stride(d) for d, size in enumerate(x.shape)]
+    return (*([0] * missing), *strides)
 
 
 def _compare(a: int, b: int, shape: Shape, stepped: Sequence[Shape]) -> int:
@@ -97,7 +97,7 @@ def _compare(a: int, b: int, shape: Shape, stepped: Sequence[Shape]) -> int:
 
 
 def _tensors(values: Sequence[object]) -> list[Tensor]:
-    return [each for each in values if isinstance(each, Tensor)]
+    return [value for value in values if isinstance(value, Tensor)]
 
 
 def _broadcast(operands: Sequence[Tensor]) -> Shape:
@@ -125,21 +125,25 @@ def promoted(values: Sequence[Any]) -> torch.dtype:
     sized = [x for x in operands if x.ndim]
     dtype: torch.dtype | None = None
     for group in (sized, [x for x in operands if not x.ndim], [v for v in values if isinstance(v, int | float)]):
-        for each in group:
-            dtype = _with(dtype, each, sized)
+        for operand in group:
+            dtype = _with(dtype, operand, sized)
     assert dtype is not None
     return dtype
 
 
-def _with(so_far: torch.dtype | None, each: Any, sized: Sequence[Tensor]) -> torch.dtype:
-    if isinstance(each, Tensor):
+def _with(so_far: torch.dtype | None, operand: Any, sized: Sequence[Tensor]) -> torch.dtype:
+    if isinstance(operand, Tensor):
         if so_far is None:
-            return each.dtype
-        if each.ndim or not sized or _kind(each.dtype) > _kind(so_far):
-            return torch.promote_types(so_far, each.dtype) if each.ndim or not sized else each.dtype
+            return operand.dtype
+        if operand.ndim or not sized or _kind(operand.dtype) > _kind(so_far):
+            return torch.promote_types(so_far, operand.dtype) if operand.ndim or not sized else operand.dtype
         return so_far
     dtype = (
-        torch.bool if isinstance(each, bool) else torch.int64 if isinstance(each, int) else torch.get_default_dtype()
+        torch.bool
+        if isinstance(operand, bool)
+        else torch.int64
+        if isinstance(operand, int)
+        else torch.get_default_dtype()
     )
     return dtype if so_far is None or _kind(dtype) > _kind(so_far) else so_far
 
@@ -156,7 +160,7 @@ def pointwise(*args: Any, **_: Any) -> Spec:
 
 
 def float_pointwise(*args: Any, **kwargs: Any) -> Spec:
-    """The same where whole numbers give fractions."""
+    """Return the spec of an elementwise operation of which whole numbers give fractions."""
     shape, strides, dtype = pointwise(*args, **kwargs)
     return shape, strides, dtype if dtype.is_floating_point else torch.get_default_dtype()
 
@@ -244,7 +248,7 @@ def range_(*args: Any, dtype: torch.dtype | None = None, **_: Any) -> Spec:
     """Numbers in a row."""
     start, end, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
     count = math.ceil((end - start) / step)
-    whole = all(isinstance(each, int) for each in args)
+    whole = all(isinstance(bound, int) for bound in args)
     return (count,), (1,), dtype or (torch.int64 if whole else torch.get_default_dtype())
 
 
@@ -313,7 +317,7 @@ def mm(a: Tensor, b: Tensor) -> Specs:
 
 
 def addmm(added: Tensor, a: Tensor, b: Tensor, **__: Any) -> Specs:
-    """The same added to something."""
+    """Return the spec of a product that is added to something."""
     check_dtypes(added, a)
     return mm(a, b)
 
@@ -401,7 +405,7 @@ def max_pool(
 
 
 def _pooled(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, *, ceil: bool) -> Shape:
-    kernels, paddings, dilations = (_pair(each) for each in (kernel, padding, dilation))
+    kernels, paddings, dilations = (_pair(size) for size in (kernel, padding, dilation))
     steps = _pair(stride) if stride else kernels
     sides = []
     for d, size in enumerate(x.shape[-2:]):
@@ -445,9 +449,9 @@ def batch_norm(x: Tensor, weight: Tensor | None, *_: Any) -> Specs:
 def batch_norm_backward(gradient: Tensor, x: Tensor, weight: Tensor | None, *rest: Any) -> Specs:
     """Its gradients."""
     mask, shape = rest[-1], tuple(x.shape)
-    own = ((x.shape[1],), (1,), x.dtype if weight is None else weight.dtype)
+    statistics = ((x.shape[1],), (1,), x.dtype if weight is None else weight.dtype)
     picture = (shape, elementwise(shape, (x,)), x.dtype)
-    return picture if mask[0] else None, own if mask[1] else None, own if mask[2] else None
+    return picture if mask[0] else None, statistics if mask[1] else None, statistics if mask[2] else None
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Spec:

@@ -30,13 +30,13 @@ class Holders(NamedTuple):
 
 
 def holders(args: tuple[Any, ...]) -> Holders:
-    """Of the first operand; to be called with the arguments as they came, from the mode that was given them."""
+    """Count who holds the first operand; call it with the arguments as they came, from the mode that was given them."""
     memory = storage_holders(args[0])
     return Holders(sys.getrefcount(args[0]), args[0]._use_count(), memory)
 
 
 def lone_holders() -> Holders:
-    """What a mode sees where the engine alone holds a gradient: how many hold it on the way depends on versions."""
+    """Return what a mode sees where the engine alone holds a gradient; the numbers depend on the version of torch."""
     seen: list[Holders] = []
 
     class Look(TorchDispatchMode):
@@ -105,7 +105,7 @@ CLOSE, CLOSE_BYTES = 0.003, 4 * MIB
 
 @dataclass
 class Trace:
-    """What was made and freed."""
+    """Storages in the order in which they were made and freed."""
 
     # of each storage, in the order in which they were made, rounded
     sizes_bytes: list[int] = field(default_factory=list)
@@ -169,7 +169,7 @@ class Trace:
         return Peak(most, self.places[self.events[at]], dict(by_category))
 
     def replay(self, repeats: int = 1, first: int = 0) -> "Replay":
-        """What CUDA's allocator would do for it, starting from nothing and without a limit.
+        """Return what CUDA's allocator would do for it, starting from nothing and without a limit.
 
         Args:
             repeats: how often the events from number `first` on happen, as a step does; what the fragments of one
@@ -231,7 +231,7 @@ class Trace:
         return [*self.events[:first], *begun, *(again * (repeats - 1))]
 
     def _play(
-        self, allocator: CachingAllocator, events: Sequence[int], made: Callable[[int], None] | None = None
+        self, allocator: CachingAllocator, events: Sequence[int], on_made: Callable[[int], None] | None = None
     ) -> None:
         """Have an allocator make and free what events say.
 
@@ -246,15 +246,15 @@ class Trace:
                     if event in blocks:  # still there from the round before: only the new one stays
                         free(blocks.pop(event))
                     blocks[event] = allocate(sizes_bytes[event])
-                if made is not None:
-                    made(event)
+                if on_made is not None:
+                    on_made(event)
             elif -1 - event in blocks:
                 free(blocks.pop(-1 - event))
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What an allocator did."""
+    """Most that an allocator held and gave out."""
 
     reserved_bytes: int  # most that it held from the driver
     taken_bytes: int  # most that it gave out, as split
@@ -385,9 +385,9 @@ class Tracker(TorchDispatchMode):
             if (number := self._number(storage)) is not None:
                 category = self.trace.categories[number]
                 own_bytes += self.trace.sizes_bytes[number]
-                made = [self.trace.make(storage.nbytes(), category, self.place) for _ in range(times)]
-                self._live(sum(self.trace.sizes_bytes[each] for each in made))
-                weakref.finalize(storage, self._free, made).atexit = False
+                numbers = [self.trace.make(storage.nbytes(), category, self.place) for _ in range(times)]
+                self._live(sum(self.trace.sizes_bytes[number] for number in numbers))
+                weakref.finalize(storage, self._free, numbers).atexit = False
         return own_bytes
 
     def _free(self, numbers: Iterable[int]) -> None:

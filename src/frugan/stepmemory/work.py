@@ -1,4 +1,4 @@
-"""What a device is given to do: operations, bytes and launches of a step, counted while it runs without data."""
+"""Operations, bytes and launches of a step, counted while it runs."""
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,14 +81,14 @@ def tensors_in(tree: object) -> list[Tensor]:
     if isinstance(tree, Tensor):
         return [tree]
     if isinstance(tree, tuple | list):
-        return [tensor for each in tree for tensor in tensors_in(each)]
+        return [tensor for item in tree for tensor in tensors_in(item)]
     if isinstance(tree, dict):
-        return [tensor for each in tree.values() for tensor in tensors_in(each)]
+        return [tensor for item in tree.values() for tensor in tensors_in(item)]
     return []
 
 
 def _storage(tensor: Tensor) -> int:
-    """What tells storages apart while they live; a fake tensor has no memory address."""
+    """Return what tells storages apart while they live; a fake tensor has no memory address."""
     address: int = tensor.untyped_storage()._cdata
     return address
 
@@ -142,15 +142,15 @@ def _only_read(func: Any, inputs: Any) -> object:
 def written_in_place(func: Any, inputs: Any) -> list[Tensor]:
     """Operands that an operation writes into."""
     args, kwargs = inputs
-    given = zip(func._schema.arguments, args, strict=False)
+    positional = zip(func._schema.arguments, args, strict=False)
     named = ((argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs)
     # Fused optimizers say that they may write gradients: they do where these are scaled, which ours never are.
-    writes = (value for each, value in (*given, *named) if each.name != "grads" and each.alias_info)
+    writes = (value for argument, value in (*positional, *named) if argument.name != "grads" and argument.alias_info)
     return tensors_in(list(writes))
 
 
 class SavedActivations:
-    """What autograd keeps for backward: one entry per storage, however often it is packed.
+    """Tensors that autograd keeps for backward: one entry per storage, however often it is packed.
 
     `torch.autograd.graph.saved_tensors_hooks` packs weights too, and one storage several times (6 packs for 4).
 
@@ -198,7 +198,7 @@ class Work:
         return Work(*map(operator.sub, self._amounts(), other._amounts()))
 
     def __mul__(self, factor: float) -> "Work":
-        return Work(*(factor * each for each in self._amounts()))
+        return Work(*(factor * amount for amount in self._amounts()))
 
     def _amounts(self) -> tuple[float, ...]:
         """All of them in order; `dataclasses.astuple` copies each, and takes ten times as long."""
