@@ -16,8 +16,8 @@ from frugan.sampling.sampling import sample
 from frugan.setup.devices import Capability, choose_device, cpu_build, has_kernels, serving_build
 from frugan.setup.networks import save
 from frugan.setup.recipe_setup import build_networks
-from frugan.training.estimates import _cards
 from frugan.training.run import TrainingOptions
+from frugan.training.shorter_training import _cards
 from frugan.training.training import train
 from training.pictures import write_pictures, write_recipe
 

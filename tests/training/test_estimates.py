@@ -21,8 +21,9 @@ from frugan.planning.recipe_predictions import shipped_predictions, subject
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 from frugan.sampling.sampling import sample
-from frugan.training.estimates import advice, short_course, slow_average
+from frugan.training.estimates import short_course, slow_average
 from frugan.training.run import TrainingOptions
+from frugan.training.shorter_training import advice
 from frugan.training.training import train
 from frugan.wording import duration
 from limits import Limit
@@ -140,7 +141,7 @@ def test_a_long_training_is_told_what_would_be_shorter(monkeypatch: pytest.Monke
     file = shipped_predictions("biggan-cifar10-32")
     assert file is not None
     counted = SimpleNamespace(work=least_work(file))  # counting takes seconds, and has tests of its own
-    monkeypatch.setattr("frugan.training.estimates.predict", lambda *_, rough: counted)
+    monkeypatch.setattr("frugan.training.shorter_training.predict", lambda *_, rough: counted)
     plan = Plan(recipe.training.normalisation_batch or 1, resolve_precision("fp32", torch.device("cpu")))
     day = 24 * 3600.0
     line = advice(recipe, "biggan-cifar10-32", plan, 6.0, 125_000, 2 * day)

@@ -12,9 +12,6 @@ from frugan.engine.run import threads
 from frugan.engine.run.threads import rehearse
 from frugan.engine.streams import Streams
 from frugan.errors import BadInput
-from frugan.planning.plan_recipe import PlanOptions, options_of_choice, plan
-from frugan.planning.prediction import BlankPictures
-from frugan.planning.several_cards import parse_cards
 from frugan.recipe.recipe import Recipe
 from frugan.setup.devices import choose_device
 from frugan.setup.recipe_setup import training_of
@@ -61,6 +58,10 @@ def machine_here(
     here, _ = choose_device(device)
     if here.type == "cpu" and card is None:
         return Machine(_timed, False, "this CPU, whose steps were timed")
+    # what predicts is loaded only for a card
+    from frugan.planning.plan_recipe import PlanOptions, options_of_choice, plan  # noqa: PLC0415
+    from frugan.planning.several_cards import parse_cards  # noqa: PLC0415
+
     name, count = parse_cards(card, gpus, link)
     known = choose_card(name, here)
     budget_bytes = None if memory is None else parse_size(memory)
@@ -82,6 +83,8 @@ def machine_here(
 
 def _timed(recipe: Recipe) -> float:
     """Seconds of an average step on the processor, with as many threads as a training takes that is not very short."""
+    from frugan.planning.prediction import BlankPictures  # noqa: PLC0415  (only where a recipe is chosen)
+
     training, cpu = training_of(recipe), torch.device("cpu")
     stage = training.stages[0]
     micro_batch = training.group if training.group > 1 else training.batch

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -13,16 +13,18 @@ from frugan.accelerator.precision import Precision
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
-from frugan.planning.candidate import PlanCandidate
 from frugan.planning.links import bytes_between
-from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import PlanConstraints
-from frugan.planning.planner import Planner
 from frugan.setup.devices import card_identity, explain_out_of_memory, host_bytes
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
 from frugan.training.run import TrainRun
 from frugan.wording import GIB, first_line, parse_size, show_size, typed_size
+
+if TYPE_CHECKING:
+    from frugan.planning.candidate import PlanCandidate
+    from frugan.planning.plan_report import PlanReport
+    from frugan.planning.planner import Planner
 
 Loaded = TypeVar("Loaded")
 
@@ -63,7 +65,7 @@ class TrainingPlanner:
         ranks, batch = self.run.ranks, self.run.recipe.training.batch
         return deal(batch, group, ranks.size)[0] if ranks.proportions is None else ranks.share(batch, group)
 
-    def first(self, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
+    def first(self, saved: Mapping[str, Any] | None) -> tuple[Plan, "PlanReport | None"]:
         """Return the plan to start or resume with, and the report of the search if there was one.
 
         Args:
@@ -142,7 +144,7 @@ class TrainingPlanner:
             shard_optimizer=shard and ranks > 1,
         )
 
-    def _search(self, kept_bytes: int | None) -> tuple[Plan, PlanReport]:
+    def _search(self, kept_bytes: int | None) -> tuple[Plan, "PlanReport"]:
         """Choose a plan.
 
         Args:
@@ -177,7 +179,7 @@ class TrainingPlanner:
         self.cap(asked_bytes)
         return report.chosen.plan, report
 
-    def _within_host_memory(self, planner: Planner, report: PlanReport, budget_bytes: int | None) -> PlanReport:
+    def _within_host_memory(self, planner: "Planner", report: "PlanReport", budget_bytes: int | None) -> "PlanReport":
         """A plan that keeps no more beside the card than the computer has: pinned memory cannot be swapped.
 
         Raises:
@@ -196,7 +198,7 @@ class TrainingPlanner:
         without = replace(planner.constraints, avoid={*planner.constraints.avoid, *ON_HOST})
         return planner.constrained_by(without).report(budget_bytes)
 
-    def _exceeds_host_memory(self, choice: PlanCandidate) -> bool:
+    def _exceeds_host_memory(self, choice: "PlanCandidate") -> bool:
         """Return whether a plan keeps more in host memory than can be pinned."""
         has = host_bytes() if self._on_card else None
         return has is not None and choice.prediction.host_bytes > MOST_OF_HOST * has
@@ -323,8 +325,10 @@ class TrainingPlanner:
         return PlanConstraints(micro_batch, use, {*options.avoid, *whole})
 
     @cached_property
-    def planner(self) -> Planner:
+    def planner(self) -> "Planner":
         """Planner for this rank's share of the batch."""
+        from frugan.planning.planner import Planner  # noqa: PLC0415  (a processor's plan needs no search)
+
         # The recipe as it would be if every rank had this one's share.
         recipe, share, ranks = self.run.recipe, self._plan_share, self.run.ranks.size
         training, samples = recipe.training, len(share.samples)
