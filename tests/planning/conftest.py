@@ -1,12 +1,9 @@
-"""Tests that train draw small grids; steps on a processor go the way that is predicted: a card's."""
+"""Steps on a processor go the way that is predicted: a card's."""
 
 import pytest
 import torch
 
 from frugan.contract import cpu_ways
-from training.small_grids import small_grids
-
-__all__ = ["small_grids"]
 
 
 @pytest.fixture(autouse=True)
