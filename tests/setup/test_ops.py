@@ -18,7 +18,7 @@ from frugan.setup.recipe_setup import training_of
 from frugan.training.kernels import kernels_for
 
 cpu = torch.device("cpu")
-recipe = load_recipe(sys.argv[1], ["training.batch=4", "training.precision=fp32"])
+recipe = load_recipe(sys.argv[1], sys.argv[2:])
 training = training_of(recipe)
 assert not kernels_for(recipe, training, cpu, print)
 plan = Plan(training.batch, resolve_precision("fp32", cpu))
@@ -28,8 +28,14 @@ print(sorted(name for name in sys.modules if name.startswith("frugan.kernels")))
 """
 
 
-@pytest.mark.parametrize("recipe", ["stylegan2-digits-32", pytest.param("biggan-digits-32", marks=pytest.mark.long)])
-def test_a_step_on_a_processor_loads_no_kernel(recipe: str) -> None:
-    words = [sys.executable, "-c", STEP, recipe]
+OVERRIDES = ("training.batch=4", "training.precision=fp32")
+DIGITS = ("biggan-digits-32", *OVERRIDES, "training.normalisation_batch=4")
+
+
+@pytest.mark.parametrize(
+    "recipe", [("stylegan2-digits-32", *OVERRIDES), pytest.param(DIGITS, marks=pytest.mark.long)], ids=lambda of: of[0]
+)
+def test_a_step_on_a_processor_loads_no_kernel(recipe: tuple[str, ...]) -> None:
+    words = [sys.executable, "-c", STEP, *recipe]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
