@@ -31,7 +31,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[..., Any]]:
         def __init__(self, *_: str) -> None: ...
 
         def define(self, schema: str) -> str:
-            return leaky_relu.name  # one that torch has
+            return str(leaky_relu.name)  # one that torch has
 
         def impl(self, name: str, function: Callable[..., Any], key: str) -> None:
             found[key] = function
