@@ -82,7 +82,7 @@ def hub_table(shape: HubShape) -> NameTable:
         Row("Generator/conv_2d/u0", "output_layer.2.u0", _row, _row),
         Row("{path}/u1", None),
         Row("{path}/" + COUNTER, None),
-        Row(None, "{path}.sv0", made=lambda size: torch.ones(*size)),
+        Row(None, "{path}.sv0", create=lambda size: torch.ones(*size)),
     ]
     if shape.attention is not None:
         at = f"blocks.{shape.attention}.1"

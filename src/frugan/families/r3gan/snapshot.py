@@ -70,7 +70,7 @@ def name_table(networks: R3GANNetworks, network: Network) -> NameTable:
             else:
                 rows.append(Row(f"{last}{{resampling}}", f"b{side}.resample.{{resampling}}"))
         rows.append(Row("Model.MainLayers.{stage}.Layers.{block}.{part}", "b{stage}.blocks.{block}.{part}"))
-    rows.append(Row(None, "{path}.resample_filter", made=lambda _: fir_filter()))  # a constant: it need not be there
+    rows.append(Row(None, "{path}.resample_filter", create=lambda _: fir_filter()))  # a constant: it need not be there
     most = max(networks.stages(network, "blocks"))
     holes: Mapping[str, str | Mapping[str, str]] = {
         "stage": {str(stage): str(side) for stage, side in enumerate(sides)},
