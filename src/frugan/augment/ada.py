@@ -290,10 +290,12 @@ def _gains(uniforms: Tensor, normals: Tensor, probability: Tensor) -> Tensor:
     for band, power in enumerate(POWER):
         gain = torch.exp2(where_active(uniforms[:, band], probability, GAIN * normals[:, band], 0))  # [N]
         balance = (1 + power * (gain.square() - 1)).rsqrt()
-        balanced = total * balance[:, None]
-        is_band = torch.arange(BANDS, device=normals.device) == band
-        total = balanced * torch.where(is_band, gain[:, None], 1.0)
+        total = total * balance[:, None] * torch.where(_is_band(band, normals), gain[:, None], 1.0)
     return total
+
+
+def _is_band(band: int, like: Tensor) -> Tensor:
+    return torch.arange(BANDS, device=like.device) == band
 
 
 def _bank(side: int, like: Tensor) -> Tensor:
