@@ -409,7 +409,7 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
 
 
 def _lines_of_fault(fault: ErrorDetails, model: type[BaseModel], prefix: str) -> Iterator[str]:
-    """A line for a fault, with the nearest valid key of an unknown one; a second line describes the field of a value."""
+    """A line for a fault, with the nearest valid key of an unknown one; a second one describes a value's field."""
     place = [part for part in (prefix, *map(str, fault["loc"])) if part]
     key = ".".join(place)
     if not key:  # a fault of the recipe as a whole, or one that is explained already
