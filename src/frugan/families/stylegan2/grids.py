@@ -56,7 +56,9 @@ def interpolations(generator: Generator, classes: int | None, request: GridReque
 def _by_stations(generator: Generator, classes: int | None, request: GridRequest) -> Tensor:
     """Styles [rows, columns, style] on straight lines from each seed's style to the next; a row for each class."""
     if request.interpolate != "latent" or request.spherical:
-        raise BadInput("seeds: are gone between in straight lines of styles; leave --interpolate and --spherical out")
+        raise BadInput(
+            "seeds: a row goes in straight lines between their styles; leave out --interpolate and --spherical"
+        )
     if len(request.seeds) < 2:
         raise BadInput(f"seeds {request.seeds[0]}: one picture; an interpolation goes between two or more")
     z = seeded_latents(request.seeds, generator.latent_size)
