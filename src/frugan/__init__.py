@@ -1,7 +1,7 @@
 """Train big image generators on the GPU you have.
 
-What it offers is imported when it is first asked for: processes that make face samples import this package too, and
-torch alone would take each of them 245 MiB.
+Public names are imported on first use: processes that make face samples import this package too, and torch alone would
+take each of them 245 MiB.
 """
 
 from importlib import import_module
@@ -102,18 +102,18 @@ _WHERE = MappingProxyType(
         "write_report": "frugan.reporting.report",
     }
 )
-"""Name -> module that defines it."""
+"""Public name -> module that defines it."""
 
 __all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the package offers under a name."""
+    """Import a public name."""
     if name not in _WHERE:
         raise AttributeError(f"module 'frugan' has no attribute {name!r}")
     return getattr(import_module(_WHERE[name]), name)
 
 
 def __dir__() -> list[str]:
-    """Return the names that there are, imported or not."""
+    """List all names, imported or not."""
     return sorted({*globals(), *__all__})

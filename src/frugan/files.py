@@ -1,4 +1,4 @@
-"""Files and folders: untrusted ones read, own ones written whole or not at all, and where they are kept."""
+"""Files and folders: reading untrusted ones, writing atomically, and default places."""
 
 import json
 import os
@@ -17,18 +17,18 @@ from frugan.errors import BadInput
 from frugan.wording import MIB, shown
 
 RUN_RECIPE = "recipe.json"
-"""Where a run keeps its recipe."""
+"""Name of the recipe in a run's folder."""
 TEXT_BYTES = 64 * MIB
-"""More than any JSON or TOML file that frugan keeps about a run."""
+"""Largest size of a JSON or TOML file; those that frugan keeps about a run are smaller."""
 
 
 def read_untrusted(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
-    """Return a file's content.
+    """Read a regular file of at most `most_bytes`.
 
-    A pipe would be waited for without end, and a link to a device such as /dev/zero never ends.
+    A pipe might never give anything, and a link to a device such as /dev/zero never ends.
 
     Raises:
-        BadInput: it is no regular file, or larger.
+        BadInput: it is no regular file, or too large.
         OSError: it cannot be read.
     """
     status = os.stat(path)
@@ -39,14 +39,16 @@ def read_untrusted(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
             f"{path}: {status.st_size:,} bytes; expected at most {most_bytes:,}: it is damaged or another file"
         )
     with path.open("rb") as file:
-        return file.read(status.st_size)  # so much room is made at once
+        return file.read(status.st_size)
 
 
 def read_json(path: Path, otherwise: Callable[[str], Exception] | None = None) -> dict[str, Any]:
-    """A JSON object from a file.
+    """Read a JSON object.
 
     Args:
-        otherwise: makes what is raised where there is none that can be read, of what is wrong; None: it is empty then.
+        path: the file.
+        otherwise: makes the exception to raise if there is no readable object, from the reason; None: the object is
+            then empty.
     """
     try:
         values = json.loads(read_untrusted(path).decode("utf-8"))
@@ -67,9 +69,10 @@ def _kind(mode: int) -> str:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Give a place beside `path` to write to: in place of what was at `path` when the block ends well, else deleted.
+    """Give a path beside `path` to write to; the file replaces `path` when the block ends well, else it is deleted.
 
-    Several processes may write the same file: the last one's counts. What must outlive a power cut, the writer flushes.
+    Several processes may write the same file; the last one's stays. A file that must survive a power cut has to be
+    flushed in the block.
     """
     beside = path.with_name(f".{path.name}.unfinished-{os.getpid()}")
     try:
@@ -80,7 +83,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def write_flushed(path: Path, content: bytes) -> None:
-    """Write a file that outlives a power cut from then on."""
+    """Write a file that survives a power cut once this returns."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -88,7 +91,7 @@ def write_flushed(path: Path, content: bytes) -> None:
 
 
 def refuse_existing(path: Path, *, replace: bool) -> None:
-    """Raise BadInput if something is at `path` and shall not be replaced."""
+    """Raise BadInput if `path` exists and shall not be replaced."""
     if path.exists() and not replace:
         raise BadInput(f"{path}: is there already; choose another name, or add --replace")
 
@@ -101,12 +104,12 @@ def refuse_full(folder: Path, use: str) -> None:
 
 @contextmanager
 def atomic_folder(final: Path) -> Iterator[Path]:
-    """Give a new folder beside `final`; rename it when the block ends well, delete it when an exception leaves.
+    """Give a new folder beside `final`, which is renamed to it when the block ends well, and deleted otherwise.
 
-    What a killed process left behind for the same `final` is deleted first; a lock tells it from work that goes on.
+    Leftovers of killed processes for the same `final` are deleted first; a lock tells them from work that goes on.
 
     Args:
-        final: the name to appear; must not exist, or be an empty folder.
+        final: path of the finished folder; it must not exist, or be an empty folder.
 
     Raises:
         BadInput: another process is writing the same folder.
@@ -143,7 +146,7 @@ def atomic_folder(final: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Folders:
-    """Folders for what commands write when no path is given."""
+    """Folders that commands write to when no path is given."""
 
     prepared: Path  # memory-mapped training sets
     runs: Path  # run folders of `frugan train` without `--out`
@@ -152,8 +155,9 @@ class Folders:
 
     @classmethod
     def from_environment(cls) -> "Folders":
-        """Read FRUGAN_BASE (default: `.frugan` in the home folder) and the settings that override its parts:
-        FRUGAN_PREPARED, FRUGAN_RUNS, FRUGAN_MOMENTS and FRUGAN_CACHE.
+        """Read FRUGAN_BASE, by default `.frugan` in the home folder, and the variables for single folders.
+
+        These are FRUGAN_PREPARED, FRUGAN_RUNS, FRUGAN_MOMENTS and FRUGAN_CACHE.
         """
         base = Path(os.environ.get("FRUGAN_BASE") or Path.home() / ".frugan").expanduser()
 

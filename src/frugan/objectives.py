@@ -49,10 +49,11 @@ def non_saturating_generator(outputs: Tensor) -> Tensor:
 
 
 def relativistic(outputs: Tensor, others: Tensor) -> Tensor:
-    """mean(softplus(D(other) - D(one))), pair by pair: small where the first of each pair looks more real.
+    """mean(softplus(D(other) - D(first))) over pairs, which is small where the first of a pair looks more real.
 
     Args:
-        outputs, others: [B, 1] each.
+        outputs: discriminator outputs for the first of each pair [B, 1].
+        others: discriminator outputs for the other of each pair [B, 1].
     """
     return F.softplus(others.float() - outputs.float()).mean()
 
@@ -74,18 +75,18 @@ ADVERSARIAL_LOSSES: Mapping[str, AdversarialLoss] = MappingProxyType(
 )
 
 
-# R1 and R2: a penalty on the discriminator's gradient, at real pictures and at generated ones.
+# R1 and R2: penalties on the discriminator's gradient at real pictures and at generated ones.
 
 
 def r1_penalty(outputs: Tensor, pictures: Tensor, loss_scale: Tensor) -> Tensor:
     """Half the squared norm of the outputs' gradient with respect to the pictures, for each picture.
 
-    R1 of real pictures, R2 of generated ones that pass no gradient on to their generator.
+    It is R1 at real pictures, and R2 at generated ones that pass no gradient on to their generator.
 
     Args:
-        outputs: of the discriminator [n, 1], where no picture looks at another.
-        pictures: as given, [n, C, H, W], fp32, requiring a gradient.
-        loss_scale: what the outputs are multiplied by on the way back, so that half precision keeps small gradients.
+        outputs: outputs of a discriminator that looks at each picture alone [n, 1].
+        pictures: [n, C, H, W], fp32, requiring a gradient.
+        loss_scale: multiplies the outputs on the way back, so that half precision keeps small gradients.
 
     Returns:
         [n], fp32, differentiable once more.
@@ -97,15 +98,15 @@ def r1_penalty(outputs: Tensor, pictures: Tensor, loss_scale: Tensor) -> Tensor:
 
 
 def r1_by_differences(outputs: Tensor, outputs_of_noisy: Tensor, deviation: float) -> Tensor:
-    """An estimate of `r1_penalty` without a gradient: half the squared change of the output, over the noise's variance.
+    """Estimate `r1_penalty` without a gradient: half the squared change of the output, over the noise's variance.
 
-    Its mean over the noise is the penalty, up to terms of the order of the variance; one picture's estimate deviates
-    from it by √2 times itself.
+    The mean over the noise is the penalty, up to terms of the order of the variance; the standard deviation of one
+    picture's estimate is √2 times the penalty.
 
     Args:
-        outputs: of the discriminator [n, 1].
-        outputs_of_noisy: the same of pictures with normal noise added [n, 1].
-        deviation: of the noise.
+        outputs: outputs of the discriminator [n, 1].
+        outputs_of_noisy: its outputs for the pictures with normal noise added [n, 1].
+        deviation: standard deviation of the noise.
 
     Returns:
         [n], fp32.
@@ -115,7 +116,7 @@ def r1_by_differences(outputs: Tensor, outputs_of_noisy: Tensor, deviation: floa
     return ((outputs_of_noisy.float() - outputs.float()) / deviation).square().sum(1) / 2
 
 
-# Path length regularisation: a step in a style shall change the picture by as much everywhere.
+# Path length regularisation: a step of a style shall change the picture equally much everywhere.
 #
 # Source: Karras et al. 2019 (arXiv 1912.04958), section 3.2, in the form of the release.
 
@@ -126,11 +127,11 @@ def path_lengths(pictures: Tensor, styles: Tensor, noise: Tensor, loss_scale: Te
     Args:
         pictures: [N, C, H, W], made of the styles.
         styles: [N, S, W], requiring a gradient.
-        noise: the projections, normal numbers [N, C, H, W].
-        loss_scale: what is multiplied on the way back, so that half precision keeps small gradients.
+        noise: directions of the projections, normal numbers [N, C, H, W].
+        loss_scale: multiplies the projections on the way back, so that half precision keeps small gradients.
 
     Returns:
-        [N], fp32: the root of the mean over S of squared lengths; differentiable once more.
+        [N], fp32: the root of the mean over S of squared lengths, differentiable once more.
     """
     height, width = pictures.shape[2:]
     projected = (pictures * noise.to(pictures.dtype)).sum() / (height * width) ** 0.5
@@ -145,20 +146,23 @@ def path_length_penalty(
     group: int | None,
     group_mean: Callable[[Tensor], Tensor] = torch.mean,
 ) -> Tensor:
-    """Squared distance of each length from the running mean, which its group has moved first.
+    """Squared distance of each length from the running mean, after the length's group has moved that.
 
     Args:
         lengths: [N].
-        mean: the running mean so far, a scalar.
+        mean: running mean so far, a scalar.
         decay: how far the group's mean moves it, 0 to 1.
-        group: samples in a row that move it together; None: all. The last group may be smaller.
-        group_mean: mean of a group's lengths, of those of its samples that are here.
+        group: consecutive samples that move it together; None: all. The last group may be smaller.
+        group_mean: mean over a group, from the lengths of the samples that this process has.
 
     Returns:
-        [N], differentiable; also through the movement of the mean, as in the release.
+        [N], differentiable also through the movement of the mean, as in the release.
     """
-    groups = lengths.split(group or len(lengths))
-    return torch.cat([(each - torch.lerp(mean.to(each.dtype), group_mean(each), decay)).square() for each in groups])
+
+    def penalise(part: Tensor) -> Tensor:
+        return (part - torch.lerp(mean.to(part.dtype), group_mean(part), decay)).square()
+
+    return torch.cat([penalise(part) for part in lengths.split(group or len(lengths))])
 
 
 # Orthogonal regularisation of weights.
@@ -170,8 +174,8 @@ def path_length_penalty(
 def add_orthogonal_gradient(parameters: Iterable[nn.Parameter], strength: float) -> None:
     """Add 2·strength·((W Wᵀ)⊙(1-I))·W to the gradient of every weight W = [out, rest] of two dimensions or more.
 
-    That is half the gradient of ‖(W Wᵀ)⊙(1-I)‖²: the release's factor, kept so that its strengths mean the same.
-    Acts on masters, not on spectrally normalised weights. Parameters without gradient are passed over.
+    This is half the gradient of ‖(W Wᵀ)⊙(1-I)‖², the release's factor, so that its strengths mean the same here. It
+    acts on masters, not on spectrally normalised weights. Parameters without a gradient are skipped.
     """
     for parameter in parameters:
         if parameter.ndim < 2 or parameter.grad is None:
@@ -182,11 +186,11 @@ def add_orthogonal_gradient(parameters: Iterable[nn.Parameter], strength: float)
         parameter.grad.add_((gram @ matrix).view_as(parameter), alpha=2 * strength)
 
 
-# A Gaussian blur, as a loss and a mask have it.
+# Gaussian blur, for a loss and for masks.
 
 
 def gaussian_kernel(radius: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Gaussian of standard deviation `radius` pixels: int(4·radius) taps, made odd, at least 3. [taps], sum 1."""
+    """Gaussian of standard deviation `radius` pixels and sum 1 [taps]; int(4·radius) taps, made odd, at least 3."""
     taps = max(3, int(4 * radius))
     taps += 1 - taps % 2
     at = torch.arange(taps, device=device, dtype=dtype) - taps // 2
@@ -195,19 +199,20 @@ def gaussian_kernel(radius: float, device: torch.device, dtype: torch.dtype) -> 
 
 
 def gaussian_blur(x: Tensor, radius: float) -> Tensor:
-    """Blur to the same size, zeros outside: what touches the border darkens, as in DeepFaceLab. [B, C, H, W]."""
+    """Blur [B, C, H, W] to the same size, with zeros outside, so that borders darken as in DeepFaceLab."""
     kernel = gaussian_kernel(radius, x.device, x.dtype)
     return blur(x, kernel, len(kernel) // 2)
 
 
-# A loss on the colours of a picture: mean and spread of each channel (Huang and Belongie 2017, arXiv 1703.06868).
+# Loss on the colours of a picture: mean and deviation of each channel (Huang and Belongie 2017, arXiv 1703.06868).
 
 
 def style_loss(content: Tensor, style: Tensor, blur_radius: int) -> Tensor:
     """Squared difference of the channels' means and standard deviations, averaged over channels; fp32 or more.
 
     Args:
-        content, style: [B, C, H, W].
+        content: [B, C, H, W].
+        style: [B, C, H, W].
         blur_radius: standard deviation in pixels of a blur of both; 0: none.
 
     Returns:
@@ -237,8 +242,8 @@ def _spread(x: Tensor) -> Tensor:
 def total_variation_of_channels_and_rows(x: Tensor) -> Tensor:
     """Sum of squared differences between neighbouring channels and between neighbouring rows.
 
-    The original always takes tensor axes 1 and 2, which are channels and rows in the layout of every GPU run. Trained
-    models know no other term, so it is kept.
+    The original always takes tensor axes 1 and 2, which are channels and rows in the layout of every GPU run. Existing
+    models were trained with this term, so it is kept.
 
     Args:
         x: [B, C, H, W].
@@ -251,11 +256,11 @@ def total_variation_of_channels_and_rows(x: Tensor) -> Tensor:
     return channels + rows
 
 
-# Loss terms that take their own gradient at once, a few samples at a time.
+# Loss terms whose gradient is computed together with them, a few samples at a time.
 #
-# A structural loss on 512-pixel faces keeps some 25 full-size fp32 maps for its backward. Its gradient with respect to
-# the prediction is one map. So the gradient is taken while the loss is computed, and only that map is kept: the same
-# products as a backward later, in a twentieth of the memory.
+# A structural loss on 512-pixel faces keeps some 25 full-size fp32 maps for its backward, while its gradient with
+# respect to the prediction is a single map. So the gradient is computed along with the loss, and only that map is kept:
+# the same products as in a later backward, in a twentieth of the memory.
 
 PIECE_ELEMENTS = 1 << 21
 """Elements of the first prediction in one piece: whole batches of small pictures, 2 samples of 512 pixels."""
@@ -271,27 +276,27 @@ def eager_gradient(
     """Compute terms that are means over samples; the gradient flows as if their sum had been computed as usual.
 
     Args:
-        loss: (predictions of some samples, constants of the same) -> scalar terms, each a mean over the samples, in
-            which no sample looks at another.
-        predictions: [B, ...] each; receive gradients.
+        loss: (predictions of some samples, constants of these samples) -> scalar terms, each a mean over the samples,
+            in which no sample looks at another.
+        predictions: [B, ...] each, which receive gradients.
         constants: [B, ...] each.
 
     Returns:
-        The terms by name. The gradient of all of them together is attached to the first one: only their sum may be
-        differentiated, with the same weight for each, which is what a part of a phase does.
+        The terms by name. The gradient of all of them together is attached to the first term: only their sum may be
+        differentiated, with equal weights, as a part of a phase does.
     """
     if not torch.is_grad_enabled() or not any(p.requires_grad for p in predictions):
         return loss(predictions, constants)
     names: list[str] = []
 
-    def run(*given: Tensor) -> tuple[Tensor, list[Tensor]]:
-        names[:], values, gradients = _in_pieces(loss, given, constants)
+    def run(*inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+        names[:], values, gradients = _in_pieces(loss, inputs, constants)
         return values, gradients
 
     values = _Eager.apply(run, *predictions)
     detached = values.detach()
     terms = {name: detached[i] for i, name in enumerate(names)}
-    # Adds nothing to the value, and the whole gradient.
+    # This adds the whole gradient, and nothing to the value.
     terms[names[0]] = detached[0] + (values.sum() - detached.sum())
     return terms
 
@@ -315,8 +320,8 @@ def _in_pieces(
             share = (here.stop - first) / size
             stacked = torch.stack(list(terms.values())) * share
             slopes = torch.autograd.grad(stacked.sum(), piece)
-        for gradient, made in zip(gradients, slopes, strict=True):
-            gradient[here].copy_(made)
+        for gradient, slope in zip(gradients, slopes, strict=True):
+            gradient[here].copy_(slope)
         names = list(terms)
         total = stacked.detach() if total is None else total + stacked.detach()
     assert total is not None
@@ -324,7 +329,7 @@ def _in_pieces(
 
 
 class _Eager(torch.autograd.Function):
-    """Values whose gradient is known already."""
+    """Values whose gradient is already known."""
 
     @staticmethod
     def forward(ctx: Any, run: Callable[..., tuple[Tensor, list[Tensor]]], *predictions: Tensor) -> Tensor:
@@ -335,6 +340,6 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        # Every term has the same weight in a part's loss; so one of them says it.
+        # All terms have the same weight in a part's loss, so the first one tells it.
         weight = outer[0][0]
         return None, *(gradient * weight for gradient in ctx.saved_tensors)

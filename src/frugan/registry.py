@@ -1,4 +1,4 @@
-"""Registered extensions by name, bundled or of other packages: families, file formats, kinds of device, kernels."""
+"""Extensions by name, of frugan or of other packages: families, file formats, kinds of device, and kernels."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,14 @@ from typing import Any
 
 from frugan.errors import BadInput
 
-FAMILIES, FORMATS, ACCELERATORS = "frugan.families", "frugan.formats", "frugan.accelerators"
-"""Entry points of these groups in other packages give a class, under the name that it goes by; one of the first two
-groups without arguments, one of the last for a device."""
+FAMILIES = "frugan.families"
+"""Group of entry points to families, which are classes without arguments."""
+FORMATS = "frugan.formats"
+"""Group of entry points to file formats, which are classes without arguments."""
+ACCELERATORS = "frugan.accelerators"
+"""Group of entry points to kinds of device, which are classes with a device as argument."""
 OPS = "frugan.ops"
-"""Entry points of this group give a subclass of `frugan.contract.kernel.Kernel`."""
+"""Group of entry points to kernels, which are subclasses of `frugan.contract.kernel.Kernel`."""
 
 WORDS = MappingProxyType({FAMILIES: "family", FORMATS: "format", ACCELERATORS: "device", OPS: "kernel"})
 
@@ -52,22 +55,24 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""Group -> name -> module and class; imported when one is asked for: a plan of one family reads no other."""
+"""Group -> name -> module and class, which is imported when it is needed: a plan of one family imports no other."""
 
 
 def names(group: str) -> list[str]:
-    """Names of all that there is of a group, sorted."""
+    """Names of all extensions of a group, sorted."""
     return sorted({*SHIPPED[group], *_others(group, tuple(sys.path))})
 
 
 def create(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
-    """An instance of what goes by a name, and the entry point that it comes from; None: it ships.
+    """Create the extension of a name without arguments, and give the entry point that it comes from; None: it ships.
 
     Args:
-        also: names that are known elsewhere, for messages.
+        group: group of the extension.
+        name: name of the extension.
+        also: further names to list in messages.
 
     Raises:
-        BadInput: nothing goes by it, or the package that has it cannot be imported.
+        BadInput: there is no such extension, or the package that has it cannot be imported.
     """
     kind, entry = load(group, name, also)
     try:
@@ -79,13 +84,15 @@ def create(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryP
 
 
 def load(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
-    """The class that goes by a name, and the entry point that it comes from; None: it ships.
+    """Import the extension of a name, and give the entry point that it comes from; None: it ships.
 
     Args:
-        also: names that are known elsewhere, for messages.
+        group: group of the extension.
+        name: name of the extension.
+        also: further names to list in messages.
 
     Raises:
-        BadInput: nothing goes by it, or the package that has it cannot be imported.
+        BadInput: there is no such extension, or the package that has it cannot be imported.
     """
     if name in SHIPPED[group]:
         module, _, kind = SHIPPED[group][name].partition(":")
@@ -111,8 +118,8 @@ def _unloadable(group: str, entry: EntryPoint, error: Exception) -> BadInput:
 
 @cache
 def _others(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Entry points of other packages, by name; read anew where `sys.path` is another.
+    """Entry points of other packages by name, which are read anew when `sys.path` changes.
 
-    A training asks 60 times, and each time every installed package's file would be read: 10 ms.
+    A training calls this 60 times, and each time the files of all installed packages would be read, in 10 ms.
     """
     return MappingProxyType({entry.name: entry for entry in entry_points(group=group)})

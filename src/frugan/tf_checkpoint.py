@@ -1,7 +1,7 @@
-"""TensorFlow's checkpoints ("bundles": an index, and files of numbers), read without TensorFlow.
+"""Reading of TensorFlow's checkpoints ("bundles" of an index and data files) without TensorFlow.
 
-An index is a sorted string table (LevelDB's format), whose blocks may be packed by Snappy and are checked by CRC-32C;
-its values are protocol buffers. All of it is untrusted.
+An index is a sorted string table (LevelDB's format), whose blocks may be compressed by Snappy and are checked by
+CRC-32C. Its values are protocol buffers. All of it is untrusted.
 """
 
 import re
@@ -18,30 +18,31 @@ from numpy.typing import NDArray
 from frugan.errors import BadInput
 from frugan.wording import MIB
 
-# CRC-32C, by which TensorFlow's and LevelDB's files are checked, over gigabytes at NumPy's speed.
+# CRC-32C, which checks TensorFlow's and LevelDB's files, fast enough for gigabytes.
 #
 # Source: Castagnoli et al. 1993, polynomial 0x1EDC6F41 in reflected form; the "mask" is LevelDB's, for checksums that
-# lie beside what they check.
+# are stored beside their data.
 
 POLYNOMIAL = 0x82F63B78
 """CRC-32C's polynomial, bit-reversed."""
 MASK_DELTA = 0xA282EAD8
 MOST_LANES = 1 << 14
-"""Pieces of a long text that are gone through beside each other."""
+"""Largest number of pieces of a long text that are processed side by side."""
 LEAST_PER_LANE = 64
+"""Bytes in a piece, at least about."""
 
 Words = NDArray[np.uint32]
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """Checksum of some bytes."""
+    """CRC-32C of some bytes."""
     text = np.frombuffer(data, np.uint8)
     count = min(MOST_LANES, 1 << (len(text) // LEAST_PER_LANE).bit_length() >> 1)
     if count < 2:
         return _finish(_of_bytes(text.tobytes(), 0xFFFFFFFF))
     size = len(text) // count
     lanes = text[: size * count].reshape(count, size)
-    # Checksums from a start of 0 are linear: each lane by itself, then neighbours joined, half as many each time.
+    # Checksums that start from 0 are linear: compute that of each lane, then combine neighbours until one is left.
     parts = np.zeros(count, np.uint32)
     table = _table()
     for column in np.ascontiguousarray(lanes.T):  # one byte of each lane
@@ -50,12 +51,12 @@ def crc32c(data: bytes | memoryview) -> int:
     while len(parts) > 1:
         parts = _times(_shift(length), parts[0::2]) ^ parts[1::2]
         length *= 2
-    begun = int(_times(_shift(length), np.array([0xFFFFFFFF], np.uint32))[0]) ^ int(parts[0])
-    return _finish(_of_bytes(text[size * count :].tobytes(), begun))
+    state = int(_times(_shift(length), np.array([0xFFFFFFFF], np.uint32))[0]) ^ int(parts[0])
+    return _finish(_of_bytes(text[size * count :].tobytes(), state))
 
 
 def unmask(stored: int) -> int:
-    """The checksum that a masked one stands for."""
+    """Recover a checksum from its masked form."""
     rotated = (stored - MASK_DELTA) & 0xFFFFFFFF
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
@@ -88,7 +89,7 @@ def _table() -> Words:
 
 @cache
 def _shift(count: int) -> Words:
-    """The matrix [32 columns] that carries a state over `count` bytes of zeros."""
+    """Matrix [32 columns] that carries a state over `count` zero bytes."""
     if count == 1:
         units = np.uint32(1) << np.arange(32, dtype=np.uint32)
         carried: Words = _table()[units & 0xFF] ^ (units >> np.uint32(8))
@@ -99,14 +100,14 @@ def _shift(count: int) -> Words:
 
 
 def _times(matrix: Words, states: Words) -> Words:
-    """A matrix over the field of two elements, given by its columns, times states [N]."""
+    """Multiply states [N] by a matrix over the field of two elements, given by its columns."""
     out = np.zeros_like(states)
     for bit in range(32):
         out ^= np.where((states >> np.uint32(bit)) & np.uint32(1), matrix[bit], np.uint32(0))
     return out
 
 
-# Snappy's compression, undone: what sorted tables may pack their blocks with.
+# Decompression of Snappy, with which sorted tables may compress their blocks.
 #
 # Source: the format's description in google/snappy (format_description.txt).
 
@@ -115,14 +116,15 @@ LONG_LITERAL = 60
 
 
 def decompress(data: bytes, most_bytes: int) -> bytes:
-    """Return what was packed.
+    """Decompress a block.
 
     Args:
-        most_bytes: that it may be.
+        data: the compressed block.
+        most_bytes: largest size that it may have.
 
     Raises:
-        ValueError: damaged, or larger.
-        IndexError: cut off.
+        ValueError: it is damaged, or larger.
+        IndexError: it is cut off.
     """
     size, at = varint(data, 0)
     if size > most_bytes:
@@ -172,11 +174,11 @@ MOST_VARINT_BYTES = 10
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, lowest first, and where the next thing begins.
+    """Read a number of seven bits in each byte, lowest first; give it and the position after it.
 
     Raises:
-        IndexError: cut off.
-        ValueError: longer than such a number is.
+        IndexError: it is cut off.
+        ValueError: it is longer than ten bytes.
     """
     value = 0
     for i in range(MOST_VARINT_BYTES):
@@ -191,8 +193,8 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field of a message.
 
     Raises:
-        IndexError: cut off.
-        ValueError: of a kind that is not known.
+        IndexError: the message is cut off.
+        ValueError: a field is of an unknown kind.
     """
     at = 0
     while at < len(data):
@@ -222,25 +224,25 @@ FOOTER_BYTES = 48
 MAGIC = 0xDB4775248B80FB57
 PLAIN, SNAPPY = 0, 1
 TRAILER_BYTES = 5
-"""After each block: how it is packed, and its checksum."""
+"""Bytes after each block, for its compression and its checksum."""
 MOST_BLOCK_BYTES = 64 * MIB
-"""TensorFlow's have 256 KiB, or one large entry."""
+"""Largest size of a block; TensorFlow's have 256 KiB, or one large entry."""
 
 
 def read_sorted_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of a table, in order.
 
     Args:
-        data: the whole file.
+        data: contents of the file.
 
     Raises:
-        ValueError: damaged, or no such table.
-        IndexError: cut off.
+        ValueError: it is damaged, or no such table.
+        IndexError: it is cut off.
     """
     if len(data) < FOOTER_BYTES or int.from_bytes(data[-8:], "little") != MAGIC:
         raise ValueError("does not end as a sorted table does: cut off, or another kind of file")
     footer = data[-FOOTER_BYTES:]
-    _, _, at = _handle(footer, 0)  # of a block about blocks, which TensorFlow leaves empty
+    _, _, at = _handle(footer, 0)  # the block of metadata, which TensorFlow leaves empty
     offset, size, _ = _handle(footer, at)
     last = b""
     for _, handle in _entries(_block(data, offset, size)):
@@ -253,7 +255,7 @@ def read_sorted_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(data: bytes, at: int) -> tuple[int, int, int]:
-    """Where a block lies, how long it is, and where the next handle begins."""
+    """Read offset and size of a block; give them and the position of the next handle."""
     offset, at = varint(data, at)
     size, at = varint(data, at)
     return offset, size, at
@@ -275,7 +277,7 @@ def _block(data: bytes, offset: int, size: int) -> bytes:
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block: each key begins as the one before it does."""
+    """Keys and values of a block, in which each key omits the beginning that it shares with the one before."""
     restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 - 4 * restarts
     if len(block) < 4 or end < 0:
@@ -293,10 +295,10 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += length
 
 
-# A checkpoint of TensorFlow: which tensors are in it, and their numbers.
+# Checkpoints of TensorFlow.
 #
-# `NAME.index` is a sorted table of name -> message: type, shape, file, place, length, checksum. The numbers are in
-# `NAME.data-00000-of-00001` and its like.
+# `NAME.index` is a sorted table of name -> message: type, shape, file, offset, size, checksum. The numbers are in
+# `NAME.data-00000-of-00001` and the like.
 #
 # Source: TensorFlow's tensor_bundle.proto and types.proto, and files that TensorFlow wrote.
 
@@ -307,39 +309,38 @@ MOST_DIMENSIONS = 32
 TYPES: Mapping[int, str] = MappingProxyType(
     {1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 9: "<i8", 10: "|b1", 19: "<f2"}
 )
-"""TensorFlow's numbers for types of numbers; it has others, for text and the like."""
+"""TensorFlow's codes for types of numbers -> NumPy's; other codes are for text and the like."""
 CURE = "Download or copy it again."
 _DAMAGE = (ValueError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor's numbers are."""
+    """Type, shape and place of a tensor."""
 
-    dtype: int = 0  # TensorFlow's number of the type
-    shape: tuple[int, ...] = ()  # of the tensor
-    shard: int = 0  # file
-    # offset, size: bytes in it
-    offset: int = 0
-    size: int = 0
-    checksum: int | None = None  # of the numbers, masked; None: there is none
-    sliced: bool = False  # the tensor is in parts, under other names
+    dtype: int = 0  # TensorFlow's code of the type
+    shape: tuple[int, ...] = ()
+    shard: int = 0  # number of the data file
+    offset: int = 0  # position in the file, in bytes
+    size: int = 0  # bytes
+    checksum: int | None = None  # masked checksum of the bytes; None: there is none
+    sliced: bool = False  # the tensor is stored in parts, under other names
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Opened TensorFlow checkpoint."""
+    """An opened checkpoint of TensorFlow."""
 
     index: Path  # the index file
-    entries: Mapping[str, Entry]  # name -> where it is
+    entries: Mapping[str, Entry]  # tensor -> entry
     shards: int  # number of data files
     _files: dict[int, np.ndarray] = field(default_factory=dict)
 
     def tensor(self, name: str) -> np.ndarray:
-        """A tensor's numbers, checked.
+        """Read a tensor and check it.
 
         Raises:
-            BadInput: not numbers, in parts, beyond its file's end, or not what its checksum says.
+            BadInput: it holds no numbers, is stored in parts, lies beyond its file's end, or has another checksum.
         """
         entry = self.entries[name]
         where = f"{self.index}: {name}"
@@ -382,10 +383,10 @@ def read_bundle(path: Path) -> Bundle:
     """Open a checkpoint.
 
     Args:
-        path: its index, a folder with one, or a folder with such a folder in it named `variables` (a saved model).
+        path: an index, a folder with one, or a saved model, which has such a folder named `variables`.
 
     Raises:
-        BadInput: there is none, or several, or it is damaged.
+        BadInput: there is no checkpoint, there are several, or it is damaged.
     """
     index = _index_of(path)
     if (size := index.stat().st_size) > MOST_INDEX_BYTES:
@@ -421,10 +422,10 @@ def _read(data: bytes) -> Iterator[tuple[str, Entry]]:
 
 
 def _shards(message: bytes) -> int:
-    """Number of data files, out of the message about all of them.
+    """Number of data files, from the header.
 
     Raises:
-        ValueError: of a machine with another order of bytes.
+        ValueError: the checkpoint is of a machine with another byte order.
     """
     header = {number: value for number, value in fields(message) if isinstance(value, int)}
     if header.get(2, 0) != 0:

@@ -1,6 +1,6 @@
-"""What frugan uses of torch beyond what its documentation promises, in one place and each with a test.
+"""Undocumented parts of torch that frugan uses, each of which has a test.
 
-A release of torch may change any of it; tests/test_torch_internals.py then says which.
+A release of torch may change any of them; tests/test_torch_internals.py then says which.
 """
 
 import importlib
@@ -40,7 +40,7 @@ __all__ = [
     "tree_map",
 ]
 
-# operations on lists of tensors, as torch's own optimizers call them: a few launches on a card for any number
+# Operations on lists of tensors, which torch's own optimizers call: few launches on a card for any number of tensors.
 foreach_add_ = torch._foreach_add_
 foreach_copy_ = torch._foreach_copy_
 foreach_div = torch._foreach_div
@@ -60,17 +60,17 @@ def has_avx512_bf16() -> bool:
 
 
 def storage_holders(tensor: Tensor) -> int:
-    """Count the tensors that hold a tensor's memory, itself included."""
+    """Count the tensors that share a tensor's memory, itself included."""
     return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 def running_backward_node() -> Any | None:
-    """Return the node of the graph that backward is at in this thread; None: no backward runs."""
+    """Node of the graph that the backward pass of this thread is at; None: no backward pass runs."""
     return torch._C._current_autograd_node()
 
 
 def is_node_needed(node: Any) -> bool:
-    """Return whether the backward that runs will come to a node, as some of the gradients asked for need it."""
+    """Whether the running backward pass will reach a node, since a requested gradient depends on it."""
     return bool(torch._C._will_engine_execute_node(node))
 
 

@@ -1,3 +1,3 @@
-"""Which frugan this is; `pyproject.toml` has it from here, and so it is known where nothing is installed."""
+"""Version of frugan, which `pyproject.toml` takes from here, so that it is known without being installed."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""One way to say each thing to people: sizes, names, lists."""
+"""Wording of names, lists, sizes, times and scores in lines for people."""
 
 import difflib
 import math
@@ -10,42 +10,42 @@ from frugan.errors import BadInput
 
 
 def shown(name: str) -> str:
-    """Return `name` as it can be printed anywhere: control characters and undecodable bytes become U+FFFD."""
+    """Make a name printable: control characters and undecodable bytes become U+FFFD."""
     return "".join(c if c.isprintable() else "\ufffd" for c in name)
 
 
 def first_names(names: Sequence[str], most: int = 5) -> str:
-    """Return the first `most` names, comma-separated, and how many more there are."""
+    """Join the first `most` names by commas, and say how many more there are."""
     text = ", ".join(shown(name) for name in names[:most])
     return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
 
 
 def first_lines(lines: Sequence[str], between: str = "\n  ", most: int = 8) -> str:
-    """Return the first `most` of faults that a file may have by the hundred, and how many more there are."""
+    """Join the first `most` lines, and say how many more there are; a file may have hundreds of faults."""
     more = [f"and {len(lines) - most} more"] if len(lines) > most else []
     return between.join([*lines[:most], *more])
 
 
 def first_line(error: BaseException | str) -> str:
-    """Return what an error says first, or its kind: torch goes on with a trace of its own C++ and advice."""
+    """First line of an error's message, or its type; torch's messages go on with a C++ trace and advice."""
     return (str(error) or type(error).__name__).partition("\n")[0]
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """The closest known word, as a hint to put behind a message; empty if none is close."""
+    """Hint at the closest known word, to append to a message; empty if none is close."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def count(number: int, noun: str) -> str:
-    """Return "1 picture", "2 pictures", "3 classes"."""
+    """Number and noun: "1 picture", "2 pictures", "3 classes"."""
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun}es" if noun.endswith("s") else f"{number:,} {noun}s"
 
 
 def storable(name: str) -> str:
-    """Return `name` as UTF-8 can hold it: bytes of a file name that are not text become "?"."""
+    """Make a file name valid UTF-8: bytes that are not text become "?"."""
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -55,10 +55,10 @@ _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "6GiB", "5632 MiB" or "6GB" (decimal: 5.59 GiB).
+    """Parse "6GiB", "5632 MiB" or "6GB" (which is decimal, 5.59 GiB) to bytes.
 
     Raises:
-        BadInput: not a positive number with a unit.
+        BadInput: it is not a positive number with a unit.
     """
     match = _FORM.fullmatch(text)
     unit = _UNITS.get(match[2].lower()) if match else None
@@ -73,7 +73,7 @@ def parse_size(text: str) -> int:
 
 
 def show_size(size_bytes: float, digits: int | None = None) -> str:
-    """Bytes for people: "1.50 GiB", "850 MiB", "12 KiB"; or GiB and MiB with so many digits behind the point."""
+    """Format bytes: "1.50 GiB", "850 MiB", "12 KiB"; with `digits`, GiB or MiB with as many decimals."""
     if abs(size_bytes) >= GIB:
         return f"{size_bytes / GIB:.{2 if digits is None else digits}f} GiB"
     if digits is not None:
@@ -82,12 +82,12 @@ def show_size(size_bytes: float, digits: int | None = None) -> str:
 
 
 def typed_size(size_bytes: int) -> str:
-    """Bytes for `parse_size` that are enough when they are typed back: rounded up, never down."""
+    """Format bytes for `parse_size`, rounded up so that the parsed size is enough."""
     return f"{math.ceil(size_bytes / GIB * 100) / 100:.2f}GiB" if size_bytes >= GIB else f"{-(-size_bytes // MIB)}MiB"
 
 
 def duration(seconds: float) -> str:
-    """A time as one says it: "0.15 s", "41 min", "3.2 days"."""
+    """Format a time: "0.15 s", "41 min", "3.2 days"."""
     for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.{1 if seconds < 10 * size else 0}f} {unit}"
@@ -95,14 +95,14 @@ def duration(seconds: float) -> str:
 
 
 def between(least_seconds: float, most_seconds: float) -> str:
-    """Two times as one says them: "13 to 29 days", "50 min to 2.1 h"."""
+    """Format a range of times: "13 to 29 days", "50 min to 2.1 h"."""
     least, most = duration(least_seconds), duration(most_seconds)
     number, unit = least.split()
     return f"{number if most.endswith(f' {unit}') else least} to {most}"
 
 
 def clock(seconds: float) -> str:
-    """A time that runs, at a width that hardly changes: "0:31", "2h 28min", "3d 04h"."""
+    """Format a running time, in a width that hardly changes: "0:31", "2h 28min", "3d 04h"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -112,26 +112,27 @@ def clock(seconds: float) -> str:
 
 
 PUBLISHED_NETWORK = "inception-2015-12-05"
-"""The feature network of published scores: those alone are called FID and the like without more words."""
+"""Feature network of published scores; only with it are scores called FID and the like without its name."""
 
 
 def by_pictures(name: str) -> bool:
-    """Return whether a score is computed without a feature network."""
+    """Whether a score is computed without a feature network."""
     return name.startswith(("two_sample", "two-sample"))
 
 
 def score_name(name: str, network: object) -> str:
-    """Return a score's label, with the feature network's name unless it is the published one.
+    """Label of a score, with the name of the feature network unless it is the published one.
 
     Args:
+        name: name of the score.
         network: name of the feature network; None: an older version did not keep it.
     """
-    alone = network in (PUBLISHED_NETWORK, None) or by_pictures(name)
-    return name if alone else f"{name} ({network})"
+    plain = network in (PUBLISHED_NETWORK, None) or by_pictures(name)
+    return name if plain else f"{name} ({network})"
 
 
 def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
-    """Return the two-sample score in words; None: it was not measured."""
+    """Two-sample score in words; None: it was not measured."""
     share, half_width, real = (scores.get(name) for name in ("two_sample", "two_sample_half_width", "two_sample_real"))
     if not isinstance(share, float):
         return None
@@ -146,5 +147,5 @@ def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
 
 
 def shown_value(value: Any) -> str:
-    """A value for a message: containers are not printed, which could take forever."""
+    """Format a value for a message; of containers, whose text could be endless, only the type is given."""
     return repr(value)[:60] if type(value) in (int, float, bool, str, type(None)) else f"a {type(value).__name__}"

@@ -11,7 +11,7 @@ TABLE = NameTable(
         Row("block{n}/w", "blocks.{n}.weight", lambda value: value.T, lambda value: value.T),
         Row("{path}/kind_{kind}", "{path}.{kind}"),
         Row("{path}/u1", None),
-        Row(None, "{path}.made", made=lambda shape: torch.ones(*shape)),
+        Row(None, "{path}.made", create=lambda shape: torch.ones(*shape)),
     ],
     {"n": {"": "0", "_1": "1"}, "kind": {"a": "first", "b": "second"}, "path": ".+"},
 )

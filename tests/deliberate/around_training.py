@@ -284,8 +284,8 @@ FAULTS = (
     Fault(
         "names of rows are taken from the first file in every file of a large grid",
         "reporting/grids.py",
-        "column = names[down.start * (height + GAP)",
-        "column = names[0 * (height + GAP)",
+        "else names[down.start * (height + GAP)",
+        "else names[0 * (height + GAP)",
         "reporting/test_grids.py -k too_large",
     ),
     Fault(

@@ -100,8 +100,8 @@ FAULTS = (
     Fault(
         "what a later stage drops is not carried by the first",
         "engine/run/training.py",
-        "all_phases = [phase for stage in self.stages for phase in stage.phases]",
-        "all_phases = phases",
+        "phases = [phase for stage in self.stages for phase in stage.phases]",
+        "phases = list(self.phases)",
         "families/test_r3gan.py -k later_stage_drops",
     ),
     Fault(

@@ -191,8 +191,8 @@ FAULTS = (
     Fault(
         "DSSIM with another constant",
         "contract/dssim.py",
-        "0.01**2, 0.03**2",
-        "0.01**2, 0.02**2",
+        "C2 = 0.03**2",
+        "C2 = 0.02**2",
         "parity/saehd/test_objectives.py",
     ),
     Fault(
@@ -262,7 +262,7 @@ FAULTS = (
     Fault(
         "a second derivative leaves out the weight of a convolution",
         "nn/linear_maps.py",
-        "of_weight = cast(Tensor, _WeightGradient.apply(gradients[0], gradient, weight.shape, *ctx.given))",
+        "of_weight = cast(Tensor, _WeightGradient.apply(gradients[0], gradient, weight.shape, *ctx.options))",
         "of_weight = None",
         "nn/test_linear_maps.py::test_a_convolution_that_learns",
     ),

@@ -14,7 +14,7 @@ from sampling.generators import MODELS, write
 
 def biggan_outputs(generator: Any, z: Tensor, condition: Tensor) -> Tensor:
     """What the layers that see latents make of them, one after the other [N, outputs]."""
-    first, conditions = generator._begun(z, condition)
+    first, conditions = generator._first_map(z, condition)
     found = [first.flatten(1)]
     if generator.deep or generator.hierarchical:
         for stage, given in zip(generator.blocks, conditions, strict=True):

@@ -1,5 +1,5 @@
-"""Augmentation that the discriminator sees: what it is shown is changed at random, real and generated pictures alike.
+"""Augmentation of the discriminator's pictures: real and generated ones alike are changed at random.
 
-With few pictures a discriminator learns them by heart. Changing what it sees by operations that the generator cannot
-be blamed for keeps it honest, and does not show in what the generator draws.
+With few pictures a discriminator learns them by heart. Random changes of all that it sees prevent that, and do not show
+in the pictures that the generator draws.
 """

@@ -1,6 +1,6 @@
-"""ADA: many operations, each of which acts on a picture with the same probability, which training may steer.
+"""ADA: many operations that act on each picture with one probability, which training may steer.
 
-Source: Karras et al. 2020 (arXiv 2006.06676), section 2 and appendix B: the operations and how far each goes.
+Source: Karras et al. 2020 (arXiv 2006.06676), section 2 and appendix B, for the operations and their strengths.
 """
 
 import math
@@ -14,19 +14,19 @@ from torch import Tensor
 
 from frugan.augment.resampling import resample
 
-# What is drawn for blits, geometry and colour, of all three at once: on a card the many small operations of one after
-# the other would take longer than the pictures.
+# Random values of blits, geometry and colour, all three at once: one after the other, their many small operations would
+# take longer on a card than the pictures.
 
 
 @dataclass(frozen=True)
 class _Value:
-    """Something that an operation draws for a picture; 0 where it does not act."""
+    """A value that an operation draws for each picture; 0 where the operation does not act."""
 
-    drawn: int  # column of what it is made of, among uniforms and normals side by side
-    acts: int  # column of the uniform that says whether it acts
-    factor: float = 1.0
-    summand: float = 0.0
-    then: float = 1.0  # a factor for what has been rounded
+    drawn: int  # column of the number that it is computed from, among uniforms and normals side by side
+    acts: int  # column of the uniform that decides whether the operation acts
+    factor: float = 1.0  # multiplies the number
+    summand: float = 0.0  # is added to it
+    then: float = 1.0  # multiplies the result after rounding
 
 
 BLIT_UNIFORMS = 7
@@ -35,16 +35,17 @@ BLIT_SHIFT = 0.125
 GEOMETRY_UNIFORMS = 7
 GEOMETRY_NORMALS = 4
 SCALE = 0.2
-"""Standard deviation of a factor's binary logarithm, of the size and of the proportions."""
+"""Standard deviation of the binary logarithm of the size, and of the proportions."""
 GEOMETRY_SHIFT = 0.125
 """Standard deviation of a shift, as a share of the side."""
 COLOUR_UNIFORMS = 7
 COLOUR_NORMALS = 3
 BRIGHTNESS = 0.2
-"""Standard deviation of what is added to all values, which lie in [-1, 1]."""
+"""Standard deviation of the number that is added to all values, which lie in [-1, 1]."""
 CONTRAST = 0.5
+"""Standard deviation of the binary logarithm of the contrast's factor."""
 SATURATION = 1.0
-"""Standard deviations of a factor's binary logarithm."""
+"""Standard deviation of the binary logarithm of the saturation's factor."""
 FILTER_UNIFORMS = FILTER_NORMALS = BANDS = 4
 NOISE_UNIFORMS = NOISE_NORMALS = 1
 CUTOUT_UNIFORMS = 3
@@ -54,7 +55,7 @@ NORMALS = (GEOMETRY_NORMALS, COLOUR_NORMALS, FILTER_NORMALS, NOISE_NORMALS)
 
 
 def _values(height: int, width: int) -> tuple[_Value, ...]:
-    """In the order that `Drawn` takes them in."""
+    """Values in the order of the columns of `Drawn.values`."""
     blit, geometry, colour = 0, BLIT_UNIFORMS, BLIT_UNIFORMS + GEOMETRY_UNIFORMS
     normal = sum(UNIFORMS)
     coloured = normal + GEOMETRY_NORMALS
@@ -65,7 +66,7 @@ def _values(height: int, width: int) -> tuple[_Value, ...]:
         _Value(geometry + 1, geometry + 5, **angle),
         _Value(colour + 1, colour + 5, **angle),
         _Value(blit + 2, blit + 3, factor=4, then=math.pi / 2),
-        # what turns a sign: of x, of the luma
+        # signs: of x, of the luma
         _Value(blit, blit + 1, factor=2, then=-2),
         _Value(colour, colour + 4, factor=2, then=-2),
         # shifts by whole pixels
@@ -88,30 +89,31 @@ SIZE, STRETCH, CONTRASTED, SATURATED, RIGHT, DOWN, BRIGHT = range(8, 15)
 TURNS, SIGNS = slice(TURN_BEFORE, MIRROR), slice(MIRROR, RIGHT_PIXELS)
 FLOORED, ROUNDED, LOGARITHMS = slice(QUARTERS, RIGHT_PIXELS), slice(RIGHT_PIXELS, SIZE), slice(SIZE, RIGHT)
 TURNS_OF_GEOMETRY = 2
-"""The first ones: one or both act with the probability of one operation."""
+"""Number of angles, the first ones, of which one or both act with the probability of a single operation."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What blits, geometry and colour do to each of N pictures."""
+    """Changes of each of N pictures by blits, geometry and colour."""
 
-    values: Tensor  # as `_values` has them, but signs as such: 1 or -1 [N, 15]
+    values: Tensor  # in the order of `_values`, signs as 1 or -1 [N, 15]
     powers: Tensor  # 2 to the power of the logarithms [N, 4]
-    cos: Tensor  # of the angles [N, 4]
-    sin: Tensor  # [N, 4]
+    cos: Tensor  # cosines of the angles [N, 4]
+    sin: Tensor  # sines of the angles [N, 4]
 
     @classmethod
     def of(
         cls, uniforms: Tensor, normals: Tensor, probability: Tensor, shares: Sequence[float], height: int, width: int
     ) -> "Drawn":
-        """From random numbers.
+        """Compute the changes from random numbers.
 
         Args:
             uniforms: in [0, 1) [N, 29].
             normals: [N, 12].
-            probability: of an operation, a scalar.
-            shares: factors of it, for blits, geometry and colour.
-            height, width: of the pictures.
+            probability: probability of an operation, a scalar.
+            shares: factors of the probability, for blits, geometry and colour.
+            height: of the pictures.
+            width: of the pictures.
         """
         values = _values(height, width)
         device, dtype = uniforms.device, normals.dtype
@@ -128,18 +130,18 @@ class Drawn:
         drawn, acts = taken.chunk(2, 1)
         likely = probability * share  # [15]
         of_two = 1 - (1 - likely[:TURNS_OF_GEOMETRY]).clamp_min(0).sqrt()
-        made = drawn * factor + summand
-        made[:, FLOORED].floor_()
-        made[:, ROUNDED].round_()
-        made = (made * then).masked_fill_(acts >= torch.cat([of_two, likely[TURNS_OF_GEOMETRY:]]), 0)
-        made[:, SIGNS].add_(1)
-        return cls(made, torch.exp2(made[:, LOGARITHMS]), made[:, TURNS].cos(), made[:, TURNS].sin())
+        result = drawn * factor + summand
+        result[:, FLOORED].floor_()
+        result[:, ROUNDED].round_()
+        result = (result * then).masked_fill_(acts >= torch.cat([of_two, likely[TURNS_OF_GEOMETRY:]]), 0)
+        result[:, SIGNS].add_(1)
+        return cls(result, torch.exp2(result[:, LOGARITHMS]), result[:, TURNS].cos(), result[:, TURNS].sin())
 
     def inverse(self) -> Tensor:
-        """Where pixels are taken from [N, 3, 3], in pixels from the picture's centre: x to the right, y down.
+        """Maps from the places of pixels to the places that they are taken from [N, 3, 3].
 
-        Mirrored, turned by quarters, shifted by whole pixels; then scaled, turned, its proportions changed, turned
-        and shifted.
+        Coordinates are pixels from the picture's centre, x to the right, y down. Pictures are mirrored, turned by
+        quarters and shifted by whole pixels; then scaled, turned, stretched, turned back or on, and shifted.
         """
         powers = self.powers[:, : CONTRASTED - SIZE]
         fixed = _on(self.values.device, [[0.0, 1.0]], self.values.dtype).expand(len(powers), 2)
@@ -161,14 +163,14 @@ class Drawn:
             *(scaling(MIRROR, one), turn(QUARTERS), shift(RIGHT_PIXELS, DOWN_PIXELS), scaling(size, size)),
             *(turn(TURN_BEFORE), scaling(stretch, across), turn(TURN_AFTER), shift(RIGHT, DOWN)),
         ]
-        places = _on(self.values.device, [place for each in maps for place in each], torch.int64)
+        places = _on(self.values.device, [place for entries in maps for place in entries], torch.int64)
         return compose(torch.cat(parts, 1).index_select(1, places).view(-1, len(maps), 3, 3))
 
 
 def compose(maps: Tensor) -> Tensor:
-    """Product of as many matrices as a power of 2, the last of which acts first: [N, K, 3, 3] -> [N, 3, 3].
+    """Product of matrices, of which the last acts first: [N, K, 3, 3] -> [N, 3, 3], where K is a power of 2.
 
-    By sums of products: a GPU's matrix units might round to 10 bits, which is a pixel in 1000.
+    By sums of products, as a GPU's matrix units might round to 10 bits, which is a pixel in 1000.
     """
     while maps.shape[1] > 1:
         maps = (maps[:, ::2, :, :, None] * maps[:, 1::2, None, :, :]).sum(3)
@@ -176,12 +178,12 @@ def compose(maps: Tensor) -> Tensor:
 
 
 def _on(device: torch.device, numbers: Sequence[object], dtype: torch.dtype) -> Tensor:
-    """Constants on a device, which is not waited for."""
+    """Copy constants to a device without waiting for it."""
     return torch.tensor(numbers, dtype=dtype, device="cpu").to(device, non_blocking=True)
 
 
 def where_active(draw: Tensor, probability: Tensor, value: Tensor, otherwise: float) -> Tensor:
-    """An operation's value [N] where it acts; draw: uniform in [0, 1) [N]."""
+    """Value [N] of an operation where it acts, else `otherwise`; `draw` holds uniform numbers in [0, 1) [N]."""
     return torch.where(draw < probability, value, otherwise)
 
 
@@ -191,12 +193,12 @@ def where_active(draw: Tensor, probability: Tensor, value: Tensor, otherwise: fl
 def change_colours(pictures: Tensor, drawn: Drawn) -> Tensor:
     """Change colours.
 
-    Every operation acts on a pixel's mean over the channels, its luma, or on what is left without it, or on both alike;
-    so all of them together are one factor for the luma and a scaled rotation about the grey axis for the rest.
+    Every operation acts on a pixel's luma (its mean over the channels), on its chroma (the rest), or on both alike; so
+    all of them together are one factor for the luma, and a scaled rotation about the grey axis for the chroma.
 
     Args:
-        pictures: [N, 1 or 3, H, W] in [-1, 1]; a grey one has nothing but luma.
-        drawn: what to do.
+        pictures: [N, 1 or 3, H, W] in [-1, 1]; a grey picture has only luma.
+        drawn: changes of each picture.
     """
     *_, gain, saturation = drawn.powers.unbind(1)  # [N] each
     offset, luma = drawn.values[:, BRIGHT], gain * drawn.values[:, INVERT]
@@ -208,9 +210,9 @@ def change_colours(pictures: Tensor, drawn: Drawn) -> Tensor:
 
 
 def _about_grey(luma: Tensor, chroma: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Multiply what lies along the grey axis and what lies across it, and turn the latter about it [N, 3, 3].
+    """Matrices that multiply colours along the grey axis by `luma`, and across it by `chroma`, and rotate the latter.
 
-    A matrix that commutes with turns about (1, 1, 1) has three different entries, each a third of the rows' cycle.
+    Matrices [N, 3, 3] that commute with rotations about (1, 1, 1) are circulant: they have three different entries.
     """
     along, cos, sin = luma / 3, chroma * cos / 3, chroma * sin / math.sqrt(3)
     rest = along - cos
@@ -223,22 +225,21 @@ def _broadcast(values: Tensor, pictures: Tensor) -> Tensor:
     return values.to(pictures.dtype)[:, None, None, None]
 
 
-# Image-space filtering: each of four frequency bands stronger or weaker.
-# Appendix B has the bands, how far each goes, and what balances them.
+# Image-space filtering: each of four frequency bands becomes stronger or weaker.
+# Bands, strengths, and the balance between them are those of appendix B.
 
 GAIN = 1.0
 """Standard deviation of a gain's binary logarithm."""
 POWER = (10 / 13, 1 / 13, 1 / 13, 1 / 13)
-"""Of natural pictures in each band, the lowest first: their spectrum falls as 1/f."""
+"""Power of natural pictures in each band, the lowest first: their spectrum falls as 1/f."""
 HALF_BAND = (-1, 0, 9, 16, 9, 0, -1)
-"""Low pass of the wavelet sym2, autocorrelated, in units of 1/32; its high pass is a unit pulse less this."""
+"""Autocorrelated low pass of the wavelet sym2, in units of 1/32; the high pass is a unit pulse minus it."""
 
 
 def _band_taps() -> tuple[tuple[float, ...], ...]:
-    """Symmetric taps of the bands, 43 each, the lowest band first: together they are a unit pulse.
+    """Symmetric taps of the bands, 43 each, the lowest band first; their sum is a unit pulse.
 
-    Octave by octave: what is there is spread to twice its length and low-passed, and the new half of the spectrum is
-    what that leaves out.
+    Octave by octave, the bands so far are upsampled and low-passed, and the high pass becomes the next band.
     """
     low = [value / 32 for value in HALF_BAND]
     high = [(place == len(low) // 2) - value for place, value in enumerate(low)]
@@ -252,7 +253,7 @@ def _band_taps() -> tuple[tuple[float, ...], ...]:
 
 
 def _upsampled(taps: list[float]) -> list[float]:
-    """A zero between each two."""
+    """Put a zero between every two taps."""
     return [value for tap in taps for value in (tap, 0.0)][:-1]
 
 
@@ -268,10 +269,10 @@ BAND_TAPS = _band_taps()
 
 
 def filter_bands(pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor) -> Tensor:
-    """Filter pictures, which go on by reflection beyond their border.
+    """Filter pictures, which continue by reflection beyond their border.
 
-    As products with a matrix for each picture and direction, which hold the reflection: exact in fp32, with every
-    derivative, and for sides below the filter's 43 taps too.
+    Each picture is multiplied by a matrix in each direction, which contains the reflection: exact in fp32, with every
+    derivative, and also for sides below the filter's 43 taps.
 
     Args:
         pictures: [N, C, H, W].
@@ -284,23 +285,23 @@ def filter_bands(pictures: Tensor, uniforms: Tensor, normals: Tensor, probabilit
 
 
 def _gains(uniforms: Tensor, normals: Tensor, probability: Tensor) -> Tensor:
-    """Of each band [N, 4]: every band's own, each of which leaves the expected power as it was."""
+    """Gain of each band [N, 4]; where one band is changed, all are scaled to keep the expected power."""
     total = torch.ones_like(normals)
     for band, power in enumerate(POWER):
-        own = torch.exp2(where_active(uniforms[:, band], probability, GAIN * normals[:, band], 0))  # [N]
-        others = (1 + power * (own.square() - 1)).rsqrt()
-        total = total * others[:, None] * torch.where(_at(band, normals), own[:, None], 1.0)
+        gain = torch.exp2(where_active(uniforms[:, band], probability, GAIN * normals[:, band], 0))  # [N]
+        balance = (1 + power * (gain.square() - 1)).rsqrt()
+        total = total * balance[:, None] * torch.where(_is_band(band, normals), gain[:, None], 1.0)
     return total
 
 
-def _at(band: int, like: Tensor) -> Tensor:
+def _is_band(band: int, like: Tensor) -> Tensor:
     return torch.arange(BANDS, device=like.device) == band
 
 
 def _bank(side: int, like: Tensor) -> Tensor:
-    """Pixels -> pixels, for each band [4, side, side].
+    """Matrices that filter a row of pixels by each band [4, side, side].
 
-    Taps are whole multiples of 2^-15: sums of them are exact, in whatever order a card adds them.
+    Taps are integer multiples of 2^-15, so that their sums are exact in whatever order a card adds them.
     """
     taps = torch.tensor(BAND_TAPS, dtype=like.dtype).to(like.device, non_blocking=True)  # [4, 43]
     margin = taps.shape[1] // 2
@@ -317,10 +318,9 @@ def _bank(side: int, like: Tensor) -> Tensor:
 # Corruptions: noise on every pixel, and a square that is cut out.
 
 NOISE = 0.1
-"""Standard deviation of the noise's own standard deviation, of which the absolute value counts; pictures lie in
-[-1, 1]."""
+"""Standard deviation of the normal number whose absolute value is the noise's strength; pictures lie in [-1, 1]."""
 CUTOUT = 0.5
-"""Side of the square, as a share of the picture's."""
+"""Side of the square, as a share of the picture's side."""
 
 
 def add_noise(pictures: Tensor, uniforms: Tensor, normals: Tensor, noise: Tensor, probability: Tensor) -> Tensor:
@@ -329,7 +329,7 @@ def add_noise(pictures: Tensor, uniforms: Tensor, normals: Tensor, noise: Tensor
     Args:
         pictures: [N, C, H, W].
         uniforms: in [0, 1) [N, 1].
-        normals: how strong [N, 1].
+        normals: [N, 1]; their absolute values are strengths.
         noise: normal numbers [N, C, H, W].
     """
     strength = where_active(uniforms[:, 0], probability, NOISE * normals[:, 0].abs(), 0)  # [N]
@@ -337,11 +337,11 @@ def add_noise(pictures: Tensor, uniforms: Tensor, normals: Tensor, noise: Tensor
 
 
 def cut_out(pictures: Tensor, uniforms: Tensor, probability: Tensor) -> Tensor:
-    """Set a square to 0, whose centre may lie anywhere.
+    """Set a square to 0, whose centre may lie anywhere in the picture.
 
     Args:
         pictures: [N, C, H, W].
-        uniforms: in [0, 1) [N, 3]: column and row of the centre, and whether it acts.
+        uniforms: in [0, 1) [N, 3]: column and row of the centre, and whether the operation acts.
     """
     column, row, acts = uniforms.unbind(1)  # [N] each
     half = (acts < probability) * (CUTOUT / 2)
@@ -359,20 +359,19 @@ def _places(side: int, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ada:
-    """The pipeline.
+    """ADA's pipeline of operations.
 
-    Each operation has columns of its own among the random numbers, whichever operations are chosen.
+    Each operation has its own columns among the random numbers, whichever operations are chosen.
     """
 
-    operations: Sequence[str]  # which of "blit", "geometry", "colour", "filter", "noise" and "cutout"
-    colour_share: float = 1.0  # of the probability with which each of the others acts
-    # uniforms, normals: how many such numbers it takes for each picture
-    uniforms: ClassVar[int] = sum(UNIFORMS)
-    normals: ClassVar[int] = sum(NORMALS)
+    operations: Sequence[str]  # some of "blit", "geometry", "colour", "filter", "noise" and "cutout"
+    colour_share: float = 1.0  # factor on the probability of colour operations
+    uniforms: ClassVar[int] = sum(UNIFORMS)  # uniform numbers for each picture
+    normals: ClassVar[int] = sum(NORMALS)  # normal numbers for each picture
 
     @property
     def noisy(self) -> bool:
-        """Whether it takes a normal number for every value of a picture."""
+        """Whether a normal number is needed for every value of a picture."""
         return "noise" in self.operations
 
     def __call__(
@@ -384,8 +383,8 @@ class Ada:
             pictures: [N, C, H, W] in [-1, 1], fp32; 1 or 3 channels, sides of at least 8 pixels.
             uniforms: in [0, 1), [N, 29].
             normals: [N, 12].
-            probability: of each operation, a scalar; from 1 on all of them act.
-            noise: normal numbers [N, C, H, W], where it is `noisy`.
+            probability: probability of each operation, a scalar; from 1 on all of them always act.
+            noise: normal numbers [N, C, H, W], needed if `noisy`.
         """
         sides = pictures.shape[2:]
         *_, filtered, noised, cut = uniforms.split(UNIFORMS, 1)

@@ -1,4 +1,4 @@
-"""Augmentation as recipes ask for it and as phases use it: settings, random inputs, and what moves its probability."""
+"""Augmentation in recipes and in phases: settings, random inputs, and the controller of its probability."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from frugan.augment.diffaugment import DiffAugment
 from frugan.contract.phase import Carried, Draw, Draws, MicroBatch, PhaseState
 from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 
-# What a recipe says about augmentation.
+# Settings of a recipe.
 
 Method = Literal["diffaugment", "ada"]
 DiffAugmentOperation = Literal["colour", "translation", "cutout"]
@@ -29,11 +29,11 @@ USUAL: dict[Method, tuple[str, ...]] = {
     "diffaugment": OPERATIONS["diffaugment"],
     "ada": ("blit", "geometry", "colour"),
 }
-"""Those that are on if none are named: of ADA the ones that its authors train with."""
+"""Operations that are on if a recipe names none: for ADA those that its authors train with."""
 
 
 class AugmentationSettings(Settings):
-    """Augmentation that the discriminator sees, of real and generated pictures alike."""
+    """Section `augmentation` of a recipe: changes of all pictures that the discriminator sees."""
 
     method: Method | None = setting(
         None,
@@ -110,25 +110,25 @@ class AugmentationSettings(Settings):
         return tuple(name for name in self._known if name in wanted)
 
 
-# Augmentation as phases use it: which random inputs it takes, how it acts, and what moves its probability.
+# Augmentation in phases: its random inputs, its application, and the controller of its probability.
 
 STATE = "augmentation"
-"""Name of the controller's state among what phases carry."""
+"""Name of the controller's state among the carried state of phases."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What the discriminator sees instead of a picture.
+    """Random changes of pictures on their way to the discriminator.
 
-    Every operation is drawn for each picture on its own, so that the result does not depend on micro-batches.
+    Every operation is drawn for each picture separately, so that the result does not depend on micro-batches.
     """
 
-    settings: AugmentationSettings  # the recipe's
-    pipeline: Ada | DiffAugment | None  # what changes pictures; None: nothing does
+    settings: AugmentationSettings
+    pipeline: Ada | DiffAugment | None  # changes pictures; None: augmentation is off
 
     @classmethod
     def of(cls, settings: AugmentationSettings) -> "Augmentation":
-        """What a recipe asks for."""
+        """Make the pipeline of a recipe's settings."""
         if not settings.chosen:
             return cls(settings, None)
         if settings.method == "ada":
@@ -137,33 +137,41 @@ class Augmentation:
 
     @property
     def adapts(self) -> bool:
-        """Whether its probability is steered."""
+        """Whether the probability is steered."""
         return self.pipeline is not None and self.settings.method == "ada" and self.settings.target is not None
 
     def draws(self, *names: str, shape: tuple[int, int, int]) -> Draws:
-        """The random inputs that a phase needs in order to change pictures [C, H, W] under these names."""
+        """Random inputs that a phase needs to change pictures.
+
+        Args:
+            names: a name for each kind of picture of the phase, as `apply` takes them.
+            shape: of a picture [C, H, W].
+        """
         if self.pipeline is None:
             return {}
-        of_one = {
+        by_kind = {
             "uniform": Draw("uniform", (self.pipeline.uniforms,)),
             "normal": Draw("normal", (self.pipeline.normals,)),
         }
         if self.pipeline.noisy:
-            of_one["noise"] = Draw("normal", shape, per_image=True)
-        return {f"augment_{name}.{kind}": draw for name in names for kind, draw in of_one.items()}
+            by_kind["noise"] = Draw("normal", shape, per_image=True)
+        return {f"augment_{name}.{kind}": draw for name in names for kind, draw in by_kind.items()}
 
     def carried(self) -> Mapping[str, Carried]:
-        """The state that every phase that changes pictures carries."""
+        """State that every phase with augmented pictures carries."""
         if not self.adapts:
             return {}
         first = (self.settings.probability, 0, 0, 0, 0)
         return {STATE: Carried(first, partial(_moved, self.settings), shown="augmentation probability")}
 
     def apply(self, pictures: Tensor, micro: MicroBatch, state: PhaseState, *names: str) -> Tensor:
-        """Change pictures in [-1, 1], differentiably, by the random inputs under a name, or several.
+        """Change pictures in [-1, 1] differentiably, by the random inputs of some names.
 
         Args:
-            pictures: as many for each name, one name's behind the other's [names·n, C, H, W].
+            pictures: n pictures for each name, one name after the other [names·n, C, H, W].
+            micro: micro-batch with the random inputs of `draws`.
+            state: state of the phase.
+            names: as `draws` was given them.
         """
         if self.pipeline is None:
             return pictures
@@ -181,11 +189,13 @@ class Augmentation:
         return self.pipeline(pictures.float(), drawn("uniform"), drawn("normal"), probability, noise)
 
     def observe(self, outputs: Tensor, micro: MicroBatch, state: PhaseState, *, counts: bool = True) -> None:
-        """Note the discriminator's outputs on real pictures, by whose signs the probability is steered.
+        """Observe the discriminator's outputs on real pictures, by whose signs the probability is steered.
 
         Args:
             outputs: [n, 1].
-            counts: whether these pictures count as seen, and this update towards the interval: True in one phase.
+            micro: their micro-batch.
+            state: state of the phase.
+            counts: whether these pictures count as seen, and this update towards the interval; True in one phase only.
         """
         if self.adapts:
             sign = outputs.detach().sign().mean()
@@ -193,12 +203,14 @@ class Augmentation:
 
 
 def adapted(probability: Tensor, sign: Tensor, target: float, images: Tensor | int, ramp_images: int) -> Tensor:
-    """The next probability, never below 0 and without an upper limit.
+    """Next probability, never below 0 and without an upper limit.
 
     Args:
-        probability: so far.
-        sign: mean sign of the discriminator's outputs on real pictures since the last time.
-        images: seen since the last time.
+        probability: probability so far.
+        sign: mean sign of the discriminator's outputs on real pictures since the last adjustment.
+        target: see `AugmentationSettings`.
+        images: images seen since the last adjustment.
+        ramp_images: see `AugmentationSettings`.
 
     Source: Karras et al. 2020 (arXiv 2006.06676), section 3.1; the measure is their r_t.
     """
@@ -206,12 +218,13 @@ def adapted(probability: Tensor, sign: Tensor, target: float, images: Tensor | i
 
 
 def _moved(settings: AugmentationSettings, before: Tensor, mean: Tensor, samples: int) -> Tensor:
-    """The controller's state after one more update: probability, then sums since it was last changed.
+    """State of the controller after one more update: the probability, then sums since its last adjustment.
 
     Args:
-        before: probability, sum of signs, pictures that gave one, pictures that count as seen, updates [5].
-        mean: sign, and whether the update counts [2].
-        samples: pictures that gave a sign.
+        settings: of the recipe.
+        before: probability, sum of signs, pictures with a sign, pictures that count as seen, updates [5].
+        mean: mean sign, and whether the update counts [2].
+        samples: pictures with a sign in this update.
     """
     assert settings.target is not None
     probability, signs, judged, seen, updates = before.unbind()

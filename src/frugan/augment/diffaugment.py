@@ -1,6 +1,6 @@
 """DiffAugment: colour, translation and cutout, on every picture that the discriminator sees.
 
-Source: Zhao et al. 2020 (arXiv 2006.10738), section 4 and appendix: the operations and how far each goes.
+Source: Zhao et al. 2020 (arXiv 2006.10738), section 4 and appendix, for the operations and their strengths.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,23 @@ from torch import Tensor
 BRIGHTNESS = 0.5
 """Largest shift of all values, which lie in [-1, 1]."""
 SATURATION = (0.0, 2.0)
+"""Range of the factor on differences from grey."""
 CONTRAST = (0.5, 1.5)
+"""Range of the factor on differences from the picture's mean."""
 TRANSLATION = 0.125
-"""Largest shift, as a share of the side; what comes in from outside is 0, a middle grey."""
+"""Largest shift, as a share of the side; pixels from outside the picture are 0, a middle grey."""
 CUTOUT = 0.5
 """Side of the square that is set to 0, as a share of the picture's side."""
 
 
 @dataclass(frozen=True)
 class DiffAugment:
-    """The pipeline."""
+    """DiffAugment's pipeline of operations."""
 
-    operations: Sequence[str]  # which of "colour", "translation" and "cutout"
-    # uniforms, normals: how many such numbers it takes for each picture
-    uniforms: ClassVar[int] = 7
-    normals: ClassVar[int] = 0
-    noisy: ClassVar[bool] = False  # whether it takes a normal number for every value of a picture
+    operations: Sequence[str]  # some of "colour", "translation" and "cutout"
+    uniforms: ClassVar[int] = 7  # uniform numbers for each picture
+    normals: ClassVar[int] = 0  # normal numbers for each picture
+    noisy: ClassVar[bool] = False  # whether a normal number is needed for every value of a picture
 
     def __call__(
         self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor, noise: Tensor | None = None
@@ -54,7 +55,7 @@ class DiffAugment:
 
 
 def _colour(pictures: Tensor, brightness: Tensor, saturation: Tensor, contrast: Tensor) -> Tensor:
-    """Brighter or darker, then away from or towards grey, then from or towards the picture's mean."""
+    """Change the brightness, then the saturation, then the contrast."""
 
     def within(share: Tensor, bounds: tuple[float, float]) -> Tensor:
         return (bounds[0] + share * (bounds[1] - bounds[0]))[:, None, None, None]
@@ -68,7 +69,7 @@ def _colour(pictures: Tensor, brightness: Tensor, saturation: Tensor, contrast: 
 
 
 def _translate(pictures: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Shift by whole pixels."""
+    """Shift pictures by whole pixels."""
     count, channels, height, width = pictures.shape
     for share, dimension, side in ((down, 2, height), (right, 3, width)):
         most = round(TRANSLATION * side)
@@ -82,7 +83,7 @@ def _translate(pictures: Tensor, down: Tensor, right: Tensor) -> Tensor:
 
 
 def _cut_out(pictures: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Set a square to 0, whose centre may lie anywhere."""
+    """Set a square to 0, whose centre may lie anywhere in the picture."""
     outside = []
     for centre, side in ((row, pictures.shape[2]), (column, pictures.shape[3])):
         places = torch.arange(side, device=pictures.device) + 0.5

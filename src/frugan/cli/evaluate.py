@@ -1,6 +1,7 @@
 """The `frugan evaluate` command."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -146,6 +147,21 @@ class EvaluateOptions:
                 raise BadInput(f"--{option}: is about generated pictures, and --real scores real ones; leave one out")
         return None
 
+    def check_outputs(self, truncations: Sequence[float]) -> None:
+        """Refuse a plot or a file that could not be written.
+
+        Raises:
+            BadInput: it could not, or a curve would have fewer than two truncations.
+        """
+        from frugan.evaluation.results import refuse_plot
+
+        if self.plot is not None:
+            if len(truncations) < 2:
+                raise BadInput(f"--plot {self.plot}: draws a curve over --truncations; give at least two of them")
+            refuse_plot(self.plot, USUAL_METRICS if self.metric_names is None else self.metric_names)
+        if self.out is not None and self.out.is_dir():
+            raise BadInput(f"--out {self.out}: is a folder; expected a file, to which lines of JSON are added")
+
     def evaluation(self, weights: "Weights", chosen: ClassChoice | None) -> "EvaluationOptions":
         """Return the evaluation options for some weights and, unless None, some of their classes."""
         from frugan.evaluation.scorer import EvaluationOptions
@@ -237,16 +253,11 @@ def evaluate(**values: Any) -> None:
     arguments = EvaluateOptions(**values)
     source = arguments.check()
     from frugan.evaluation.evaluation import is_first, truncation_curve
-    from frugan.evaluation.results import keep_in_run, plot_truncation_curve, refuse_plot, save_evaluations
+    from frugan.evaluation.results import keep_in_run, plot_truncation_curve, save_evaluations
     from frugan.setup.networks import Weights
 
     several = parse_truncations(arguments.truncations) if arguments.truncations is not None else ()
-    if arguments.plot is not None:
-        if len(several) < 2:
-            raise BadInput(f"--plot {arguments.plot}: draws a curve over --truncations; give at least two of them")
-        refuse_plot(arguments.plot, USUAL_METRICS if arguments.metric_names is None else arguments.metric_names)
-    if arguments.out is not None and arguments.out.is_dir():
-        raise BadInput(f"--out {arguments.out}: is a folder; expected a file, to which lines of JSON are added")
+    arguments.check_outputs(several)
     chosen = ClassChoice.parse(arguments.classes) if arguments.classes is not None else None
     with Bar("pictures") as bar:
         if source is None:

@@ -1,1 +1,1 @@
-"""How families, kinds of data and the engine meet; each knows this room and none of the others."""
+"""Interfaces by which families, kinds of data, kernels and the engine meet without knowing each other."""

@@ -1,8 +1,8 @@
-"""What a family asks of a data source, and what stands behind it: a kind of data, such as pictures or aligned faces.
+"""Data sources, and the kinds of data that families read from them, such as pictures or aligned faces.
 
-A kind of data is one class with the methods of `SourceSpec`. A family names what it needs by objects of such classes;
-what opens, checks and reads sources, and what plans with blank ones, asks the object and knows no kind by name. So a
-kind of one's own is a class beside the family that reads it.
+A kind of data is one class with the methods of `SourceSpec`. A family says what it needs by objects of such classes.
+The code that opens, checks and reads sources, or plans with blank ones, asks these objects and knows no kind by name.
+So a new kind of data is a class beside the family that reads it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Shared = TypeVar("Shared")
 
 Channels = Literal[1, 3]
-"""Of pictures: grey, or red, green and blue."""
+"""Channels of a picture: grey, or red, green and blue."""
 
 
 class OpenedSource(Protocol):
@@ -28,21 +28,21 @@ class OpenedSource(Protocol):
 
     @property
     def digest(self) -> str:
-        """Of all that training reads: equal digests mean equal training data."""
+        """Digest of all that training reads: equal digests mean equal training data."""
 
     def __len__(self) -> int:
-        """Samples in it."""
+        """Number of samples."""
 
 
 class Reader(Protocol):
     """An endless stream of samples, as a pure function of position: to resume, a counter is enough."""
 
     def take(self, position: int, count: int) -> dict[str, Tensor]:
-        """What stands at position, position+1, ...: name -> [count, ...] on the host."""
+        """Samples at position, position+1, ...: name -> [count, ...] on the host."""
 
 
 class Workers(Protocol):
-    """What the readers of a run share, until its data are closed.
+    """Processes and other means that the readers of a run share, until its data are closed.
 
     Attributes:
         count: processes that may make samples, for all sources together; 0: none.
@@ -52,10 +52,11 @@ class Workers(Protocol):
     def count(self) -> int: ...
 
     def shared(self, make: Callable[[int], Shared], close: Callable[[Shared], None]) -> Shared:
-        """What `make(count)` gives, made once for all that ask by the same `make`; it is closed at the end."""
+        """Return what `make(count)` gives, which is made once for all callers with the same `make` and closed at the
+        end."""
 
     def at_end(self, close: Callable[[], object]) -> None:
-        """Have something closed at the end, before what is shared."""
+        """Have something closed at the end, before the shared objects."""
 
 
 @runtime_checkable
@@ -71,23 +72,23 @@ class Forgiving(Protocol):
 class RunData:
     """One data source of a run."""
 
-    digest: str  # of the pictures that it was last trained on
-    first_digest: str  # of those that it was begun with
-    # what its labels mean, in their order; empty: it has no classes, or was begun before they were kept
+    digest: str  # of the pictures that the run was last trained on
+    first_digest: str  # of the pictures that it began with
+    # what the labels mean, in their order; empty: there are no classes, or the run began before names were kept
     class_names: tuple[str, ...] = ()
-    # class of the pictures -> its name in the run, for those that are called otherwise; None: all have the
+    # class of the pictures -> its name in the run, for classes that have another name there; None: all have the
     # run's names and order
     mapping: Mapping[str, str] | None = None
 
     @classmethod
     def read(cls, entry: Any) -> RunData:
-        """From a checkpoint's JSON; at first that was the digest alone."""
+        """Read an entry of a checkpoint's JSON; in the first checkpoints it was the digest alone."""
         if isinstance(entry, str):
             return cls(entry, entry)
         return cls(entry["digest"], entry["first_digest"], tuple(entry["class_names"]), entry["mapping"])
 
     def as_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the entry for a checkpoint's JSON."""
         return asdict(self)
 
 
@@ -95,17 +96,17 @@ class RunData:
 class SourceOptions:
     """How the sources of a run are opened."""
 
-    settings: DataSettings  # the recipe's, for pictures
-    prepared: Path  # folder for what is prepared of them once
+    settings: DataSettings  # the recipe's section `data`
+    prepared: Path  # folder for prepared data, which are made once
     say: Callable[[str], None]  # is given a line for every automatic choice
-    progress: Callable[[int, int], None] | None  # (done, all) while something is prepared; None: nobody looks
-    known: Mapping[str, RunData]  # what the run that goes on was trained on, by source; empty for a new one
-    # class of the data -> its name in that run, where classes were renamed; None: as before
+    progress: Callable[[int, int], None] | None  # is given (done, all) while data are prepared; None: not reported
+    known: Mapping[str, RunData]  # source -> data that the resumed run was trained on; empty for a new run
+    # class of the data -> its name in the resumed run, where classes were renamed; None: as before
     map_classes: Mapping[str, str] | None = None
 
 
 class SourceSpec(Protocol):
-    """What a family expects of one source; the class of the object is the kind of data."""
+    """Requirements of a family on one source; the class of the object is the kind of data."""
 
     @property
     def resolution(self) -> int:
@@ -117,7 +118,7 @@ class SourceSpec(Protocol):
 
     @property
     def given(self) -> bool:
-        """Whether samples of the networks are made of samples of this source, and not drawn from random inputs."""
+        """Whether the networks make their samples from samples of this source, and not from random inputs."""
 
     @property
     def sample_bytes(self) -> int:
@@ -127,45 +128,45 @@ class SourceSpec(Protocol):
         """Refuse settings of a recipe that have no effect on this kind of data.
 
         Raises:
-            ValueError: saying which, and what is set instead.
+            ValueError: it says which settings, and what to set instead.
         """
 
     def locate(self, path: Path, names: Sequence[str]) -> Mapping[str, Path] | None:
-        """Where one path has all of a family's sources; None: each is named by itself.
+        """Find all of a family's sources under one path: source -> path. None: each source is named by itself.
 
         Raises:
-            BadInput: it should have them, and does not.
+            BadInput: a source that should be there is not.
         """
 
     def open(self, name: str, path: Path, options: SourceOptions) -> Any:
         """Open a source.
 
         Raises:
-            BadInput: missing, damaged or of another kind.
+            BadInput: it is missing, damaged or of another kind.
         """
 
     def fitted(self, name: str, where: str, source: Any, options: SourceOptions) -> Any:
-        """The source as the family reads it.
+        """Return the source as the family reads it.
 
         Args:
             where: name and place of the source, for messages.
 
         Raises:
-            BadInput: the family cannot be trained on it.
+            BadInput: the family cannot be trained on this source.
         """
 
     def check_together(self, sources: Mapping[str, Any]) -> None:
-        """Refuse sources of this kind that do not go with each other.
+        """Refuse sources of this kind that do not go together.
 
         Raises:
-            BadInput: saying what differs.
+            BadInput: it says what differs.
         """
 
     def class_names(self, source: Any) -> tuple[str, ...]:
-        """What the labels mean that the family reads; empty: it reads none."""
+        """Names of the classes that the labels stand for; empty: the family reads no labels."""
 
     def advice(self, source: Any) -> Iterable[str]:
-        """Lines for someone who begins a run on this source: what would do better."""
+        """Lines that tell a person who begins a run on this source what would train better."""
 
     def reader(
         self,
@@ -177,15 +178,15 @@ class SourceSpec(Protocol):
         settings: DataSettings,
         workers: Workers | None,
     ) -> Reader:
-        """A stream of samples.
+        """Return a stream of samples.
 
         Args:
-            sources: all of the run, by name.
+            sources: all sources of the run, by name.
             seed: the recipe's.
-            stream: its name, so that two streams differ.
+            stream: name of the stream; streams of different names differ.
             settings: the recipe's.
-            workers: that may help; None: samples are made within `take`.
+            workers: processes that may help; None: samples are made within `take`.
         """
 
     def blank(self, count: int) -> dict[str, Tensor]:
-        """Samples without content: neither memory nor time of a step depends on it."""
+        """Samples without content, for plans: neither memory nor time of a step depends on the content."""

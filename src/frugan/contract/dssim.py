@@ -1,7 +1,7 @@
 """Structural dissimilarity, and the separable blurs that it is made of.
 
-Source: Wang et al. 2004 (SSIM), in DeepFaceLab's form: the mean over the picture is of luminance times
-contrast-structure, no padding, even filters allowed.
+Source: Wang et al. 2004 (SSIM), in DeepFaceLab's form: the mean over the picture of luminance times
+contrast-structure, without padding, and with filters of even size too.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SIGMA_PIXELS = 1.5
-C1, C2 = 0.01**2, 0.03**2
+C1 = 0.01**2
+C2 = 0.03**2
 
 
 def dssim(a: Tensor, b: Tensor, filter_size: int) -> Tensor:
@@ -42,7 +43,7 @@ def dssim(a: Tensor, b: Tensor, filter_size: int) -> Tensor:
 
 
 def window(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """SSIM's Gaussian, of sum 1; of an even size too. [size, or 1 where that is below 1]."""
+    """SSIM's Gaussian of sum 1 [max(size, 1)]; the size may be even."""
     size = max(1, size)
     at = torch.arange(size, device=device, dtype=dtype) - (size - 1) / 2
     return torch.softmax(-at.square() / (2 * SIGMA_PIXELS**2), 0)
@@ -63,21 +64,21 @@ def blur(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
         padding: zeros on every side.
 
     Returns:
-        [B, C, H + 2·padding - taps + 1, W + 2·padding - taps + 1].
+        [B, C, H', W'] of sides H + 2·padding - taps + 1 and W + 2·padding - taps + 1.
     """
     down, across = bands(x.shape[-2:], kernel, padding)
-    return down.T @ (x.contiguous() @ across)  # of [B, C, H, W']
+    return down.T @ (x.contiguous() @ across)  # [B, C, H', H] @ [B, C, H, W']
 
 
 def bands(sides: Sequence[int], kernel: Tensor, padding: int) -> tuple[Tensor, Tensor]:
-    """Matrices of a blur down and across pictures of sides (H, W). [H, H'], [W, W']."""
+    """Matrices of a blur down and across pictures of sides (H, W): [H, H'], [W, W']."""
     height, width = sides
     across = band(width, kernel, padding)
     return across if height == width else band(height, kernel, padding), across
 
 
 def band(size: int, kernel: Tensor, padding: int) -> Tensor:
-    """Matrix whose column j holds the kernel's taps for output j. [size, size + 2·padding - taps + 1]."""
+    """Matrix [size, size + 2·padding - taps + 1] whose column j holds the kernel's taps for output j."""
     outputs = size + 2 * padding - len(kernel) + 1
     # Each row is the one before, moved by one place: views of one line that holds the kernel between zeros. Rows can be
     # moved to the left only, so the outputs come in reverse.

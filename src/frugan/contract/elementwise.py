@@ -1,4 +1,4 @@
-"""Operations on each element that keep as little as can be for their gradient."""
+"""Elementwise operations that keep as little as possible for their gradient."""
 
 import math
 from typing import Any, cast
@@ -10,10 +10,10 @@ from torch import Tensor
 from frugan.contract import cpu_ways
 from frugan.torch_internals import is_node_needed, is_traced
 
-# Gain and bias in one operation, whose backward passes over the picture as often as it must.
+# Gain and bias in one operation, whose backward passes over the picture no more often than it must.
 #
-# Torch's `addcmul` multiplies the kept input by its `value` of 1 first, and then by the gradient: a pass and a
-# picture's memory for nothing.
+# Torch's `addcmul` first multiplies the kept input by its `value` of 1, and then by the gradient: a pass over the
+# picture, and the memory of one, for nothing.
 
 
 def affine(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -21,7 +21,8 @@ def affine(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
 
     Args:
         x: [B, C, H, W].
-        gain, bias: of any shapes that can be broadcast to it.
+        gain: of any shape that can be broadcast to x.
+        bias: likewise.
     """
     return cast(Tensor, _Affine.apply(x, gain, bias))
 
@@ -58,12 +59,12 @@ def _along_rows(values: Tensor, x: Tensor) -> Tensor:
 
 
 def scaled_noise(noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
-    """noise·strength in some precision, whose sums are fp32: [N, 1, H, W] or [H, W], scalar -> as the noise."""
+    """noise·strength in `dtype`, with sums in fp32: [N, 1, H, W] or [H, W], and a scalar -> the noise's shape."""
     return cast(Tensor, _ScaledNoise.apply(noise, strength, dtype))
 
 
 class _ScaledNoise(torch.autograd.Function):
-    """In one operation each way but for the sum."""
+    """One operation forward, and one backward besides the sum."""
 
     @staticmethod
     def forward(ctx: Any, noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
@@ -79,14 +80,14 @@ class _ScaledNoise(torch.autograd.Function):
 
 
 def is_wanted(ctx: Any, place: int) -> bool:
-    """Whether a backward that runs has a use for the gradient of an input that takes one.
+    """Whether the running backward pass has a use for the gradient of an input that takes one.
 
-    A penalty's first gradient is of pictures alone, and torch's own operations leave weights' gradients out of it; one
-    of ours is asked for them all the same. Of a leaf torch does not say it: give a view of one.
+    A penalty's first gradient is that of pictures alone. Torch's own operations then leave out the weights' gradients,
+    but a `torch.autograd.Function` is asked for them all the same. Torch does not tell it of leaves: pass a view.
 
     Args:
-        ctx: of the backward.
-        place: of the input, among those that are tensors.
+        ctx: context of the function.
+        place: position of the input among those that are tensors.
     """
     if not ctx.needs_input_grad[place]:
         return False
@@ -96,13 +97,13 @@ def is_wanted(ctx: Any, place: int) -> bool:
 
 # Bias, leaky ReLU and clamp in one operation that keeps its result and nothing else.
 #
-# Source: Karras et al. 2018 (arXiv 1812.04948) and 2019 (arXiv 1912.04958). The result says by its sign and size which
-# slope each element took, and the next layer keeps it anyway: separate operations would keep two more tensors per
-# layer. Gains come before: leaky(gain·x) is gain·leaky(x), so the working weights have them.
+# Source: Karras et al. 2018 (arXiv 1812.04948) and 2019 (arXiv 1912.04958). Sign and size of the result tell which
+# slope each element took, and the next layer keeps the result anyway: separate operations would keep two more tensors
+# per layer. Gains come before: leaky(gain·x) is gain·leaky(x), so they are part of the working weights.
 
 SLOPE = 0.2
 GAIN = math.sqrt(2)
-"""Restores the variance that the activation takes."""
+"""Factor that restores the variance which the activation takes away."""
 
 
 def leaky_relu(x: Tensor, bias: Tensor, *, clamp: float | None = None) -> Tensor:
@@ -111,13 +112,13 @@ def leaky_relu(x: Tensor, bias: Tensor, *, clamp: float | None = None) -> Tensor
     Args:
         x: [N, C] or [N, C, H, W].
         bias: [C].
-        clamp: largest absolute value; none: no limit.
+        clamp: largest absolute value; None: no limit.
     """
     return cast(Tensor, _LeakyReLU.apply(x, bias, limit_of(clamp, x.dtype)))
 
 
 def limit_of(clamp: float | None, dtype: torch.dtype) -> float | None:
-    """A clamp, rounded as results are: what was held to it has no gradient, and must be told from what was not."""
+    """A clamp rounded to `dtype`, as results are: clamped elements equal it exactly, by which they have no gradient."""
     if clamp is None:
         return None
     share, exponent = math.frexp(clamp)
@@ -126,7 +127,7 @@ def limit_of(clamp: float | None, dtype: torch.dtype) -> float | None:
 
 
 def clamped(x: Tensor, clamp: float | None) -> Tensor:
-    """x, no larger than clamp: what stands in place of an activation where there is none."""
+    """x limited to ±clamp, for layers without an activation."""
     return x if clamp is None else F.hardtanh(x, -clamp, clamp)  # whose backward is one kernel, where clamp's are five
 
 
@@ -135,42 +136,42 @@ class _LeakyReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
-        made = torch.add(x, bias.to(x.dtype).view(1, -1, *(1,) * (x.ndim - 2)))
-        F.leaky_relu_(made, SLOPE)
+        activated = torch.add(x, bias.to(x.dtype).view(1, -1, *(1,) * (x.ndim - 2)))
+        F.leaky_relu_(activated, SLOPE)
         if clamp is not None:
-            made.clamp_(-clamp, clamp)
-        ctx.save_for_backward(made)
+            activated.clamp_(-clamp, clamp)
+        ctx.save_for_backward(activated)
         ctx.clamp = clamp
-        return made
+        return activated
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        (made,) = ctx.saved_tensors
-        to_x = cast(Tensor, _Slopes.apply(gradients[0], made, ctx.clamp))
+        (activated,) = ctx.saved_tensors
+        to_x = cast(Tensor, _Slopes.apply(gradients[0], activated, ctx.clamp))
         other = [axis for axis in range(to_x.ndim) if axis != 1]
         return to_x, to_x.sum(other) if ctx.needs_input_grad[1] else None, None
 
 
 class _Slopes(torch.autograd.Function):
-    """Multiplies by each element's slope, which the result tells and which has no derivative: its own adjoint."""
+    """Multiplies each element by its slope, which `activated` tells; linear in x, so it is its own adjoint."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, made: Tensor, clamp: float | None) -> Tensor:
-        ctx.save_for_backward(made)
+    def forward(ctx: Any, x: Tensor, activated: Tensor, clamp: float | None) -> Tensor:
+        ctx.save_for_backward(activated)
         ctx.clamp = clamp
         if clamp is not None:
-            x = torch.ops.aten.hardtanh_backward(x, made, -clamp, clamp)  # nothing from where it was clamped
-        return cast(Tensor, torch.ops.aten.leaky_relu_backward(x, made, SLOPE, True))
+            x = torch.ops.aten.hardtanh_backward(x, activated, -clamp, clamp)  # zero where it was clamped
+        return cast(Tensor, torch.ops.aten.leaky_relu_backward(x, activated, SLOPE, True))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (made,) = ctx.saved_tensors
-        return cast(Tensor, _Slopes.apply(gradients[0], made, ctx.clamp)), None, None
+        (activated,) = ctx.saved_tensors
+        return cast(Tensor, _Slopes.apply(gradients[0], activated, ctx.clamp)), None, None
 
 
 # Normalisation of a vector by its second moment.
 #
-# Source: Karras et al. 2017 (arXiv 1710.10196), section 4.2, as the pixelwise feature vector normalisation.
+# Source: Karras et al. 2017 (arXiv 1710.10196), section 4.2, there called pixelwise feature vector normalisation.
 
 
 def second_moment_norm(x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Layers with state, with weights made of masters, and with groups of samples that several processes may share.
+"""Layers with state, with working weights made of masters, and with groups of samples that processes may share.
 
-Layers observe, and the engine commits what was observed together with the update.
+Layers only observe; the engine commits their observations together with the update.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from frugan.torch_internals import foreach_copy_, foreach_div, foreach_mul_
 
 
 class UsesOps(nn.Module):
-    """A layer that calls methods of `Ops`, or whose output is given to some.
+    """A layer that calls methods of `Ops`, or whose output goes into some.
 
     Attributes:
-        asks: names of these methods: kernels for other ones are of no use to it.
-        ops: what computes them; the engine sets it, for a layer cannot know what a card has.
+        asks: names of these methods; kernels for other methods are of no use to the layer.
+        ops: operations to compute by; the engine sets them, as a layer cannot know what a card has.
     """
 
     asks: ClassVar[tuple[str, ...]] = ()
@@ -34,20 +34,20 @@ class UsesOps(nn.Module):
 
 
 def use_ops(network: nn.Module, ops: Ops) -> None:
-    """Let a network's layers compute by some operations."""
+    """Let all layers of a network compute by these operations."""
     for module in network.modules():
         if isinstance(module, UsesOps):
             module.ops = ops
 
 
-# Layers whose gradients are differentiated in their turn.
+# Layers whose gradients are differentiated once more.
 
 
 class Penalised(nn.Module):
-    """A layer that goes another way where a penalty on gradients differentiates it twice.
+    """A layer that computes in another way where a penalty on gradients differentiates it twice.
 
     Attributes:
-        penalised: whether one does at present; the engine says it, for the phases that say so.
+        penalised: whether one does at present; the engine sets it for phases with `penalises_gradients`.
     """
 
     penalised: bool = False
@@ -55,7 +55,7 @@ class Penalised(nn.Module):
 
 @contextmanager
 def penalised(networks: Iterable[nn.Module]) -> Iterator[None]:
-    """Tell the layers of networks, while this is open."""
+    """Set `penalised` in all layers of the networks while the context is open."""
     layers = [module for network in networks for module in network.modules() if isinstance(module, Penalised)]
     for layer in layers:
         layer.penalised = True
@@ -66,15 +66,16 @@ def penalised(networks: Iterable[nn.Module]) -> Iterator[None]:
             layer.penalised = False
 
 
-# Copies that a verdict on the device may hold back, of many small tensors in four operations.
+# Copies into many small tensors in four operations, unless a verdict on the device says no.
 
 
 def copy_where(accepted: Tensor | None, targets: Sequence[Tensor], values: Tensor) -> None:
-    """Copy values into tensors where accepted (a bool scalar on the device; None: always).
+    """Copy values into tensors if `accepted`, without waiting for the device.
 
     Args:
-        targets: of one dtype, on one device.
-        values: for all of them, one after the other [numbers]; those that are not accepted are not even multiplied.
+        accepted: a bool scalar on the device; None: always.
+        targets: tensors of one dtype, on one device.
+        values: elements for all targets, one after the other [numbers]; they may be NaN where not accepted.
     """
     if accepted is not None:
         values = torch.where(accepted, values, flat(targets))
@@ -87,17 +88,13 @@ def flat(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
-# A normalisation group of which several processes hold a part each: what it asks of layers and parts.
+# Normalisation groups of which several processes hold a part each.
 
 
 class SharedGroup(Protocol):
-    """The group that this process holds a part of.
+    """A group of samples of which this process holds a part.
 
-    A forward sees this process's part of one group, or of several one after the other.
-
-    Attributes:
-        part: samples of the group that this process holds.
-        samples: of the whole group.
+    A forward sees this process's part of one group, or of several groups one after the other.
     """
 
     @property
@@ -108,48 +105,48 @@ class SharedGroup(Protocol):
     def samples(self) -> int:
         """Samples of the whole group."""
 
-    def sum(self, own: Tensor) -> Tensor:
-        """Sum of a tensor over the processes that share the group; differentiable, as often as one likes.
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum of a tensor over the processes that share the group, differentiable any number of times.
 
-        All of them must come here with tensors of one shape, in the same order: what stands before it may depend on
-        shapes, and never on values.
+        All of them must call this with tensors of one shape, in the same order: whether it is called may depend on
+        shapes, never on values.
         """
 
 
 def whole_mean(shared: SharedGroup, mean: Tensor) -> Tensor:
-    """Mean over a group, of means over the parts of it; any shape."""
+    """Mean over a group from the mean over this process's part; any shape."""
     return shared.sum(mean * (shared.part / shared.samples))
 
 
 def whole_moments(shared: SharedGroup, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance (over n) over a group, of those over the parts of it; any shape."""
+    """Mean and variance (over n) over a group from those over this process's part; any shape."""
     whole = whole_mean(shared, mean)
     return whole, whole_mean(shared, variance + (mean - whole).square())
 
 
-# Layers with state, and how the engine moves it: they observe, and what was observed is committed with the update.
+# Layers with state, and how the engine moves it: layers observe, and it commits the observations with the update.
 
 
 @dataclass
 class _Observed:
     """Observations of one buffer."""
 
-    values: list[Tensor]  # times their weights, not yet added up
-    weight: float | Tensor  # of all of them together
+    values: list[Tensor]  # observations times their weights, not yet added up
+    weight: float | Tensor  # sum of all weights
 
     @property
     def total(self) -> Tensor:
-        """Their sum, once they are added up."""
+        """Sum of the observations, after `Observer.add_up`."""
         (total,) = self.values
         return total
 
 
 ROOM = 1 << 14
-"""Numbers that an observer makes room for at once: 64 KiB."""
+"""Elements that an observer allocates at once: 64 KiB."""
 
 
 class Observer:
-    """Collects what layers observe during one phase, until the engine commits or drops it.
+    """Collects the observations of layers during one phase, until the engine commits or drops them.
 
     Attributes:
         recomputing: True while recompute runs a forward again; nothing is staged then.
@@ -161,7 +158,7 @@ class Observer:
         self._room: Tensor | None = None
 
     def room(self, like: Tensor, count: int) -> Tensor:
-        """Zeros [count] of the dtype of a tensor and beside it, for a kernel to leave what it observes in."""
+        """Zeros [count] of a tensor's dtype on its device, for a kernel to write observations into."""
         left = self._room
         if left is None or len(left) < count or (left.dtype, left.device) != (like.dtype, like.device):
             left = like.new_zeros(max(count, ROOM))
@@ -169,11 +166,11 @@ class Observer:
         return left[:count]
 
     def leave_room(self) -> None:
-        """Let `room` begin anew: what is to be repeated must not depend on how much was left of it."""
+        """Let `room` allocate anew, so that a repetition does not depend on how much room was left."""
         self._room = None
 
     def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
-        """Add an observation of `buffer`; what is committed is the mean over all of them, by weight."""
+        """Add an observation of `buffer`; the mean over all of them, by weight, will be committed."""
         if self.recomputing:
             return
         value = value.detach() * weight if weight != 1 else value.detach()
@@ -186,34 +183,34 @@ class Observer:
 
     @torch.no_grad()
     def add_up(self) -> None:
-        """Leave one value of each buffer: the first ones of all buffers, plus the second ones, and so on.
+        """Add up the observations of each buffer, for all buffers at once: their first values, the second, and so on.
 
-        Called after each micro-batch, so that every further one finds and leaves the same.
+        Called after each micro-batch, so that each of them begins and ends with one value of each buffer.
         """
         alike: dict[tuple[object, ...], list[_Observed]] = {}
-        for each in self._staged.values():
-            first = each.values[0]
-            alike.setdefault((len(each.values), first.dtype, first.device), []).append(each)
-        for same in alike.values():
-            rounds = list(zip(*(each.values for each in same), strict=True))
+        for observed in self._staged.values():
+            first = observed.values[0]
+            alike.setdefault((len(observed.values), first.dtype, first.device), []).append(observed)
+        for buffers in alike.values():
+            rounds = list(zip(*(observed.values for observed in buffers), strict=True))
             if len(rounds) == 1:
                 continue
             total = flat(rounds[0])
             for values in rounds[1:]:
                 total = total + flat(values)
-            for each, part in zip(same, total.split([value.numel() for value in rounds[0]]), strict=True):
-                each.values[:] = [part.view(each.values[0].shape)]
+            for observed, part in zip(buffers, total.split([value.numel() for value in rounds[0]]), strict=True):
+                observed.values[:] = [part.view(observed.values[0].shape)]
 
     def sums(self, device: torch.device) -> list[Tensor]:
-        """Sums of what was observed, by weight, and then all weights [n]: to be added up over several processes."""
+        """Weighted sums of the observations, and then all weights [n], to be added up over several processes."""
         self.add_up()
-        totals = [each.total for each in self._staged.values()]
+        totals = [observed.total for observed in self._staged.values()]
         totals = [total if total.is_floating_point() else total.float() for total in totals]
-        weights = torch.tensor([float(each.weight) for each in self._staged.values()])
-        return [*(each.contiguous() for each in totals), weights.to(device, non_blocking=True)]
+        weights = torch.tensor([float(observed.weight) for observed in self._staged.values()])
+        return [*(total.contiguous() for total in totals), weights.to(device, non_blocking=True)]
 
     def replace_sums(self, sums: list[Tensor]) -> None:
-        """Put other sums in the places of those that `sums` gave."""
+        """Replace the sums and weights that `sums` gave."""
         *totals, weights = sums
         replaced = zip(self._staged, totals, weights.unbind(), strict=True)
         self._staged = {key: _Observed([total], weight) for key, total, weight in replaced}
@@ -223,29 +220,29 @@ class Observer:
         """Move the buffers; where `accepted` (a bool scalar on the device) is False, leave them as they were."""
         self.add_up()
         together: dict[tuple[object, ...], list[tuple[Tensor, _Observed]]] = {}
-        for (layer, buffer), each in self._staged.items():
+        for (layer, buffer), observed in self._staged.items():
             old: Tensor = getattr(layer, buffer)
             if type(layer).committed is Stateful.committed and old.is_floating_point():
-                number = None if isinstance(each.weight, Tensor) else each.weight
-                together.setdefault((layer.newest, number, old.dtype, old.device), []).append((old, each))
+                number = None if isinstance(observed.weight, Tensor) else observed.weight
+                together.setdefault((layer.newest, number, old.dtype, old.device), []).append((old, observed))
                 continue
-            observed = each.total / each.weight
-            new = layer.committed(buffer, observed.to(old.dtype) if old.is_floating_point() else observed).to(old.dtype)
+            mean = observed.total / observed.weight
+            new = layer.committed(buffer, mean.to(old.dtype) if old.is_floating_point() else mean).to(old.dtype)
             old.copy_(new if accepted is None else torch.where(accepted, new, old))
-        for (newest, *_), moved in together.items():
-            _commit_together(moved, cast(float, newest), accepted)
+        for (newest, *_), buffers in together.items():
+            _commit_together(buffers, cast(float, newest), accepted)
         self._staged.clear()
 
 
-def _commit_together(moved: list[tuple[Tensor, _Observed]], newest: float, accepted: Tensor | None) -> None:
-    """Move buffers of one dtype by one weight of the newest."""
-    olds = [old for old, _ in moved]
-    observed = flat([each.total for _, each in moved])
-    weight = moved[0][1].weight
+def _commit_together(buffers: list[tuple[Tensor, _Observed]], newest: float, accepted: Tensor | None) -> None:
+    """Move buffers of one dtype that have the same `Stateful.newest`."""
+    olds = [old for old, _ in buffers]
+    means = flat([observed.total for _, observed in buffers])
+    weight = buffers[0][1].weight
     if isinstance(weight, Tensor):
-        weight = flat([torch.as_tensor(each.weight).expand(each.total.numel()) for _, each in moved])
-    observed = (observed if not isinstance(weight, Tensor) and weight == 1 else observed / weight).to(olds[0].dtype)
-    copy_where(accepted, olds, observed if newest == 1 else torch.lerp(flat(olds), observed, newest))
+        weight = flat([torch.as_tensor(observed.weight).expand(observed.total.numel()) for _, observed in buffers])
+    means = (means if not isinstance(weight, Tensor) and weight == 1 else means / weight).to(olds[0].dtype)
+    copy_where(accepted, olds, means if newest == 1 else torch.lerp(flat(olds), means, newest))
 
 
 class Stateful(nn.Module):
@@ -253,7 +250,7 @@ class Stateful(nn.Module):
 
     # set by the engine while a phase runs; None otherwise, and then nothing is observed
     observer: Observer | None = None
-    newest: float = 1.0  # weight of what was observed in the next value of a buffer; the rest is its value so far
+    newest: float = 1.0  # weight of the observations in a buffer's next value; the rest is its value so far
 
     def observe(self, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Stage a new observation of a buffer; a no-op outside a phase."""
@@ -261,18 +258,18 @@ class Stateful(nn.Module):
             self.observer.stage(self, buffer, value, weight)
 
     def committed(self, buffer: str, observed: Tensor) -> Tensor:
-        """Next value of a buffer, given the mean of what was observed. Default: moved towards it by `newest`."""
+        """Next value of a buffer, given the mean of its observations. Default: moved towards it by `newest`."""
         return observed if self.newest == 1 else torch.lerp(getattr(self, buffer), observed, self.newest)
 
 
 class GroupNormalised(Stateful):
-    """A layer that normalises over samples, in exact groups whose size belongs to the recipe."""
+    """A layer that normalises over samples, in exact groups whose size is part of the recipe."""
 
     # samples per group; None: all samples of a forward are one group. Set by the engine.
     normalisation_batch: int | None = None
     # where other processes hold the rest of each group; None: groups are whole. Set by the engine.
     shared: SharedGroup | None = None
-    can_share: ClassVar[bool] = False  # that the layer looks at `shared`; without it, ranks must have whole groups
+    can_share: ClassVar[bool] = False  # whether the layer heeds `shared`; without it, ranks must have whole groups
 
 
 class Reparametrised(Stateful):
@@ -281,24 +278,24 @@ class Reparametrised(Stateful):
     reparametrised: ClassVar[tuple[str, ...]] = ("weight",)  # names of the parameters concerned
 
     def working_weight(self, name: str, master: Tensor) -> Tensor:
-        """The weight to run with, differentiable with respect to `master`; fp32. Observes what shall move."""
+        """Weight to run with, in fp32, differentiable with respect to `master`. Observes what it moves."""
         raise NotImplementedError(f"{type(self).__name__} must define working_weight")
 
 
 def keeps_fp32(module: nn.Module) -> frozenset[str]:
-    """Names of a module's own parameters that stay fp32 in every precision (attribute `fp32_parameters`).
+    """Names of a module's direct parameters that stay fp32 in every precision (attribute `fp32_parameters`).
 
-    So do those of torch's own batch normalisation: with running statistics in fp32 it takes no others.
+    Those of torch's own batch normalisation do so as well: with running statistics in fp32 it takes no others.
     """
     if isinstance(module, _NormBase):
         return frozenset(name for name, _ in module.named_parameters(recurse=False))
     return frozenset(getattr(module, "fp32_parameters", ()))
 
 
-# Layers whose working weights are their masters divided by something each: spectral norm, equalised learning rates.
+# Layers whose working weights are their masters, each divided by something: spectral norm, equalised learning rates.
 #
-# The divisors of all such layers of a network are found together, in few operations, and each weight is then divided,
-# cast and laid out in one.
+# The divisors of all such layers of a network are found together in few operations. Each weight is then divided, cast
+# and laid out in a single one.
 
 Divisor = float | Tensor
 """A number, or a tensor that can be broadcast to the weight, with at least one dimension."""
@@ -308,9 +305,8 @@ Divisor = float | Tensor
 class ScaledWeight:
     """A weight whose divisor is wanted."""
 
-    # layer, name: whose, and which
     layer: Scaled
-    name: str
+    name: str  # name of the parameter in the layer
     master: Tensor  # fp32 (or more)
 
 
@@ -318,7 +314,7 @@ class Scaling:
     """Divisors of several weights, found together.
 
     Args:
-        divisors: of each weight, in order.
+        divisors: divisor of each weight, in order.
     """
 
     def __init__(self, divisors: Sequence[Divisor]) -> None:
@@ -326,40 +322,41 @@ class Scaling:
 
     @classmethod
     def find(cls, weights: Sequence[ScaledWeight]) -> Self:
-        """Find the divisors; layers observe what shall move. Called without gradients."""
+        """Find the divisors, and let layers observe what moves by it. Called without gradients."""
         raise NotImplementedError(f"{cls.__name__} must define find")
 
     def divided(self, masters: Sequence[Tensor], dtypes: Sequence[torch.dtype], *, last: bool) -> dict[int, Tensor]:
-        """Working weights that are found more cheaply here than one by one, by place.
-
-        Called once, before weights move. Default: none are.
+        """Divide those weights for which it is cheaper than one by one. Called once, before weights move.
 
         Args:
-            masters: of all, in order.
-            dtypes: of all working weights.
-            last: those of four axes shall be in channels-last.
+            masters: all masters, in order.
+            dtypes: data type of each working weight.
+            last: weights of four axes shall be laid out in channels-last.
 
         Returns:
-            Matrices [outputs, inputs], or whole weights laid out as they shall be.
+            Working weights by position: matrices [outputs, inputs], or whole weights in their final layout. Default:
+            none.
         """
         return {}
 
     def carry(
         self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None], inverse_scale: Tensor | None = None
     ) -> list[Tensor | None]:
-        """Gradients of masters, laid out like these, of those of working weights. Default: divisors are constants.
+        """Turn gradients of working weights into those of masters, laid out like these.
+
+        Default: divisors are constants.
 
         Args:
-            masters: as they were when the divisors were found, in order.
-            gradients: of each working weight whose divisor is a tensor; None: none came.
-            inverse_scale: multiplies every gradient, on the same way; None: nothing does.
+            masters: masters as they were when the divisors were found, in order.
+            gradients: gradient of each working weight whose divisor is a tensor; None: it has none.
+            inverse_scale: multiplies every gradient on the way; None: nothing does.
         """
-        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        divisors = [cast(Tensor, self.divisors[i]) for i in given]
-        if inverse_scale is not None and given:
+        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        divisors = [cast(Tensor, self.divisors[i]) for i in present]
+        if inverse_scale is not None and present:
             divisors = list(foreach_div(divisors, inverse_scale))
         carried: list[Tensor | None] = [None] * len(masters)
-        for i, divisor in zip(given, divisors, strict=True):
+        for i, divisor in zip(present, divisors, strict=True):
             carried[i] = torch.div(cast(Tensor, gradients[i]), divisor, out=torch.empty_like(masters[i]))
         return carried
 
@@ -367,53 +364,53 @@ class Scaling:
 class Scaled(Reparametrised):
     """A layer whose working weight is its master divided by something."""
 
-    scaling: ClassVar[type[Scaling]]  # what finds the divisors
+    scaling: ClassVar[type[Scaling]]  # class that finds the divisors
 
     def alike(self) -> Hashable:
-        """Layers of which this is equal may find their divisors together."""
+        """Key of the layers that may find their divisors together."""
         return ()
 
     def working_weight(self, name: str, master: Tensor) -> Tensor:
-        """Working weight of this layer alone; divisors are held constant."""
+        """Find the working weight of this layer alone; its divisor is held constant."""
         scaling = self.scaling.find([ScaledWeight(self, name, master.detach())])
         return master / scaling.divisors[0]
 
 
-# Layers that use sums of squares of their working weight beside it: these too are made once for a whole phase.
+# Layers that use the sums of squares of their working weight: these too are computed once for a whole phase.
 #
-# What flows to the weight through them is added to its gradient once, after the last backward.
+# The gradient that reaches the weight through them is added once, after the last backward.
 
 SQUARES = "squares"
-"""Name under which they stand among a layer's parameters while a phase runs."""
+"""Name of the sums among a layer's parameters while a phase runs."""
 
 
 class SumsSquares(nn.Module):
-    """A layer with sums of the squares of its `weight` [O, I, k, k]."""
+    """A layer that uses the sums of squares of its `weight` [O, I, k, k]."""
 
     weight: Tensor
-    squares_factor: float = 1.0  # multiplies them
+    squares_factor: float = 1.0  # multiplies the sums
 
     def summed_squares(self) -> Tensor:
-        """factor·Σw² [O, I], fp32 or more: those of the phase, or else found here."""
+        """factor·Σw² [O, I] in fp32 or more, computed for the phase, or here outside of one."""
         squares = self._parameters.get(SQUARES)
         if squares is None:
             return sums_of_squares(self.weight) * self.squares_factor
         return cast(Tensor, squares)
 
     def gradient_factor(self) -> float:
-        """Factor of the weight times the sums' gradient in the weight's gradient."""
+        """Factor of (weight times the sums' gradient) in the weight's gradient."""
         return 2 * self.squares_factor
 
 
 def sums_of_squares(weight: Tensor) -> Tensor:
-    """[O, I, k, k] -> [O, I], in fp32 or more; differentiable."""
+    """[O, I, k, k] -> [O, I] in fp32 or more, differentiable."""
     return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum((2, 3))
 
 
 @torch.no_grad()
 def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
-    """Sums of squares of many layers, with their factors and without a gradient; one kernel a layer and one for all."""
-    # On a CPU torch's norm takes up to 80 times as long, for weights that lie channels last.
+    """Sums of squares of many layers, times their factors, without a gradient; one kernel per layer and one for all."""
+    # On a CPU torch's norm takes up to 80 times as long for weights in channels-last.
     if all(cpu_ways.taken_for(layer.weight) for layer in layers):
         sums = [sums_of_squares(layer.weight) for layer in layers]
         foreach_mul_(sums, [layer.squares_factor for layer in layers])
@@ -423,7 +420,7 @@ def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
 
 @torch.no_grad()
 def squares_by_norms(layers: list[SumsSquares]) -> list[Tensor]:
-    """Sums of squares as a card finds them: one kernel a layer, without squares of the whole weight in between."""
+    """Sums of squares as a card computes them: one kernel per layer, without the squares of the whole weight."""
     norms = [
         torch.linalg.vector_norm(layer.weight, dim=(2, 3), dtype=torch.promote_types(layer.weight.dtype, torch.float32))
         for layer in layers

@@ -1,4 +1,4 @@
-"""Between the tensors of a family and those of another program: one table, read in both directions."""
+"""Translation between a family's tensors and another program's: one table, read in both directions."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,30 +18,29 @@ def unchanged(value: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Row:
-    """A name on either side, and what is done to a tensor on its way."""
+    """Names of a tensor on both sides, and how it changes on the way."""
 
-    # name in the other program, with holes: "Generator/GBlock{block}/conv0/b"; None: it has none of these
+    # name in the other program, with holes: "Generator/GBlock{block}/conv0/b"; None: it has no such tensor
     theirs: str | None
-    ours: str | None  # name here, with the same holes; None: left out here
-    # to_ours, to_theirs: each undoes the other
+    ours: str | None  # name here, with the same holes; None: the tensor is left out here
     to_ours: Change = unchanged
-    to_theirs: Change = unchanged
-    # the tensor here where the other program has none, from the shape that it must have
-    made: Callable[[Sequence[int]], Tensor] | None = None
+    to_theirs: Change = unchanged  # the inverse of `to_ours`
+    # makes the tensor here, from its shape, where the other program has none
+    create: Callable[[Sequence[int]], Tensor] | None = None
 
 
 @dataclass(frozen=True)
 class Translated:
-    """Tensors under the other side's names, and what is odd about them."""
+    """Tensors under the other side's names, and names that do not fit."""
 
     tensors: dict[str, Tensor]  # by their new names
-    unused: tuple[str, ...] = ()  # given names that no row knows
-    missing: tuple[str, ...] = ()  # names that had to come of it and did not
-    doubled: tuple[str, ...] = ()  # names that several given ones became
+    unused: tuple[str, ...] = ()  # names that no row knows
+    missing: tuple[str, ...] = ()  # expected names that no tensor got
+    doubled: tuple[str, ...] = ()  # names that several tensors got
 
     @property
     def faults(self) -> list[str]:
-        """A line for everything that is odd; empty: the two sides have the same tensors."""
+        """A line for every name that does not fit; empty: the two sides have the same tensors."""
         return [
             *(f"{name}: not there" for name in self.missing),
             *(f"{name}: unknown here" for name in self.unused),
@@ -53,41 +52,41 @@ class Translated:
 class NameTable:
     """Names of a family's tensors in the files of another program."""
 
-    rows: Sequence[Row]  # the first one that knows a name counts
-    # what may stand in a hole: a pattern, the same on both sides; or each spelling there with ours
+    rows: Sequence[Row]  # the first row that matches a name counts
+    # hole -> what may stand in it: a pattern, the same on both sides, or the other program's spellings with ours
     holes: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
 
     def to_ours(self, theirs: Mapping[str, Tensor], expected: Mapping[str, Sequence[int]] | None = None) -> Translated:
-        """Tensors of the other program under our names.
+        """Translate tensors of the other program to our names.
 
         Args:
-            expected: name here -> shape; those that the other program has no counterpart of are made, and given names
-                that become none of them are unused. None: whatever comes of it.
+            expected: name here -> shape. Tensors without a counterpart in the other program are created, and names
+                that become none of these are unused. None: all names that come out are fine.
         """
         collected = _Collected()
         for name, value in theirs.items():
-            self._pass_on(self._readers, name, value, collected, ours=True)
+            self._translate(self._readers, name, value, collected, ours=True)
         if expected is None:
             return collected.result(())
         collected.keep(expected)
         for name in expected.keys() - collected.tensors.keys():
-            made = next((row.made for pattern, row in self._makers if pattern.fullmatch(name)), None)
-            if made is not None:
-                collected.tensors[name] = made(expected[name])
+            create = next((row.create for pattern, row in self._creators if pattern.fullmatch(name)), None)
+            if create is not None:
+                collected.tensors[name] = create(expected[name])
         return collected.result(expected)
 
     def to_theirs(self, ours: Mapping[str, Tensor], expected: Iterable[str] = ()) -> Translated:
-        """Our tensors under the other program's names.
+        """Translate our tensors to the other program's names.
 
         Args:
-            expected: names there that must come of it.
+            expected: names there that must come out.
         """
         collected = _Collected()
         for name, value in ours.items():
-            self._pass_on(self._writers, name, value, collected, ours=False)
+            self._translate(self._writers, name, value, collected, ours=False)
         return collected.result(expected)
 
-    def _pass_on(
+    def _translate(
         self,
         by: Sequence[tuple[re.Pattern[str], Row]],
         name: str,
@@ -123,8 +122,8 @@ class NameTable:
         return [(self._pattern(row.ours, ours=True), row) for row in self.rows if row.ours is not None]
 
     @cached_property
-    def _makers(self) -> list[tuple[re.Pattern[str], Row]]:
-        return [(pattern, row) for pattern, row in self._writers if row.made is not None]
+    def _creators(self) -> list[tuple[re.Pattern[str], Row]]:
+        return [(pattern, row) for pattern, row in self._writers if row.create is not None]
 
     def _pattern(self, name: str, *, ours: bool) -> re.Pattern[str]:
         parts = _HOLE.split(name)  # text and holes in turn
@@ -139,24 +138,24 @@ class NameTable:
 
 
 class _Collected:
-    """What has come of a translation so far."""
+    """Results of a translation so far."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self.unused: list[str] = []
         self._doubled: list[str] = []
-        self._given: dict[str, str] = {}
+        self._sources: dict[str, str] = {}  # new name -> old name
 
-    def add(self, given: str, name: str, value: Tensor) -> None:
+    def add(self, source: str, name: str, value: Tensor) -> None:
         if name in self.tensors:
             self._doubled.append(name)
         self.tensors[name] = value
-        self._given[name] = given
+        self._sources[name] = source
 
     def keep(self, expected: Collection[str]) -> None:
         for name in [name for name in self.tensors if name not in expected]:
             del self.tensors[name]
-            self.unused.append(self._given[name])
+            self.unused.append(self._sources[name])
 
     def result(self, expected: Iterable[str]) -> Translated:
         missing = tuple(sorted(set(expected) - self.tensors.keys()))

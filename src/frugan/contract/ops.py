@@ -1,8 +1,8 @@
 """Operations of layers and losses in plain torch, which kernels override.
 
-A layer holds an `Ops` as `ops` and calls its methods. The engine sets one that is made of kernels where they are used:
-each kernel is a subclass that overrides some methods (`frugan.kernels`, or another package's, found by the entry point
-group `frugan.ops`). What a layer calls is the same either way, and so is what it gets, up to rounding.
+A layer holds an `Ops` as `ops` and calls its methods. Where kernels are used, the engine sets one that consists of
+them: each kernel is a subclass that overrides some methods (`frugan.kernels`, or another package's, found by the entry
+point group `frugan.ops`). A layer makes the same calls either way, and gets the same results up to rounding.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,23 +21,23 @@ Kind = TypeVar("Kind")
 
 
 class StyleLayer(NamedTuple):
-    """A layer that a style scales: what makes its style, and what its demodulation needs."""
+    """A layer that is scaled by a style: its affine map from styles, and what demodulation needs."""
 
-    weight: Tensor  # of the affine map that makes it [I, style]
-    bias: Tensor  # of this map [I]
-    place: int  # number of the style that it takes
-    dtype: torch.dtype  # that the layer computes in
+    weight: Tensor  # weight of the affine map [I, style]
+    bias: Tensor  # bias of the affine map [I]
+    place: int  # number of the style that the layer takes
+    dtype: torch.dtype  # data type that the layer computes in
     squares: Callable[[], Tensor] | None  # gives the sums of its weight's squares [O, I]; None: it is not demodulated
 
 
 class Ops:
-    """Operations in plain torch, differentiable as often as one asks for unless they say otherwise.
+    """Operations in plain torch, differentiable any number of times unless they say otherwise.
 
-    A kernel that overrides a method calls that of `super()` for whatever it is not made for.
+    A kernel that overrides a method calls that of `super()` for inputs that it is not made for.
 
     Attributes:
         filters_activations: `filtered_leaky_relu` is a single pass, so layers shall leave their activation to the
-            filter of the next one.
+            filter of the next layer.
     """
 
     filters_activations: bool = False
@@ -55,7 +55,7 @@ class Ops:
         return elementwise.leaky_relu(x, bias, clamp=clamp)
 
     def add_bias(self, x: Tensor, bias: Tensor, clamp: float | None) -> Tensor:
-        """clamp(x + bias), of what has no activation.
+        """clamp(x + bias), for layers without an activation.
 
         Args:
             x: [N, C] or [N, C, H, W].
@@ -77,9 +77,9 @@ class Ops:
 
         Args:
             x: [N, C, H, W].
-            factors: [N, C], of its dtype.
+            factors: [N, C], of x's dtype.
             noise: [N, 1, H, W] or [H, W]; None: there is none.
-            strength: of the noise, a scalar; their product is rounded to x's dtype.
+            strength: scalar factor of the noise; their product is rounded to x's dtype.
             bias: [C].
             clamp: largest absolute value; None: no limit.
         """
@@ -91,23 +91,24 @@ class Ops:
     # Modulation.
 
     def product_gradients(self, gradient: Tensor, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of x·factors: of x [N, C, H, W] and of the factors [N, C, 1, 1]."""
+        """Gradients of the product x·factors, in x [N, C, H, W] and in the factors [N, C, 1, 1]."""
         return gradient * factors, (gradient * x).sum((2, 3), keepdim=True)
 
     def styles(self, ws: Tensor, layers: Sequence[StyleLayer], eps: float | None) -> tuple[list[Tensor], list[Tensor]]:
-        """Styles of many layers, and what demodulation multiplies by where that is found together with them.
+        """Styles of many layers, and demodulation's factors where they are computed together with the styles.
 
         Args:
             ws: [N, styles, style], fp32.
-            layers: which take them.
+            layers: layers that take the styles.
             eps: added to the sums under demodulation's root; None: layers differ in it, and each demodulates by itself.
 
         Returns:
-            A style [N, I] of each layer; and factors [N, O] of each that is demodulated, in order, or none at all:
-            then each layer finds its own.
+            A style [N, I] for each layer; and factors [N, O] for each demodulated layer, in order, or an empty list:
+            then each layer computes its own.
         """
         inputs = ws.unbind(1)
-        return _linear_together([(each.weight, each.bias) for each in layers], [inputs[e.place] for e in layers]), []
+        maps = [(layer.weight, layer.bias) for layer in layers]
+        return _linear_together(maps, [inputs[layer.place] for layer in layers]), []
 
     # Filters.
 
@@ -123,8 +124,9 @@ class Ops:
         Args:
             x: [N, C, H, W].
             bias: [C].
-            kernel, other: [T, T'], as torch's convolution and its adjoint's take them.
-            padding: around what is filtered.
+            kernel: filter [T, T'] as torch's convolution takes it.
+            other: the filter as the adjoint's convolution takes it [T, T'].
+            padding: zeros around the filtered map.
             clamp: largest absolute value; None: no limit.
         """
         activated = self.leaky_relu(x, bias, clamp)
@@ -137,7 +139,7 @@ class Ops:
 
         Args:
             a, b: [B, C, H, W] in [0, 1].
-            sizes: of windows, in pixels.
+            sizes: sides of the windows, in pixels.
         """
         first, *others = (weight / len(sizes) * dssim(a, b, size).mean() for size in sizes)
         return sum(others, first)
@@ -147,7 +149,7 @@ class Ops:
         return (a - b).square().mean()
 
     def masked_error(self, x: Tensor, target: Tensor, mask: Tensor) -> Tensor:
-        """Mean of |(x - target)·mask|, all of shapes that can be broadcast."""
+        """Mean of |(x - target)·mask|; the shapes can be broadcast."""
         return (target * mask - x * mask).abs().mean()
 
     # Normalisation.
@@ -165,15 +167,17 @@ class Ops:
         room: Callable[[int], Tensor],
         observe: Callable[[Tensor, Tensor], None],
     ) -> Tensor:
-        """gain·normalised + bias by each group's own statistics, through a ReLU if so wanted.
+        """gain·normalised + bias by each group's statistics, with a ReLU after it if `relu`.
 
         Args:
             x: [B, C, H, W].
-            gain, bias: [B, C], or [1, C] for all samples, of its dtype.
-            group: samples of a group, which stand in a row; B is a multiple of it.
+            gain: [B, C], or [1, C] for all samples, of x's dtype.
+            bias: likewise.
+            group: samples of a group, which follow each other; B is a multiple of it.
             eps: added to the variance.
-            biased: the variance that is observed is over n samples, and not n - 1.
-            room: gives so many zeros in fp32, which may be kept.
+            relu: apply a ReLU to the result.
+            biased: the observed variance is over n samples, and not n - 1.
+            room: gives that many zeros in fp32, which may be kept.
             observe: is given mean and variance of each group [C], in fp32.
 
         Returns:
@@ -185,35 +189,35 @@ class Ops:
         return F.relu(y) if relu else y
 
     def spectral_scaling(self, kind: type[Kind]) -> type[Kind]:
-        """The class that divides weights by their largest singular values: the one that is given, or a subclass."""
+        """Choose the class that divides weights by their largest singular values: `kind`, or a subclass of it."""
         return kind
 
     # Residual blocks that halve a map.
 
     def relu_and_means(self, x: Tensor) -> tuple[Tensor, Callable[[], Tensor], Tensor | None]:
-        """ReLU of a map of even sides, a call that gives means of 2x2 of its pixels, and what a backward keeps of it.
+        """ReLU of a map of even sides, a function that gives means of 2x2 of the map's pixels, and a kept tensor.
 
-        [N, C, H, W] -> [N, C, H, W], [N, C, H/2, W/2]; None: torch keeps what it needs.
+        [N, C, H, W] -> [N, C, H, W], [N, C, H/2, W/2], and a tensor that the backward keeps; None: torch keeps it.
         """
         return F.relu(x), partial(mean_pool2d, x), None
 
     def relu_and_itself(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """ReLU of a map, and the map for a skip: [N, C, H, W] twice."""
+        """ReLU of a map, and the map itself for a skip connection: [N, C, H, W] twice."""
         return F.relu(x), x
 
     def means_plus(self, x: Tensor, skip: Callable[[], Tensor], kept: Tensor) -> Tensor:
-        """Means of 2x2 pixels plus what a skip gives.
+        """Means of 2x2 pixels plus a skip connection.
 
         Args:
             x: [N, C, H, W].
             skip: gives [N, C, H/2, W/2].
-            kept: a tensor that a backward needs anyway. That of a kernel asks for it first, so that a block that is
-                recomputed is so before there is a gradient as large as x.
+            kept: a tensor that the backward needs anyway. A kernel's backward asks for it first, so that a recomputed
+                block is computed before there is a gradient as large as x.
         """
         return torch.add(mean_pool2d(x), skip())
 
     def relu_means(self, x: Tensor) -> Callable[[], Tensor]:
-        """A call that gives means of 2x2 pixels of a map's ReLU: [N, C, H, W] -> [N, C, H/2, W/2]."""
+        """Return a function that gives means of 2x2 pixels of a map's ReLU: [N, C, H, W] -> [N, C, H/2, W/2]."""
         return partial(mean_pool2d, F.relu(x))
 
 
@@ -222,13 +226,13 @@ PLAIN = Ops()
 
 
 def combined(kernels: Iterable[type[Ops]]) -> Ops:
-    """Operations of several kernels together; where two override a method, the first one's is called first."""
+    """Combine several kernels; where two override a method, the first one's is called first."""
     kinds = tuple(kernels)
     return type("Kernels", kinds, {})() if kinds else PLAIN
 
 
 def overridden(kernel: type[Ops]) -> frozenset[str]:
-    """Names of the operations that a kernel is for."""
+    """Names of the operations that a kernel overrides."""
     public = (name for name in vars(Ops) if not name.startswith("_"))
     return frozenset(name for name in public if getattr(kernel, name) is not getattr(Ops, name))
 
@@ -256,10 +260,10 @@ def _normalised(
 
 
 def _linear_together(layers: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Affine maps, each of an input of its own; those of one shape in one product.
+    """Apply affine maps to an input each, those of one shape in one product.
 
     Args:
-        layers: of each its weight [outputs, inputs] and bias [outputs].
+        layers: weight [outputs, inputs] and bias [outputs] of each map.
         inputs: [N, inputs] each.
 
     Returns:
@@ -271,7 +275,7 @@ def _linear_together(layers: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[T
         weights = torch.stack([layers[i][0] for i in alike])  # [layers, outputs, inputs]
         biases = torch.stack([layers[i][1] for i in alike])[:, :, None]  # [layers, outputs, 1]
         stacked = torch.stack([inputs[i] for i in alike]).to(weights.dtype)  # [layers, N, inputs]
-        # this way around the weights' gradients are laid out as they are, and need no copies
+        # In this order the weights' gradients come out in the layout of the weights, and need no copies.
         products = torch.baddbmm(biases, weights, stacked.mT)  # [layers, outputs, N]
         outputs |= zip(alike, products.mT.contiguous().unbind(), strict=True)
     return [outputs[i] for i in range(len(layers))]

@@ -1,7 +1,7 @@
-"""What a family tells the engine of its training: phases made of parts, with random inputs and carried state.
+"""Phases, by which a family describes its training to the engine: their parts, random inputs and carried state.
 
-The rule behind it: nothing moves inside a forward. What layers observe there, the engine commits once per phase,
-together with the update, so that a recomputation, a repeated or a skipped phase leaves no trace.
+One rule governs them: nothing moves inside a forward. Layers only observe there, and the engine commits the
+observations once per phase, together with the update, so that recomputed, repeated and skipped phases leave no trace.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Draw:
 
     # "normal" (mean 0, deviation 1), "uniform" in [0, 1), or "classes": integers in [0, classes)
     distribution: Distribution
-    shape: tuple[int, ...] = ()  # shape for one sample
-    classes: int = 0  # number of classes of "classes"
-    # False: drawn for the whole batch on the host and split (latents, classes). True: made on the device for each
+    shape: tuple[int, ...] = ()  # shape of one sample
+    classes: int = 0  # number of classes, for "classes"
+    # False: drawn for the whole batch on the host and split (latents, classes). True: drawn on the device for each
     # micro-batch as a function of (stream, phase, image index) (noise pictures, dropout masks), so that the whole batch
     # never exists at once.
     per_image: bool = False
@@ -50,41 +50,41 @@ Draws = Mapping[str, Draw]
 
 @dataclass(frozen=True)
 class Carried:
-    """State carried from one update to the next (a running mean of path lengths, for example).
+    """State that is carried from one update to the next (a running mean of path lengths, for example).
 
-    Phases that carry state of the same name share it: one may observe what moves it, another only read it.
+    Phases that carry state of the same name share it: one may observe for it, another only read it.
     """
 
-    initial: float | tuple[float, ...]  # its value before the first update: one number, or several [n]
-    # (value so far, mean of what the phase observed over its samples, number of samples) -> next value
+    initial: float | tuple[float, ...]  # value before the first update: one number, or several [n]
+    # (value so far, mean of the phase's observations over its samples, number of samples) -> next value
     update: Callable[[Tensor, Tensor, int], Tensor]
-    # what people see its first number as, in events, on the console and in the report; None: they do not
+    # name of its first number in events, on the console and in the report; None: it is not shown
     shown: str | None = None
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What one forward of a part sees."""
+    """Inputs of one forward of a part."""
 
     # source -> name -> tensor [size, ...] on the device; uint8 pictures stay uint8 until a part casts them
     pictures: Mapping[str, Mapping[str, Tensor]]
     draws: Mapping[str, Tensor]  # name -> tensor [size, ...] on the device
     size: int  # samples
-    normalisation_batch: int | None = None  # samples in a row that a part may look at together; None: all of these
+    normalisation_batch: int | None = None  # consecutive samples that a part may look at together; None: all
     # where other processes hold the rest of these samples' one group; None: groups are whole
     shared: SharedGroup | None = None
 
     def group_mean(self, values: Tensor) -> Tensor:
-        """Mean over a group, of one number for each of its samples that are here [n]; a scalar."""
+        """Mean over a group of one number per sample, of which this process has [n]; a scalar."""
         mean = values.mean()
         return mean if self.shared is None else whole_mean(self.shared, mean)
 
 
 class PhaseState:
-    """A phase's own state while it runs: read what is carried, observe what shall move it.
+    """State of a running phase: it gives carried values, and takes the observations that move them.
 
     Attributes:
-        loss_scale: fp32 scalar tensor; 1 unless the phase runs in fp16. For gradients taken inside a part.
+        loss_scale: fp32 scalar tensor, for gradients taken inside a part; 1 unless the phase runs in fp16.
     """
 
     def __init__(self, values: Mapping[str, Tensor], loss_scale: Tensor, course: float | Tensor = 0.0) -> None:
@@ -95,17 +95,17 @@ class PhaseState:
 
     @property
     def course(self) -> Tensor:
-        """How far what has a final value is on its way to it, from 0 to 1; fp32 scalar. Made when first asked for."""
+        """How far settings with a final value have come on their way to it, from 0 to 1; fp32 scalar."""
         if not isinstance(self._course, Tensor):
             self._course = torch.full((), self._course, dtype=torch.float32, device=self.loss_scale.device)
         return self._course
 
     def between(self, first: float, final: float | None) -> float | Tensor:
-        """A value on its way from the first to the final one; None: it stays the first. A number, or an fp32 scalar."""
+        """Value on its way from the first to the final one, a number or an fp32 scalar; None: it stays the first."""
         return first if final is None else first + (final - first) * self.course
 
     def read(self, name: str) -> Tensor:
-        """Value of a carried state before this phase; fp32, a scalar or [n]."""
+        """Value of carried state before this phase, in fp32, a scalar or [n]."""
         return self._values[name]
 
     def observe(self, name: str, mean: Tensor, samples: int) -> None:
@@ -117,20 +117,20 @@ class PhaseState:
         self._observed[name] = (value, samples) if before is None else (before[0] + value, before[1] + samples)
 
     def sums(self) -> list[Tensor]:
-        """Sums of what was observed, by samples: to be added up over several processes."""
+        """Sums of the observations over samples, to be added up over several processes."""
         return [total.contiguous() for total, _ in self._observed.values()]
 
     def replace_sums(self, sums: list[Tensor], share: float) -> None:
-        """Put other sums in the places of those that `sums` gave.
+        """Replace the sums that `sums` gave by those over several processes.
 
         Args:
-            share: of their samples that this process observed.
+            share: share of all samples that this process observed.
         """
         names = zip(self._observed.items(), sums, strict=True)
         self._observed = {name: (total, round(samples / share)) for (name, (_, samples)), total in names}
 
     def observed(self) -> dict[str, tuple[Tensor, int]]:
-        """Mean of what was observed so far, over all samples of the phase, and their number."""
+        """Name -> mean of the observations so far, and the number of their samples."""
         return {name: (total / samples, samples) for name, (total, samples) in self._observed.items()}
 
 
@@ -144,29 +144,29 @@ class Phase:
 
     name: str  # "D_r1"
     updates: tuple[str, ...]  # networks whose parameters move; gradients flow into nothing else
-    # networks that it runs: these are prepared, and what they observe is committed. Includes `updates`.
+    # networks that the phase runs: they are prepared, and their observations committed. Includes `updates`.
     uses: tuple[str, ...]
     optimizer: str  # name of its optimizer; phases may share one
-    # independent losses: backward after each; a plan may ask for it after all, which takes more memory and is
-    # what the originals do
+    # independent losses, with a backward after each; a plan may ask for a single backward after all of them, which
+    # takes more memory and is what the original programs do
     parts: tuple[Part, ...]
-    draws: Draws = field(default_factory=dict)  # its random inputs
+    draws: Draws = field(default_factory=dict)  # random inputs by name
     sources: tuple[str, ...] = ()  # data sources that it reads
     every: int = 1  # due at steps 0, every, 2*every ...
     repeats: int = 1  # updates in a row, each on fresh pictures and draws
-    shared_data: bool = True  # reads the step's pictures; False (always with repeats): its own
+    shared_data: bool = True  # reads the step's pictures; False (always with repeats): pictures of its own
     fraction: float = 1.0  # share of the batch that it sees
-    # its groups of samples that are looked at together are that share of the others', too, and so are its
-    # micro-batches: for a loss that compares samples, of networks that do not normalise over them
+    # groups of samples that are looked at together, and micro-batches, are smaller by `fraction` too: for a loss that
+    # compares samples, of networks that do not normalise over them
     smaller_groups: bool = False
-    gain: float = 1.0  # multiplies its loss
+    gain: float = 1.0  # multiplies the loss
     # the loss is the sum over the batch, not the mean, where an original differentiates a sum
     sums_over_batch: bool = False
-    # those of `updates` that stay as they are at present; their optimizer keeps its state for them
+    # networks of `updates` that do not move at present; the optimizer keeps its state for them
     frozen: tuple[str, ...] = ()
-    penalises_gradients: bool = False  # its parts differentiate gradients
-    learning_rate_dropout: bool = True  # False: the optimizer's learning-rate dropout is passed over
-    # acts once on masters and their gradients, after unscaling, before clipping
+    penalises_gradients: bool = False  # parts differentiate gradients
+    learning_rate_dropout: bool = True  # False: the optimizer's learning-rate dropout is not applied
+    # called once with masters and their gradients, after unscaling and before clipping
     grad_hook: Callable[[Networks], None] | None = None
     carried: Mapping[str, Carried] = field(default_factory=dict)  # state that it reads or moves, by name
 
@@ -180,7 +180,7 @@ class Phase:
 
     @property
     def trainable(self) -> tuple[str, ...]:
-        """Networks whose parameters this phase trains at present."""
+        """Networks of `updates` that are not frozen."""
         return tuple(name for name in self.updates if name not in self.frozen)
 
     def due(self, step: int) -> bool:
@@ -188,13 +188,13 @@ class Phase:
         return step % self.every == 0
 
     def samples(self, batch: int) -> int:
-        """How many samples of a batch one update of this phase sees."""
+        """Number of samples of a batch that one update sees."""
         return max(1, round(batch * self.fraction))  # 100 x 0.29 is 28.999… in floating point
 
     def group(self, group: int) -> int:
-        """Samples that it looks at together where others look at `group`."""
+        """Samples that it looks at together where other phases look at `group`."""
         return self.samples(group) if self.smaller_groups else group
 
     def micro_batch(self, micro_batch: int, group: int) -> int:
-        """Samples in one forward of it where others take `micro_batch`, which is as many groups of its own."""
+        """Samples in one forward where other phases take `micro_batch`: as many groups of its own size."""
         return micro_batch // group * self.group(group) if self.smaller_groups else micro_batch

@@ -1,8 +1,8 @@
-"""Maps made larger or smaller: by a finite filter, by means of 2x2 pixels, and by the adjoints of these.
+"""Resampling of maps by a finite filter, by means of 2x2 pixels, and by the adjoints of these.
 
-Each operation here is the adjoint of another one of its kind, so that nothing but a filter is kept, whatever the order
-of the derivative: convolutions of torch would keep their input for the gradient of a filter that has none, and torch's
-own pooling keeps its input for the size of it.
+The adjoint of each operation is an operation of the same kind, so that nothing but a filter is kept, whatever the order
+of the derivative: torch's convolutions would keep their input for the gradient of a filter that takes none, and its
+pooling keeps the input just for its size.
 """
 
 from dataclasses import dataclass
@@ -15,47 +15,47 @@ from torch import Tensor
 from frugan.contract import cpu_ways
 
 Padding = tuple[int, int, int, int]
-"""Zeros before and after in x, before and after in y; negative: samples cut off."""
+"""Zeros before and after in x, before and after in y; negative numbers cut samples off."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Samples put in, left out and padded around a filter."""
+    """Upsampling, padding and downsampling around a filter."""
 
-    up: int  # samples for each one given, the others zero
-    down: int  # of how many samples one is kept
-    padding: Padding  # after the zeros are put in
+    up: int  # each sample becomes one sample and `up` - 1 zeros
+    down: int  # one of `down` samples is kept
+    padding: Padding  # applied after upsampling
 
     @property
     def transposed(self) -> bool:
-        """Whether torch does it by a transposed convolution, which needs no zeros put in."""
+        """Whether torch computes it by a transposed convolution, which needs no zeros put in."""
         return self.up > 1 and self.down == 1
 
-    def adjoint(self, given: torch.Size, made: torch.Size, taps: torch.Size) -> "Geometry":
+    def adjoint(self, inputs: torch.Size, outputs: torch.Size, taps: torch.Size) -> "Geometry":
         """Geometry of the adjoint of an operation from [.., H, W] to [.., H', W'] with a filter [T, T']."""
         padding: list[int] = []
         for axis, before in ((-1, self.padding[0]), (-2, self.padding[2])):
-            end = given[axis] * self.up - made[axis] * self.down + before - self.up + 1
+            end = inputs[axis] * self.up - outputs[axis] * self.down + before - self.up + 1
             padding += [taps[axis] - before - 1, end]
         return Geometry(self.down, self.up, cast(Padding, tuple(padding)))
 
 
 def filter_map(x: Tensor, kernel: Tensor, geometry: Geometry) -> Tensor:
-    """Put in zeros, pad, filter, and leave out samples, without a gradient: [N, C, H, W] -> [N, C, H', W'].
+    """Upsample, pad, filter and downsample without a gradient: [N, C, H, W] -> [N, C, H', W'].
 
     Args:
-        kernel: [T, T'], turned around unless a transposed convolution does so by itself.
+        kernel: [T, T'], flipped already unless `geometry.transposed`.
     """
     up, down, (x0, x1, y0, y1) = geometry.up, geometry.down, geometry.padding
     channels = x.shape[1]
     height, width = kernel.shape
     transposed = geometry.transposed
     if transposed and cpu_ways.taken_in_half_for(x):
-        # There a transposed convolution of one channel at a time takes 20 to 50 times as long as zeros put in.
+        # There a transposed convolution of one channel at a time takes 20 to 50 times as long as putting in zeros.
         kernel, transposed = kernel.flip((0, 1)), False
     weight = kernel.expand(channels, 1, height, width)
     if transposed:
-        # It makes all that the filter reaches; what lies beside the padded map is cut off.
+        # Torch computes all places that the filter reaches; those beside the padded map are cut off.
         tall, wide = (side * up for side in x.shape[2:])
         left, top = width - 1 - x0, height - 1 - y0
         right = (wide - up + width) - left - (wide + x0 + x1 - width + 1)
@@ -75,23 +75,24 @@ def filter_map(x: Tensor, kernel: Tensor, geometry: Geometry) -> Tensor:
 
 
 class Filters(Protocol):
-    """Filters maps, by a kernel or as `filter_map` does."""
+    """Filters maps by a kernel, or by `filter_map`."""
 
     def fir(self, x: Tensor, kernel: Tensor, geometry: Geometry) -> Tensor:
         """[N, C, H, W] -> [N, C, H', W'], without a gradient."""
 
 
 def upfirdn2d(x: Tensor, kernel: Tensor, other: Tensor, geometry: Geometry, by: Filters) -> Tensor:
-    """Filter a map, differentiable as often as one asks for: [N, C, H, W] -> [N, C, H', W'].
+    """Filter a map, differentiable any number of times: [N, C, H, W] -> [N, C, H', W'].
 
     Args:
-        kernel, other: [T, T'], as torch's operation and its adjoint's take them.
+        kernel: filter [T, T'] as torch's operation takes it.
+        other: the filter as the adjoint's operation takes it [T, T'].
     """
     return cast(Tensor, _UpFirDown.apply(x, kernel, other, geometry, by))
 
 
 class _UpFirDown(torch.autograd.Function):
-    """Its gradient is itself with the adjoint's geometry, both filters exchanged."""
+    """The gradient is the operation itself, with the adjoint's geometry and both filters exchanged."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, other: Tensor, geometry: Geometry, by: Filters) -> Tensor:
@@ -109,18 +110,16 @@ class _UpFirDown(torch.autograd.Function):
 
 
 def mean_pool2d(x: Tensor) -> Tensor:
-    """Means of 2x2 pixels, of even sides: [N, C, H, W] -> [N, C, H/2, W/2]."""
+    """Means of 2x2 pixels of a map of even sides: [N, C, H, W] -> [N, C, H/2, W/2]."""
     return cast(Tensor, _MeanPool.apply(x))
 
 
 def spread2d(x: Tensor) -> Tensor:
-    """Their adjoint, a quarter of each pixel to each of four: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
+    """Adjoint of `mean_pool2d`, a quarter of each pixel to each of four: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
     return cast(Tensor, _Spread.apply(x))
 
 
 class _MeanPool(torch.autograd.Function):
-    """[N, C, H, W] -> [N, C, H/2, W/2]."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return F.avg_pool2d(x, 2)
@@ -131,8 +130,6 @@ class _MeanPool(torch.autograd.Function):
 
 
 class _Spread(torch.autograd.Function):
-    """Adjoint of the means: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return F.interpolate(x * 0.25, scale_factor=2)

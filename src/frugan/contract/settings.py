@@ -1,4 +1,4 @@
-"""What sections of a recipe are made of: marks that fields may bear, and the section `data`."""
+"""Base of a recipe's sections, marks of their fields, and the section `data`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Value = TypeVar("Value")
 
-# Marks that recipe fields may bear: whether a run may go on with another value, and what that starts anew.
+# Marks of recipe fields: whether a run may go on with another value, and what then starts anew.
 
 CHANGEABLE: dict[str, Any] = {"changeable": True}
-"""Marks a recipe field that may differ when a run is resumed; all others are fixed."""
+"""Marks a recipe field that may differ when a run is resumed; all other fields are fixed."""
 
 
 def restarts(*networks: str) -> dict[str, Any]:
-    """As CHANGEABLE, for a field whose change gives these networks and their optimizer state a fresh start."""
+    """Mark a changeable field whose change gives these networks and their optimizer state a fresh start."""
     return {"changeable": True, "restarts": list(networks)}
 
 
 ADDED: dict[str, Any] = {"added": True}
-"""Marks a recipe field that earlier versions did not have: while it has its default, what was predicted before it still
-holds."""
+"""Marks a recipe field that earlier versions did not have: at its default, predictions made before it still hold."""
 
 
 class Limits(TypedDict, total=False):
-    """What a field's value is held to, by pydantic's words."""
+    """Limits of a field's value, in pydantic's words."""
 
     ge: float
     gt: float
@@ -36,30 +35,26 @@ class Limits(TypedDict, total=False):
 
 
 def setting(default: Value, description: str, marks: dict[str, Any] | None = None, **limits: Unpack[Limits]) -> Value:
-    """A recipe field that need not be given. (One without a default is a `Field`, whose marks go into
-    `json_schema_extra`.)
+    """Declare a recipe field with a default. (One without is a `Field`, whose marks go into `json_schema_extra`.)
 
     Args:
-        default: its value in recipes that do not give it.
+        default: value in recipes that do not give it.
         description: what it does, for the tables of all fields.
         marks: CHANGEABLE, ADDED, both (`|`), or `restarts(...)`.
-        limits: refused beyond these.
+        limits: values beyond these are refused.
     """
     field: Value = Field(default, description=description, json_schema_extra=marks, **limits)
     return field
 
 
 class Settings(BaseModel):
-    """A section of a recipe: no other fields than it says, and none that change."""
+    """A section of a recipe; unknown fields are refused, and objects are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-# How pictures become training samples: the `data` section of a recipe.
-
-
 class DataSettings(Settings):
-    """How pictures become training samples."""
+    """Section `data` of a recipe: how pictures become training samples."""
 
     flip: bool = setting(False, "mirror half of the pictures", CHANGEABLE)
     resample: Literal["bilinear", "lanczos"] = setting(

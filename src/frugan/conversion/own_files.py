@@ -1,4 +1,4 @@
-"""What a file format may request of frugan itself: recipes, weights, checkpoints and pictures."""
+"""Recipes, weights, checkpoints and data of frugan, for file formats that request them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,12 +38,12 @@ class Ours:
     """Implementation of `frugan.contract.formats.OurSide`."""
 
     def __init__(self, conversion: Conversion) -> None:
-        self._asked = conversion
+        self._conversion = conversion
 
     def recipe(self, values: Mapping[str, Any], where: str) -> RecipeValues:
         recipe = parse_recipe(values, where)
-        if self._asked.overrides:
-            recipe = recipe_with(recipe.model_dump(mode="json"), self._asked.overrides, f"recipe of {where}")
+        if self._conversion.overrides:
+            recipe = recipe_with(recipe.model_dump(mode="json"), self._conversion.overrides, f"recipe of {where}")
         return recipe_values(recipe)
 
     def shipped(self, name: str) -> RecipeValues | None:
@@ -54,14 +54,14 @@ class Ours:
         load_networks(networks, tensors, where)
 
     def weights(self, family: str) -> Trained:
-        source, say = self._asked.source, self._asked.say
+        source, say = self._conversion.source, self._conversion.say
         trained, averaged = weights_of_family(source, family, say)
         folders = (source, *trained.path.absolute().parents[:3])
         run = next((folder for folder in folders if RunFolder(folder).events.is_file()), trained.path.parent)
         return _trained(trained, averaged, trained.step, RunFolder(run), {})
 
     def checkpoint(self) -> Trained:
-        run, checkpoint, saved = _checkpoint(self._asked.source, self._asked.say)
+        run, checkpoint, saved = _checkpoint(self._conversion.source, self._conversion.say)
         trained = Weights.open(checkpoint.path / NETWORKS_FILE)
         averages = checkpoint.path / EMA_FILE
         averaged = Weights.open(averages) if averages.is_file() else trained
@@ -75,7 +75,7 @@ class Ours:
 
     def data(self, trained: Trained) -> Mapping[str, Any]:
         recipe = parse_recipe(trained.recipe.values, str(trained.path))
-        return open_sources(recipe, self._asked.data, self._asked.say, None)
+        return open_sources(recipe, self._conversion.data, self._conversion.say, None)
 
 
 def recipe_values(recipe: Recipe) -> RecipeValues:

@@ -82,11 +82,7 @@ def evaluate_real(
         raise BadInput("--real: runs in one process; start it without torchrun")
     options = options or EvaluationOptions()
     check_metrics(options)
-    weights = Weights.open(of, say) if of is not None else None
-    if weights is not None and resolution is not None:
-        raise BadInput(f"--resolution {resolution}: the run has one; leave one of the two out")
-    if weights is not None and fit != "crop":
-        raise BadInput(f"--fit {fit}: pictures are fitted as the run's were; leave one of the two out")
+    weights = None if of is None else _compared_with(of, resolution, fit, say)
     device, why = use_device(options.device)
     say(f"device: {device} ({why})")
     network = network_for(options.metrics, options.network, options.network_file, device, say)
@@ -131,6 +127,20 @@ def evaluate_real(
         scored=REAL,
     )
     return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+
+def _compared_with(of: str | Path | Weights, resolution: int | None, fit: Fit, say: Say) -> Weights:
+    """Open the run whose pictures the real ones are compared with.
+
+    Raises:
+        BadInput: it cannot be opened; or a resolution or a fit is given, which the run has.
+    """
+    weights = Weights.open(of, say)
+    if resolution is not None:
+        raise BadInput(f"--resolution {resolution}: the run has one; leave one of the two out")
+    if fit != "crop":
+        raise BadInput(f"--fit {fit}: pictures are fitted as the run's were; leave one of the two out")
+    return weights
 
 
 def _half_against_half(

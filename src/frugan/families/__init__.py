@@ -1,4 +1,4 @@
-"""The families that ship, one folder each, and those that other packages bring."""
+"""Families that ship, in a folder each, and those that other packages bring."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -18,18 +18,18 @@ def families() -> Mapping[str, Family]:
 
 
 def family(name: str) -> Family:
-    """A family by name, from here or from another package.
+    """Create a family by name, of this package or of another.
 
     Raises:
-        BadInput: no such family, or the package that has it cannot be imported.
+        BadInput: there is no such family, or the package that has it cannot be imported.
     """
-    made, entry = registry.create(registry.FAMILIES, name)
-    if entry is not None and not isinstance(made, Family):
+    created, entry = registry.create(registry.FAMILIES, name)
+    if entry is not None and not isinstance(created, Family):
         raise BadInput(
             f"family {name!r} of another package ({entry.value}) does not derive from frugan.contract.family.Family: "
             "mend it, or ask its author"
         )
-    kind: Family = made
+    kind: Family = created
     if entry is not None and kind.name != name:
         raise BadInput(
             f"family {name!r} of another package ({entry.value}) calls itself {kind.name!r}: the entry point must have "
@@ -39,10 +39,7 @@ def family(name: str) -> Family:
 
 
 def family_code(kind: Family) -> str | None:
-    """Digest of the source of a family from another package: what was predicted holds while it is the same.
-
-    None: it ships with frugan.
-    """
+    """Digest of the source of a family of another package, with which its predictions expire; None: it ships here."""
     module = import_module(type(kind).__module__)
     if module.__name__.partition(".")[0] == __name__.partition(".")[0] or module.__file__ is None:
         return None

@@ -1,4 +1,4 @@
-"""What families share whose generator draws pictures from latents and classes, against a discriminator of pictures."""
+"""Base of families with a generator of pictures from latents and classes, and a discriminator of pictures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -14,10 +14,10 @@ from frugan.nn.latents import arc, class_ends, line
 
 
 class PictureGan(Family):
-    """A generator "G", a discriminator "D" and an optimizer for each.
+    """Family of a generator "G" and a discriminator "D", with an optimizer for each.
 
     Both are built from a recipe's section `networks`, which has at least `resolution`, `channels`, `classes` (None: the
-    networks know none) and `latent_size`. They are called with latents or pictures, and labels or None.
+    networks know no classes) and `latent_size`. They are called with latents or pictures, and with labels or None.
     """
 
     generator_type: ClassVar[type[nn.Module]]
@@ -26,20 +26,20 @@ class PictureGan(Family):
     class_tables = True
 
     def build(self, networks: Any, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-        """Generator "G" and discriminator "D"."""
+        """Build generator "G" and discriminator "D"."""
         with torch.device(device):
             return {"G": self.generator_type(networks), "D": self.discriminator_type(networks)}
 
     def initialise(self, networks: Any, built: Networks, seed: Callable[[str], int]) -> None:
-        """Each network from a random stream of its own, layer by layer."""
+        """Draw each network's weights layer by layer, from a random stream of its own."""
         initialise_layers(built, seed)
 
     def sources(self, networks: Any, objective: Any) -> Mapping[str, PictureNeeds]:
-        """One: pictures, with classes where the networks know them."""
+        """One source of pictures, with classes where the networks know any."""
         return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels)}
 
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """The generator on the same latent for all, the discriminator on grey pictures; class 0."""
+        """Run the generator on equal latents, and the discriminator on grey pictures, all of class 0."""
         shape = networks.channels, networks.resolution, networks.resolution
 
         def labels(network: nn.Module, samples: int) -> Tensor | None:
@@ -69,15 +69,17 @@ def latent_grid(
 ) -> Tensor:
     """Draw a grid [rows, columns, C, R, R] on the host, `micro_batch` pictures at a time.
 
-    Without interpolation each row is a class and each picture has its own latent. An interpolation's rows go in a
-    straight line (or latents along an arc), ends included, from one class to another (one latent), one latent to
-    another (one class), or both.
+    Without interpolation each row is a class and each picture has its own latent. Rows of an interpolation go in a
+    straight line (or latents along an arc), ends included, from one class to another with one latent, from one latent
+    to another in one class, or both.
 
     Args:
         generate: latents [N, latent_size] and conditions, on the host -> pictures [N, C, R, R].
-        conditions: labels [N] -> what a generator is told of classes [N, any], fp32 on the host; can be mixed.
+        conditions: labels [N] -> class conditions of the generator [N, any] that can be mixed, fp32 on the host.
+        request: contents of the grid.
         rows: class of each row, where nothing is interpolated.
-        classes: that the interpolations' ends are drawn from, at least 1.
+        classes: number of classes that the ends of interpolations are drawn from, at least 1.
+        latent_size: size of a latent.
     """
     random = torch.Generator().manual_seed(request.seed)
     columns = request.columns

@@ -1,4 +1,4 @@
-"""Self-attention over picture positions.
+"""Self-attention over the positions of a picture.
 
 Source: Zhang et al. 2018 (arXiv 1805.08318, SAGAN), with the pooled keys of the BigGAN release.
 """
@@ -33,12 +33,11 @@ class SelfAttention(nn.Module):
         """[B, C, H, W] -> [B, C, H, W].
 
         Args:
-            x: input.
-            differentiable_twice: for a penalty on a gradient. torch's fused kernels have one derivative only; what has
-                two stores the whole [HW, HW/4] map.
+            differentiable_twice: needed by a penalty on a gradient. Torch's fused kernels have one derivative only;
+                with two, the whole [HW, HW/4] map is stored.
         """
         height, width = x.shape[2:]
-        # One convolution for all three: it reads x once, and so does its gradient.
+        # One convolution for all three reads x once, and so does its gradient.
         weights = [cast(Tensor, layer.weight) for layer in (self.theta, self.phi, self.g)]
         sizes = [len(weight) for weight in weights]
         query, pooled = F.conv2d(x, torch.cat(weights)).split([sizes[0], sum(sizes[1:])], 1)
@@ -55,7 +54,7 @@ class SelfAttention(nn.Module):
 
 
 def _fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """[B, 1, HW, C/2]."""
+    """Attention by torch's fused kernels: [B, 1, HW, C/2]."""
     # Unequal head sizes take torch's unfused path, which stores the whole [HW, HW/4] map: 525 ms against 86 when
     # query and key are padded with zeros to the width of the value (which changes no product).
     padding = (0, value.shape[-1] - query.shape[-1])
@@ -63,7 +62,7 @@ def _fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _plain_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Attention by products and a softmax, which is fp32 or more."""
+    """Attention by products and a softmax in fp32 or more: [B, 1, HW, C/2]."""
     precise = torch.promote_types(value.dtype, torch.float32)
     shares = torch.softmax(query.to(precise) @ key.to(precise).mT, -1)  # [B, 1, HW, HW/4]
     return shares.to(value.dtype) @ value

@@ -1,4 +1,4 @@
-"""Statistics over groups of samples: batch normalisation, and the minibatch standard deviation."""
+"""Layers with statistics over groups of samples: batch normalisation, and the minibatch standard deviation."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -13,7 +13,7 @@ from frugan.contract.layers import GroupNormalised, SharedGroup, UsesOps, whole_
 # Batch normalisation over exact groups, plain and conditioned on a class or a vector.
 #
 # A micro-batch is a whole number of groups and each group is normalised by its own statistics, so the result does not
-# depend on the micro-batch. Running statistics are observed and move once per phase, by the mean over its groups.
+# depend on the micro-batch. Running statistics move once per phase, by the mean over its groups.
 
 MOMENTUM = 0.1
 """Weight of the newest batch in the running statistics."""
@@ -25,7 +25,7 @@ class RunningStatisticsNorm(GroupNormalised, UsesOps):
     Args:
         channels: C of the input [B, C, H, W].
         eps: added to the variance.
-        biased: the running variance is that over n samples, and not n - 1.
+        biased: the running variance is over n samples, and not n - 1.
     """
 
     can_share = True
@@ -41,11 +41,13 @@ class RunningStatisticsNorm(GroupNormalised, UsesOps):
         self.register_buffer("stored_var", torch.ones(channels))
 
     def scaled(self, x: Tensor, gain: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
-        """gain·normalised + bias, through a ReLU if so wanted: by group statistics in training, else by running ones.
+        """gain·normalised + bias, by the statistics of groups in training, else by running ones.
 
         Args:
             x: [B, C, H, W].
-            gain, bias: [B, C], or [1, C] for all samples, of its dtype.
+            gain: [B, C], or [1, C] for all samples, of x's dtype.
+            bias: likewise.
+            relu: apply a ReLU to the result.
 
         Raises:
             ValueError: in training, if B is not a whole number of groups.
@@ -66,7 +68,7 @@ class RunningStatisticsNorm(GroupNormalised, UsesOps):
         return F.relu(y) if relu else y
 
     def _normalise(self, x: Tensor) -> Tensor:
-        """By running statistics, or by those of groups that other processes have parts of."""
+        """Normalise by running statistics, or by those of groups that other processes hold parts of."""
         shared = self.shared
         if not self.training or shared is None:
             return F.batch_norm(x, self.stored_mean, self.stored_var, eps=self.eps)
@@ -79,13 +81,13 @@ class RunningStatisticsNorm(GroupNormalised, UsesOps):
         self.observe("stored_var", variance)
 
     def _room(self, count: int) -> Tensor:
-        """Zeros [count] for statistics."""
+        """Zeros [count] for statistics of a group."""
         if self.observer is None:
             return self.stored_mean.new_zeros(count)
         return self.observer.room(self.stored_mean, count)
 
     def _group(self, x: Tensor) -> int:
-        """Samples of a group that are here."""
+        """Number of samples of a group that this process holds."""
         group = self.normalisation_batch or len(x) if self.shared is None else self.shared.part
         if len(x) % group:
             raise ValueError(
@@ -95,12 +97,12 @@ class RunningStatisticsNorm(GroupNormalised, UsesOps):
         return group
 
     def _normalise_part(self, x: Tensor, shared: SharedGroup) -> Tensor:
-        """Normalise a part of a group, whose other parts other processes have."""
+        """Normalise this process's part of a group."""
         wide = x if x.dtype == torch.float64 else x.float()
         variance, mean = torch.var_mean(wide, (0, 2, 3), correction=0)  # [C] each
         mean, variance = whole_moments(shared, mean, variance)
         samples = shared.samples * (x.numel() // (x.shape[0] * x.shape[1]))
-        share = shared.part / shared.samples  # all processes of the group observe the same
+        share = shared.part / shared.samples  # all processes of the group observe equal values
         self.observe("stored_mean", mean, share)
         self.observe("stored_var", variance if self.biased else variance * (samples / (samples - 1)), share)
         scale = (variance + self.eps).rsqrt()
@@ -108,7 +110,7 @@ class RunningStatisticsNorm(GroupNormalised, UsesOps):
 
 
 class BatchNorm(RunningStatisticsNorm):
-    """Batch normalisation with a learned gain and bias per channel, and a ReLU behind them if so wanted."""
+    """Batch normalisation with a learned gain and bias per channel, and optionally a ReLU."""
 
     def __init__(self, channels: int, eps: float = 1e-5, *, biased: bool = False, relu: bool = False) -> None:
         super().__init__(channels, eps, biased=biased)
@@ -127,9 +129,10 @@ class ConditionalBatchNorm(RunningStatisticsNorm):
 
     Args:
         channels: C of the input.
-        gain, bias: layers that map a condition [B, ...] to [B, C].
+        gain: layer that maps a condition [B, ...] to [B, C].
+        bias: likewise.
         eps: added to the variance.
-        biased: the running variance is that over n samples, and not n - 1.
+        biased: the running variance is over n samples, and not n - 1.
 
     Source: de Vries et al. 2017 (arXiv 1707.00683), in the form of the BigGAN release.
     """
@@ -147,18 +150,19 @@ class ConditionalBatchNorm(RunningStatisticsNorm):
         return self.modulate(x, *gain_and_bias)
 
     def modulate(self, x: Tensor, gain: Tensor, bias: Tensor, *, relu: bool = False) -> Tensor:
-        """Normalise, with a gain and a bias that are given: [B, C, H, W], [B, C] each -> [B, C, H, W]."""
+        """Normalise x [B, C, H, W] with this gain and bias [B, C]."""
         return self.scaled(x, gain.to(x.dtype), bias.to(x.dtype), relu=relu)
 
 
 def gains_and_biases(norms: Sequence[ConditionalBatchNorm], condition: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """1 + gain and bias of several layers with the same condition, those that are products in one product.
+    """1 + gain, and bias, of several layers with one condition, in a single product if all their maps are products.
 
     Args:
+        norms: the layers.
         condition: [B, ...].
 
     Returns:
-        [B, C] twice for each layer.
+        Gain and bias [B, C] for each layer.
     """
     layers = [*(norm.gain for norm in norms), *(norm.bias for norm in norms)]
     if not all(_is_product(layer) for layer in layers):
@@ -173,7 +177,7 @@ def _is_product(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Linear) and layer.bias is None
 
 
-# Minibatch standard deviation: how different the pictures of a group are, shown to the discriminator.
+# Minibatch standard deviation: it shows the discriminator how different the pictures of a group are.
 #
 # Source: Karras et al. 2017 (arXiv 1710.10196), section 3.
 
@@ -183,11 +187,11 @@ EPS = 1e-8
 class MinibatchStd(GroupNormalised):
     """Appends maps of the mean standard deviation over the samples of a group.
 
-    A group is `normalisation_batch` samples in a row, whatever the micro-batch. (The release takes every
-    (N/group)-th sample of a micro-batch: the same where a micro-batch is one group.)
+    A group is `normalisation_batch` consecutive samples, whatever the micro-batch. (The release takes every
+    (N/group)-th sample of a micro-batch, which is equal where a micro-batch is one group.)
 
     Args:
-        maps: how many are appended, each for as many of the channels.
+        maps: number of maps that are appended, each for an equal part of the channels.
     """
 
     can_share = True
@@ -206,7 +210,7 @@ class MinibatchStd(GroupNormalised):
         shared = self.shared
         group = min(self.normalisation_batch or samples, samples) if shared is None else shared.part
         if samples % group:
-            raise ValueError(f"{samples} samples are not a whole number of groups of {group}: give whole groups")
+            raise ValueError(f"{samples} samples are not a whole number of groups of {group}: pass whole groups")
         y = x.view(samples // group, group, self.maps, channels // self.maps, height, width)
         if shared is None:
             variance = y.var(1, correction=0)  # [groups, maps, C/maps, H, W]

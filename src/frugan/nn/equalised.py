@@ -1,7 +1,7 @@
-"""Layers with an equalised learning rate: masters of unit variance, scaled to what the layer needs.
+"""Layers with an equalised learning rate: masters of unit variance, scaled by a constant of the layer.
 
-Source: Karras et al. 2017 (arXiv 1710.10196), section 4.1. The scaled weight is the working weight: made once per phase
-in fp32, then cast.
+Source: Karras et al. 2017 (arXiv 1710.10196), section 4.1. The scaled weight is the working weight, which is computed
+once per phase in fp32, and then cast.
 """
 
 import math
@@ -18,41 +18,42 @@ from frugan.contract.ops import PLAIN, Ops
 from frugan.nn.fir import KeptKernels, downsample2d, filtered_leaky_relu, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.linear_maps import conv2d
 
-BOTH = ("weight", "bias")
+WEIGHT_AND_BIAS = ("weight", "bias")
 
 
 class EqualisedScaling(Scaling):
-    """Divisors that depend on nothing but a layer's size."""
+    """Divisors that depend on nothing but the size of a layer."""
 
     @classmethod
     def find(cls, weights: Sequence[ScaledWeight]) -> Self:
-        """Ask the layers."""
+        """Ask each layer for its divisors."""
         return cls([cast(_Equalised, weight.layer).divisor(weight.name, weight.master) for weight in weights])
 
 
 class _Equalised(Scaled):
-    """A layer whose working weights are its masters divided by a constant each."""
+    """A layer whose working weights are its masters, each divided by a constant."""
 
     scaling = EqualisedScaling
 
     def divisor(self, name: str, master: Tensor) -> float:
-        """Of one of its weights."""
+        """Divisor of a parameter."""
         raise NotImplementedError(f"{type(self).__name__} must define divisor")
 
 
 class EqualisedLinear(_Equalised):
-    """Fully connected, always fp32.
+    """Fully connected layer, always in fp32.
 
     Args:
-        inputs, outputs: features.
-        activate: leaky ReLU after it, whose gain the working weights have in them.
-        rate: how much slower or faster than others it learns: masters are as much larger or smaller.
-        gain: multiplies what it gives.
-        first_bias: what its bias starts as.
+        inputs: input features.
+        outputs: output features.
+        activate: apply a leaky ReLU, whose gain is part of the working weights.
+        rate: factor on the learning rate, by which masters are smaller.
+        gain: multiplies the output.
+        first_bias: initial value of the bias.
     """
 
-    reparametrised = BOTH
-    fp32_parameters = BOTH
+    reparametrised = WEIGHT_AND_BIAS
+    fp32_parameters = WEIGHT_AND_BIAS
 
     def __init__(
         self,
@@ -72,35 +73,36 @@ class EqualisedLinear(_Equalised):
         nn.init.normal_(self.weight, std=1 / rate)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Normal weights of deviation 1/rate."""
+        """Draw normal weights of deviation 1/rate."""
         nn.init.normal_(self.weight, std=1 / self.rate, generator=generator)
         nn.init.constant_(self.bias, self.first_bias)
 
     def divisor(self, name: str, master: Tensor) -> float:
-        """Of the weight and of the bias."""
+        """Divisor of `weight` or `bias`."""
         scale = self.rate * self.gain
         return 1 / scale if name == "bias" else math.sqrt(master.shape[1]) / scale
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs] -> [N, outputs]."""
-        made = F.linear(x.to(self.weight.dtype), self.weight, self.bias)
-        return F.leaky_relu(made, SLOPE) if self.activate else made
+        y = F.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        return F.leaky_relu(y, SLOPE) if self.activate else y
 
 
 class EqualisedConv2d(_Equalised, UsesOps, Penalised):
-    """Convolution, filtered where it changes the side.
+    """Convolution, with a filter where it changes the side.
 
     Args:
-        inputs, outputs: channels.
+        inputs: input channels.
+        outputs: output channels.
         kernel: 1 or 3.
         resample: "up" (kernel 1) doubles the side, "down" halves it.
-        activate: bias and leaky ReLU after it, whose gain the working weights have in them; False: neither.
-        gain: multiplies what it gives, and the clamp.
-        clamp: largest absolute value that it gives at a gain of 1.
-        half: may run in half precision.
+        activate: apply a bias and a leaky ReLU, whose gain is part of the working weights; False: neither.
+        gain: multiplies the output, and the clamp.
+        clamp: largest absolute value of the output at a gain of 1.
+        half: it may run in half precision.
     """
 
-    reparametrised = BOTH
+    reparametrised = WEIGHT_AND_BIAS
     asks = ("leaky_relu", "filtered_leaky_relu", "fir")
 
     def __init__(
@@ -121,7 +123,7 @@ class EqualisedConv2d(_Equalised, UsesOps, Penalised):
         self.kernel, self.resample = kernel, resample
         self.clamp = None if clamp is None else clamp * gain
         self.gain = gain * GAIN if activate else gain
-        self.fp32_parameters = () if half else BOTH
+        self.fp32_parameters = () if half else WEIGHT_AND_BIAS
         self.weight = nn.Parameter(torch.empty(outputs, inputs, kernel, kernel))
         self.bias = nn.Parameter(torch.zeros(outputs)) if activate else None
         self.register_buffer("resample_filter", fir_filter())
@@ -129,13 +131,13 @@ class EqualisedConv2d(_Equalised, UsesOps, Penalised):
         nn.init.normal_(self.weight)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Normal weights of deviation 1, no bias."""
+        """Draw normal weights of deviation 1, and set the bias to 0."""
         nn.init.normal_(self.weight, generator=generator)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def divisor(self, name: str, master: Tensor) -> float:
-        """Of the weight and of the bias."""
+        """Divisor of `weight` or `bias`."""
         return 1 / self.gain if name == "bias" else math.sqrt(master[0].numel()) / self.gain
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,9 +145,9 @@ class EqualisedConv2d(_Equalised, UsesOps, Penalised):
         return self._finished(self._convolve(x.to(self.weight.dtype)))
 
     def after(self, first: "EqualisedConv2d", x: Tensor) -> Tensor:
-        """This layer on what another one gives, [N, inputs, H, W] -> [N, outputs, H/2, W/2].
+        """Apply another layer and then this one: [N, inputs, H, W] -> [N, outputs, H', W'].
 
-        Where one pass does both, that one's activation is left to this one's filter.
+        Where a single pass activates and filters, the first layer's activation is left to this layer's filter.
         """
         left = self.ops.filters_activations and self.resample == "down" and self.kernel > 1
         if first.bias is None or not left:
@@ -188,13 +190,15 @@ def downsampling_conv2d(
     ops: Ops = PLAIN,
     penalised: bool = False,
 ) -> Tensor:
-    """Filter, and convolve every second place.
+    """Filter, and convolve at every second position.
 
     Args:
         x: [N, I, H, W].
         weight: [O, I, k, k].
-        fir, kept, ops: see `upfirdn2d`.
+        fir: see `upfirdn2d`.
+        kept: see `upfirdn2d`.
         activation: bias [I] and clamp of a leaky ReLU before the filter, for k above 1; None: there is none.
+        ops: see `upfirdn2d`.
         penalised: see `conv2d`.
 
     Returns:

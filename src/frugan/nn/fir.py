@@ -1,4 +1,4 @@
-"""Resampling by a finite filter: zeros put in, a filter, samples left out; differentiable as often as one asks for.
+"""Resampling by a finite filter, differentiable any number of times.
 
 Source: Karras et al. 2019 (arXiv 1912.04958), appendix B, and the filter of Karras et al. 2018 (arXiv 1812.04948).
 """
@@ -13,20 +13,20 @@ from frugan.contract.ops import PLAIN, Ops
 from frugan.contract.resampling import Geometry, Padding
 
 BINOMIAL = (1.0, 3.0, 3.0, 1.0)
-"""The filter of every layer of StyleGAN2, in both directions."""
+"""Taps of StyleGAN2's filter, in each direction."""
 
 
 def fir_filter(taps: Sequence[float] = BINOMIAL) -> Tensor:
-    """The filter of two directions [T, T], fp32, that sums to 1."""
+    """Outer product of the taps with themselves [T, T], in fp32, that sums to 1."""
     line = torch.tensor(taps, dtype=torch.float32)
     square = torch.outer(line, line)
     return square / square.sum()
 
 
 class KeptKernels:
-    """Kernels of one filter as torch's convolutions take them, kept from one forward to the next.
+    """Cache of one filter's kernels as torch's convolutions take them, from one forward to the next.
 
-    They are made anew where the filter is another tensor, or was written to.
+    Kernels are computed anew when the filter is another tensor, or was written to.
     """
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class KeptKernels:
         self._kernels: dict[tuple[torch.dtype, float, bool], Tensor] = {}
 
     def __deepcopy__(self, memo: object) -> "KeptKernels":
-        return KeptKernels()  # of the copied filter
+        return KeptKernels()  # for the copied filter
 
     def of(self, fir: Tensor, dtype: torch.dtype, gain: float, *, turned: bool) -> Tensor:
-        """The filter [T, T'] times a gain; turned around both axes if asked for."""
+        """Kernel [T, T'], which is the filter times a gain, flipped along both axes if `turned`."""
         if fir is not self._fir or fir._version != self._version:
             self._fir, self._version = fir, fir._version
             self._kernels.clear()
@@ -65,12 +65,14 @@ def upfirdn2d(
 
     Args:
         x: [N, C, H, W].
-        fir: [T, T'] of any dtype; the same for every channel; takes no gradient.
-        padding: zeros around.
+        fir: filter [T, T'] of any dtype, for every channel; it takes no gradient.
+        up: zeros are put in to have as many times as many samples.
+        down: one of that many samples is kept.
+        padding: zeros around the upsampled map.
         flip: correlate with the filter; False: convolve.
         gain: multiplies the result.
-        kept: of this filter; None: its kernels are made anew.
-        ops: filters the map.
+        kept: cached kernels of this filter; None: they are computed.
+        ops: operations that filter the map.
 
     Returns:
         [N, C, (H·up + y0 + y1 - T)//down + 1, (W·up + x0 + x1 - T')//down + 1].
@@ -84,24 +86,24 @@ def _both_ways(
     fir: Tensor, dtype: torch.dtype, geometry: Geometry, flip: bool, gain: float, kept: KeptKernels | None
 ) -> tuple[Tensor, Tensor]:
     """Kernels of an operation and of its adjoint."""
-    # A transposed convolution turns its kernel around by itself, a convolution of torch does not.
+    # Torch's transposed convolution flips its kernel by itself, its convolution does not.
     turned = flip == geometry.transposed
     kernels = kept or KeptKernels()
     kernel = kernels.of(fir, dtype, gain, turned=turned)
-    # The adjoint of a transposed convolution is none, and the other way; else both take the kernel the same way around.
+    # Where only one of an operation and its adjoint is a transposed convolution, both take the kernel alike.
     alike = (geometry.up > 1) == (geometry.down > 1)
     return kernel, kernels.of(fir, dtype, gain, turned=not turned) if alike else kernel
 
 
 def upsample2d(x: Tensor, fir: Tensor, kept: KeptKernels | None = None, ops: Ops = PLAIN) -> Tensor:
-    """Twice the side: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
+    """Double the side: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
     taps = fir.shape[0]
     before, after = (taps + 1) // 2, (taps - 2) // 2
     return upfirdn2d(x, fir, up=2, padding=(before, after, before, after), gain=4, kept=kept, ops=ops)
 
 
 def downsample2d(x: Tensor, fir: Tensor, kept: KeptKernels | None = None, ops: Ops = PLAIN) -> Tensor:
-    """Half the side: [N, C, H, W] -> [N, C, H/2, W/2]."""
+    """Halve the side: [N, C, H, W] -> [N, C, H/2, W/2]."""
     taps = fir.shape[0]
     before, after = (taps - 1) // 2, (taps - 2) // 2
     return upfirdn2d(x, fir, down=2, padding=(before, after, before, after), kept=kept, ops=ops)
@@ -122,9 +124,11 @@ def filtered_leaky_relu(
     Args:
         x: [N, C, H, W].
         bias: [C].
+        fir: see `upfirdn2d`.
+        padding: see `upfirdn2d`.
         clamp: largest absolute value; None: no limit.
-        fir, padding, kept: see `upfirdn2d`.
-        ops: activates and filters.
+        kept: see `upfirdn2d`.
+        ops: operations that activate and filter.
 
     Returns:
         [N, C, H + y0 + y1 - T + 1, W + x0 + x1 - T' + 1].

@@ -1,4 +1,4 @@
-"""First weights: how layers' weights are drawn, and embeddings that draw nothing on tensors without data."""
+"""Initial weights of layers, and embeddings that draw nothing on tensors without data."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -6,8 +6,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-
-# First weights: orthogonal, normal(0.02) or Xavier for convolutions, linear layers and embeddings.
 
 Initialisation = Literal["orthogonal", "normal", "xavier"]
 
@@ -22,15 +20,15 @@ INITIALISERS: Mapping[str, Callable[..., Tensor]] = MappingProxyType(
 
 @torch.no_grad()
 def initialise(network: nn.Module, how: Initialisation, generator: torch.Generator) -> None:
-    """Draw every convolution, linear and embedding weight in module order; biases keep torch's uniform start.
+    """Draw every weight of convolutions, linear layers and embeddings, in module order.
 
-    All parameters that torch draws by itself, and spectral norm's start vectors, are drawn again from `generator`, so
-    that a network depends on its own stream alone.
+    Biases and spectral norm's start vectors, which torch has drawn by itself, are drawn again from `generator` in the
+    same way, so that a network depends on its own stream alone.
 
     Args:
-        network: on any device but meta.
-        how: Saxe et al. 2013 / normal of std 0.02 / Glorot and Bengio 2010.
-        generator: on the network's device.
+        network: a network on any device but meta.
+        how: orthogonal (Saxe et al. 2013), normal of deviation 0.02, or Xavier (Glorot and Bengio 2010).
+        generator: a generator on the network's device.
     """
     for module in network.modules():
         if not isinstance(module, nn.Conv2d | nn.Linear | nn.Embedding):
@@ -47,11 +45,11 @@ def initialise(network: nn.Module, how: Initialisation, generator: torch.Generat
 
 @torch.no_grad()
 def initialise_layers(built: Mapping[str, nn.Module], seed: Callable[[str], int]) -> None:
-    """Let layers that know how they begin, by a method `initialise`, do so in module order.
+    """Call `initialise` of every layer that has such a method, in module order.
 
     Args:
-        built: networks by name, each drawn from a random stream of its own, on any device but meta.
-        seed: of the stream of a name.
+        built: networks by name, on any device but meta; each draws from a random stream of its own.
+        seed: gives the seed of the stream of a name.
     """
     for name, network in built.items():
         device = next(network.parameters()).device
@@ -62,17 +60,13 @@ def initialise_layers(built: Mapping[str, nn.Module], seed: Callable[[str], int]
                 start(generator)
 
 
-# Embeddings that cost nothing where there is no data.
-
-
 class Embedding(nn.Embedding):
-    """torch's, with torch's first values.
+    """Torch's embedding, which draws no values without data ("meta").
 
-    Without data ("meta") there are none to give, and torch's `normal_` would import its whole compiler there: 2 of the
-    5 seconds of `frugan plan`.
+    Torch's `normal_` would import its whole compiler there: 2 of the 5 seconds of `frugan plan`.
     """
 
     def reset_parameters(self) -> None:
-        """Draw normal values, where there is anything to hold them."""
+        """Draw normal values, unless there is no data to hold them."""
         if not self.weight.is_meta:
             super().reset_parameters()

@@ -1,7 +1,7 @@
-"""Convolution whose weights are scaled by a style, per sample, without a copy of them per sample.
+"""Convolution whose weights each sample scales by its style, without a copy of the weights per sample.
 
-Source: Karras et al. 2019 (arXiv 1912.04958), section 2.2. The input is scaled in place of the weight, and demodulation
-needs the squares alone: Σ(w·s)² = s²·Σw², one product of matrices, where the release makes [N, O, I, k, k].
+Source: Karras et al. 2019 (arXiv 1912.04958), section 2.2. The input is scaled instead of the weight, and demodulation
+needs only the weight's squares: Σ(w·s)² = s²·Σw² is one product of matrices, where the release makes [N, O, I, k, k].
 """
 
 from typing import Any, cast
@@ -39,24 +39,24 @@ def modulated_conv2d(
         weight: [O, I, k, k], of x's dtype. With `upsample_by` a true convolution, otherwise a correlation.
         styles: [N, I], fp32 (also where x is half).
         demodulate: divide by the norm of each output channel's scaled weights.
-        squares: sums of the weight's squares, divided by gain², [O, I], fp32; None: they are found here.
-        gain: the norm that demodulation gives, in place of 1.
-        upsample_by: a filter [T, T]: the side doubles.
-        kept: of this filter.
+        squares: sums of the weight's squares, divided by gain², [O, I], fp32; None: they are computed here.
+        gain: norm of the weights after demodulation, instead of 1.
+        upsample_by: a filter [T, T], with which the side doubles.
+        kept: cached kernels of this filter.
         noise: added after demodulation, [N, 1, H', W'] or [H', W'], of x's dtype.
-        ops: filters, and finds gradients of products.
+        ops: operations that filter, and find gradients of products.
 
     Returns:
         [N, O, H', W'].
     """
     if not demodulate:
-        made = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, ops=ops)
-        return made if noise is None else made + noise
-    made, norms = demodulated_conv2d(
+        y = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, ops=ops)
+        return y if noise is None else y + noise
+    y, factors = demodulated_conv2d(
         x, weight, styles, squares=squares, gain=gain, upsample_by=upsample_by, kept=kept, ops=ops
     )
-    norms = norms[:, :, None, None]
-    return made * norms if noise is None else affine(made, norms, noise)
+    factors = factors[:, :, None, None]
+    return y * factors if noise is None else affine(y, factors, noise)
 
 
 def demodulated_conv2d(
@@ -70,13 +70,17 @@ def demodulated_conv2d(
     kept: KeptKernels | None = None,
     ops: Ops = PLAIN,
 ) -> tuple[Tensor, Tensor]:
-    """Convolve like `modulated_conv2d` and leave demodulation to the caller: a map, and its factors [N, O]."""
+    """Convolve like `modulated_conv2d` and leave demodulation to the caller.
+
+    Returns:
+        The map [N, O, H', W'], and the factors that it is to be multiplied by [N, O].
+    """
     if x.dtype == torch.float16:
-        # Demodulation takes any scale back; sums in fp16 then stay below x's largest value times √(I·k·k).
+        # Demodulation undoes any scale; this one keeps sums in fp16 below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
-    made = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, ops=ops)
+    y = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, ops=ops)
     squares = sums_of_squares(weight) / gain**2 if squares is None else squares
-    return made, demodulation(squares, styles, EPS / gain**2, made.dtype)
+    return y, demodulation(squares, styles, EPS / gain**2, y.dtype)
 
 
 def scaled_conv2d(
@@ -101,10 +105,10 @@ def scaled_conv2d(
 
 
 class _ScaledConvolution(torch.autograd.Function):
-    """Convolution of x·factors, which is not kept: backward multiplies once more. Differentiable twice.
+    """Convolution of x·factors, differentiable twice, which keeps x and multiplies once more in the backward.
 
-    x [N, I, H, W] is kept by the activation that made it. With `spread`, a transposed convolution to each second place,
-    its weight [I, O, k, k]; without, a convolution with padding k // 2, its weight [O, I, k, k].
+    x [N, I, H, W] is kept by the activation before it anyway. With `spread`, it is a transposed convolution of stride 2
+    whose weight is [I, O, k, k]; without, a convolution with padding k // 2 whose weight is [O, I, k, k].
     """
 
     @staticmethod
@@ -128,7 +132,7 @@ class _ScaledConvolution(torch.autograd.Function):
         of_weight = is_wanted(ctx, 2)
         to_scaled, to_weight = gradients_of_convolution(
             gradient,
-            x * factors if of_weight else x,  # the weight's gradient alone needs more of it than its shape
+            x * factors if of_weight else x,  # without a gradient in the weight, only its shape counts
             weight,
             (of_x or of_factors, of_weight),
             stride=stride,
@@ -144,12 +148,12 @@ class _ScaledConvolution(torch.autograd.Function):
 
 
 def demodulation(squares: Tensor, styles: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-    """(s²·squaresᵀ + eps)^-1/2: [O, I], [N, I] -> [N, O]; differentiable twice."""
+    """(styles²·squaresᵀ + eps)^-1/2: [O, I], [N, I] -> [N, O], differentiable twice."""
     return cast(Tensor, _Demodulation.apply(squares, styles, eps, dtype)[0])
 
 
 class _Demodulation(torch.autograd.Function):
-    """Demodulation factors and the sums under their root, in few operations, as the tensors are small."""
+    """Demodulation factors and the sums under their root, in few operations since the tensors are small."""
 
     @staticmethod
     def forward(ctx: Any, squares: Tensor, styles: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -165,11 +169,11 @@ class _Demodulation(torch.autograd.Function):
         if of_norms is None and of_sums is None:
             return None, None, None, None
         minus_twice: Tensor = sums.new_zeros(()) if of_norms is None else of_norms * sums.pow(-1.5)
-        if of_sums is not None:  # a gradient of this gradient comes by them
+        if of_sums is not None:  # the gradient of this gradient comes through the sums
             minus_twice = minus_twice - 2 * of_sums
         to_squares = to_styles = None
         if ctx.needs_input_grad[0]:
-            room = squares.detach()  # its values do not count: they give the shape, and save a kernel for the factor
+            room = squares.detach()  # only its shape counts; with `addmm` the factor needs no kernel of its own
             to_squares = torch.addmm(room, minus_twice.T, styles.square(), beta=0, alpha=-0.5)
         if ctx.needs_input_grad[1]:
             to_styles = styles * torch.addmm(styles.detach(), minus_twice, squares, beta=0, alpha=-1)

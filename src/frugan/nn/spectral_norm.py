@@ -2,7 +2,7 @@
 
 Source: Miyato et al. 2018 (arXiv 1802.05957); buffer names, the order of the iteration and its behaviour in evaluation
 follow the BigGAN release. `torch.nn.utils.spectral_norm` differs (it keeps v, normalises u at the start and runs
-warm-up iterations), so its numbers and its files would not match.
+warm-up iterations), so its numbers and files would not match.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,23 +18,23 @@ from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import Conv2d
 from frugan.torch_internals import foreach_add_, foreach_norm
 
-# Matrices of one width, one below the other, so that a kernel works on all of them at once.
+# Stacks of matrices of one width, one below the other, so that a kernel works on all of them at once.
 #
-# A vector for each matrix, times that matrix: all in one product, of a matrix that holds each vector where its matrix
-# stands and zeros elsewhere. That is as many products more as there are matrices, of small ones, and a kernel less for
-# each.
+# To multiply a vector for each matrix by that matrix, a single product takes a matrix that holds each vector at the
+# place of its own matrix, and zeros elsewhere. It computes as many times as much as there are matrices, which are
+# small, and saves a kernel for each.
 
 SMALL_ELEMENTS = 1 << 18
-"""Of matrices that are worth it."""
+"""Largest number of elements of a matrix that is worth stacking."""
 
 FEWEST = 6
-"""That are worth it: a stack takes about as many kernels as four by themselves."""
+"""Smallest number of matrices that are worth stacking: a stack takes about as many kernels as four matrices alone."""
 
 
 def stackable(weights: Sequence[Tensor]) -> list[list[int]]:
-    """Places of small weights that are matrices of one width and dtype, where there are enough of them.
+    """Positions of small weights that can be stacked: matrices of one width and dtype, where there are enough of them.
 
-    Not of kernels of more than one place: these are laid out anew, each by itself.
+    Convolutions larger than 1x1 are left out, as each of these is laid out anew by itself.
     """
     alike: dict[tuple[int, torch.dtype], list[int]] = {}
     for i, weight in enumerate(weights):
@@ -45,15 +45,15 @@ def stackable(weights: Sequence[Tensor]) -> list[list[int]]:
 
 
 class MatrixStack:
-    """How some of many matrices stand, one below the other.
+    """Some of many matrices, one below the other.
 
     Args:
-        places: which of the matrices, in order.
-        matrices: all of them, [rows of it, width] each.
+        places: positions of the stacked matrices among all, in order.
+        matrices: all matrices, [rows of it, width] each.
 
     Attributes:
-        rows: of each that stands here.
-        owners: 1 where a row belongs to a matrix [stacked, all rows].
+        rows: number of rows of each stacked matrix.
+        owners: 1 where a row belongs to a matrix, else 0 [stacked, all rows].
     """
 
     def __init__(self, places: Sequence[int], matrices: Sequence[Tensor]) -> None:
@@ -63,46 +63,57 @@ class MatrixStack:
         foreach_add_(self._diagonal(self.owners), 1.0)
 
     def whole(self, matrices: Sequence[Tensor] | Mapping[int, Tensor]) -> Tensor:
-        """Those that stand here, one below the other [all rows, width]."""
+        """Stack matrices [all rows, width]."""
         return torch.cat([matrices[i] for i in self.places])
 
     def parts(self, whole: Tensor) -> dict[int, Tensor]:
-        """Each by itself, as a view, by its place."""
+        """Split a stack into views of its matrices, by position."""
         return dict(zip(self.places, whole.split(self.rows), strict=True))
 
     def from_left(self, vectors: Sequence[Tensor], whole: Tensor) -> Tensor:
-        """Rows [1, rows of it] of all matrices, those that stand here each times its own: [stacked, width]."""
+        """Multiply each stacked matrix by its vector from the left: [stacked, width].
+
+        Args:
+            vectors: [1, rows of it] for each of all matrices.
+            whole: the stack.
+        """
         return torch.mm(self._placed(vectors), whole)
 
     def from_right(self, vectors: Tensor, whole: Tensor) -> list[Tensor]:
-        """Rows [stacked, width], each times its matrix turned: [1, rows of it] each."""
+        """Multiply vectors [stacked, width] by their transposed matrices: [1, rows of it] each."""
         return [row[None] for row in self._diagonal(torch.mm(vectors, whole.T))]
 
     def by_row(self, factors: Tensor) -> Tensor:
-        """A number for each of all matrices [matrices] -> one for each row here [all rows, 1]."""
-        each = factors.unbind()
-        return torch.mv(self.owners.T, torch.stack([each[i] for i in self.places]))[:, None]
+        """Repeat factors of all matrices [matrices] for each row of the stack [all rows, 1]."""
+        by_matrix = factors.unbind()
+        return torch.mv(self.owners.T, torch.stack([by_matrix[i] for i in self.places]))[:, None]
 
     def dots(self, a: Tensor, b: Tensor) -> Tensor:
-        """Sums of products of two stacks, for each matrix [stacked]."""
+        """Sum of elementwise products of two stacks, for each matrix [stacked]."""
         return torch.mv(self.owners, (a * b).sum(1))
 
     def subtract_outer(self, whole: Tensor, left: Mapping[int, Tensor], right: Sequence[Tensor]) -> None:
-        """Subtract from each matrix here its leftᵀ·right, in place: [1, rows of it], [1, width] of all matrices."""
+        """Subtract leftᵀ·right from each matrix of a stack in place.
+
+        Args:
+            whole: the stack.
+            left: [1, rows of it] by position.
+            right: [1, width] for each of all matrices.
+        """
         whole.addmm_(self._placed(left).T, torch.cat([right[i] for i in self.places]), alpha=-1)
 
     def _placed(self, vectors: Sequence[Tensor] | Mapping[int, Tensor]) -> Tensor:
-        """Rows [1, rows of it] of all matrices, those that stand here each where its own does [stacked, all rows]."""
+        """Put each stacked matrix's vector [1, rows of it] at the columns of its rows [stacked, all rows]."""
         return self.owners * torch.cat([vectors[i] for i in self.places], 1)
 
     def _diagonal(self, blocks: Tensor) -> list[Tensor]:
-        """Pick from rows [stacked, all rows] what stands where each one's matrix does: [rows of it] each."""
+        """Pick each matrix's part out of its row of [stacked, all rows]: [rows of it] each."""
         firsts = accumulate(self.rows, initial=0)
         return [row[a : a + count] for row, a, count in zip(blocks.unbind(), firsts, self.rows, strict=False)]
 
 
 def _without(vector: Tensor, others: list[Tensor]) -> Tensor:
-    """Subtract from a row vector its projections on the vectors already found (Gram-Schmidt)."""
+    """Subtract the projections of a row vector on the vectors found before it (Gram-Schmidt)."""
     for other in others:
         vector = vector - (vector @ other.T) / (other @ other.T) * other
     return vector
@@ -113,9 +124,9 @@ def power_iteration(matrix: Tensor, us: list[Tensor], eps: float) -> tuple[list[
     """Run one power iteration for each tracked singular value.
 
     Args:
-        matrix: weight as [out, in].
-        us: left vectors so far, [1, out] each, of any length.
-        eps: smallest norm that is divided by.
+        matrix: a weight [out, in].
+        us: left vectors so far, [1, out] each, of any norm.
+        eps: smallest norm to divide by.
 
     Returns:
         Left vectors [1, out] and right vectors [1, in], of unit norm.
@@ -132,21 +143,21 @@ def power_iteration(matrix: Tensor, us: list[Tensor], eps: float) -> tuple[list[
 class SpectralScaling(Scaling):
     """Largest singular values of many weights.
 
-    An iteration needs only two products for each weight; all that follows from them is found for all weights together.
-    Vectors are scaled to unit norm at the end: between the two products the scale changes nothing but rounding. Small
-    weights of one width are iterated, divided and carried as one stack.
+    An iteration needs only two products for each weight; the rest is computed for all weights together. Vectors are
+    scaled to unit norm at the end, as between the two products the scale changes nothing but rounding. Small weights of
+    one width are iterated, divided and carried as one stack.
 
     Args:
         weights: masters.
-        left: u of each [1, out], of any norm.
-        eps: smallest norm that is divided by.
+        left: u of each weight [1, out], of any norm.
+        eps: smallest norm to divide by.
 
     Attributes:
         left: u of each weight, of unit norm after an iteration.
     """
 
-    right: list[Tensor]  # v of each weight [1, in], not scaled
-    right_norms: Tensor  # of these [n]
+    right: list[Tensor]  # v of each weight [1, in], not normalised
+    right_norms: Tensor  # norms of `right` [n]
     sigmas: Tensor  # largest singular values [n]
 
     def __init__(self, weights: Sequence[Tensor], left: list[Tensor], eps: float) -> None:
@@ -159,7 +170,7 @@ class SpectralScaling(Scaling):
 
     @classmethod
     def find(cls, weights: Sequence[ScaledWeight]) -> Self:
-        """Run the power iterations; see `SpectralNorm.working_weight`. Layers must be alike."""
+        """Run the power iterations of layers with an equal `alike()`; see `SpectralNorm.working_weight`."""
         layers = [cast(SpectralNorm, weight.layer) for weight in weights]
         masters = [weight.master for weight in weights]
         first = layers[0]
@@ -175,16 +186,16 @@ class SpectralScaling(Scaling):
 
     @classmethod
     def of(cls, weights: Sequence[Tensor], left: list[Tensor], eps: float, iterations: int = 1) -> Self:
-        """Run the iterations; the arguments are the class's."""
+        """Run power iterations; the other arguments are those of the class."""
         scaling = cls(weights, left, eps)
         for _ in range(iterations):
             scaling._iterate([weight.flatten(1) for weight in weights])
-        # [1] each: without a dimension they would not count when dtypes are promoted, and half gradients stay half.
+        # [1] each: scalars would not count when dtypes are promoted, and half gradients would stay half.
         scaling.divisors = scaling.sigmas.split(1)
         return scaling
 
     def _iterate(self, matrices: list[Tensor]) -> None:
-        """One iteration of all."""
+        """Run one power iteration of all weights."""
         right, left = self._iterate_alone(matrices)
         for stack, whole in zip(self._stacks, self._wholes, strict=True):
             rows = stack.from_left(self.left, whole)
@@ -199,12 +210,12 @@ class SpectralScaling(Scaling):
         self.sigmas = norms.square() / divisors
 
     def _iterate_alone(self, matrices: list[Tensor]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-        """v and u of those that are in no stack, neither scaled, by place: [1, in], [1, out]."""
+        """Unscaled v [1, in] and u [1, out] of the weights in no stack, by position."""
         right = {i: torch.mm(self.left[i], matrices[i]) for i in self._alone}
         return right, {i: torch.mm(right[i], matrices[i].T) for i in self._alone}
 
     def divided(self, masters: Sequence[Tensor], dtypes: Sequence[torch.dtype], *, last: bool) -> dict[int, Tensor]:
-        """Those of stacks, each stack in one operation; the stacks are given up."""
+        """Divide the weights of each stack in one operation, and free the stacks."""
         working: dict[int, Tensor] = {}
         for stack, whole in zip(self._stacks, self._wholes, strict=True):
             wanted = {dtypes[i] for i in stack.places}
@@ -217,7 +228,7 @@ class SpectralScaling(Scaling):
     def carry(
         self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None], inverse_scale: Tensor | None = None
     ) -> list[Tensor | None]:
-        """Divide, and subtract <gradient, master>/sigma·u vᵀ: what flows through sigma, with u and v held constant."""
+        """Divide, and subtract <gradient, master>/sigma·u vᵀ, the gradient through sigma with u and v held constant."""
         divisors = self.sigmas if inverse_scale is None else self.sigmas / inverse_scale
         stacks = [stack for stack in self._stacks if all(gradients[i] is not None for i in stack.places)]
         stacked = {place for stack in stacks for place in stack.places}
@@ -240,9 +251,10 @@ class SpectralScaling(Scaling):
         inverse_scale: Tensor | None,
         divisors: Tensor,
     ) -> tuple[list[Tensor | None], list[Tensor]]:
-        """Divide gradients in no stack, by place; and give <divided gradient, master> [1] of each.
+        """Divide the gradients in no stack, given by position.
 
-        Those that are missing among the divided ones are for `_subtract_alone` to fill in.
+        Returns:
+            The divided gradients of all weights, None where there is none; and <divided gradient, master> [1] of each.
         """
         carried = super().carry(masters, [gradients.get(i) for i in range(len(masters))], inverse_scale)
         pairs = ((masters[i], cast(Tensor, carried[i])) for i in gradients)
@@ -255,7 +267,7 @@ class SpectralScaling(Scaling):
         carried: list[Tensor | None],
         divisors: Tensor,
     ) -> None:
-        """Subtract leftᵀ·v from the gradients in no stack, by place."""
+        """Subtract leftᵀ·v from the divided gradients in no stack."""
         for i in gradients:
             cast(Tensor, carried[i]).flatten(1).addcmul_(left[i].mT, self.right[i], value=-1)
 
@@ -269,37 +281,37 @@ class SpectralScaling(Scaling):
         """Divide the gradients of stacks, of which none may be missing, by each matrix's divisor [matrices].
 
         Returns:
-            Of each stack the divided gradients [all rows, width], and <divided gradient, master> [stacked].
+            For each stack, the divided gradients [all rows, width], and <divided gradient, master> [stacked].
         """
-        given = {i: cast(Tensor, gradients[i]).flatten(1) for stack in stacks for i in stack.places}
+        stacked = {i: cast(Tensor, gradients[i]).flatten(1) for stack in stacks for i in stack.places}
         wholes: list[Tensor] = []
         dots: list[Tensor] = []
         for stack in stacks:
             whole = stack.whole(matrices)
-            divided = torch.div(stack.whole(given), stack.by_row(divisors), out=torch.empty_like(whole))
+            divided = torch.div(stack.whole(stacked), stack.by_row(divisors), out=torch.empty_like(whole))
             dots.append(stack.dots(whole, divided))
             wholes.append(divided)
         return wholes, dots
 
     def _left_times(self, dots: list[Tensor], alone: Sequence[int], stacks: Sequence[MatrixStack]) -> dict[int, Tensor]:
-        """The u of weights, by place, each times its dot over sigma and the norm of v: [1, out].
+        """Multiply u of each weight by its dot over sigma and the norm of v: [1, out] by position.
 
         Args:
-            dots: of each weight alone [1], then of each stack [stacked].
-            alone: places of the first.
-            stacks: the others.
+            dots: <divided gradient, master> of each weight in no stack [1], then of each stack [stacked].
+            alone: positions of the weights in no stack.
+            stacks: the stacks.
         """
         order = [*alone, *(place for stack in stacks for place in stack.places)]
-        each_divisor = (self.sigmas * self.right_norms).unbind()
-        factors = torch.cat(dots) / torch.stack([each_divisor[i] for i in order])
+        by_weight = (self.sigmas * self.right_norms).unbind()
+        factors = torch.cat(dots) / torch.stack([by_weight[i] for i in order])
         return dict(zip(order, _scaled([self.left[i] for i in order], factors), strict=True))
 
 
 def _scaled(rows: list[Tensor], factors: Tensor) -> list[Tensor]:
-    """Rows [1, k], of any length each, times a factor each [n]; in the same memory all together."""
+    """Multiply vectors [1, k], of any length each, by a factor each [n]; the results are views of one tensor."""
     sizes = [row.shape[1] for row in rows]
-    each = torch.cat([factor.expand(size) for factor, size in zip(factors.unbind(), sizes, strict=True)])
-    return [row[None] for row in (torch.cat(rows, 1)[0] * each).split(sizes)]
+    by_element = torch.cat([factor.expand(size) for factor, size in zip(factors.unbind(), sizes, strict=True)])
+    return [row[None] for row in (torch.cat(rows, 1)[0] * by_element).split(sizes)]
 
 
 class SpectralNorm(Scaled, UsesOps):
@@ -315,23 +327,23 @@ class SpectralNorm(Scaled, UsesOps):
     eps: float
 
     def _track(self, outputs: int, iterations: int, singular_values: int, eps: float) -> None:
-        """Register u (normal, not normalised) and sv (1) for every tracked singular value."""
+        """Register u (from a normal distribution, not normalised) and sv (1) for every tracked singular value."""
         self.iterations, self.singular_values, self.eps = iterations, singular_values, eps
         device = self.weight.device
         for i in range(singular_values):
-            # drawn on the host: without data ("meta") `randn` imports sympy, half a second
+            # on the host: without data ("meta") `randn` imports sympy, which takes half a second
             self.register_buffer(f"u{i}", torch.randn(1, outputs, device="cpu").to(device))
             self.register_buffer(f"sv{i}", torch.ones(1, device=device))
 
     def alike(self) -> tuple[object, ...]:
-        """Layers of equal settings."""
+        """Key of the layers with equal settings."""
         return self.iterations, self.eps, self.training
 
     def working_weight(self, name: str, master: Tensor) -> Tensor:
         """Divide by the largest singular value; the gradient flows through it with u and v held constant.
 
-        In training every iteration starts from the last one's u, which is observed. In evaluation u does not move, so
-        further iterations would repeat the first and are left out.
+        In training every iteration starts from the u of the last one, which is observed. In evaluation u does not move,
+        so further iterations would only repeat the first and are left out.
         """
         with torch.no_grad():
             scaling = SpectralScaling.find([ScaledWeight(self, name, master.detach())])
@@ -339,7 +351,7 @@ class SpectralNorm(Scaled, UsesOps):
         return torch.div(master, (v @ master.flatten(1).T @ scaling.left[0].T).reshape(()))
 
     def observe_others(self, matrix: Tensor) -> None:
-        """Follow the singular values after the largest, which no weight depends on."""
+        """Observe the singular values after the largest one, which no weight depends on."""
         if self.singular_values == 1:
             return
         left = [getattr(self, f"u{i}").to(matrix.dtype) for i in range(self.singular_values)]
@@ -397,5 +409,5 @@ class SNEmbedding(SpectralNorm, Embedding):
 
 
 def top_singular_values(network: nn.Module) -> dict[str, Tensor]:
-    """The largest singular value of every spectrally normalised layer, as last committed: name -> [1]."""
+    """Largest singular value of every spectrally normalised layer, as last committed: name -> [1]."""
     return {name: module.sv0 for name, module in network.named_modules() if isinstance(module, SpectralNorm)}

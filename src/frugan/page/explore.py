@@ -61,7 +61,7 @@ class Explore:
         return answer
 
     async def _done(self, kind: str, do: Callable[[], Any]) -> Response:
-        """What the worker makes of a request, unless a newer one of the kind comes before."""
+        """Answer with the worker's result, unless a newer request of the kind has overtaken this one."""
         try:
             return JSONResponse(await asyncio.wrap_future(self.worker.ask(kind, do)))
         except Overtaken:

@@ -112,23 +112,7 @@ class Steering:
         out = self.runs.path.resolve() / name
         if out.exists():
             raise BadInput(f"{name}: is there already; choose another name, or let it go on")
-        try:
-            overrides = shlex.split(fields)
-        except ValueError as error:
-            raise BadInput(f"{fields[:80]!r}: {error}; expected key=value words as they would be typed") from error
-        _refuse_options([*overrides, recipe, for_time, *options.values()])
-        if for_time:
-            Duration.parse_seconds(for_time, "--for")
-        if memory := options.get("memory", ""):
-            parse_size(memory)
-        kinds = ("auto", "cpu", *kinds_of_cards())
-        if (device := options.get("device", "")) and device.partition(":")[0] not in kinds:
-            raise BadInput(f"{device[:80]!r}: expected a device such as {', '.join(kinds)}")
-        if recipe and recipe not in built_in():
-            recipe = str(Path(recipe).expanduser().resolve())
-        if recipe:
-            load_recipe(recipe, overrides)
-        words = [*([recipe] if recipe else []), *overrides, *_data_words(data)]
+        words = [*_recipe_words(recipe, fields, for_time, options), *_data_words(data)]
         if for_time and not recipe:
             words += ["--for", for_time]
         for option in ("device", "memory"):
@@ -141,6 +125,37 @@ class Steering:
             raise BadInput(f"{name}: waits in the queue already; choose another name, or take it out first")
         self.queue.add(name, words)
         self.queue.ensure_runner()
+
+
+def _recipe_words(recipe: str, fields: str, for_time: str, options: Mapping[str, str]) -> list[str]:
+    """Words for a recipe, if one is named, and its overrides.
+
+    Raises:
+        BadInput: they cannot be used, or the time or an option cannot.
+    """
+    try:
+        overrides = shlex.split(fields)
+    except ValueError as error:
+        raise BadInput(f"{fields[:80]!r}: {error}; expected key=value words as they would be typed") from error
+    _refuse_options([*overrides, recipe, for_time, *options.values()])
+    _check_options(for_time, memory=options.get("memory", ""), device=options.get("device", ""))
+    if not recipe:
+        return overrides
+    if recipe not in built_in():
+        recipe = str(Path(recipe).expanduser().resolve())
+    load_recipe(recipe, overrides)
+    return [recipe, *overrides]
+
+
+def _check_options(for_time: str, memory: str, device: str) -> None:
+    """Refuse a time, a memory or a device that is not empty and cannot be used."""
+    if for_time:
+        Duration.parse_seconds(for_time, "--for")
+    if memory:
+        parse_size(memory)
+    kinds = ("auto", "cpu", *kinds_of_cards())
+    if device and device.partition(":")[0] not in kinds:
+        raise BadInput(f"{device[:80]!r}: expected a device such as {', '.join(kinds)}")
 
 
 def _refuse_options(words: Sequence[str]) -> None:

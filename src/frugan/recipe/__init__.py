@@ -1,1 +1,1 @@
-"""Recipes: what to train; how they are read, checked, overridden, compared and written."""
+"""Recipes, which say what to train: reading, checking, overriding, comparing and writing them."""

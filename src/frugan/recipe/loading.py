@@ -1,4 +1,4 @@
-"""Recipes from files: those that ship, a user's own, and a run's; with overrides, written again, and field by field."""
+"""Loading of recipes that ship, of a user's files and of runs, writing them, and listing their fields."""
 
 import json
 import tomllib
@@ -23,6 +23,7 @@ from frugan.recipes import built_in, toml_of
 from frugan.wording import MIB, nearest
 
 MOST_RECIPE_BYTES = MIB
+"""Largest size of a user's recipe file."""
 
 
 def _load_values(name: str) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def _load_values(name: str) -> dict[str, Any]:
 
 
 def read_run_recipe(path: Path) -> dict[str, Any]:
-    """The values in a run's recipe.json, not validated.
+    """Read the values of a run's recipe.json, without validating them.
 
     Raises:
         BadInput: it is damaged.
@@ -65,7 +66,7 @@ def read_run_recipe(path: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    """The text of a recipe of the user's own."""
+    """Read the text of a user's recipe file."""
     if path.is_dir():
         raise BadInput(f"recipe {path}: a folder; expected a TOML file")
     if not path.exists():
@@ -81,7 +82,7 @@ def _text(path: Path) -> str:
 
 
 def _nothing_where_none(value: Any) -> Any:
-    """TOML has no null: the string "none" stands for it."""
+    """Replace the string "none", which stands for null in recipes as TOML has none, by None."""
     if isinstance(value, dict):
         return {key: _nothing_where_none(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -93,7 +94,7 @@ def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
     """Validate a recipe's values.
 
     Raises:
-        BadInput: naming `where`, and for each fault the key and what is wrong.
+        BadInput: it names `where`, and for each fault the key and what is wrong.
     """
     try:
         return Recipe.model_validate(dict(values))
@@ -104,24 +105,24 @@ def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a built-in recipe by name, a TOML file by path or that of a run, with `key.sub=value` overrides.
+    """Load a built-in recipe by name, a TOML file by path, or a run's recipe, with `key.sub=value` overrides.
 
     Raises:
-        BadInput: unknown recipe, key or value; the nearest valid name is given.
+        BadInput: a recipe, key or value is unknown; the message has the nearest valid name.
     """
     return recipe_with(_load_values(name), overrides, f"recipe {name}")
 
 
 def shipped_recipe(name: str) -> Recipe | None:
-    """A recipe that ships with frugan; None: there is none of that name."""
+    """Load a recipe that ships with frugan; None: there is none of that name."""
     return load_recipe(name) if name in built_in() else None
 
 
 def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) -> Recipe:
-    """Validate a recipe's values, which are changed in place, with `key.sub=value` overrides.
+    """Apply `key.sub=value` overrides to a recipe's values in place, and validate them.
 
     Raises:
-        BadInput: unknown key or value; the nearest valid name is given.
+        BadInput: a key or value is unknown; the message has the nearest valid name.
     """
     _refuse_odd_shapes(values, where)
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
@@ -135,11 +136,11 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
 _SHAPES: Mapping[str, tuple[type, str]] = MappingProxyType(
     {"family": (str, "a name in quotes"), "rule": (str, "a name in quotes"), "stages": (list, "tables [[stages]]")}
 )
-"""What the fields of a recipe are that are no tables."""
+"""Fields of a recipe that are not tables -> their type, and its description."""
 
 
 def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no recipe by its outline, so that overrides find the tables that they change."""
+    """Refuse values whose outline is not that of a recipe, so that overrides find the tables that they change."""
     for key in Recipe.model_fields.keys() & values.keys():
         value, shape = values[key], _SHAPES.get(key, (Mapping, f"a table [{key}]"))
         if not isinstance(value, shape[0]):
@@ -150,18 +151,18 @@ def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
 
 
 def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:
-    """A line for every field that a stage of the recipe sets, and that is given as an override."""
-    given = dict(word.partition("=")[::2] for word in overrides)
+    """A line for every field that is overridden, and that a stage of the recipe would set."""
+    overridden = dict(word.partition("=")[::2] for word in overrides)
     return [
-        f"{key}={given[key]} holds throughout: the recipe's stage at {stage.at} does not set it"
+        f"{key}={overridden[key]} holds throughout: the recipe's stage at {stage.at} does not set it"
         for stage in parse_recipe(_load_values(name), f"recipe {name}").stages
         for key in stage.set
-        if key in given
+        if key in overridden
     ]
 
 
 def rule_followed(name: str, overrides: Sequence[str]) -> list[str]:
-    """A line on the fields that follow by the recipe's rule, if there are any."""
+    """A line on the fields that the recipe's rule sets, if there are any."""
     values = _load_values(name)
     apply_overrides(values, overrides, ())
     by_rule = followed(values, overrides)
@@ -172,7 +173,7 @@ def rule_followed(name: str, overrides: Sequence[str]) -> list[str]:
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """The recipe with all its fields, defaults too; sections that hold nothing but defaults are left out."""
+    """Write a recipe as TOML, defaults too, but without sections that hold nothing but defaults."""
     every, other = recipe.model_dump(mode="json"), recipe.model_dump(mode="json", exclude_defaults=True)
     values = {key: value for key, value in every.items() if key in other}
     stages = values.pop("stages", [])
@@ -183,7 +184,7 @@ def dump_recipe(recipe: Recipe) -> str:
 
 
 def _table(name: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of a table, those of the tables in it last."""
+    """Lines of a table; inner tables come last."""
     plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
     if name and plain:
         yield ""
@@ -208,43 +209,44 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, str):
-        # JSON escapes all that TOML wants escaped, but for DEL
+        # JSON escapes all that TOML must have escaped, except DEL
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 SECTIONS = ("about", "networks", "objective", "data", "training", "optimizers", "ema", "saving", "evaluation")
+"""Sections of a recipe that have fields, in the order in which they are listed."""
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Duration: "duration"}
 
 
 @dataclass(frozen=True)
 class RecipeField:
-    """One field."""
+    """A field of a recipe, described for people."""
 
-    key: str  # dotted, as a word of the command line has it
-    values: str  # what it may be, in words
-    value: str  # in this recipe, as text
-    default: str | None  # where a recipe does not give it; None: every recipe has to
+    key: str  # dotted, as on the command line
+    values: str  # possible values, in words
+    value: str  # value in this recipe, as text
+    default: str | None  # value where a recipe does not give it; None: every recipe must
     changeable: bool  # whether a run may go on with another value
     description: str  # what it does
-    limits: str = ""  # of a number, in words; empty: none
+    limits: str = ""  # limits of a number, in words; empty: none
 
 
 def recipe_fields(recipe: Recipe, sections: Sequence[str] = SECTIONS) -> list[RecipeField]:
-    """All fields of a recipe's sections; those of each of its optimizers too."""
+    """All fields of some sections of a recipe."""
     fields: list[RecipeField] = []
     for section in sections:
         settings = getattr(recipe, section)
         if isinstance(settings, dict):
-            for name, each in settings.items():
-                fields += fields_of(each, f"{section}.{name}")
+            for name, optimizer in settings.items():
+                fields += fields_of(optimizer, f"{section}.{name}")
         else:
             fields += fields_of(settings, section)
     return fields
 
 
 def fields_of(settings: BaseModel, prefix: str) -> Iterator[RecipeField]:
-    """Fields of some settings, those of settings inside them too; their keys begin with the prefix."""
+    """Fields of settings and of the settings within them, with keys that begin with a prefix."""
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
@@ -277,20 +279,20 @@ def _default(field: FieldInfo) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """As it is typed on the command line."""
+    """Format a value as it is typed on the command line."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | list | frozenset):
-        return "[" + ", ".join(_shown(each) for each in value) + "]"
+        return "[" + ", ".join(map(_shown, value)) + "]"
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)
 
 
 def _values(annotation: Any) -> str:
-    """What a type allows, in words."""
+    """Possible values of a type, in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if annotation is type(None):
         return "none"

@@ -1,4 +1,4 @@
-"""`key.sub=value` words over a recipe's values, fields that follow from others, and in what two recipes differ."""
+"""Overrides of a recipe's values by `key.sub=value` words, fields that follow a rule, and differences of recipes."""
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,26 +14,27 @@ from frugan.recipe.removed import REMOVED
 from frugan.wording import nearest
 
 DEFAULT_OPTIMIZER = "default"
-"""Settings under this name hold for every optimizer of the family that has none of its own."""
+"""Name of the settings for every optimizer of the family that has none of its own."""
 
 
 def apply_overrides(values: dict[str, Any], words: Sequence[str], known: Sequence[str]) -> None:
     """Change a recipe's values in place.
 
     Args:
+        values: the recipe's values.
         words: `key.sub=value`; a value is TOML if it reads as TOML, else text.
-        known: keys that may be given; none: any.
+        known: keys that may be overridden; empty: any.
 
     Raises:
-        BadInput: no such key; the nearest is named.
+        BadInput: there is no such key; the message has the nearest one.
     """
     for word in sorted(words, key=lambda word: not word.partition("=")[0].endswith(".kind")):
-        _override(values, word, known)  # kinds first: what else is given belongs to them
+        _override(values, word, known)  # kinds come first, as other words belong to the new kind
     _leave_to_overrides(values, {word.partition("=")[0] for word in words})
 
 
 def _value(text: str) -> Any:
-    """The value of an override: TOML if it reads as TOML, else a plain string."""
+    """Parse the value of an override: TOML if it reads as TOML, else a plain string."""
     if text == "none":
         return None
     try:
@@ -56,7 +57,7 @@ def _override(values: dict[str, Any], word: str, known: Sequence[str]) -> None:
 
 
 def put(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value of a dotted key; sections that are not there are made."""
+    """Set the value of a dotted key, and create missing sections."""
     *sections, last = key.split(".")
     for section in sections:
         values = values.setdefault(section, {})
@@ -64,17 +65,17 @@ def put(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _change_kind(optimizers: dict[str, Any], name: str, kind: Any) -> None:
-    """Another kind of optimizer keeps of the recipe's fields those that it knows."""
-    own = optimizers.get(name, optimizers.get(DEFAULT_OPTIMIZER, {}))
-    known = KINDS[kind].model_fields if isinstance(kind, str) and kind in KINDS else own
-    optimizers[name] = {field: value for field, value in own.items() if field in known} | {"kind": kind}
+    """Change the kind of an optimizer, and keep the fields that the new kind has too."""
+    before = optimizers.get(name, optimizers.get(DEFAULT_OPTIMIZER, {}))
+    known = KINDS[kind].model_fields if isinstance(kind, str) and kind in KINDS else before
+    optimizers[name] = {field: value for field, value in before.items() if field in known} | {"kind": kind}
 
 
 def _leave_to_overrides(values: dict[str, Any], keys: Collection[str]) -> None:
-    """What is given on the command line holds throughout: no stage sets it any more."""
+    """Remove overridden fields from all stages, so that overrides hold throughout."""
     stages = values.get("stages", [])
     if not isinstance(stages, list):
-        return  # an override of all of them: validation says what is wrong
+        return  # all stages were overridden by something else; validation says what is wrong
     for stage in stages:
         if isinstance(stage, dict) and isinstance(stage.get("set"), dict):
             stage["set"] = {key: value for key, value in stage["set"].items() if key not in keys}
@@ -82,35 +83,37 @@ def _leave_to_overrides(values: dict[str, Any], keys: Collection[str]) -> None:
         values["stages"] = [stage for stage in stages if not isinstance(stage, dict) or stage.get("set") != {}]
 
 
-RESOLUTION, BATCH = "networks.resolution", "training.batch"
+RESOLUTION = "networks.resolution"
+BATCH = "training.batch"
 
 
 def followed(values: Mapping[str, Any], overrides: Sequence[str]) -> Mapping[str, Any]:
-    """Dotted field -> value by the recipe's rule, where overrides change what it goes by; fields that they give are not
-    among them.
+    """Fields that the recipe's rule sets, as overrides change the resolution or the batch: dotted key -> value.
+
+    Fields that are overridden themselves are not among them.
 
     Args:
-        values: the recipe's, overrides applied, not validated.
+        values: the recipe's values with overrides, not validated.
         overrides: `key.sub=value` words.
 
     Raises:
-        BadInput: a rule that the family does not have.
+        BadInput: the family has no such rule.
     """
-    given = {word.partition("=")[0] for word in overrides}
+    overridden = {word.partition("=")[0] for word in overrides}
     rule, known = values.get("rule"), isinstance(values.get("family"), str)
-    if not rule or not known or not given & {RESOLUTION, BATCH}:
+    if not rule or not known or not overridden & {RESOLUTION, BATCH}:
         return {}
     kind = family(values["family"])
     if not kind.rules:
         raise BadInput(f"rule {rule!r}: {kind.name} has none; leave it out")
     resolution, batch = (values.get(key.split(".")[0], {}).get(key.split(".")[1]) for key in (RESOLUTION, BATCH))
-    chosen = batch if BATCH in given else None
-    if not _counts(resolution) or not (chosen is None or _counts(chosen)):
+    chosen = batch if BATCH in overridden else None
+    if not _is_count(resolution) or not (chosen is None or _is_count(chosen)):
         return {}  # validation says what is wrong with them
-    return {key: value for key, value in kind.follow(rule, resolution, chosen).items() if key not in given}
+    return {key: value for key, value in kind.follow(rule, resolution, chosen).items() if key not in overridden}
 
 
-def _counts(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 1 << 20
 
 
@@ -118,9 +121,8 @@ def _counts(value: Any) -> bool:
 class Difference:
     """A field in which two recipes differ."""
 
-    # before, after: its values
-    before: Any
-    after: Any
+    before: Any  # value in the first recipe
+    after: Any  # value in the second recipe
     changeable: bool  # whether it may change when a run is resumed
     restarts: tuple[str, ...] = ()  # networks that the change gives a fresh start
 
@@ -149,7 +151,7 @@ def _differences(a: BaseModel, b: BaseModel, prefix: str) -> Iterator[tuple[str,
 def _optimizer_differences(
     mine: Mapping[str, BaseModel], other: Mapping[str, BaseModel], key: str
 ) -> Iterator[tuple[str, Difference]]:
-    """Another kind of optimizer may be taken in mid-run (its state is then fresh), and settings may be added."""
+    """Differences of optimizers. Their kind may change during a run (with a fresh state), and settings be added."""
     for name in dict.fromkeys((*mine, *other)):
         a, b = mine.get(name), other.get(name)
         if a is not None and b is not None and type(a) is type(b):

@@ -1,11 +1,11 @@
 """Recipes: what to train, complete and validated, as TOML files with overrides."""
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from frugan.accelerator.precision import PrecisionName
 from frugan.contract.data import SourceSpec
@@ -22,15 +22,15 @@ from frugan.recipe.removed import without_removed
 from frugan.wording import nearest
 
 MOST_BATCH = 1_000_000
-"""Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""
+"""Largest batch, far beyond any in use; the random inputs of a step are drawn for a whole batch."""
 MOST_ROLLBACKS = 100
-"""A run that has gone back so often does not train."""
+"""Largest number of rollbacks; a run that has gone back as often does not train."""
 KernelChoice = Literal["auto", "torch", "triton"]
 Trained = Literal["by us", "by its authors", "never"]
 
 
 class About(Settings):
-    """What a recipe is; has no effect on training."""
+    """Description of a recipe, without effect on training."""
 
     summary: str = setting("", "what the recipe is for, in one line", CHANGEABLE)
     source: str = setting("", "where the settings come from", CHANGEABLE)
@@ -38,7 +38,7 @@ class About(Settings):
 
 
 class TrainingSettings(Settings):
-    """How long and with what batch."""
+    """Duration, batch, precision and the like."""
 
     batch: int = Field(
         ge=1, le=MOST_BATCH, description="samples per optimizer update, over all devices and micro-batches"
@@ -90,7 +90,7 @@ class TrainingSettings(Settings):
 
     @property
     def course(self) -> Course:
-        """Of values that have a final one; they stay at the first where the duration is unknown."""
+        """Course of values with a final one; they stay at the first value where the duration is unknown."""
         if isinstance(self.burn_in, Duration) and self.burn_in.unit == "images":
             return Course(self.burn_in.amount, cosine=True)
         way, share = (self.burn_in, 1.0) if isinstance(self.burn_in, Duration) else (self.duration, self.burn_in or 1.0)
@@ -106,7 +106,7 @@ class TrainingSettings(Settings):
 
 
 class SavingSettings(Settings):
-    """When training writes what."""
+    """Times at which training writes checkpoints, samples and tables."""
 
     checkpoint_every: Interval = setting(Duration.parse("1k steps"), "time between checkpoints", CHANGEABLE)
     keep_checkpoints: int = setting(2, "how many of the newest checkpoints to keep", CHANGEABLE, ge=1)
@@ -144,11 +144,11 @@ class StageSettings(Settings):
 
 
 STAGED = frozenset({"objective", "data", "optimizers"})
-"""Sections that stages may set: what else changes is not read again while training goes on."""
+"""Sections that stages may set; others are not read again while training goes on."""
 
 
 class Recipe(Settings):
-    """What to train. `networks` and `objective` are the family's own types."""
+    """A complete description of a training; `networks` and `objective` are of the family's types."""
 
     family: str = Field(description="kind of model: biggan, r3gan, saehd, stylegan2, or one of another package")
     rule: str = setting(
@@ -171,7 +171,7 @@ class Recipe(Settings):
     @model_validator(mode="before")
     @classmethod
     def _family_types(cls, values: Any) -> Any:
-        """Read the family's sections with the family's types."""
+        """Read the sections `networks`, `objective` and `optimizers` with the family's types."""
         if not isinstance(values, dict):
             return values
         values = without_removed(values)
@@ -181,34 +181,34 @@ class Recipe(Settings):
             return values
         kind = family(values["family"])
         types = {"networks": kind.networks_type, "objective": kind.objective_type}
-        read: dict[str, Any] = {name: _read(of, values.get(name, {}), name) for name, of in types.items()}
+        read: dict[str, Any] = {name: _read(model, values.get(name, {}), name) for name, model in types.items()}
         if isinstance(optimizers := values.get("optimizers"), dict):
             kinds = {**KINDS, **kind.optimizer_types}
-            given = _with_default(optimizers)
-            read["optimizers"] = {name: _read_optimizer(kinds, each, name) for name, each in given.items()}
+            read["optimizers"] = {
+                name: _read_optimizer(kinds, settings, name) for name, settings in _with_default(optimizers).items()
+            }
         return values | read
 
     @model_validator(mode="after")
     def _optimizers_match(self) -> Self:
         wanted = {phase.optimizer for phase in self.kind.phases(self.networks, self.objective)}
-        given, known = set(self.optimizers), set(self.kind.optimizers)
-        if unknown := given - known - {DEFAULT_OPTIMIZER}:
+        named, known = set(self.optimizers), set(self.kind.optimizers)
+        if unknown := named - known - {DEFAULT_OPTIMIZER}:
             raise ValueError(
                 f"optimizers {sorted(unknown)}: family {self.family} has {sorted(known)}; "
                 f"{DEFAULT_OPTIMIZER!r} holds for those not named"
             )
-        if DEFAULT_OPTIMIZER not in given and (missing := wanted - given):
+        if DEFAULT_OPTIMIZER not in named and (missing := wanted - named):
             raise ValueError(
-                f"optimizers {sorted(given)}: family {self.family} needs {sorted(wanted)}; {sorted(missing)} missing"
+                f"optimizers {sorted(named)}: family {self.family} needs {sorted(wanted)}; {sorted(missing)} missing"
             )
         return self
 
     @model_validator(mode="after")
     def _rates_can_be_known(self) -> Self:
-        optimizers = (key for name, each in self.optimizers.items() for key in _finals(each, f"optimizers.{name}"))
-        sections = {"objective": self.objective, "ema": self.ema}
-        others = (key for name, section in sections.items() for key in _finals(section, name))
-        falling = next(itertools.chain(optimizers, others), None)
+        optimizers = {f"optimizers.{name}": settings for name, settings in self.optimizers.items()}
+        sections: dict[str, BaseModel] = {**optimizers, "objective": self.objective, "ema": self.ema}
+        falling = next((key for name, section in sections.items() for key in _finals(section, name)), None)
         if falling is not None and self.training.course.images is None:
             clock = self.training.duration.unit == "seconds"
             why = "a value that follows the clock could not be repeated" if clock else "it is reached at the end"
@@ -259,7 +259,7 @@ class Recipe(Settings):
             changed = differences(self, self._with(stage))
             for key in stage.set:
                 section, name, *_ = key.split(".")
-                whole = f"{section}.{name}"  # how another kind of optimizer shows
+                whole = f"{section}.{name}"  # the key of a change to another kind of optimizer
                 change = changed.get(key) or changed.get(whole)
                 if change is None:
                     continue
@@ -269,12 +269,12 @@ class Recipe(Settings):
 
     @property
     def kind(self) -> Family:
-        """The family's code."""
+        """Family that `family` names."""
         return family(self.family)
 
     @property
     def sources(self) -> Mapping[str, SourceSpec]:
-        """What the networks read, by the source's name."""
+        """Requirements on each data source, by its name."""
         return self.kind.sources(self.networks, self.objective)
 
     @property
@@ -295,28 +295,30 @@ class Recipe(Settings):
 
     @property
     def classes(self) -> int:
-        """Classes that its networks know; 1: none."""
+        """Number of classes that the networks know; 1: none."""
         return max((n.classes or 1 for n in self.sources.values()), default=1)
 
     def optimizer_settings(self) -> dict[str, OptimizerSettings]:
-        """Settings of every optimizer of the family to run with: defaults filled in, slowed down for lazy phases."""
+        """Settings that each optimizer of the family runs with: defaults filled in, slowed down for lazy phases."""
         default = self.optimizers.get(DEFAULT_OPTIMIZER)
         all_settings = {name: self.optimizers.get(name, default) for name in self.kind.optimizers}
         phases = self.kind.phases(self.networks, self.objective)
         return {
-            n: with_lazy_phases(settings, phases, n) for n, settings in all_settings.items() if settings is not None
+            name: with_lazy_phases(settings, phases, name)
+            for name, settings in all_settings.items()
+            if settings is not None
         }
 
     def at_step(self, step: int) -> "Recipe":
-        """The recipe with every stage that has begun before step `step`, counted from 0."""
-        now = self
+        """Return the recipe with every stage that has begun by step `step`, counted from 0."""
+        recipe = self
         for stage in self._in_order():
             if stage.at.steps(self.training.batch) <= step:
-                now = now._with(stage)
-        return now
+                recipe = recipe._with(stage)
+        return recipe
 
     def stage_steps(self) -> list[int]:
-        """Steps at which a stage begins, in order."""
+        """Steps at which stages begin, in order."""
         return sorted({stage.at.steps(self.training.batch) for stage in self.stages})
 
     def _in_order(self) -> list[StageSettings]:
@@ -339,7 +341,7 @@ class Recipe(Settings):
 
 
 def _finals(settings: BaseModel, section: str) -> Iterator[str]:
-    """Dotted keys of the fields that say what a value comes to at last, as far as they are set."""
+    """Dotted keys of the fields with final values, as far as they are set."""
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
@@ -349,7 +351,7 @@ def _finals(settings: BaseModel, section: str) -> Iterator[str]:
 
 
 def _not_finite(values: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    """Dotted keys of numbers that are infinite or not numbers; their values."""
+    """Dotted keys and values of numbers that are infinite or NaN."""
     if isinstance(values, float) and not math.isfinite(values):
         yield key, values
     elif isinstance(values, Mapping):
@@ -361,25 +363,25 @@ def _not_finite(values: Any, key: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _with_default(optimizers: Mapping[str, Any]) -> dict[str, Any]:
-    """Optimizers that do not say their kind take kind and fields from the default, if there is one."""
+    """Complete optimizers without a kind by kind and fields of the default, if there is one."""
     default = optimizers.get(DEFAULT_OPTIMIZER)
     if isinstance(default, BaseModel):
         default = default.model_dump()
     if not isinstance(default, dict):
         return dict(optimizers)
     return {
-        name: {**default, **own} if isinstance(own, dict) and "kind" not in own else own
-        for name, own in optimizers.items()
+        name: {**default, **settings} if isinstance(settings, dict) and "kind" not in settings else settings
+        for name, settings in optimizers.items()
     }
 
 
-def _read(of: type[BaseModel], values: Any, section: str) -> BaseModel:
+def _read(model: type[BaseModel], values: Any, section: str) -> BaseModel:
     if isinstance(values, BaseModel):
         return values
     try:
-        return of.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
-        raise BadInput(explain(error, of, section)) from error
+        raise BadInput(explain(error, model, section)) from error
 
 
 def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str) -> BaseModel:
@@ -401,39 +403,39 @@ PLAIN_WORDS = {
 }
 
 
-def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
-    """A line for each fault: the key, what is wrong with it, and the nearest valid key; below a value what it is."""
-    lines = []
-    for fault in error.errors():
-        place = [part for part in (prefix, *map(str, fault["loc"])) if part]
-        key = ".".join(place)
-        message = _in_our_words(fault["msg"])
-        if not key:
-            lines.append(message)  # a fault of the recipe as a whole, or one explained already
-            continue
-        if fault["type"] == "extra_forbidden":
-            known = list(_keys(of, prefix))
-            if place[:1] == ["optimizers"]:
-                known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in _keys(kind)]
-            lines.append(f"{key}: unknown key{nearest(key, [one for one in known if one != key])}")
-        elif fault["type"] == "missing":
-            other = "; an optimizer that the recipe has already goes by its name, such as optimizers.D"
-            lines.append(f"{key}: missing" + (other if key.startswith("optimizers.") else ""))
-        else:
-            given = fault["input"] if isinstance(fault["input"], str | int | float | bool | list | tuple) else None
-            lines.append(f"{key}: {message}" + (f" (got {given!r})" if given is not None else ""))
-            lines += [f"  {description}" for description in _described(of, fault["loc"])]
-    return "\n".join(lines)
+def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
+    """Lines that name each faulty key of a model and what is wrong with it."""
+    return "\n".join(line for fault in error.errors() for line in _lines_of_fault(fault, model, prefix))
 
 
-def _described(of: type[BaseModel], place: Iterable[int | str]) -> Iterator[str]:
-    """What the field at a place is, if it says so."""
+def _lines_of_fault(fault: ErrorDetails, model: type[BaseModel], prefix: str) -> Iterator[str]:
+    """A line for a fault, with the nearest valid key of an unknown one; a second one describes a value's field."""
+    place = [part for part in (prefix, *map(str, fault["loc"])) if part]
+    key = ".".join(place)
+    if not key:  # a fault of the recipe as a whole, or one that is explained already
+        yield _in_our_words(fault["msg"])
+    elif fault["type"] == "extra_forbidden":
+        known = list(_keys(model, prefix))
+        if place[:1] == ["optimizers"]:
+            known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in _keys(kind)]
+        yield f"{key}: unknown key{nearest(key, [other for other in known if other != key])}"
+    elif fault["type"] == "missing":
+        other = "; an optimizer that the recipe has already goes by its name, such as optimizers.D"
+        yield f"{key}: missing" + (other if key.startswith("optimizers.") else "")
+    else:
+        shown = isinstance(fault["input"], str | int | float | bool | list | tuple)
+        yield f"{key}: {_in_our_words(fault['msg'])}" + (f" (got {fault['input']!r})" if shown else "")
+        yield from (f"  {description}" for description in _described(model, fault["loc"]))
+
+
+def _described(model: type[BaseModel], place: Iterable[int | str]) -> Iterator[str]:
+    """Description of the field at a place, if it has one."""
     for part in place:
-        field = of.model_fields.get(str(part))
+        field = model.model_fields.get(str(part))
         if field is None:
             return
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            of = field.annotation
+            model = field.annotation
             continue
         if field.description:
             yield field.description
@@ -441,7 +443,7 @@ def _described(of: type[BaseModel], place: Iterable[int | str]) -> Iterator[str]
 
 
 def _in_our_words(message: str) -> str:
-    """A message of pydantic's: its own wording is replaced, that of our validators stays."""
+    """Reword a message of pydantic's; messages of our validators stay."""
     message = message.removeprefix("Value error, ")
     if message.startswith("Input should"):
         message = message.replace("Input should", "must", 1).partition(", unable to")[0]
@@ -450,9 +452,9 @@ def _in_our_words(message: str) -> str:
     return message
 
 
-def _keys(of: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """All dotted keys of a type."""
-    for name, field in of.model_fields.items():
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All dotted keys of a model."""
+    for name, field in model.model_fields.items():
         key = f"{prefix}.{name}" if prefix else name
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _keys(field.annotation, key)
@@ -461,11 +463,12 @@ def _keys(of: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def known_keys(recipe_family: str, optimizers: Iterable[str]) -> list[str]:
-    """Every key that a recipe of a family may set, dotted."""
+    """Dotted keys of all fields of a family's recipes."""
     kind = family(recipe_family)
     sections = {"networks": kind.networks_type, "objective": kind.objective_type}
     keys = [key for key in _keys(Recipe) if key.split(".")[0] not in {"networks", "objective", "optimizers"}]
-    keys += [key for section, of in sections.items() for key in _keys(of, section)]
+    keys += [key for section, model in sections.items() for key in _keys(model, section)]
     names = dict.fromkeys((*optimizers, *kind.optimizers, DEFAULT_OPTIMIZER))
-    own = dict.fromkeys(key for of in (*KINDS.values(), *kind.optimizer_types.values()) for key in _keys(of))
-    return keys + [f"optimizers.{name}.{key}" for name in names for key in own]
+    models = (*KINDS.values(), *kind.optimizer_types.values())
+    optimizer_keys = dict.fromkeys(key for model in models for key in _keys(model))
+    return keys + [f"optimizers.{name}.{key}" for name in names for key in optimizer_keys]

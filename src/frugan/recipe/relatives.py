@@ -1,4 +1,4 @@
-"""Recipes that differ from one in size alone: what else might fit a card."""
+"""Relatives of a recipe, which differ from it in size alone, to find those that fit a card."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -8,31 +8,31 @@ from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 
 Largest = Literal["resolution", "batch", "width"]
-"""In what recipes may differ."""
+"""Sizes in which relatives differ."""
 
 
 def with_networks(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
-    """A recipe with other networks.
+    """Return a recipe with other fields of its networks.
 
     Raises:
-        ValueError: the fields do not go with the others.
+        ValueError: the fields do not fit the rest.
     """
     networks = recipe.networks.model_dump() | dict(fields)
     return recipe.model_validate(recipe.model_dump(mode="json") | {"networks": networks})
 
 
 def with_training(recipe: Recipe, **fields: Any) -> Recipe:
-    """A recipe with other training settings.
+    """Return a recipe with other training settings.
 
     Raises:
-        ValueError: the fields do not go with the others.
+        ValueError: the fields do not fit the rest.
     """
     values = recipe.model_dump(mode="json")
     return recipe.model_validate(values | {"training": values["training"] | fields})
 
 
 def relatives(recipe: Recipe, what: Largest) -> Iterator[tuple[tuple[str, ...], Recipe]]:
-    """Recipes that differ in size, smallest first, with the fields that they set."""
+    """Relatives of a recipe, smallest first: overrides that give it, and the recipe itself."""
     if what == "batch":
         group = recipe.training.normalisation_batch or 1
         for exponent in range(14):
@@ -45,17 +45,17 @@ def relatives(recipe: Recipe, what: Largest) -> Iterator[tuple[tuple[str, ...], 
         try:
             yield tuple(f"networks.{key}={value}" for key, value in fields.items()), with_networks(recipe, fields)
         except ValueError:
-            continue  # does not go with the recipe's other fields
+            continue  # these do not fit the recipe's other fields
 
 
 def of_resolution(recipe: Recipe, most: int) -> tuple[str, ...]:
-    """Overrides that give a recipe the largest resolution that its family has up to `most` pixels; none: ()."""
+    """Overrides that give a recipe its family's largest resolution of at most `most` pixels; (): there is none."""
     fitting = [words for words, other in relatives(recipe, "resolution") if _size(other, "resolution") <= most]
     return fitting[-1] if fitting else ()
 
 
 def picture_resolutions() -> list[int]:
-    """Every resolution of pictures that the recipes that ship, and their relatives, are trained at, in order."""
+    """All resolutions, in order, of shipped recipes that draw pictures, and of their relatives."""
     resolutions: set[int] = set()
     for recipe in map(load_recipe, built_in()):
         if not recipe.shows_given:
@@ -67,7 +67,7 @@ def picture_resolutions() -> list[int]:
 
 
 def smaller_recipes(recipe: Recipe, precision: str) -> Iterator[tuple[tuple[str, ...], Recipe]]:
-    """Recipes that take less: half precision, smaller groups, narrower or smaller networks."""
+    """Recipes that need less memory: half precision, smaller groups, narrower or smaller networks."""
     if precision == "fp32" and recipe.training.precision == "fp32":
         yield ("training.precision=auto",), with_training(recipe, precision="auto")
     group = recipe.training.normalisation_batch or 1
@@ -79,12 +79,12 @@ def smaller_recipes(recipe: Recipe, precision: str) -> Iterator[tuple[tuple[str,
     dimensions: tuple[Largest, ...] = ("width", "resolution")
     for what in dimensions:
         size = _size(recipe, what)
-        smaller_ones = [(words, other) for words, other in relatives(recipe, what) if _size(other, what) < size]
-        yield from reversed(smaller_ones[-3:])
+        below = [(words, other) for words, other in relatives(recipe, what) if _size(other, what) < size]
+        yield from reversed(below[-3:])
 
 
 def _size(recipe: Recipe, what: Largest) -> int:
-    """By which relatives are told apart: parameters by width, pixels by resolution."""
+    """Size of a recipe: pixels for "resolution", else the number of parameters."""
     if what == "resolution":
         needs = recipe.sources.values()
         return max(need.resolution for need in needs)

@@ -1,4 +1,4 @@
-"""Fields that recipes of earlier versions have and this one has not: runs and weights hold them, defaults too."""
+"""Fields that only recipes of earlier versions have; their runs and weights contain them, defaults too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from frugan.errors import BadInput
 
 @dataclass(frozen=True)
 class RemovedField:
-    """A field that is gone; none of these ever changed what was trained, beyond rounding."""
+    """A removed field; none of these ever changed a training beyond rounding."""
 
-    default: object  # the value with which a recipe means what it does without the field
-    reason: str  # why it is gone, and what to use
+    default: object  # value with which a recipe means the same as without the field
+    reason: str  # why it was removed, and what to use
 
 
 REMOVED: Mapping[str, RemovedField] = MappingProxyType(
@@ -26,11 +26,11 @@ REMOVED: Mapping[str, RemovedField] = MappingProxyType(
         )
     }
 )
-"""Dotted key, of a section and a field -> what is to be known of it."""
+"""Removed fields by dotted key, of a section and a field."""
 
 
 def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's values without them, whatever they were: weights that were trained with one can still be read."""
+    """Drop removed fields from a recipe's values, so that weights that were trained with one can still be read."""
     kept = dict(values)
     for section, name in (key.split(".") for key in REMOVED):
         if isinstance(kept.get(section), Mapping):
@@ -39,10 +39,10 @@ def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_removed(values: Mapping[str, Any], where: str) -> None:
-    """Refuse a recipe to train by that asks for one.
+    """Refuse a recipe in which a removed field is not at its default.
 
     Raises:
-        BadInput: naming `where`, the field, its value, why it is gone and what to use.
+        BadInput: it names `where`, the field and its value, and says why it was removed and what to use.
     """
     for key, removed in REMOVED.items():
         section, name = key.split(".")

@@ -270,17 +270,19 @@ def write_grid(
         pixels = _arrange(levels[down, across])  # [height, width, C]
         strips = [above(pixels.shape[1])] if above is not None else []
         top = sum(map(len, strips))
-        strips += [title_line(titles[across], pixels.shape[1], GAP)] if titles else []
-        column = None
-        if names is not None:
-            column = names[down.start * (height + GAP) : down.stop * (height + GAP) + GAP]
+        column = None if names is None else names[down.start * (height + GAP) : down.stop * (height + GAP) + GAP]
         chunks = {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels[down])} if labels else {})}
         if titles:
+            strips.append(title_line(titles[across], pixels.shape[1], GAP))
             left = GAP + (0 if column is None else column.shape[1])
-            place = {"titles": list(titles[across]), "left": left, "top": top, "width": width + GAP}
-            chunks[COLUMNS_KEYWORD] = json.dumps(place)
+            chunks[COLUMNS_KEYWORD] = _place_of_columns(titles[across], left, top, width)
         _write(_with_words(pixels, strips, column), file, chunks)
     return paths
+
+
+def _place_of_columns(titles: Sequence[str], left: int, top: int, width: int) -> str:
+    """Text of the chunk `COLUMNS_KEYWORD`."""
+    return json.dumps({"titles": list(titles), "left": left, "top": top, "width": width + GAP})
 
 
 def numbered(path: Path, count: int) -> list[Path]:

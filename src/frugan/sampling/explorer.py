@@ -210,16 +210,24 @@ class Explorer:
                 f"--latents {path}: of other weights ({about.get('weights', '')[:8]}; these are {self.digest[:8]}), "
                 "where they would be other pictures; project them again"
             )
-        space, vectors, shares = self.space, tensors.get("vectors"), tensors.get("shares")
-        wanted = None if space.class_free else space.classes
-        shaped = vectors is not None and vectors.shape[1:] == (space.layers, space.size) and len(vectors) > 0
-        if vectors is None or not shaped or len(vectors) > MOST_POINTS:
-            raise BadInput(f"--latents {path}: damaged: expected vectors [n, {space.layers}, {space.size}]")
-        if (shares is None) != (wanted is None) or (shares is not None and shares.shape != (len(vectors), wanted)):
-            raise BadInput(f"--latents {path}: damaged: expected shares [n, {wanted}] beside its vectors")
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
-            raise BadInput(f"--latents {path}: damaged: it holds values that are not finite")
-        return Points(vectors.float(), None if shares is None else shares.float())
+        return _points(tensors, self.space, f"--latents {path}: damaged")
+
+
+def _points(tensors: Mapping[str, Tensor], space: LatentSpace, damaged: str) -> Points:
+    """Make points of a file's tensors.
+
+    Raises:
+        BadInput: their shapes are not those of the space, or they are not finite; the message begins with `damaged`.
+    """
+    vectors, shares = tensors.get("vectors"), tensors.get("shares")
+    if vectors is None or vectors.shape[1:] != (space.layers, space.size) or not 0 < len(vectors) <= MOST_POINTS:
+        raise BadInput(f"{damaged}: expected vectors [n, {space.layers}, {space.size}]")
+    expected = None if space.class_free else (len(vectors), space.classes)
+    if (None if shares is None else tuple(shares.shape)) != expected:
+        raise BadInput(f"{damaged}: expected shares [n, {expected and expected[1]}] beside its vectors")
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        raise BadInput(f"{damaged}: it holds values that are not finite")
+    return Points(vectors.float(), None if shares is None else shares.float())
 
 
 def parse_directions(text: str, space: LatentSpace) -> tuple[Method | None, tuple[int, ...]]:

@@ -258,14 +258,7 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
             does not go together.
     """
     if recipe.shows_given:
-        usual = DrawRequest()
-        ignored = [n for n in OF_RANDOM_INPUTS if getattr(request, n, getattr(usual, n)) != getattr(usual, n)]
-        if ignored:
-            options = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
-            raise BadInput(
-                f"{options}: for families that draw from random inputs; {recipe.family} shows what it makes of given "
-                "pictures, which these leave as they are; leave them out (--rows says how many pictures)"
-            )
+        _refuse_random_inputs(request, recipe.family)
     _check_classes(request, recipe.classes)
     if request.columns < 1 or request.rows < 1 or request.micro_batch < 1:
         raise BadInput("columns, rows and micro-batch: expected at least 1")
@@ -276,10 +269,7 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
         raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
     if isinstance(request, DrawRequest):
         check_statistics(request, recipe)
-        placed = {"--psi": request.psi != 1, "--truncation": request.truncation != 1}
-        if request.latents and not request.seeds and any(placed.values()):
-            options = " and ".join(option for option, is_set in placed.items() if is_set)
-            raise BadInput(f"{options}: says where pictures of --seeds lie; those of --latents lie where they are")
+        _check_points(request)
         if request.rows_per_sheet is not None and request.rows_per_sheet < 1:
             raise BadInput(f"--rows-per-sheet {request.rows_per_sheet}: expected at least 1")
     rows, columns = extent(request)
@@ -287,6 +277,25 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
     if request.interpolate is not None and request.columns < 2:
         raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
     refuse_together(given_in(request))
+
+
+def _refuse_random_inputs(request: GridRequest, family: str) -> None:
+    usual = DrawRequest()
+    ignored = [n for n in OF_RANDOM_INPUTS if getattr(request, n, getattr(usual, n)) != getattr(usual, n)]
+    if ignored:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
+        raise BadInput(
+            f"{options}: for families that draw from random inputs; {family} shows what it makes of given "
+            "pictures, which these leave as they are; leave them out (--rows says how many pictures)"
+        )
+
+
+def _check_points(request: DrawRequest) -> None:
+    """Refuse options that move points of seeds where there are only those of latents."""
+    moving = {"--psi": request.psi != 1, "--truncation": request.truncation != 1}
+    if request.latents and not request.seeds and any(moving.values()):
+        options = " and ".join(option for option, is_set in moving.items() if is_set)
+        raise BadInput(f"{options}: says where pictures of --seeds lie; those of --latents lie where they are")
 
 
 def check_grid(rows: int, columns: int, recipe: Recipe) -> None:

@@ -162,33 +162,45 @@ def _one_by_one(grid: Tensor, request: GridRequest, folder: Path, about: Mapping
 
 def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequest]:
     """Return the grids to draw by file name; a family that is shown pictures draws its snapshots with `rows` rows."""
-    grids = {
-        name: replace(one, classes=spread(one.classes, (request or one).rows)) if one.classes is not None else one
-        for name, one in recipe.kind.snapshots(recipe.networks).items()
-    }
+    snapshots = recipe.kind.snapshots(recipe.networks)
+    grids = {name: _first_sheet(grid, (request or grid).rows) for name, grid in snapshots.items()}
     if request is None:
         return grids
     if recipe.shows_given:
         micro_batch, rows = request.micro_batch, request.rows
-        return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in grids.items()}
-    if request.mixing is not None or request.interpolate is not None:
-        return {f"interpolation-{request.interpolate}" if request.mixing is None else "style-mixing": request}
-    if request.seeds and request.classes is None and recipe.classes > 1:
-        return {"seeds": replace(request, classes=(0,))}
-    if request.classes is None and not request.seeds:
-        ends = max(2, request.columns)
-        return {
-            name: replace(
-                request,
-                classes=one.classes,
-                interpolate=one.interpolate,
-                columns=request.columns if one.interpolate is None else ends,
-                psi=one.psi if request.psi == 1 else request.psi,
-            )
-            for name, one in grids.items()
-            if request.psi == 1 or one.psi == 1  # asked for one place, a grid of another is left out
-        }
-    return {"seeds" if request.seeds else "samples": request}
+        return {name: replace(grid, rows=rows, micro_batch=micro_batch) for name, grid in grids.items()}
+    if request.mixing is not None:
+        return {"style-mixing": request}
+    if request.interpolate is not None:
+        return {f"interpolation-{request.interpolate}": request}
+    if request.seeds:
+        one_class = request.classes is None and recipe.classes > 1
+        return {"seeds": replace(request, classes=(0,)) if one_class else request}
+    return _like_snapshots(request, grids) if request.classes is None else {"samples": request}
+
+
+def _first_sheet(grid: GridRequest, rows: int) -> GridRequest:
+    """Return a grid with as many of its classes as there are rows."""
+    return grid if grid.classes is None else replace(grid, classes=spread(grid.classes, rows))
+
+
+def _like_snapshots(request: GridRequest, snapshots: Mapping[str, GridRequest]) -> dict[str, GridRequest]:
+    """Return grids with the classes, the interpolation and the psi of the snapshots, as far as a request leaves them.
+
+    Snapshots at another psi are left out where the request has one.
+    """
+    ends = max(2, request.columns)
+    return {
+        name: replace(
+            request,
+            classes=snapshot.classes,
+            interpolate=snapshot.interpolate,
+            columns=request.columns if snapshot.interpolate is None else ends,
+            psi=snapshot.psi if request.psi == 1 else request.psi,
+        )
+        for name, snapshot in snapshots.items()
+        if request.psi == 1 or snapshot.psi == 1
+    }
 
 
 def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:

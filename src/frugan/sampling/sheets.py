@@ -1,6 +1,6 @@
 """Sheets of what a generator's latent space holds: rows along directions, moved pictures, and walks between them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -106,19 +106,25 @@ def _stations(explorer: Explorer, request: DrawRequest) -> tuple[Points, tuple[s
         raise BadInput(
             "--latents: hold the classes of their pictures; --classes beside them is for --seeds: one at most"
         )
-    stems = [Path(path).stem for path in request.latents]
-    if len({*stems}) < len(stems):
-        twice = next(stem for stem in stems if stems.count(stem) > 1)
-        raise BadInput(f"--latents: two files are called {twice}, by which pictures are named; rename one")
-    parts = [explorer.read(Path(path)) for path in request.latents]
-    names = [
-        path.stem if len(part) == 1 else f"{path.stem} {number}"
-        for path, part in zip(map(Path, request.latents), parts, strict=True)
-        for number in range(1, len(part) + 1)
-    ]
+    parts, names = _of_files(explorer, [Path(path) for path in request.latents])
     if seeds:
         parts.append(_of_seeds(explorer, request, seeds))
     return Points.joined(parts), (*names, *map(str, seeds)), 1
+
+
+def _of_files(explorer: Explorer, paths: Sequence[Path]) -> tuple[list[Points], list[str]]:
+    """Points of each file, and a name for each point."""
+    stems = [path.stem for path in paths]
+    if len({*stems}) < len(stems):
+        twice = next(stem for stem in stems if stems.count(stem) > 1)
+        raise BadInput(f"--latents: two files are called {twice}, by which pictures are named; rename one")
+    parts = [explorer.read(path) for path in paths]
+    names = [
+        stem if len(part) == 1 else f"{stem} {number}"
+        for stem, part in zip(stems, parts, strict=True)
+        for number in range(1, len(part) + 1)
+    ]
+    return parts, names
 
 
 def _of_seeds(explorer: Explorer, request: DrawRequest, seeds: Sequence[int]) -> Points:
@@ -165,33 +171,40 @@ def _along(
     titles: Sequence[str],
     labels: Sequence[str],
 ) -> dict[str, Sheet]:
-    """For each station a sheet with a row for each direction."""
+    """Sheets by file name: one for each station, with a row for each direction."""
     ranges = request.ranges or {direction.name: (-REACH, REACH) for direction in directions.entries[: request.rows]}
-    ends = set(ranges.values())
-    # the picture itself stands in the middle, where both ends are as far
-    columns = request.columns | 1 if all(low == -high for low, high in ends) else request.columns
+    columns = request.columns
+    if all(low == -high for low, high in ranges.values()):
+        columns |= 1  # an odd number has the unchanged picture in the middle
     if columns < 2:
         raise BadInput(f"--columns {request.columns}: a row along a direction has at least its 2 ends")
     check_grid(len(ranges), columns, explorer.recipe)
-    shifts = torch.stack(
-        [
-            directions.shift({name: amount}, explorer.space.layers)
-            for name, (low, high) in ranges.items()
-            for amount in _amounts(low, high, columns)
-        ]
-    )  # [rows*columns, layers, size]
-    above: tuple[str, ...] = ()
-    if len(ends) == 1:
-        above = tuple(f"{amount:+.3g}" if amount else "0" for amount in _amounts(*next(iter(ends)), columns))
-    # classes by number, as what they are called may be no name of a file
+    rows = {name: _amounts(low, high, columns) for name, (low, high) in ranges.items()}
+    layers = explorer.space.layers
+    # [rows*columns, layers, size]
+    shifts = torch.stack([directions.shift({name: amount}, layers) for name, row in rows.items() for amount in row])
+    column_titles = _common_titles(rows)
+    names = _names_of_stations(request, titles, labels)
+    sheets = {}
+    for number, name in enumerate(names):
+        station = stations[[number] * len(shifts)]
+        file = "directions" if len(names) == 1 else f"directions-{name}"
+        sheets[file] = Sheet(station.moved(shifts), len(rows), columns, column_titles, tuple(rows))
+    return sheets
+
+
+def _common_titles(rows: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    """Titles of columns, if all rows have the same amounts."""
+    first, *others = rows.values()
+    if any(row != first for row in others):
+        return ()
+    return tuple(f"{amount:+.3g}" if amount else "0" for amount in first)
+
+
+def _names_of_stations(request: DrawRequest, titles: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Ends of the stations' file names, with numbers of classes, whose names need not be valid in file names."""
     classes = [f"-class{number}" for number in request.classes or ()] if labels else [""]
-    every = [f"{title}{of_class}" for of_class in classes for title in titles]
-    found = {}
-    for number, name in enumerate(every):
-        here = stations[[number] * len(shifts)]
-        file = "directions" if len(every) == 1 else f"directions-{name}"
-        found[file] = Sheet(here.moved(shifts), len(ranges), columns, above, tuple(ranges))
-    return found
+    return [f"{title}{of_class}" for of_class in classes for title in titles]
 
 
 def _amounts(low: float, high: float, count: int) -> list[float]:

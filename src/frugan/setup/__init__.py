@@ -1,1 +1,1 @@
-"""From a recipe and a machine to networks, devices, data and a training, for all rooms above."""
+"""Networks, devices, data and a training for a recipe and a machine, for all rooms above."""

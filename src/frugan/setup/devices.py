@@ -1,4 +1,4 @@
-"""Which device to use, and why: what torch can do there, which rank takes which, and the computer's memory."""
+"""Choice of the device, for one process or for ranks: what torch can run on, and how much memory a computer has."""
 
 import difflib
 import os
@@ -56,49 +56,49 @@ READ = (
     "FRUGAN_CLIP",
     "FRUGAN_MIRROR",
 )
-"""Those that people set by hand."""
+"""Variables that people set by hand."""
 ALIKE = 0.9
-"""Share of characters that two names have in common from which on one is taken for the other. NCCL alone reads dozens
-of names, of which some are alike to 0.84."""
+"""Share of common characters from which on a name counts as a misspelling of another. NCCL alone reads dozens of names,
+of which some have 0.84 in common."""
 MISTAKEN: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(
         ("CUDA_DEVICES", "CUDA_DEVICE_VISIBLE", "CUDA_VISIBLE", "CUDA_VISIBLE_GPUS", "VISIBLE_CUDA_DEVICES"), CARDS
     )
 )
-"""Further off than that, and seen all the same."""
+"""Misspellings with fewer common characters, which people make all the same -> the variable's name."""
 
 
 def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that are set -> what they were probably meant to be."""
-    meant = {}
+    """Misspelt variables that are set -> the names that were probably meant."""
+    intended = {}
     for name in sorted(environment):
         if name in READ:
             continue
         if name.upper() in READ:
-            meant[name] = name.upper()
+            intended[name] = name.upper()
         elif name.upper() in MISTAKEN:
-            meant[name] = MISTAKEN[name.upper()]
+            intended[name] = MISTAKEN[name.upper()]
         elif close := difflib.get_close_matches(name.upper(), READ, n=1, cutoff=ALIKE):
-            meant[name] = close[0]
-    return meant
+            intended[name] = close[0]
+    return intended
 
 
 Capability = tuple[int, int]
 
 BUILDS: tuple[tuple[str, Capability, Capability], ...] = (("cu130", (7, 5), (12, 99)), ("cu126", (5, 0), (9, 99)))
-"""Builds that torch 2.11 to 2.13 are published in, and the first and last capability that each has kernels for.
+"""Published builds of torch 2.11 to 2.13, each with the first and last capability that it has kernels for.
 
-A build holds binaries ("sm_86": for 8.6 and later ones of the same major number) and sometimes code that the driver
-compiles when it is first used ("compute_90": for 9.0 and everything later). A card that has neither is there, takes
-memory and fails at its first kernel."""
+A build holds binaries ("sm_86", for 8.6 and later ones of the same major number) and sometimes code that the driver
+compiles when it is first used ("compute_90", for 9.0 and everything later). A card without either seems to work: it can
+be seen and takes memory, but fails at the first kernel."""
 
 
 def cpu_build(*, wanted: bool) -> str | None:
-    """That this torch is built for CPUs alone; None: it is not.
+    """A line if this torch is built for CPUs alone; None: it is not.
 
     Args:
-        wanted: a card is asked for, so how to get another build is said as well; where none is, only if its driver is
-            there.
+        wanted: whether a card is wanted. If so, or if there is a card's driver, the line tells how to get another
+            build.
     """
     if torch.version.cuda is not None or torch.version.hip is not None:
         return None
@@ -113,9 +113,9 @@ def cpu_build(*, wanted: bool) -> str | None:
 
 
 def not_served(card: Accelerator) -> str | None:
-    """Why this torch cannot run on a card that is there, and which build can; None: it can."""
+    """Why this torch cannot run on an existing card, and which build can; None: it can."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says the same in twenty lines when it first looks at the card
+        warnings.simplefilter("ignore")  # torch says as much in twenty lines when it first looks at the card
         capability, name = card.capability, card.name
     built_for = card.built_for()
     if capability is None or has_kernels(capability, built_for):
@@ -130,14 +130,14 @@ def not_served(card: Accelerator) -> str | None:
 
 
 def serving_build(capability: Capability) -> str | None:
-    """The newest published build with kernels for a compute capability; None: there is none any more."""
+    """Newest published build with kernels for a compute capability; None: there is none any more."""
     return next((name for name, first, last in BUILDS if first <= capability <= last), None)
 
 
 def has_kernels(capability: Capability, built_for: Sequence[str]) -> bool:
-    """Whether a build that was made for "sm_80", "compute_90" … runs on a card of a compute capability.
+    """Whether a build for "sm_80", "compute_90" … runs on a card of a compute capability.
 
-    Names that are no NVIDIA ones (AMD's "gfx90a") are not judged, nor is a build that names none.
+    True as well for a build that names other architectures than NVIDIA's (AMD's "gfx90a"), or none.
     """
     matches = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch) for arch in built_for]
     if not matches or None in matches:
@@ -146,12 +146,12 @@ def has_kernels(capability: Capability, built_for: Sequence[str]) -> bool:
 
 
 def _runs(capability: Capability, kind: str, major: str, minor: str, limit: str) -> bool:
-    made_for = int(major), int(minor)
-    if limit == "a":  # with instructions of this one capability
-        return capability == made_for
+    target = int(major), int(minor)
+    if limit == "a":  # it has instructions of this capability alone
+        return capability == target
     if kind == "compute" and not limit:
-        return capability >= made_for
-    return capability[0] == made_for[0] and capability[1] >= made_for[1]
+        return capability >= target
+    return capability[0] == target[0] and capability[1] >= target[1]
 
 
 def _install(build: str) -> str:
@@ -160,66 +160,71 @@ def _install(build: str) -> str:
 
 
 def card_identity(device: torch.device) -> dict[str, Any] | None:
-    """A card's name and memory, by which a plan is known to be one for it; None: no card."""
-    own = accelerator_of(device)
-    return {"name": own.name, "memory_bytes": own.total_bytes} if own.is_card else None
+    """Name and memory of a card, by which a plan for it is recognised; None: the device is no card."""
+    accelerator = accelerator_of(device)
+    return {"name": accelerator.name, "memory_bytes": accelerator.total_bytes} if accelerator.is_card else None
 
 
-def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
-    """The device, and why.
+def choose_device(name: str = "auto") -> tuple[torch.device, str]:
+    """Choose a device, and say why it is this one.
+
+    Args:
+        name: as for `--device`.
 
     Raises:
-        BadInput: no such device here, or this torch has no kernels for it.
+        BadInput: there is no such device, or this torch has no kernels for it.
     """
-    if asked == "auto":
+    if name == "auto":
         return _automatic()
-    kind = asked.partition(":")[0]
+    kind = name.partition(":")[0]
     try:
-        own = accelerator_class(kind)
-        device = torch.device(asked)
+        accelerator = accelerator_class(kind)
+        device = torch.device(name)
     except (BadInput, RuntimeError) as error:
-        kinds = ", ".join(f"{each} or {each}:N" for each in kinds_of_cards())
-        raise BadInput(f"--device {asked}: expected auto, cpu, {kinds}") from error
-    if not own.is_card:
+        kinds = ", ".join(f"{known} or {known}:N" for known in kinds_of_cards())
+        raise BadInput(f"--device {name}: expected auto, cpu, {kinds}") from error
+    if not accelerator.is_card:
         return device, "asked for"
     if kind == Cuda.kind and (reason := cpu_build(wanted=True)):
-        raise BadInput(f"--device {asked}: {reason}")
-    if (device.index or 0) >= own.count():
-        seen = f"--device {asked}: this torch ({torch.__version__}) sees {count(own.count(), f'{kind.upper()} card')}"
-        raise BadInput(f"{seen}; {_what_the_driver_sees()}" if kind == Cuda.kind else seen)
-    card = own(torch.device(kind, own.current() if device.index is None else device.index))
+        raise BadInput(f"--device {name}: {reason}")
+    if (device.index or 0) >= accelerator.count():
+        cards = count(accelerator.count(), f"{kind.upper()} card")
+        seen = f"--device {name}: this torch ({torch.__version__}) sees {cards}"
+        raise BadInput(f"{seen}; {_how_to_see_cards()}" if kind == Cuda.kind else seen)
+    card = accelerator(torch.device(kind, accelerator.current() if device.index is None else device.index))
     if reason := not_served(card):
-        raise BadInput(f"--device {asked}: {reason}; or train on the CPU: --device cpu")
-    return card.device, "asked for"  # with an index: what torch wants where it sets or caps a device
+        raise BadInput(f"--device {name}: {reason}; or train on the CPU: --device cpu")
+    return card.device, "asked for"  # with an index, which torch needs to set or cap a device
 
 
-def _what_the_driver_sees() -> str:
-    """How to find out, of cards that torch calls CUDA's: AMD's are among them."""
+def _how_to_see_cards() -> str:
+    """Hint at the driver's tool for cards that torch calls CUDA's, among which are AMD's."""
     if torch.version.hip is not None:
         return "`rocm-smi` says whether the driver sees more"
     return "`nvidia-smi` says whether the driver sees more, and which CUDA version it serves"
 
 
 def misspelt_cards() -> str | None:
-    """What to say of a variable that is nearly CUDA_VISIBLE_DEVICES, and that nothing reads; None: nothing."""
-    near = [name for name, meant in misspelt(os.environ).items() if meant == CARDS]
+    """A line on a misspelling of CUDA_VISIBLE_DEVICES that is set; None: there is none."""
+    near = [name for name, intended in misspelt(os.environ).items() if intended == CARDS]
     return f"{near[0]} is set, and nothing reads it: the variable is {CARDS}" if near else None
 
 
-def use_device(asked: str = "auto") -> tuple[torch.device, str]:
-    """As `choose_device`, and a card becomes torch's current one: some of its kernels and libraries look no further,
-    and would take memory on the first card as well.
+def use_device(name: str = "auto") -> tuple[torch.device, str]:
+    """Choose a device like `choose_device`, and make a card torch's current one.
+
+    Some kernels and libraries look at the current card alone, and would take memory on the first one as well.
 
     Raises:
-        BadInput: as `choose_device`.
+        BadInput: see `choose_device`.
     """
-    device, why = choose_device(asked)
+    device, why = choose_device(name)
     accelerator_of(device).use()
     return device, why
 
 
 def _automatic() -> tuple[torch.device, str]:
-    """The current card, or the first that this torch has kernels for; the CPU where there is none."""
+    """Choose the current card, or the first that this torch has kernels for, or else the CPU."""
     cards = automatic_cards()
     if not cards:
         kinds = " or ".join(kind.upper() for kind in kinds_of_cards())
@@ -233,31 +238,35 @@ def _automatic() -> tuple[torch.device, str]:
     return torch.device("cpu"), "; ".join(reasons)
 
 
-def device_of_rank(asked: str, place: Place) -> torch.device:
-    """The card or processor of this rank; a card becomes torch's current one before anything is done on it.
+def device_of_rank(name: str, place: Place) -> torch.device:
+    """Choose the card or processor of this rank, and make a card torch's current one.
 
-    No rank sets CUDA_VISIBLE_DEVICES: where a launcher has, and leaves each rank one card, that is the rank's.
+    No rank sets CUDA_VISIBLE_DEVICES: where a launcher has set it and leaves each rank one card, the rank takes that.
+
+    Args:
+        name: as for `--device`, without a number.
+        place: this rank.
 
     Raises:
-        BadInput: there is no card for this rank, or one is named for all of them.
+        BadInput: there is no card for this rank, or a single one is named for all ranks.
     """
-    if asked not in ("auto", "cpu", *kinds_of_cards()):
-        chosen = f"; choose the cards with {CARDS}" if asked.partition(":")[0] == Cuda.kind else ""
+    if name not in ("auto", "cpu", *kinds_of_cards()):
+        chosen = f"; choose the cards with {CARDS}" if name.partition(":")[0] == Cuda.kind else ""
         raise BadInput(
-            f"--device {asked}: {place.size} ranks take a card each: expected auto, {', '.join(kinds_of_cards())} or "
+            f"--device {name}: {place.size} ranks take a card each: expected auto, {', '.join(kinds_of_cards())} or "
             f"cpu{chosen}"
         )
-    here = automatic_cards() if asked == "auto" else []
-    kind = here[0].kind if here else asked
+    cards_here = automatic_cards() if name == "auto" else []
+    kind = cards_here[0].kind if cards_here else name
     if kind in ("auto", "cpu"):
         return torch.device("cpu")
-    there = accelerator_class(kind).count()
-    index = 0 if there == 1 else place.local_rank
-    if index >= there:
-        cards = count(there, f"{kind.upper()} card")
+    total = accelerator_class(kind).count()
+    index = 0 if total == 1 else place.local_rank
+    if index >= total:
+        cards = count(total, f"{kind.upper()} card")
         raise BadInput(
             f"rank {place.rank}: this machine has {place.local_size} ranks and {cards}; start it with "
-            f"--nproc-per-node={there}, or train on processors: --device cpu"
+            f"--nproc-per-node={total}, or train on processors: --device cpu"
         )
     device, _ = choose_device(f"{kind}:{index}")
     accelerator_of(device).use()
@@ -265,37 +274,37 @@ def device_of_rank(asked: str, place: Place) -> torch.device:
 
 
 def ranks_in_words(ranks: "RankGroup") -> str:
-    """The line that says who trains together."""
+    """A line on the processes that train together."""
     line = f"ranks: {ranks.size}, {ranks.local_size} of them on this machine; this is {ranks.watch.names[0]}"
-    own = accelerator_of(ranks.device)
-    if not own.is_card:
+    accelerator = accelerator_of(ranks.device)
+    if not accelerator.is_card:
         return f"{line} on a processor, over gloo"
-    seen = os.environ.get(CARDS) if own.kind == Cuda.kind else None
+    seen = os.environ.get(CARDS) if accelerator.kind == Cuda.kind else None
     which = f", of {CARDS}={seen}" if seen else ""
-    return f"{line} on {ranks.device} ({own.name}{which}), over {own.collectives.upper()}"
+    return f"{line} on {ranks.device} ({accelerator.name}{which}), over {accelerator.collectives.upper()}"
 
 
 @contextmanager
-def joined_ranks(asked: str, shares: str | None, say: Callable[[str], None]) -> Iterator[tuple[Ranks, str]]:
-    """The processes that train together, and what this one trains on.
+def joined_ranks(device_name: str, shares: str | None, say: Callable[[str], None]) -> Iterator[tuple[Ranks, str]]:
+    """Join the processes that train together; give them, and the name of this one's device.
 
     Args:
-        asked: device, as it is for one process.
-        shares: of the batch that are asked for, as `--shares` has them; None: none are.
-        say: is told on the first rank who they are.
+        device_name: as for `--device`.
+        shares: each rank's share of the batch, as for `--shares`; None: not given.
+        say: is told on the first rank who trains together.
 
     Raises:
-        BadInput: there is no such device for this rank, or another number of shares than ranks.
+        BadInput: there is no such device for this rank, or there are not as many shares as ranks.
     """
     place = Place.here()
     if place.alone:
-        yield OneRank(), asked
+        yield OneRank(), device_name
         return
     from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     if shares is not None:
         parse_shares(shares, place.size)
-    device = device_of_rank(asked, place)
+    device = device_of_rank(device_name, place)
     with joined(place, device) as ranks:
         if ranks.rank == 0:
             say(ranks_in_words(ranks))
@@ -306,7 +315,7 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def physical_bytes() -> int | None:
-    """Return the memory of this computer; None where the system does not say (Windows)."""
+    """Memory of this computer; None: the system does not say (Windows)."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -314,7 +323,7 @@ def physical_bytes() -> int | None:
 
 
 def container_limit(file: Path = CGROUP_LIMIT) -> int | None:
-    """Return what the container may take; None: there is none, or no limit."""
+    """Memory limit of the container; None: there is no container, or no limit."""
     try:
         return int(file.read_text("utf-8"))
     except (OSError, ValueError):  # no such file, or "max"
@@ -322,16 +331,12 @@ def container_limit(file: Path = CGROUP_LIMIT) -> int | None:
 
 
 def host_bytes() -> int | None:
-    """Return what a process here may take: the computer's memory or its container's limit, whichever is less."""
-    return min((each for each in (physical_bytes(), container_limit()) if each is not None), default=None)
+    """Memory that a process here may take: the computer's memory or its container's limit, whichever is less."""
+    return min((limit for limit in (physical_bytes(), container_limit()) if limit is not None), default=None)
 
 
 def explain_out_of_memory(device: torch.device, what: str) -> AbstractContextManager[None]:
-    """Say in a sentence that memory ran out while `what`.
-
-    Raises:
-        TrainingFailed: it did.
-    """
+    """Raise TrainingFailed with a sentence where memory runs out, "while" `what`."""
     return raise_out_of_memory_as(
         lambda reason: (
             f"memory ran out while {what} ({first_line(reason)}){_room_left(device)}. Nothing is lost: "

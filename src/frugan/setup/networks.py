@@ -1,4 +1,4 @@
-"""Networks by recipe or from weights files: where these lie, what they say of themselves, what they hold."""
+"""Networks built by a recipe, and weights files: finding, describing, reading and writing them."""
 
 import hashlib
 import json
@@ -32,18 +32,19 @@ from frugan.recipe.recipe import Recipe
 from frugan.setup.recipe_setup import build_networks
 
 MOST_DIGITS = 15
-"""Of a number of steps: files come from anywhere."""
+"""Largest number of digits that a file may have for its step; files come from anywhere."""
 
 
 def weights_metadata(
     recipe: Recipe, class_names: Sequence[str] = (), *, step: int | None = None, licence: str = ""
 ) -> dict[str, str]:
-    """What a weights file says about itself, so that it needs nothing else to be loaded.
+    """Metadata of a weights file, with which it can be loaded alone.
 
     Args:
-        class_names: what labels mean, in their order; empty: the networks have no classes, or nobody knows.
-        step: steps that they were trained for; None: the file's place says it, or nobody knows.
-        licence: what others may do with them; empty: nobody has said.
+        recipe: recipe of the networks.
+        class_names: meaning of the labels, in their order; empty: there are no classes, or it is unknown.
+        step: steps that the networks were trained for; None: the file's place says it, or it is unknown.
+        licence: licence for others; empty: unknown.
     """
     text = json.dumps(recipe.model_dump(mode="json"))
     about = {"format": "frugan", "family": recipe.family, "recipe": text, "recipe_digest": recipe_digest(text)}
@@ -53,7 +54,7 @@ def weights_metadata(
 
 
 def recipe_digest(text: str) -> str:
-    """SHA-256 of a recipe as a file has it."""
+    """SHA-256 of a recipe's JSON text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -63,22 +64,26 @@ def _warn(line: str) -> None:
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of a run, a checkpoint or a file: looked for and verified once, by `open`; read when asked for."""
+    """Weights of a run, a checkpoint or a file, which `open` finds and verifies; tensors are read later."""
 
     path: Path  # the file
-    metadata: Mapping[str, str]  # what it says of itself
-    checkpoint: Path | None = None  # that was meant: the folder of this file and others of the step; None: a file alone
-    named: Path | None = None  # run, checkpoint or file as it was asked for; None: it was not
+    metadata: Mapping[str, str]
+    checkpoint: Path | None = None  # folder of the checkpoint that the file belongs to; None: it is a single file
+    named: Path | None = None  # run, checkpoint or file that `open` was given; None: made otherwise
 
     @classmethod
     def open(cls, source: "str | Path | Weights", say: Say = _warn) -> "Weights":
-        """The averages that a path means: a file itself, those of a checkpoint, or of a run's newest whole checkpoint.
+        """Open a weights file, or the averages of a checkpoint or of a run's newest whole checkpoint.
 
-        A family that averages nothing writes no averages: its networks are meant then. Of a run, every file of the
-        checkpoint is held against its digest. `say` is told of damaged checkpoints. What is open already stays so.
+        Where a family averages nothing, its networks are opened. Files of a run's checkpoint are checked against their
+        digests.
+
+        Args:
+            source: path of the run, checkpoint or file; or opened weights, which are returned as they are.
+            say: is told of damaged checkpoints.
 
         Raises:
-            BadInput: no such path, a run without a whole checkpoint, or no file of weights.
+            BadInput: there is no such path, it is a run without a whole checkpoint, or no file of weights.
         """
         if isinstance(source, Weights):
             return source
@@ -91,7 +96,7 @@ class Weights:
 
     @classmethod
     def _of_checkpoint(cls, folder: Path, contents: Sequence[str]) -> "Weights":
-        """The first of these files that is in a folder."""
+        """Open the first of some files that a folder has."""
         for file in (folder / name for name in contents):
             if file.is_file():
                 return cls(file, read_metadata(file), folder)
@@ -99,7 +104,7 @@ class Weights:
 
     @property
     def trained(self) -> "Weights":
-        """The networks as they are trained, of the same checkpoint; of a file alone, that file."""
+        """Networks as trained, of the same checkpoint; a single file stands for itself."""
         return self if self.checkpoint is None else self._of_checkpoint(self.checkpoint, (NETWORKS_FILE,))
 
     @property
@@ -109,7 +114,7 @@ class Weights:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """That they were trained by.
+        """Recipe that the networks were trained by.
 
         Raises:
             BadInput: the file was not written by frugan, or its recipe is damaged.
@@ -118,44 +123,44 @@ class Weights:
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
-        """What labels mean, in their order; empty: there are no classes, or the file does not say.
+        """Meaning of the labels, in their order; empty: there are no classes, or the file does not say.
 
         Raises:
-            BadInput: they are damaged.
+            BadInput: the names are damaged.
         """
         return _class_names(self.metadata, self.path)
 
     @property
     def licence(self) -> str:
-        """What others may do with them; empty: the file does not say."""
+        """Licence for others; empty: the file does not say."""
         return self.metadata.get("licence", "")
 
     @property
     def step(self) -> int:
-        """Steps that they have been trained for, by their checkpoint or by the file; 0: neither says."""
+        """Steps of training, by the checkpoint or by the file; 0: neither says."""
         if (step := step_in_name(self.path.parent)) is not None:
             return step
-        if isinstance(step := read_json(self.path.parent / STATE_FILE).get("step"), int):  # of one that was set aside
+        if isinstance(step := read_json(self.path.parent / STATE_FILE).get("step"), int):  # a renamed checkpoint
             return step
         told = self.metadata.get("step", "")
         return int(told) if told.isascii() and told.isdigit() and len(told) <= MOST_DIGITS else 0
 
     @cached_property
     def networks(self) -> tuple[str, ...]:
-        """Networks that the file holds, in order."""
+        """Names of the networks in the file, in order."""
         return tuple(dict.fromkeys(key.split(".")[0] for key in read_names(self.path)))
 
     def read(self) -> dict[str, Tensor]:
-        """Read the tensors, "network.parameter" -> tensor; they are not kept here.
+        """Read the tensors, "network.parameter" -> tensor, without keeping them.
 
         Raises:
-            BadInput: the file is damaged, or not there any more.
+            BadInput: the file is damaged, or gone.
         """
         return read_tensors(self.path)[0]
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        """The same, read once and kept."""
+        """Tensors of `read`, which are kept here."""
         return self.read()
 
     def of(self, names: Sequence[str]) -> dict[str, Tensor]:
@@ -164,10 +169,10 @@ class Weights:
 
 
 def _newest(path: Path, say: Say) -> Path:
-    """The newest whole checkpoint of a run.
+    """Find the newest whole checkpoint of a run.
 
     Raises:
-        BadInput: no such run, or it has none.
+        BadInput: there is no such run, or it has none.
     """
     run = RunFolder(path)
     if not path.exists():
@@ -186,10 +191,10 @@ def _newest(path: Path, say: Say) -> Path:
 
 
 def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Weights]:
-    """Open trained and averaged networks where only one family will do.
+    """Open the trained and the averaged networks of a source, which must be of a family.
 
     Raises:
-        BadInput: as `Weights.open`; or of another family.
+        BadInput: see `Weights.open`; or they are of another family.
     """
     averaged = Weights.open(source, say)
     trained = averaged.trained
@@ -200,10 +205,10 @@ def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Wei
 
 
 def recipe_of(path: Path) -> Recipe:
-    """The recipe that a weights file was trained by.
+    """Read the recipe in a weights file.
 
     Raises:
-        BadInput: as `Weights.recipe`.
+        BadInput: see `Weights.recipe`.
     """
     return _recipe(read_metadata(path), path)
 
@@ -237,10 +242,10 @@ def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
 
 
 def networks_from(weights: Weights, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-    """The networks that a weights file holds, for the engine.
+    """Load the networks of a weights file, for the engine.
 
     Raises:
-        BadInput: its tensors are not those of its recipe; no memory was taken for networks then.
+        BadInput: its tensors are not those of its recipe, which is found before networks take memory.
     """
     kind, config = weights.recipe.kind, weights.recipe.networks
     described = kind.build(config, "meta")
@@ -260,21 +265,21 @@ def _callable(networks: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
 
 
 def build(recipe: str, overrides: Sequence[str] = (), device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-    """Build a recipe's networks with their first weights.
+    """Build a recipe's networks with their initial weights.
 
-    They are in evaluation mode and safe to call as they are: each call prepares its weights (spectral norm) and nothing
-    moves.
+    They are in evaluation mode and can be called as they are: each call prepares its weights (spectral norm), and
+    nothing moves.
 
     Args:
         recipe: built-in name, or path of a TOML file.
         overrides: `key.sub=value` words.
-        device: where to build; "meta" gives shapes only.
+        device: where to build them; "meta" gives shapes only.
 
     Returns:
         Networks by name ("G", "D").
 
     Raises:
-        BadInput: unknown recipe, key or value.
+        BadInput: a recipe, key or value is unknown.
     """
     loaded = load_recipe(recipe, overrides)
     networks = build_networks(loaded, device)
@@ -286,11 +291,11 @@ def build(recipe: str, overrides: Sequence[str] = (), device: torch.device | str
 def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
     """Load networks from a weights file, a checkpoint or a run; family and config are in the file.
 
-    A checkpoint or a run gives its averaged networks (EMA), from which samples are drawn; name the file
-    `networks.safetensors` in a checkpoint for the others. Safe to call as they are, as from `build`.
+    A checkpoint or a run gives its averaged networks (EMA), from which samples are drawn; for the networks as trained,
+    name the file `networks.safetensors` in a checkpoint. Like those of `build`, they can be called as they are.
 
     Raises:
-        BadInput: not there, damaged, or not frugan's.
+        BadInput: it does not exist, is damaged, or not frugan's.
     """
     return _callable(networks_from(Weights.open(path), device))
 
@@ -307,9 +312,12 @@ def save(
     """Write networks as a weights file that `load` reads: one safetensors file with family, recipe and its digest.
 
     Args:
-        class_names: what labels mean, in their order; kept in the file.
-        step: steps that they were trained for; None: not kept.
-        licence: what others may do with them, such as "cc-by-4.0"; kept in the file, unless it is empty.
+        networks: networks by name.
+        recipe: recipe of the networks.
+        path: where to write.
+        class_names: meaning of the labels, in their order; empty: not written.
+        step: steps that the networks were trained for; None: not written.
+        licence: licence for others, such as "cc-by-4.0"; empty: not written.
     """
     tensors = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
     write_tensors(Path(path), tensors, weights_metadata(recipe, class_names, step=step, licence=licence))

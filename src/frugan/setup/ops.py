@@ -1,4 +1,4 @@
-"""Which kernels there are, by name, and the operations that are made of some of them."""
+"""Kernels by name, and operations that consist of some of them."""
 
 from collections.abc import Collection
 from typing import cast
@@ -9,23 +9,23 @@ from frugan.registry import OPS, load, names
 
 
 def kernel_names() -> list[str]:
-    """Names of all kernels: frugan's and those of other packages."""
+    """Names of all kernels, of frugan and of other packages."""
     return names(OPS)
 
 
 def kernel(name: str) -> type[Kernel]:
-    """The class of a kernel.
+    """Import a kernel by name.
 
     Raises:
-        BadInput: nothing goes by the name, or the package that has it cannot be imported.
+        BadInput: there is no such kernel, or the package that has it cannot be imported.
     """
     return cast(type[Kernel], load(OPS, name)[0])
 
 
 def ops_of(chosen: Collection[str]) -> Ops:
-    """Operations by kernels of some names, and in plain torch where none of them is for it.
+    """Combine kernels into operations, which are in plain torch where no kernel is for them.
 
     Raises:
-        BadInput: as `kernel`.
+        BadInput: see `kernel`.
     """
     return combined(kernel(name) for name in kernel_names() if name in chosen)

@@ -1,4 +1,4 @@
-"""From a recipe to its networks and its training, and whether this machine has room for them."""
+"""Networks and training of a recipe, and checks that this machine has room for them."""
 
 import shutil
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ from frugan.wording import show_size
 
 
 def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-    """Networks of a recipe with their first weights, for the engine."""
+    """Build the networks of a recipe with their initial weights, for the engine."""
     kind = recipe.kind
     networks = _built(recipe, device)
     if torch.device(device).type != "meta":
@@ -36,7 +36,7 @@ def _built(recipe: Recipe, device: torch.device | str) -> dict[str, nn.Module]:
 
 
 def with_pictures(recipe: Recipe, request: GridRequest, previews: Previews | None) -> GridRequest:
-    """Add the pictures that a family shows on its grids, if it shows given ones."""
+    """Add the pictures that a grid starts from, if the family changes given pictures."""
     needs = recipe.sources
     wanted = [name for name, need in needs.items() if need.given]
     if not wanted or previews is None:
@@ -45,11 +45,11 @@ def with_pictures(recipe: Recipe, request: GridRequest, previews: Previews | Non
 
 
 def training_of(recipe: Recipe) -> Training:
-    """What a recipe trains: what is planned, and what is run.
+    """Make the training of a recipe, for planning and for running.
 
     Raises:
-        ValueError: a phase of its family reads a data source that the family does not have, or uses a network that it
-            does not build.
+        ValueError: a phase reads a data source that its family does not have, or uses a network that it does not
+            build.
     """
     kind, training = recipe.kind, recipe.training
 
@@ -57,12 +57,12 @@ def training_of(recipe: Recipe) -> Training:
         return networks_used(_built(recipe, device), described.phases)
 
     def make_grids(networks: Networks, micro_batch: int, pictures: Previews) -> None:
-        # The first grid only, and of it one forward or two: the others take no more at a time.
+        # The first grid alone, and one or two forwards of it: the other grids take no more memory at a time.
         first = next(iter(kind.snapshots(recipe.networks).values()))
         rows = micro_batch // first.columns + 1
         classes = None if first.classes is None else list(spread(first.classes, first.rows))[:rows]
-        asked = replace(with_pictures(recipe, first, pictures), micro_batch=micro_batch, classes=classes)
-        kind.sample(recipe.networks, networks, asked)
+        request = replace(with_pictures(recipe, first, pictures), micro_batch=micro_batch, classes=classes)
+        kind.sample(recipe.networks, networks, request)
 
     described = Training(
         family=recipe.family,
@@ -76,59 +76,65 @@ def training_of(recipe: Recipe) -> Training:
         recomputable=kind.recomputable,
         course=training.course,
         make_grids=make_grids,
-        # with "auto" a card decides, and a plan holds either way: torch's own operations take no less
+        # with "auto" the card decides; a plan holds either way, as torch's own operations take no less
         ops=ops_of(kernel_names() if training.kernels == "triton" else ()),
     )
     return described
 
 
 def parameter_counts(recipe: Recipe, also: Collection[str] = ()) -> dict[str, int]:
-    """Parameters of each network that training uses, and of others of the family, counted on networks without data."""
+    """Number of parameters of each network that training uses, and of other networks of the family.
+
+    Args:
+        also: names of the other networks.
+    """
     built = training_of(recipe).build("meta")
     if missing := {*also} - built.keys():
-        built |= {name: each for name, each in recipe.kind.build(recipe.networks, "meta").items() if name in missing}
+        others = recipe.kind.build(recipe.networks, "meta")
+        built |= {name: network for name, network in others.items() if name in missing}
     return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
 
 
 FP32_BYTES = 4
 LEAST_COPIES = 2
-"""Of every parameter in a checkpoint: itself, and the one number of the optimizer that keeps least."""
+"""Numbers in a checkpoint for each parameter, at least: itself, and one statistic of the thriftiest optimizer."""
 EVENTS_BYTES = 1 << 16
-"""Room for what is written before the first checkpoint."""
+"""Room for all that is written before the first checkpoint."""
 
 
 def refuse_too_large(recipe: Recipe) -> None:
-    """Refuse, before anything is read, what could only end in the system killing the process.
+    """Refuse, before anything is read, a recipe that would make the system kill the process.
 
     Raises:
-        BadInput: the networks as they are built, or the pictures of one batch, take more than a process here may.
+        BadInput: the networks, or the pictures of one batch, take more memory than a process here may.
     """
-    has = host_bytes()
-    if has is None:
+    available = host_bytes()
+    if available is None:
         return
     samples = [need.sample_bytes for need in recipe.sources.values()]
     batch = recipe.training.batch
-    if (pictures := batch * max(samples, default=0)) > has:
+    if (pictures := batch * max(samples, default=0)) > available:
         raise BadInput(
             f"training.batch = {batch:,}: the pictures of one batch take {show_size(pictures, 1)}, and there are "
-            f"{show_size(has, 1)} of memory here; choose a smaller batch"
+            f"{show_size(available, 1)} of memory here; choose a smaller batch"
         )
     parameters = sum(parameter_counts(recipe).values())
-    if parameters * FP32_BYTES > has:
+    if parameters * FP32_BYTES > available:
         raise BadInput(
             f"networks of {parameters:,} parameters take {show_size(parameters * FP32_BYTES, 1)} as they are built, "
-            f"and there are {show_size(has, 1)} of memory here; choose narrower ones (frugan plan says what fits)"
+            f"and there are {show_size(available, 1)} of memory here; choose narrower ones (frugan plan says what fits)"
         )
 
 
 def refuse_full_disk(recipe: Recipe, run: Path) -> None:
-    """Refuse to begin what could not be saved.
+    """Refuse to begin a run whose disk has no room for one checkpoint.
 
     Args:
-        run: folder of the run; need not be there.
+        recipe: recipe of the run.
+        run: folder of the run, which need not exist.
 
     Raises:
-        BadInput: its disk has no room for one checkpoint.
+        BadInput: it has not.
     """
     there = next((folder for folder in (run.absolute(), *run.absolute().parents) if folder.is_dir()), None)
     if there is None:
@@ -145,7 +151,7 @@ def refuse_full_disk(recipe: Recipe, run: Path) -> None:
 def _stages(recipe: Recipe) -> tuple[Stage, ...]:
     begins = [0, *recipe.stage_steps()]
     length = recipe.training.duration.known_steps(recipe.training.batch)
-    # Where nobody knows its end, the last stage counts as much as all before it.
+    # Where the end is unknown, the last stage counts as much as all before it.
     end = max(1, 2 * begins[-1]) if length is None else length
     stages: list[Stage] = []
     for step, until in zip(begins, [*begins[1:], end], strict=True):
@@ -167,7 +173,7 @@ def _stages(recipe: Recipe) -> tuple[Stage, ...]:
 
 
 def _check_sources(recipe: Recipe, phases: Sequence[Phase]) -> None:
-    """A family is other people's code: names that do not agree are told before anything runs."""
+    """Refuse phases that read an unknown source: a family may be other people's code."""
     sources = recipe.sources
     for phase in phases:
         for name in phase.sources:

@@ -1,4 +1,4 @@
-"""Data of a run: found, opened, checked against the recipe, and fed to the step."""
+"""Data of a run: finding, opening and checking its sources, and feeding the step."""
 
 import os
 import shlex
@@ -30,10 +30,12 @@ from frugan.recipe.relatives import of_resolution, picture_resolutions
 
 @contextmanager
 def small_for_training(path: Path, resolution: int, recipe: Recipe) -> Iterator[None]:
-    """Tell, in the words of `frugan train`, what to do with pictures at `path` that are too small for a recipe.
+    """Raise BadInput in place of SmallPictures, with the cures for `frugan train`.
 
-    Raises:
-        BadInput: in place of SmallPictures.
+    Args:
+        path: where the pictures are.
+        resolution: side that the recipe reads.
+        recipe: recipe of the training.
     """
     try:
         yield
@@ -53,11 +55,7 @@ def small_for_training(path: Path, resolution: int, recipe: Recipe) -> Iterator[
 
 @contextmanager
 def small_for_preparing(source: Path, out: Path, resolution: int, resample: str) -> Iterator[None]:
-    """Tell the same in the words of `frugan prepare`.
-
-    Raises:
-        BadInput: in place of SmallPictures.
-    """
+    """Raise BadInput in place of SmallPictures, with the cures for `frugan prepare`."""
     try:
         yield
     except SmallPictures as error:
@@ -75,7 +73,7 @@ def small_for_preparing(source: Path, out: Path, resolution: int, resample: str)
 
 
 Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
-"""A path, several by source name, or opened sources by name."""
+"""A path, paths by source name, or opened sources by source name."""
 
 
 def named_sources(
@@ -85,6 +83,7 @@ def named_sources(
 
     Args:
         data: one path (if the family has one source, or if one path has them all), or paths by source name.
+        needs: requirements on each source, by name.
 
     Raises:
         BadInput: a source is missing or unknown.
@@ -120,11 +119,15 @@ def open_sources(
     """Open every source that a recipe reads, and check it.
 
     Args:
-        known: what the run that goes on was trained on: pictures get its labels.
+        recipe: recipe of the training.
+        data: where the sources are.
+        say: see `SourceOptions`.
+        progress: see `SourceOptions`.
+        known: data that the resumed run was trained on; pictures get its labels.
         map_classes: class of the pictures -> its name in that run, as for `train`.
 
     Raises:
-        BadInput: missing, unknown, not what the recipe can be trained on, or of other classes than the run's.
+        BadInput: a source is missing or unknown, the recipe cannot be trained on it, or its classes are not the run's.
     """
     needs = recipe.sources
     options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
@@ -149,14 +152,14 @@ def open_sources(
 
 
 def _check_together(needs: Mapping[str, SourceSpec], fitted: Mapping[str, Any]) -> None:
-    """Have the sources of each kind checked against each other."""
+    """Check the sources of each kind against each other."""
     for kind in {type(need) for need in needs.values()}:
         alike = [name for name, need in needs.items() if type(need) is kind]
         needs[alike[0]].check_together({name: fitted[name] for name in alike})
 
 
 def advice(recipe: Recipe, sources: Mapping[str, Any]) -> Iterator[str]:
-    """Lines for someone who begins a run on these sources: what would do better."""
+    """Lines that tell a person who begins a run on these sources what would train better."""
     for name, need in recipe.sources.items():
         yield from need.advice(sources[name])
 
@@ -165,26 +168,25 @@ def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress:
     """Open the real pictures that generated ones are compared with, in the recipe's channels.
 
     Raises:
-        BadInput: as `open_sources`, or they are no set of pictures.
+        BadInput: see `open_sources`; or they are no set of pictures.
     """
-    names = recipe.sources
-    given: Data = dict.fromkeys(names, data) if isinstance(data, PictureSet) else data
-    opened = next(iter(open_sources(recipe, given, say, progress).values()))
+    sources: Data = dict.fromkeys(recipe.sources, data) if isinstance(data, PictureSet) else data
+    opened = next(iter(open_sources(recipe, sources, say, progress).values()))
     if not isinstance(opened, PictureSet):
         raise BadInput(f"--data {data}: expected pictures")
     return opened
 
 
 def last_run_data(run: RunFolder) -> dict[str, RunData]:
-    """What a run was last trained on; empty before its first checkpoint.
+    """Data that a run was last trained on, by source; empty before its first checkpoint.
 
-    Nothing is verified, which would read whole checkpoints: names stay the same from one to the next.
+    Checkpoints are not verified, for which they would have to be read as a whole.
     """
     for checkpoint in reversed(list_checkpoints(run.checkpoints)):
         if state := read_json(checkpoint.path / STATE_FILE):
             with suppress(ValueError, KeyError, TypeError, AttributeError):
                 return read_run_data(state)
-        # else damaged: passed over by name when the run goes on
+        # else it is damaged; a line says so when the run goes on
     return {}
 
 
@@ -194,11 +196,12 @@ def run_data_of(
     known: Mapping[str, RunData],
     map_classes: Mapping[str, str] | None,
 ) -> dict[str, RunData]:
-    """What the run is trained on from now on.
+    """Data that a run is trained on from now on, by source.
 
     Args:
-        sources: with the run's labels.
-        known: what it was trained on before; empty for a new run.
+        recipe: recipe of the run.
+        sources: opened sources, with the run's labels.
+        known: data that it was trained on before; empty for a new run.
         map_classes: as for `train`.
     """
     needs = recipe.sources
@@ -213,38 +216,39 @@ def run_data_of(
 
 
 PREVIEW = "preview"
-"""Name of the stream from which previews take their samples."""
+"""Name of the stream that previews take their samples from."""
 
 MOST_WORKERS = 8
-"""A sample of a face takes 11 ms at 256 pixels and 20 ms at 512 (AMD EPYC, one core): 8 processes make 700 and 400 a
-second."""
+"""Largest number of processes chosen by default. A sample of a face takes 11 ms at 256 pixels and 20 ms at 512 (AMD
+EPYC, one core), so 8 processes make 700 and 400 a second."""
 
 
 def default_workers(device: torch.device, ranks: int = 1) -> int:
-    """Processes that make samples where a kind of data needs them, for all sources together.
+    """Number of processes that make samples for all sources, where a kind of data needs any.
 
-    None beside a CPU that trains, else one for every two cores, up to MOST_WORKERS.
+    0 beside a CPU that trains, else one for every two cores, up to MOST_WORKERS.
 
     Args:
-        ranks: that share the machine's cores.
+        device: device that trains.
+        ranks: number of ranks that share the machine's cores.
     """
     return 0 if device.type == "cpu" else min(MOST_WORKERS, max(1, (os.cpu_count() or 2) // (2 * ranks)))
 
 
 @dataclass
 class FeedWorkers:
-    """What the readers of a feed share; see `Workers`."""
+    """Processes and other means that the readers of a feed share; see `Workers`."""
 
     count: int  # processes, for all sources together
-    opened: ExitStack  # closes it all
+    opened: ExitStack  # closes all that is shared
     _shared: dict[Hashable, object] = field(default_factory=dict)
 
     def shared(self, make: Callable[[int], Shared], close: Callable[[Shared], None]) -> Shared:
-        """What `make(count)` gives, made once."""
+        """Return what `make(count)` gives, which is made once."""
         if make not in self._shared:
-            made = make(self.count)
-            self._shared[make] = made
-            self.opened.callback(close, made)
+            shared = make(self.count)
+            self._shared[make] = shared
+            self.opened.callback(close, shared)
         return cast("Shared", self._shared[make])
 
     def at_end(self, close: Callable[[], object]) -> None:
@@ -256,13 +260,13 @@ class FeedWorkers:
 class SourceFeed:
     """Gives the engine its pictures."""
 
-    sources: Mapping[str, OpenedSource]  # by name
-    recipe: Recipe  # as it is at present: seed, and how samples are made
-    pinning: Pinning | None  # what puts pictures where a card copies them by itself; None: nothing does
-    workers: int  # processes that make samples, for all sources together; 0: threads of this one
-    seed: int | None = None  # of the order in which pictures are shown; None: the recipe's
-    say: Say = quiet  # is told what cannot be had here
-    # is told of every picture that cannot be read any more: source, picture, reason, and how many so far
+    sources: Mapping[str, OpenedSource]  # opened sources by name
+    recipe: Recipe  # recipe as it is at present, for the seed and for making samples
+    pinning: Pinning | None  # pins memory, so that a card copies pictures by itself; None: memory is not pinned
+    workers: int  # processes that make samples for all sources; 0: threads of this process do
+    seed: int | None = None  # seed of the order of pictures; None: the recipe's
+    say: Say = quiet  # is told of means that this machine lacks
+    # is told of every picture that cannot be read any more: source, picture, reason, and their number so far
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None
     _open: ExitStack = field(default_factory=ExitStack)
     _streams: dict[str, Prefetcher] = field(default_factory=dict)
@@ -277,9 +281,9 @@ class SourceFeed:
         self._shared = FeedWorkers(self.workers, self._open)
 
     def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
-        """Pictures position, position+1, ... of a stream.
+        """Take pictures position, position+1, ... of a stream.
 
-        The last ones are kept: every phase of a step asks for them, and one that is repeated asks again.
+        The last ones are kept, as every phase of a step and every repetition of one takes them.
         """
         known = self._last.get(stream)
         if known is not None and known[0] == (position, count):
@@ -291,12 +295,12 @@ class SourceFeed:
             if isinstance(reader, Forgiving):
                 self._forgiving[stream] = reader
         self._tell_lost(source, stream)
-        self._last.pop(stream, None)  # else two batches would be held while the third is read
+        self._last.pop(stream, None)  # otherwise two batches would be held while the third is read
         self._last[stream] = ((position, count), self._streams[stream].take(position, count))
         return self._last[stream][1]
 
     def _tell_lost(self, source: str, stream: str) -> None:
-        """Tell of every picture once that a stream has passed over."""
+        """Report every picture that a stream has skipped, once."""
         if stream not in self._forgiving:
             return
         lost = self._forgiving[stream].passed_over
@@ -312,7 +316,7 @@ class SourceFeed:
             self.say(line)
 
     def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
-        """The same few pictures each time, apart from the training streams."""
+        """Return a few pictures, each time the same ones, from no stream of training."""
         if (source, count) not in self._previews:
             self._previews[source, count] = self._reader(source, f"{source}/{PREVIEW}", None).take(0, count)
         return self._previews[source, count]
@@ -337,15 +341,20 @@ def feeding(
     say: Say = quiet,
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None,
 ) -> Iterator[SourceFeed]:
-    """A feed whose reading threads and processes end with the block.
+    """Open a feed whose reading threads and processes end with the block.
 
     Args:
-        device: that is fed: pictures lie where a card copies them by itself.
-        workers: processes that make samples; None: by the device and the machine's cores, which `ranks` share.
-        seed, say, lost: as `SourceFeed` has them.
+        sources: opened sources by name.
+        recipe: recipe of the training.
+        device: device that trains; for a card, memory is pinned.
+        workers: processes that make samples; None: see `default_workers`.
+        ranks: number of ranks that share the machine's cores.
+        seed: see `SourceFeed`.
+        say: see `SourceFeed`.
+        lost: see `SourceFeed`.
     """
-    own = accelerator_of(device)
+    accelerator = accelerator_of(device)
     count = default_workers(device, ranks) if workers is None else workers
-    feed = SourceFeed(sources, recipe, own if own.is_card else None, count, seed, say, lost)
+    feed = SourceFeed(sources, recipe, accelerator if accelerator.is_card else None, count, seed, say, lost)
     with feed._open:
         yield feed

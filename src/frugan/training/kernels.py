@@ -123,8 +123,8 @@ def _refuse(missing: str | None) -> None:
 def useful_to(training: Training) -> list[str]:
     """Names of the kernels that a training's networks have a use for."""
     modules = [module for network in training.build("meta").values() for module in network.modules()]
-    asked = {name for module in modules if isinstance(module, UsesOps) for name in module.asks}
-    return [name for name in kernel_names() if asked & overridden(kernel(name))] if asked else []
+    operations = {name for module in modules if isinstance(module, UsesOps) for name in module.asks}
+    return [name for name in kernel_names() if operations & overridden(kernel(name))] if operations else []
 
 
 def told(name: str, verdict: Verdict) -> str:

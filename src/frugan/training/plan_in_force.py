@@ -78,25 +78,33 @@ class TrainingPlanner:
         if options.shard_optimizer and self.run.ranks.size == 1:
             self.run.choose_here("--shard-optimizer is ignored: this process trains alone")
         kept_bytes = None if saved is None else saved.get("memory_budget_bytes")
-        # a repeated command has the same budget, which asks for no other plan
-        is_repeated = options.memory is not None and parse_size(options.memory) == kept_bytes
-        requested = replace(options, memory=None) if is_repeated else options
-        goes_on = saved is not None and self._goes_on(saved)
-        if saved is not None and goes_on and not requested.constrains_plan:
-            plan = Plan.from_json(saved["plan"], self.precision)
-            if self._plan_share.team is None:
-                check_micro_batch(plan.micro_batch, training.batch, training.group)
-            self.run.choose_here(
-                "plan: the one that this run has used; another --memory or --micro-batch makes a new one"
-            )
-            self.cap(kept_bytes)
-            return plan, None
+        if saved is not None and self._goes_on(saved) and not self._constrains_plan(kept_bytes):
+            return self._used_plan(saved), None
         if saved is None or self._is_other_device(saved):
             kept_bytes = None  # it was for another card
         if not self._on_card and options.memory is None and kept_bytes is None and not options.savers:
             return self._only_plan(), None
         self._check_micro_batch(self._plan_share, training.group)
         return self._search(kept_bytes)
+
+    def _constrains_plan(self, kept_bytes: int | None) -> bool:
+        """Return whether options ask for another plan than the run's; a repeated command has the run's budget."""
+        options = self.run.options
+        is_repeated = options.memory is not None and parse_size(options.memory) == kept_bytes
+        return (replace(options, memory=None) if is_repeated else options).constrains_plan
+
+    def _used_plan(self, saved: Mapping[str, Any]) -> Plan:
+        """Return the plan of a checkpoint's run, to go on with it.
+
+        Raises:
+            BadInput: its micro-batch does not fit the recipe any more.
+        """
+        plan, training = Plan.from_json(saved["plan"], self.precision), self.run.training
+        if self._plan_share.team is None:
+            check_micro_batch(plan.micro_batch, training.batch, training.group)
+        self.run.choose_here("plan: the one that this run has used; another --memory or --micro-batch makes a new one")
+        self.cap(saved.get("memory_budget_bytes"))
+        return plan
 
     def _check_micro_batch(self, share: Share, group: int) -> None:
         """Refuse a micro-batch that would change the result.

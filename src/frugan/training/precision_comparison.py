@@ -80,16 +80,7 @@ def compare_precision(
     Raises:
         BadInput: fewer than 20 steps, runs that exist, or twice the same precision.
     """
-    if not Place.here().alone:
-        raise BadInput("--compare-precision: needs a single process; run it without torchrun")
-    if steps < 2 * WINDOWS:
-        raise BadInput(f"--compare-steps {steps}: expected at least {2 * WINDOWS}")
-    if precision not in ("fp32", "fp16", "bf16"):
-        raise BadInput(f"--compare-precision {precision}: expected fp32, fp16 or bf16")
-    folders = (Path(out) / "own", Path(out) / f"in-{precision}")
-    for folder in folders:
-        if RunFolder(folder).exists:
-            raise BadInput(f"{folder}: a comparison is there already; choose another --out")
+    folders = _new_folders(Path(out), precision, steps)
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     device, _ = choose_device((options or TrainingOptions()).device)
     recipe_precision = _recipe_precision(loaded, precision, device)
@@ -119,6 +110,25 @@ def compare_precision(
         block=worst,
         try_first=None if worst is None else _in_fp32(loaded, worst.block),
     )
+
+
+def _new_folders(out: Path, precision: str, steps: int) -> tuple[Path, Path]:
+    """Return the folders of the two runs.
+
+    Raises:
+        BadInput: the comparison cannot be run as requested, or one of the folders is a run already.
+    """
+    if not Place.here().alone:
+        raise BadInput("--compare-precision: needs a single process; run it without torchrun")
+    if steps < 2 * WINDOWS:
+        raise BadInput(f"--compare-steps {steps}: expected at least {2 * WINDOWS}")
+    if precision not in ("fp32", "fp16", "bf16"):
+        raise BadInput(f"--compare-precision {precision}: expected fp32, fp16 or bf16")
+    folders = (out / "own", out / f"in-{precision}")
+    for folder in folders:
+        if RunFolder(folder).exists:
+            raise BadInput(f"{folder}: a comparison is there already; choose another --out")
+    return folders
 
 
 def _in_fp32(recipe: Recipe, block: str) -> str:

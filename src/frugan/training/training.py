@@ -118,7 +118,7 @@ def train(
             sources, trained_on, known = open_pictures(
                 loaded, folder, data, map_classes, say, progress, by_name=by_name
             )
-            run = TrainRun(
+            prepared = TrainRun(
                 recipe=loaded,
                 name=words or loaded.family,
                 sources=sources,
@@ -131,17 +131,27 @@ def train(
                 ranks=ranks,
                 stop_at=None if (after := options.stop_after_seconds) is None else began + after,
             )
-            run = opened.enter_context(locked(run, known, is_new=is_new))
+            run = opened.enter_context(locked(prepared, known, is_new=is_new))
             if choice is not None:
-                for line in choice.lines:
-                    run.log.write("choice", line=line)
-                run.log.write(CHOSEN, **{**chosen_for(data, init), **init_of(start)})
-            run.log.subscribe(show)
-            follow = following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project)
-            run.log.subscribe(opened.enter_context(follow))
+                _log_choice(run, choice, {**chosen_for(data, init), **init_of(start)})
+            _subscribe(run, show, opened)
         else:
             run = opened.enter_context(joined_run(data, map_classes, options, ranks, say))
         return _train_until_done(run)
+
+
+def _subscribe(run: TrainRun, show: Callable[[Event], None], opened: ExitStack) -> None:
+    """Have events shown, and sent on where the options say so; what is opened for it goes on a stack."""
+    run.log.subscribe(show)
+    tensorboard, wandb_project = run.options.tensorboard, run.options.wandb_project
+    follow = following(run.folder.path, tensorboard=tensorboard, wandb_project=wandb_project)
+    run.log.subscribe(opened.enter_context(follow))
+
+
+def _log_choice(run: TrainRun, choice: RecipeChoice, chosen: Mapping[str, Any]) -> None:
+    for line in choice.lines:
+        run.log.write("choice", line=line)
+    run.log.write(CHOSEN, **chosen)
 
 
 def _train_until_done(run: TrainRun) -> TrainingResult:

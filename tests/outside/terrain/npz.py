@@ -22,7 +22,7 @@ class Npz(FileFormat):
     writes = frozenset({"replace"})
     makes: frozenset[Target] = frozenset({"file"})
 
-    def read(self, asked: Conversion, ours: OurSide) -> Imported:
+    def read(self, conversion: Conversion, ours: OurSide) -> Imported:
         """Read a generator, of which a weights file is made.
 
         Raises:
@@ -30,21 +30,21 @@ class Npz(FileFormat):
         """
         recipe = ours.recipe(tomllib.loads(RECIPE.read_text("utf-8")), str(RECIPE))
         try:
-            with np.load(asked.source, allow_pickle=False) as arrays:
+            with np.load(conversion.source, allow_pickle=False) as arrays:
                 state = {f"G.{key}": torch.from_numpy(arrays[key]) for key in arrays.files}
         except (OSError, ValueError, BadZipFile) as error:
-            raise BadInput(f"{asked.source}: not the generator of {RECIPE.name}: {error}") from error
-        return Imported(recipe, state, {"weights": str(asked.out)}, [f"{asked.out}: {len(state)} arrays"])
+            raise BadInput(f"{conversion.source}: not the generator of {RECIPE.name}: {error}") from error
+        return Imported(recipe, state, {"weights": str(conversion.out)}, [f"{conversion.out}: {len(state)} arrays"])
 
-    def write(self, asked: Conversion, ours: OurSide) -> Converted:
+    def write(self, conversion: Conversion, ours: OurSide) -> Converted:
         """Write the averaged generator.
 
         Raises:
             BadInput: the file is there.
         """
-        if asked.out.exists() and not asked.replace:
-            raise BadInput(f"{asked.out}: is there already; add --replace")
+        if conversion.out.exists() and not conversion.replace:
+            raise BadInput(f"{conversion.out}: is there already; add --replace")
         tensors = {key: value for key, value in ours.weights("terrain").averages.items() if key.startswith("G.")}
         arrays: dict[str, Any] = {key.removeprefix("G."): tensor.numpy() for key, tensor in tensors.items()}
-        np.savez(asked.out, **arrays)
-        return Converted(asked.out, {"file": str(asked.out)}, [f"{asked.out}: {len(tensors)} arrays"])
+        np.savez(conversion.out, **arrays)
+        return Converted(conversion.out, {"file": str(conversion.out)}, [f"{conversion.out}: {len(tensors)} arrays"])

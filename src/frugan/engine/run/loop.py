@@ -226,11 +226,7 @@ class Loop:
             action = self._due.pop(0)
             stop.doing = f"{_DOING[action]} of step {self.state.step:,}"
             return action
-        if self._due is not None:
-            self._due = None
-            if stage.on_slowdown is not None and (slower := self.steps.timer.slowed()) is not None:
-                stage.on_slowdown(slower)
-                self.steps.timer.looked()
+        self._report_slowdown(stage)
         if self._over() or stop.asked:
             self.steps.read()
             return Action.OVER if self._over() else Action.STOP
@@ -238,6 +234,15 @@ class Loop:
             self.steps.read()
             return Action.STAGE
         return Action.STEP
+
+    def _report_slowdown(self, stage: RunningStage) -> None:
+        """Report that steps have become slower, once what the last step made due is done."""
+        if self._due is None:
+            return
+        self._due = None
+        if stage.on_slowdown is not None and (slower := self.steps.timer.slowed()) is not None:
+            stage.on_slowdown(slower)
+            self.steps.timer.looked()
 
     def _read_last_step(
         self, stage: RunningStage, stop: StopRequest, began: float, reported: bool, results: list[PhaseResult]

@@ -382,7 +382,7 @@ class StepLog:
 
     def _judge(self, pending: _Pending, phases: Mapping[str, Any]) -> None:
         """Count skipped updates, and stop a training that has diverged."""
-        readout, step = pending.readout, pending.step
+        readout = pending.readout
         ran = {name: sum(result.phase == name for result in readout.results) for name in phases}
         self.divergence.count(readout.step, ran, {name: entry["skipped"] for name, entry in phases.items()})
         for name, in_a_row in self.divergence.in_a_row.items():
@@ -392,25 +392,29 @@ class StepLog:
             reason = first_bad(bad)
             self.log.write("skipped", step=readout.step, phase=name, in_a_row=in_a_row, reason=reason)
             if in_a_row >= MOST_SKIPS:
-                failing = {phase.optimizer for phase in step.phases if self.divergence.in_a_row.get(phase.name)}
-                rates = {
-                    f"{optimizer}.{field}": rate
-                    for optimizer in sorted(failing)
-                    for field in ("learning_rate", "final_learning_rate")
-                    if (rate := getattr(step.settings[optimizer], field)) is not None
-                }
-                precision = pending.plan.precision.name
-                out_of_range = precision == "fp16" and float(bad.loss_scale) <= LEAST_SCALE
-                range_ = ", with the loss scale at its least: fp16 has not the range for it" if out_of_range else ""
-                raise Diverged(
-                    f"phase {name}: {in_a_row} updates in a row were skipped at step {readout.step:,} because they "
-                    f"were not finite ({reason}{range_}). Nothing of them was committed. "
-                    + divergence_advice(self.checkpoints, self.command, rates, precision),
-                    phase=name,
-                    step=readout.step,
-                    reason=reason,
-                    out_of_range=out_of_range,
-                )
+                raise self._diverged(pending, name, in_a_row, reason, float(bad.loss_scale))
+
+    def _diverged(self, pending: _Pending, name: str, in_a_row: int, reason: str, loss_scale: float) -> Diverged:
+        """Return the error of a phase whose updates were skipped too often in a row."""
+        number, step, precision = pending.readout.step, pending.step, pending.plan.precision.name
+        failing = {phase.optimizer for phase in step.phases if self.divergence.in_a_row.get(phase.name)}
+        rates = {
+            f"{optimizer}.{field}": rate
+            for optimizer in sorted(failing)
+            for field in ("learning_rate", "final_learning_rate")
+            if (rate := getattr(step.settings[optimizer], field)) is not None
+        }
+        out_of_range = precision == "fp16" and loss_scale <= LEAST_SCALE
+        range_ = ", with the loss scale at its least: fp16 has not the range for it" if out_of_range else ""
+        return Diverged(
+            f"phase {name}: {in_a_row} updates in a row were skipped at step {number:,} because they were not finite "
+            f"({reason}{range_}). Nothing of them was committed. "
+            + divergence_advice(self.checkpoints, self.command, rates, precision),
+            phase=name,
+            step=number,
+            reason=reason,
+            out_of_range=out_of_range,
+        )
 
 
 def shown_state(step: Step, state: TrainingState) -> dict[str, torch.Tensor]:

@@ -208,7 +208,7 @@ class Training:
             lay_out_masters(network, plan.layout(device))
             set_normalisation_batch(network, self.normalisation_batch)
         phases, settings = self.phases, (stage or self.stages[0]).settings
-        moves = {name: networks_of(name, phases) for name in dict.fromkeys(phase.optimizer for phase in phases)}
+        moves = {phase.optimizer: networks_of(phase.optimizer, phases) for phase in phases}
         optimizers = {
             name: create_optimizer(
                 settings[name],
@@ -218,23 +218,24 @@ class Training:
             )
             for name, moved in moves.items()
         }
-        # of all stages: a later one may drop a statistic, and the first that has it sets its initial value
-        all_phases = [phase for stage in self.stages for phase in stage.phases]
-        carried = {
-            name: statistic.initial for phase in reversed(all_phases) for name, statistic in phase.carried.items()
-        }
         return TrainingState(
             networks=networks,
             optimizers=optimizers,
             moves=moves,
             loss_scales={name: LossScale.create(plan.precision, device) for name in moves},
-            carried={name: _filled(initial, device) for name, initial in carried.items()},
+            carried=self._initial_carried(device),
             ema=Ema(networks, self.averaged, self.ema, on_host=plan.ema_on_host),
             skipped={phase.name: torch.zeros((), dtype=torch.int64, device=device) for phase in phases},
             step=0,
             device=device,
             optimizer_on_host=plan.optimizer_on_host,
         )
+
+    def _initial_carried(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """Return the initial values of the carried state of all stages; the first stage that has one sets its value."""
+        phases = [phase for stage in self.stages for phase in stage.phases]
+        values = {name: carried.initial for phase in reversed(phases) for name, carried in phase.carried.items()}
+        return {name: _filled(initial, device) for name, initial in values.items()}
 
     def step(
         self,

@@ -283,10 +283,7 @@ class WorkingWeights:
             inverse_scale: multiplies every gradient, where a norm divides it on the same way; None: no loss scale.
         """
         gradients, working = self._in_layouts_of_masters()
-        divisors = {master: self._weights[master].divisor for master in gradients}
-        divided = {master: d for master, d in divisors.items() if isinstance(d, float) and d != 1}
-        if divided:
-            foreach_div_([gradients[master] for master in divided], list(divided.values()))
+        self._divide_by_numbers(gradients)
         if inverse_scale is not None and gradients:
             foreach_mul_(list(gradients.values()), inverse_scale)
         gradients |= self._through_norms(working, inverse_scale)
@@ -302,6 +299,13 @@ class WorkingWeights:
                 master.grad.add_(gradient)
         if edges:
             torch.autograd.backward([edge for edge, _ in edges], [gradient for _, gradient in edges])
+
+    def _divide_by_numbers(self, gradients: Mapping[nn.Parameter, Tensor]) -> None:
+        """Divide gradients in place by the divisors of their weights that are numbers."""
+        divisors = {master: self._weights[master].divisor for master in gradients}
+        divided = {master: d for master, d in divisors.items() if isinstance(d, float) and d != 1}
+        if divided:
+            foreach_div_([gradients[master] for master in divided], list(divided.values()))
 
     def _in_layouts_of_masters(self) -> tuple[dict[nn.Parameter, Tensor], dict[nn.Parameter, Tensor]]:
         """Gradients by master, laid out as these; and as they are those of weights that a tensor divides."""

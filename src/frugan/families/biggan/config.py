@@ -1,4 +1,4 @@
-"""What a BigGAN recipe may set: the networks and the objective."""
+"""Sections `networks` and `objective` of a BigGAN recipe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from frugan.contract.data import Channels
 from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.nn.initialise import Initialisation
 
-# Channel tables of the published BigGAN networks, as multiples of the channel setting, and where pictures shrink.
+# Channels of the published BigGAN networks, as multiples of the channel setting, and the stages where pictures shrink.
 #
-# 128 and 256 (and 32 and 64) are the release's; the 512-pixel discriminator and the 512-pixel BigGAN-deep are not in
-# it: the first mirrors the generator, the second follows the paper's published generator.
+# Tables for 32 to 256 pixels are the release's. It has no 512-pixel discriminator, which mirrors the generator here,
+# and no 512-pixel BigGAN-deep, which follows the paper's published generator.
 
 BOTTOM = 4
 """Side of the generator's first feature map."""
@@ -29,16 +29,16 @@ GENERATOR: Mapping[int, tuple[tuple[int, int], ...]] = MappingProxyType(
         512: ((16, 16), (16, 8), (8, 8), (8, 4), (4, 2), (2, 1), (1, 1)),
     }
 )
-"""Resolution -> (in, out) of each stage; every stage doubles the resolution."""
+"""Resolution -> (in, out) of each generator stage; every stage doubles the side."""
 
 
 @dataclass(frozen=True)
 class DiscriminatorStage:
-    """One stage of a discriminator: channels in and out as multiples (None: the picture's own), and its pooling."""
+    """One stage of a discriminator."""
 
-    inputs: int | None
-    outputs: int
-    downsample: bool
+    inputs: int | None  # channels, as a multiple; None: those of the picture
+    outputs: int  # channels, as a multiple
+    downsample: bool  # whether it halves the side
 
 
 def _stages(outputs: tuple[int, ...], downsampling: int, first: int | None) -> tuple[DiscriminatorStage, ...]:
@@ -67,7 +67,7 @@ DEEP_DISCRIMINATOR: Mapping[int, tuple[DiscriminatorStage, ...]] = MappingProxyT
         512: _stages((1, 2, 4, 8, 8, 16, 16), 7, 1),
     }
 )
-"""After the stem, a 3x3 convolution to as many channels as the first stage takes."""
+"""Stages after the stem, which is a 3x3 convolution to as many channels as the first stage takes."""
 
 RESOLUTIONS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {"biggan": tuple(GENERATOR), "biggan-deep": tuple(DEEP_DISCRIMINATOR)}
@@ -75,7 +75,7 @@ RESOLUTIONS: Mapping[str, tuple[int, ...]] = MappingProxyType(
 
 
 def discriminator_stages(resolution: int, *, deep: bool) -> tuple[DiscriminatorStage, ...]:
-    """Stages of a discriminator."""
+    """Stages of a discriminator, from the picture on."""
     return (DEEP_DISCRIMINATOR if deep else DISCRIMINATOR)[resolution]
 
 
@@ -84,8 +84,8 @@ def stage_resolutions(
 ) -> list[int]:
     """Side after each stage of a discriminator, by which attention is placed.
 
-    The release's table says 16 for every stage of its 32-pixel discriminators (truly 16, 8, 8, 8): with
-    `reference_at_32` that table is followed, so that its weights load.
+    The release's table says 16 for every stage of its 32-pixel discriminators, though the sides are 16, 8, 8 and 8.
+    With `reference_at_32` that table is followed, so that its weights load.
     """
     if resolution == 32 and reference_at_32:
         return [16] * len(stages)
@@ -102,7 +102,7 @@ def generator_channels_at(resolution: int) -> dict[int, int]:
 
 
 def discriminator_channels_at(resolution: int, *, deep: bool, reference_at_32: bool) -> dict[int, int]:
-    """Side -> fewest channels (as a multiple) after the discriminator's stages of that side."""
+    """Side -> smallest number of channels (as a multiple) after the discriminator's stages of that side."""
     stages = discriminator_stages(resolution, deep=deep)
     fewest: dict[int, int] = {}
     for stage, side in zip(stages, stage_resolutions(resolution, stages, reference_at_32=reference_at_32), strict=True):
@@ -111,8 +111,9 @@ def discriminator_channels_at(resolution: int, *, deep: bool, reference_at_32: b
 
 
 MOST_CHANNELS = 4096
-"""Multiplier of channels: the widest published has 128; more could not even be counted in 64 bits."""
+"""Largest multiplier of channels: published networks go up to 128; far larger ones overflow 64-bit counts."""
 MOST_LATENT = 65_536
+"""Largest size of a latent or of an embedding."""
 
 
 class BigGANNetworks(Settings):
@@ -201,7 +202,7 @@ class BigGANNetworks(Settings):
         return self
 
     def _check_attention(self) -> None:
-        """Attention has an eighth of its input's channels, so it needs 8."""
+        """Refuse attention where no block ends, or where the input has fewer than the 8 channels that it divides by."""
         deep = self.architecture == "biggan-deep"
         tables = {
             "generator": generator_channels_at(self.resolution),
@@ -225,7 +226,7 @@ class BigGANNetworks(Settings):
 
 
 class BigGANObjective(Settings):
-    """Losses of BigGAN training."""
+    """Losses and regularisers of BigGAN training."""
 
     loss: Literal["hinge", "non-saturating", "relativistic"] = setting(
         "hinge", "GAN loss; relativistic: the discriminator compares a real and a generated picture of the same class"

@@ -26,11 +26,11 @@ _TABLES = re.compile(r"G\.blocks\.\d+\.\d+\.bn\d\.(?:gain|bias)\.weight")
 _EMBEDDING_U = re.compile(r"D\.embed\.u\d+")
 
 WIDTHS = (16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192)
-"""Channel multipliers tried; the published ones are 64, 96 and 128."""
+"""Channel multipliers that the planner tries; published networks have 64, 96 or 128."""
 
 
 class BigGANFamily(PictureGan):
-    """The family contract for BigGAN."""
+    """BigGAN, BigGAN-deep, SAGAN and SNGAN for commands, planner and engine."""
 
     name = "biggan"
     networks_type = BigGANNetworks
@@ -39,18 +39,18 @@ class BigGANFamily(PictureGan):
     discriminator_type = Discriminator
 
     def initialise(self, networks: BigGANNetworks, built: Networks, seed: Callable[[str], int]) -> None:
-        """Each network from a random stream of its own."""
+        """Draw each network's weights by the recipe's method, from a random stream of its own."""
         hows = {"G": networks.generator_initialisation, "D": networks.discriminator_initialisation}
         for name, how in hows.items():
             device = next(built[name].parameters()).device
             initialise(built[name], how, torch.Generator(device).manual_seed(seed(name)))
 
     def phases(self, networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
-        """D, then G."""
+        """D, D_r1 where a penalty is wanted, and G."""
         return phases(networks, objective)
 
     def sources(self, networks: BigGANNetworks, objective: BigGANObjective) -> Mapping[str, PictureNeeds]:
-        """One: pictures with classes."""
+        """One source of pictures with classes."""
         return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels, without_classes="1")}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
@@ -65,7 +65,7 @@ class BigGANFamily(PictureGan):
         }
 
     def forwards(self, networks: BigGANNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """The generator on zero latents, the discriminator on grey pictures; class 0."""
+        """Run the generator on zero latents, and the discriminator on grey pictures, all of class 0."""
         side, channels = networks.resolution, networks.channels
 
         def generate(network: nn.Module, samples: int) -> Tensor:
@@ -93,7 +93,7 @@ class BigGANFamily(PictureGan):
         See `latent_grid`.
 
         Raises:
-            BadInput: styles nearer to the mean one are asked for: there are none.
+            BadInput: psi is given, but BigGAN has no styles.
         """
         if request.psi != 1:
             raise BadInput(f"psi {request.psi:g}: BigGAN has no styles; truncation makes its latents shorter")
@@ -111,7 +111,7 @@ class BigGANFamily(PictureGan):
         return latent_grid(generate, conditions, request, rows, classes=classes, latent_size=size)
 
     def drawing(self, networks: BigGANNetworks, built: Networks) -> Drawing:
-        """The generator; of one class nothing need be said."""
+        """Return the generator as a call of latents, and of class shares if there are several classes."""
         generator = cast(Generator, built["G"])
         several = networks.classes > 1
 
@@ -121,7 +121,7 @@ class BigGANFamily(PictureGan):
         return Drawing("G", generator.latent_size, networks.classes if several else 0, False, call)
 
     def latent_space(self, networks: BigGANNetworks, built: Networks) -> LatentSpace:
-        """Latents z, chunks of which go to the blocks where z is split; classes as shares of their embeddings."""
+        """Space of latents z, of which blocks take chunks if z is split; classes are shares of their embeddings."""
         generator = cast(Generator, built["G"])
         several = networks.classes > 1
 
@@ -148,7 +148,7 @@ class BigGANFamily(PictureGan):
         }
 
     def piece_of(self, key: str) -> Piece:
-        """Where the tensor "network.parameter" belongs: "G.blocks.2.0.conv1.weight" to conv1 of G's blocks.2."""
+        """Piece of the tensor "network.parameter": "G.blocks.2.0.conv1.weight" is of conv1 in G's blocks.2."""
         match = _BLOCK.fullmatch(key)
         if match is None:
             network, _, path = key.partition(".")
@@ -163,8 +163,8 @@ class BigGANFamily(PictureGan):
     def counterpart(self, key: str, theirs: BigGANNetworks, ours: BigGANNetworks) -> str | None:
         """Name here of a tensor of other networks; None: there is none.
 
-        Networks of another resolution have a stage more or less. Stages that agree, counted from the coarsest on and
-        from the picture on, are each other's counterparts; what lies between them is new.
+        Networks of another resolution have more or fewer stages. Stages that agree, counted from the coarsest on and
+        from the picture on, are each other's counterparts; those between them are new.
         """
         if theirs.architecture != ours.architecture:
             return None
@@ -175,7 +175,7 @@ class BigGANFamily(PictureGan):
         deep = ours.architecture == "biggan-deep"
         flat = DEEP_BLOCKS if deep and network == "G" else 1
         stage, within = divmod(int(match[2]), flat)
-        tables = [_stages(network, of.resolution, deep=deep) for of in (theirs, ours)]
+        tables = [_stages(network, config.resolution, deep=deep) for config in (theirs, ours)]
         here = _stage_counterpart(stage, *tables)
         return None if here is None else f"{network}.blocks.{here * flat + within}.{position}.{path}"
 
@@ -188,7 +188,7 @@ class BigGANFamily(PictureGan):
         return 1 if _EMBEDDING_U.fullmatch(key) else None
 
     def variants(self, networks: BigGANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
-        """Resolutions of the same channels, and channels of the same resolution, smallest first."""
+        """Other resolutions with these channels, and other channels at this resolution, smallest first."""
         ratio = networks.discriminator_channels / networks.generator_channels
         attention = max((0, *networks.generator_attention, *networks.discriminator_attention))
         widths = sorted({*WIDTHS, networks.generator_channels})
@@ -203,7 +203,7 @@ class BigGANFamily(PictureGan):
         }
 
     def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
-        """32 pixels, 8 channels, hierarchical, with attention in both networks."""
+        """Networks of 32 pixels and 8 channels with a hierarchical latent, and attention in both."""
         networks = BigGANNetworks(
             resolution=32,
             classes=3,
@@ -218,12 +218,12 @@ class BigGANFamily(PictureGan):
 
 
 def _condition(generator: Generator, z: Tensor, shares: Tensor | None) -> Tensor:
-    """Of shares of the classes [N, classes]; None: there is one class."""
+    """Conditions of shares of the classes [N, classes]; None: there is one class."""
     return generator.mixed(torch.ones(1, 1, device=z.device).expand(len(z), -1) if shares is None else shares)
 
 
 def _stages(network: str, resolution: int, *, deep: bool) -> list[tuple[int | None, int]]:
-    """Channels in and out of each stage, the coarsest one first for the generator, the finest for the discriminator."""
+    """Channels in and out of each stage; the generator's coarsest stage comes first, the discriminator's finest."""
     if network == "G":
         return list(GENERATOR[resolution])
     return [(stage.inputs, stage.outputs) for stage in discriminator_stages(resolution, deep=deep)]

@@ -1,7 +1,7 @@
-"""TensorFlow Hub's BigGAN generators: names of their variables, how their tensors lie, and what networks they are of.
+"""BigGAN generators of TensorFlow Hub: names and layouts of their variables, and the networks that they belong to.
 
 A module holds every weight twice, as trained and averaged (".../ema_b999900"), u vectors of both sides (`u1` is not
-needed), and for each normalisation sums of means and variances with a count of how many were added.
+needed), and for each normalisation the sums of means and variances with the number of summands.
 
 Source: the published modules' variables (biggan-128/2, biggan-256/2, biggan-512/2).
 """
@@ -26,17 +26,17 @@ from frugan.tf_checkpoint import Bundle, read_bundle
 
 AVERAGED = re.compile(r"(.+)/ema_[^/]+")
 LATENT = "Generator/G_Z/G_linear/w"
-"""A name that every module has; what stands before it stands before all."""
+"""End of a name that every module has; all names begin like this one."""
 SUMS = ("accumulated_mean", "accumulated_var")
 
 
 def without_prefix(name: str, prefix: str) -> str | None:
-    """A variable's name after what stands before all of them and without TensorFlow's ":0"; None: not of the model."""
+    """Strip a variable's prefix and TensorFlow's ":0"; None: the name has another prefix, and is not of the model."""
     return name.removeprefix(prefix).removesuffix(":0") if name.startswith(prefix) else None
 
 
 def prefix_of(names: Mapping[str, object]) -> str | None:
-    """What stands before all names ("module/"); None: these are no variables of such a generator."""
+    """Prefix of all names ("module/"); None: these are not the variables of such a generator."""
     for name in names:
         plain = name.removesuffix(":0")
         if plain.endswith(LATENT):
@@ -46,16 +46,16 @@ def prefix_of(names: Mapping[str, object]) -> str | None:
 
 @dataclass(frozen=True)
 class HubShape:
-    """What the table has to know of the networks."""
+    """Numbers of a generator that its table of names depends on."""
 
-    blocks: int  # of the generator
+    blocks: int  # number of blocks
     attention: int | None  # block that self-attention follows; None: there is none
-    chunk: int  # of z for each block
-    channels: int  # of the first feature map
+    chunk: int  # size of the part of z for each block
+    channels: int  # channels of the first feature map
 
 
 def hub_table(shape: HubShape) -> NameTable:
-    """Variables without prefix, of one kind (as trained, or averaged) -> tensors of the generator."""
+    """Table between variables of one kind (trained or averaged), without prefix, and the generator's tensors."""
     rows = [
         Row("linear/w", "shared.weight"),
         Row("Generator/G_Z/G_linear/w", "linear.weight", *_first_linear(shape.channels)),
@@ -82,7 +82,7 @@ def hub_table(shape: HubShape) -> NameTable:
         Row("Generator/conv_2d/u0", "output_layer.2.u0", _row, _row),
         Row("{path}/u1", None),
         Row("{path}/" + COUNTER, None),
-        Row(None, "{path}.sv0", made=lambda size: torch.ones(*size)),
+        Row(None, "{path}.sv0", create=lambda size: torch.ones(*size)),
     ]
     if shape.attention is not None:
         at = f"blocks.{shape.attention}.1"
@@ -117,7 +117,7 @@ def _flat(value: Tensor) -> Tensor:
 
 
 def _row(value: Tensor) -> Tensor:
-    """[1, N], whatever else stands around it."""
+    """A vector of any shape -> [1, N]."""
     return value.reshape(1, -1)
 
 
@@ -130,7 +130,7 @@ def _last_norm_back(value: Tensor) -> Tensor:
 
 
 def _condition(chunk: int) -> tuple[Change, Change]:
-    """[chunk + class, C], z before the class -> [C, class + chunk], the class before z; and back."""
+    """[chunk + class, C] with z before the class -> [C, class + chunk] with the class before z; and back."""
 
     def to_ours(value: Tensor) -> Tensor:
         return torch.cat([value[chunk:], value[:chunk]]).T
@@ -142,7 +142,7 @@ def _condition(chunk: int) -> tuple[Change, Change]:
 
 
 def _first_rows(channels: int) -> tuple[Change, Change]:
-    """First features by (row, column, channel) -> by (channel, row, column); and back."""
+    """Reorder the first features from (row, column, channel) to (channel, row, column); and back."""
 
     def to_ours(value: Tensor) -> Tensor:
         rest = value.shape[1:]
@@ -156,13 +156,13 @@ def _first_rows(channels: int) -> tuple[Change, Change]:
 
 
 def _first_linear(channels: int) -> tuple[Change, Change]:
-    """[chunk, features] -> [features, chunk], features in our order; and back."""
+    """[chunk, features] -> [features, chunk] with the features in our order; and back."""
     to_ours, to_theirs = _first_rows(channels)
     return (lambda value: to_ours(value.T)), (lambda value: to_theirs(value).T)
 
 
 def _first_u(channels: int) -> tuple[Change, Change]:
-    """[1, features]; and back."""
+    """Vectors u [1, features] -> the same with the features in our order; and back."""
     to_ours, to_theirs = _first_rows(channels)
     return (lambda value: to_ours(value.reshape(-1))[None]), (lambda value: to_theirs(value.reshape(-1))[None])
 
@@ -170,7 +170,7 @@ def _first_u(channels: int) -> tuple[Change, Change]:
 Shapes = Mapping[str, tuple[int, ...]]
 
 ATTENTION: Mapping[int, int] = {128: 64, 256: 128, 512: 64}
-"""Side of the pictures -> side at which the published generators have self-attention."""
+"""Resolution -> side at which the published generators have self-attention."""
 DISCRIMINATOR_ATTENTION = 64
 LEAST_ATTENTION_CHANNELS = 8
 NORM_EPS = 1e-4
@@ -180,13 +180,13 @@ _BLOCK = re.compile(r"Generator/GBlock(?:_(\d+))?/conv0/w")
 
 
 def hub_networks(shapes: Shapes) -> tuple[dict[str, Any], HubShape]:
-    """Values of a recipe's `networks` section, and what the table of names has to know.
+    """Values of a recipe's section `networks`, and the numbers for the table of names.
 
     Args:
-        shapes: of the variables of one kind (as trained, or averaged), without prefix.
+        shapes: shapes of the variables of one kind (trained or averaged), without prefix.
 
     Raises:
-        BadInput: another generator than BigGAN's of 128, 256 or 512 pixels.
+        BadInput: this is not BigGAN's generator of 128, 256 or 512 pixels.
     """
     if any(name.startswith("Generator/GenZ/") for name in shapes):
         raise BadInput("its generator is BigGAN-deep's; modules of biggan-128, biggan-256 and biggan-512 are read here")
@@ -226,10 +226,10 @@ def hub_networks(shapes: Shapes) -> tuple[dict[str, Any], HubShape]:
 
 
 def _attention(shapes: Shapes, side: int, channels: int) -> int | None:
-    """The block that attention follows: the published one, or else the only one with as many channels.
+    """Number of the block that attention follows: the published one, or else the only one with as many channels.
 
     Raises:
-        BadInput: none has, or several have.
+        BadInput: no block has as many channels, or several blocks have.
     """
     theta = shapes.get("Generator/attention/theta/w")
     if theta is None:
@@ -262,27 +262,27 @@ Kind = Literal["trained", "averaged"]
 class HubModule:
     """An opened module."""
 
-    bundle: Bundle  # the checkpoint in it
-    # variable, without prefix and mark of an average -> kind -> name in the file
+    bundle: Bundle  # the module's checkpoint
+    # variable, without the prefix and the mark of an average -> kind -> name in the file
     names: Mapping[str, Mapping[Kind, str]]
 
     @property
     def index(self) -> Path:
-        """The file that lists its variables."""
+        """File that lists the variables."""
         return self.bundle.index
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of all variables; of the two kinds of each, that of the first."""
+        """Shape of each variable, in the first of its kinds."""
         return {name: self.bundle.entries[next(iter(kinds.values()))].shape for name, kinds in self.names.items()}
 
     @property
     def has_average(self) -> bool:
-        """Whether any variable is averaged."""
+        """Whether any variable has an average."""
         return any("averaged" in kinds for kinds in self.names.values())
 
     def read(self, *, averaged: bool) -> dict[str, Tensor]:
-        """All variables of one kind, and those of which there is but one.
+        """Read all variables in one kind, or in the other where there is only that.
 
         Raises:
             BadInput: the data file is cut off or damaged.
@@ -296,13 +296,13 @@ class HubModule:
 
 
 def read_module(path: Path) -> HubModule:
-    """Open a module; its numbers are read when they are asked for.
+    """Open a module without reading its tensors.
 
     Args:
         path: the module's folder, its folder `variables`, or the .index file there.
 
     Raises:
-        BadInput: there is none, it is damaged, or of another model.
+        BadInput: there is no module, it is damaged, or of another model.
     """
     bundle = read_bundle(path)
     prefix = prefix_of(bundle.entries)
@@ -329,25 +329,25 @@ class BigGANHub(FileFormat):
     reads = frozenset({"raw", "verify"})
     makes = frozenset({"file", "folder"})
 
-    def read(self, asked: Conversion, ours: OurSide) -> Imported:
-        """Read a module: for a file the average (`raw`: the generator as it was trained); for a folder both."""
-        module = read_module(asked.source)
+    def read(self, conversion: Conversion, ours: OurSide) -> Imported:
+        """Read a module: for a file the average (with `raw`, the generator as trained); for a folder both."""
+        module = read_module(conversion.source)
         if not module.has_average:
-            asked.say("the module has no EMA: the generator as it was trained is used instead")
+            conversion.say("the module has no EMA: the generator as it was trained is used instead")
         recipe, shape = _recipe(module, ours)
-        asked.say(f"{recipe.summary}, from {module.index}")
-        chosen = _generator(module, recipe, shape, ours, averaged=not asked.raw)
+        conversion.say(f"{recipe.summary}, from {module.index}")
+        chosen = _generator(module, recipe, shape, ours, averaged=not conversion.raw)
         trained, averages = chosen, {}
-        if asked.out.suffix != WEIGHTS_SUFFIX:
+        if conversion.out.suffix != WEIGHTS_SUFFIX:
             trained, averages = _generator(module, recipe, shape, ours, averaged=False), chosen
         resolution = recipe.values["networks"]["resolution"]
         facts = {
-            "path": str(asked.out),
+            "path": str(conversion.out),
             "resolution": resolution,
-            "averaged": module.has_average and not asked.raw,
+            "averaged": module.has_average and not conversion.raw,
         }
-        lines = next_lines(asked.out, recipe, ours, discriminator=False)
-        return Imported(recipe, trained, facts, [f"{asked.out}: BigGAN at {resolution} pixels", *lines], averages)
+        lines = next_lines(conversion.out, recipe, ours, discriminator=False)
+        return Imported(recipe, trained, facts, [f"{conversion.out}: BigGAN at {resolution} pixels", *lines], averages)
 
 
 def _recipe(module: HubModule, ours: OurSide) -> tuple[RecipeValues, HubShape]:
@@ -366,7 +366,7 @@ def _recipe(module: HubModule, ours: OurSide) -> tuple[RecipeValues, HubShape]:
 def _generator(
     module: HubModule, recipe: RecipeValues, shape: HubShape, ours: OurSide, *, averaged: bool
 ) -> dict[str, Tensor]:
-    """Tensors "G.parameter", all of which must be the recipe's."""
+    """Read the tensors "G.parameter", which must be those of the recipe's generator."""
     published = BigGANFamily().build(recipe.networks, "meta")["G"]
     expected = {key: tuple(value.shape) for key, value in published.state_dict().items()}
     read = hub_table(shape).to_ours(means_of_sums(module.read(averaged=averaged), "/", SUMS), expected)

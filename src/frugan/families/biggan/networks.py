@@ -1,6 +1,7 @@
 """Networks of BigGAN, SAGAN, SNGAN and BigGAN-deep: layers, residual blocks, the generator and the discriminator.
 
-Source: Brock et al. 2018 (arXiv 1809.11096), appendix B; order of operations and parameter names of the release.
+Source: Brock et al. 2018 (arXiv 1809.11096), appendix B; the order of operations and the parameter names are those of
+the release.
 """
 
 from dataclasses import dataclass
@@ -20,14 +21,14 @@ from frugan.nn.initialise import Embedding
 from frugan.nn.linear_maps import Conv2d, folds_means, plus_doubled, pooled_conv2d, upsampled_conv2d
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear
 
-# Layers as one network's config wants them.
+# Layers with the settings of a network.
 
 
 class ClassTable(Embedding):
-    """A row of values per class; takes class numbers [B], or mixtures of classes [B, classes] for interpolation."""
+    """Table with a row of values for each class, of which rows can be mixed for interpolation."""
 
     def forward(self, classes: Tensor) -> Tensor:
-        """[B] integers, or [B, classes] weights -> [B, features]."""
+        """Class numbers [B], or shares of the classes [B, classes] -> [B, features]."""
         if classes.is_floating_point():
             return classes.to(self.weight.dtype) @ self.weight
         return F.embedding(classes, self.weight)
@@ -35,7 +36,7 @@ class ClassTable(Embedding):
 
 @dataclass(frozen=True)
 class Layers:
-    """Makes the layers of a network, all with the same batch-norm and spectral-norm settings, or without the latter."""
+    """Makes the layers of a network, all with the settings of its config for batch norm and spectral norm."""
 
     config: BigGANNetworks
 
@@ -54,23 +55,23 @@ class Layers:
         return SNConv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias, **self._norm())  # type: ignore[arg-type]
 
     def linear(self, inputs: int, outputs: int, *, bias: bool = True) -> nn.Module:
-        """Linear layer."""
+        """Fully connected layer."""
         if not self.config.spectral_norm:
             return nn.Linear(inputs, outputs, bias=bias)
         return SNLinear(inputs, outputs, bias=bias, **self._norm())  # type: ignore[arg-type]
 
     def embedding(self, classes: int, features: int) -> nn.Module:
-        """Embedding table (the discriminator's)."""
+        """Embedding table, for the discriminator."""
         if not self.config.spectral_norm:
             return Embedding(classes, features)
         return SNEmbedding(classes, features, **self._norm())  # type: ignore[arg-type]
 
     def attention(self, channels: int) -> nn.Module:
-        """Self-attention."""
+        """Self-attention whose convolutions are this network's."""
         return SelfAttention(channels, lambda a, b: self.convolution(a, b, 1, bias=False))
 
     def conditional_norm(self, channels: int, condition_size: int | None) -> ConditionalBatchNorm:
-        """Class-conditional batch norm; `condition_size` None: plain tables indexed by class, without spectral norm."""
+        """Class-conditional batch norm; with `condition_size` None it has tables by class, without spectral norm."""
         if condition_size is None:
             gain: nn.Module = ClassTable(self.config.classes, channels)
             bias: nn.Module = ClassTable(self.config.classes, channels)
@@ -86,8 +87,6 @@ class Layers:
 
 
 # Residual blocks of BigGAN, SAGAN and SNGAN.
-#
-# Source: Brock et al. 2018 (arXiv 1809.11096), appendix B; order of operations and parameter names of the release.
 
 
 def upsample(x: Tensor) -> Tensor:
@@ -131,14 +130,15 @@ class DiscriminatorBlock(UsesOps):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
-        # Activations are let go of at once: what is freed when decides how much a card holds in reserve.
+        # Activations are freed as early as possible: the order decides how much memory a card holds in reserve.
         if not self.downsample:
             activated, x = (x, x) if self.first else self.ops.relu_and_itself(x)
             h = self.conv1(activated)
             del activated
             h = F.relu(h)
             return torch.add(self.conv2(h), self.conv_sc(x))
-        # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
+        # Average pooling and a 1x1 convolution commute too: skips pool first here, where the release pools last in all
+        # blocks but the first.
         activated, halved, kept = (x, partial(mean_pool2d, x), None) if self.first else self.ops.relu_and_means(x)
         h = self.conv1(activated)
         del activated
@@ -157,11 +157,11 @@ class DiscriminatorBlock(UsesOps):
 
 # Residual bottleneck blocks of BigGAN-deep.
 #
-# Source: Brock et al. 2018 (arXiv 1809.11096), appendix B, figure 16; parameter names of the release.
+# Source: Brock et al. 2018 (arXiv 1809.11096), appendix B, figure 16.
 
 
 class DeepGeneratorBlock(nn.Module):
-    """Bottleneck of a quarter of the input's channels; the skip drops the channels that go, and has no convolution."""
+    """Bottleneck of a quarter of the input's channels; the skip drops surplus channels, and has no convolution."""
 
     def __init__(self, layers: Layers, inputs: int, outputs: int, condition_size: int | None, *, up: bool) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class DeepDiscriminatorBlock(UsesOps):
             del activated
             h = self.conv2(F.relu(h))
             h = F.relu(self.conv3(F.relu(h)))
-        else:  # what is freed when decides how much a card holds in reserve: 0.12 GiB of 6 here
+        else:  # freeing early matters, see `DiscriminatorBlock`: here 0.12 of 6 GiB
             activated, halved, _ = self.ops.relu_and_means(x)
             h = self.conv1(activated)
             del activated
@@ -226,14 +226,14 @@ class DeepDiscriminatorBlock(UsesOps):
         return torch.add(self.conv4(h), skip)
 
 
-# The generator: a latent and a class to a picture.
+# The generator, from a latent and a class to a picture.
 
 DEEP_BLOCKS = 2
-"""Blocks per stage of BigGAN-deep's generator; the release's tables fit no other number."""
+"""Blocks in each stage of BigGAN-deep's generator; the release's tables fit no other number."""
 
 
 def latent_size(config: BigGANNetworks) -> int:
-    """Length of z that the generator takes: the config's, rounded down to whole chunks where z is split."""
+    """Length of z that the generator takes: that of the config, rounded down to whole chunks where z is split."""
     if config.architecture == "biggan-deep" or not config.hierarchical_latent:
         return config.latent_size
     slots = len(GENERATOR[config.resolution]) + 1
@@ -243,7 +243,7 @@ def latent_size(config: BigGANNetworks) -> int:
 
 
 class Generator(nn.Module):
-    """BigGAN's generator; `forward(z, embed(classes))`, so that interpolation can act on embeddings."""
+    """BigGAN's generator. It is called as `generator(z, embed(classes))`, so that embeddings can be interpolated."""
 
     def __init__(self, config: BigGANNetworks) -> None:
         super().__init__()
@@ -281,7 +281,7 @@ class Generator(nn.Module):
                 stage.append(layers.attention(outputs))
             self.blocks.append(stage)
         last_norm = BatchNorm(outputs, config.output_norm_eps, biased=layers.biased, relu=True)
-        # the release's ReLU between them is the norm's here
+        # in place of the release's ReLU stands the identity: the norm has a ReLU of its own
         self.output_layer = nn.Sequential(last_norm, nn.Identity(), layers.convolution(outputs, config.channels))
 
     def _condition_size(self, embedding: int | None) -> int | None:
@@ -290,11 +290,11 @@ class Generator(nn.Module):
         return embedding + self.chunk if self.hierarchical or self.deep else embedding
 
     def embed(self, classes: Tensor) -> Tensor:
-        """Class numbers [B] -> what `forward` takes as condition: [B, K], or [B] without a shared embedding."""
+        """Class numbers [B] -> conditions for `forward`: [B, K], or [B] without a shared embedding."""
         return cast(Tensor, self.shared(classes))
 
     def mixable(self, classes: Tensor) -> Tensor:
-        """Class numbers [B] -> conditions that may be mixed: embeddings [B, K], or else one-hot [B, classes]."""
+        """Class numbers [B] -> conditions that can be mixed: embeddings [B, K], or else one-hot [B, classes]."""
         if isinstance(self.shared, nn.Identity):
             return F.one_hot(classes, self.classes).float()
         return self.embed(classes)
@@ -316,13 +316,13 @@ class Generator(nn.Module):
         Returns:
             Pictures [B, C, R, R] in [-1, 1], fp32; C = `channels` of the config.
         """
-        h, conditions = self._begun(z, condition)
+        h, conditions = self._first_map(z, condition)
         for stage, stage_condition in zip(self.blocks, conditions, strict=True):
             h = _through(cast(nn.ModuleList, stage), h, stage_condition)
         return torch.tanh(self.output_layer(h).float())
 
-    def _begun(self, z: Tensor, condition: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """What the first layer makes of latents [B, C, 4, 4], and what each stage is conditioned on."""
+    def _first_map(self, z: Tensor, condition: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """First feature map [B, C, 4, 4], and the condition of each stage."""
         z = z.to(cast(Tensor, self.linear.weight).dtype)
         if condition.is_floating_point():
             condition = condition.to(z.dtype)
@@ -339,28 +339,28 @@ class Generator(nn.Module):
         return h.view(-1, self.bottom, BOTTOM, BOTTOM), conditions
 
     def first_features(self, z: Tensor, condition: Tensor) -> Tensor:
-        """What the first stage makes of latents [B, latent_size]: [B, C, H, W]."""
-        h, conditions = self._begun(z, condition)
+        """Features after the first stage: latents [B, latent_size] -> [B, C, H, W]."""
+        h, conditions = self._first_map(z, condition)
         return _through(cast(nn.ModuleList, self.blocks[0]), h, conditions[0])
 
     def latent_maps(self) -> Tensor:
-        """Every linear map that takes latents or a chunk of them, one below the other [outputs, latent_size].
+        """Weights of all linear maps that take latents or a chunk of them, stacked [outputs, latent_size].
 
-        The first layer, and gains and biases of the conditional normalisations where these see latents.
+        They are the first layer, and gains and biases of the conditional normalisations where these see latents.
         """
         first = cast(Tensor, self.linear.weight)
         maps = [self._of_chunk(first[:, -self.chunk :], 0)]
         if self.deep or self.hierarchical:
             for number, stage in enumerate(self.blocks):
                 norms = [norm for norm in stage.modules() if isinstance(norm, ConditionalBatchNorm)]
-                layers = [of for norm in norms for of in (norm.gain, norm.bias) if not isinstance(of, ClassTable)]
-                weights = [cast(Tensor, of.weight) for of in layers]
+                layers = [layer for norm in norms for layer in (norm.gain, norm.bias)]
+                weights = [cast(Tensor, layer.weight) for layer in layers if not isinstance(layer, ClassTable)]
                 place = number + 1 if self.hierarchical else 0
                 maps += [self._of_chunk(weight[:, -self.chunk :], place) for weight in weights]
         return torch.cat(maps)
 
     def _of_chunk(self, weight: Tensor, place: int) -> Tensor:
-        """[O, chunk] as a map of whole latents [O, latent_size], 0 elsewhere; of z that is not split the same."""
+        """Extend a map of one chunk [O, chunk] by zeros to whole latents [O, latent_size]."""
         after = self.latent_size - self.chunk * (place + 1)
         return F.pad(weight.float(), (self.chunk * place, after))
 
@@ -373,7 +373,7 @@ def _through(stage: nn.ModuleList, h: Tensor, condition: Tensor) -> Tensor:
     return h
 
 
-# The discriminator: how real is this picture of this class.
+# The discriminator, from a picture and its class to a number.
 
 
 class Discriminator(nn.Module):
@@ -424,7 +424,7 @@ class Discriminator(nn.Module):
         Args:
             pictures: [B, C, R, R] in [-1, 1], C = `channels` of the config, any floating dtype.
             classes: class numbers [B].
-            differentiable_twice: for a penalty on a gradient; costs more memory where there is attention.
+            differentiable_twice: needed by a penalty on a gradient; with attention it costs memory.
 
         Returns:
             Outputs [B, 1], fp32; larger is more real.

@@ -1,8 +1,8 @@
-"""BigGAN's training step: the discriminator learns to tell real from generated, then the generator to pass.
+"""BigGAN's training step: the discriminator learns to tell real from generated pictures, then the generator to pass.
 
 Source: Brock et al. 2018 (arXiv 1809.11096). The release judges real and generated pictures in one concatenated
-forward; nothing in the discriminator looks across samples, so two parts give the same gradients in half the memory.
-R1 and R2 come in a phase of their own, every few steps (Karras et al. 2019, arXiv 1912.04958, appendix B).
+forward. Nothing in the discriminator looks across samples, so two parts give the same gradients in half the memory.
+R1 and R2 have a phase of their own, every few steps (Karras et al. 2019, arXiv 1912.04958, appendix B).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,12 +23,12 @@ from frugan.objectives import ADVERSARIAL_LOSSES, AdversarialLoss, add_orthogona
 
 @dataclass(frozen=True)
 class _Game:
-    """Parts in which the discriminator tells real pictures from generated ones, each by itself."""
+    """Parts in which the discriminator judges each picture by itself."""
 
-    loss: AdversarialLoss  # of the game
-    augmentation: Augmentation  # what the discriminator sees
+    loss: AdversarialLoss
+    augmentation: Augmentation
     r1_gamma: float  # strength of R1
-    r2_gamma: float  # of R2
+    r2_gamma: float  # strength of R2
 
     def real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         outputs = _judge(self.augmentation, networks, real_pictures(micro), _labels(micro), "real", micro, state)
@@ -60,9 +60,9 @@ class _Game:
 class _PairedGame:
     """Parts in which the discriminator tells which of two pictures of one class is real."""
 
-    augmentation: Augmentation  # what the discriminator sees
+    augmentation: Augmentation
     r1_gamma: float  # strength of R1
-    r2_gamma: float  # of R2
+    r2_gamma: float  # strength of R2
 
     def discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         with torch.no_grad():
@@ -79,24 +79,24 @@ class _PairedGame:
 
     def r1(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         terms, _ = _r1(self.r1_gamma, self.augmentation, networks, micro, state)
-        return terms  # one picture by itself has no sign here, so the augmentation is not steered by it
+        return terms  # outputs for single pictures have no meaningful sign here, so they steer no augmentation
 
     def r2(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         return _r2(self.r2_gamma, self.augmentation, networks, _labels(micro), micro, state)
 
     def _real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Tensor:
-        """Outputs on the real pictures [n, 1]."""
+        """Outputs for the real pictures [n, 1]."""
         return _judge(self.augmentation, networks, real_pictures(micro), _labels(micro), "real", micro, state)
 
     def _fake(self, networks: Networks, pictures: Tensor, micro: MicroBatch, state: PhaseState) -> Tensor:
-        """Outputs on pictures that were generated for the real ones' classes [n, 1]."""
+        """Outputs for pictures that were generated for the classes of the real ones [n, 1]."""
         return _judge(self.augmentation, networks, pictures, _labels(micro), "fake", micro, state)
 
 
 def _r1(
     gamma: float, augmentation: Augmentation, networks: Networks, micro: MicroBatch, state: PhaseState
 ) -> tuple[Terms, Tensor]:
-    """The penalty, and the discriminator's outputs on the real pictures [n, 1]."""
+    """R1, and the discriminator's outputs for the real pictures [n, 1]."""
     pictures = real_pictures(micro).requires_grad_()
     shown = augmentation.apply(pictures, micro, state, "real")
     outputs = cast(Discriminator, networks["D"])(shown, _labels(micro), differentiable_twice=True)
@@ -111,7 +111,7 @@ def _r2(
     micro: MicroBatch,
     state: PhaseState,
 ) -> Terms:
-    """The same penalty at generated pictures, of which the generator learns nothing."""
+    """R2, R1's penalty at generated pictures, from which the generator does not learn."""
     with torch.no_grad():
         pictures = _generate(networks, micro, classes)
     shown = augmentation.apply(pictures.requires_grad_(), micro, state, "fake")
@@ -128,7 +128,7 @@ def _judge(
     micro: MicroBatch,
     state: PhaseState,
 ) -> Tensor:
-    """The discriminator's outputs [n, 1] on augmented pictures [n, C, R, R]."""
+    """Outputs of the discriminator [n, 1] for augmented pictures [n, C, R, R]."""
     shown = augmentation.apply(pictures, micro, state, name)
     return cast(Tensor, cast(Discriminator, networks["D"])(shown, classes))
 
@@ -149,7 +149,7 @@ def _orthogonal(network: str, strength: float, networks: Networks) -> None:
 
 
 def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
-    """Phases D (repeated `discriminator_steps` times), D_r1 where a penalty is asked for, and G if it learns."""
+    """Phases D (repeated `discriminator_steps` times), D_r1 where a penalty is wanted, and G if it learns."""
     augmentation = Augmentation.of(objective.augmentation)
     steps = objective.discriminator_steps
     shape = (networks.channels, networks.resolution, networks.resolution)
@@ -218,7 +218,7 @@ def _penalty_phase(
     shape: tuple[int, int, int],
     every: int,
 ) -> Phase:
-    """The discriminator's penalties every few steps, on "real" pictures of `shape`, on "fake" ones, or on both."""
+    """Phase of the discriminator's penalties, at "real" pictures of `shape`, at "fake" ones, or at both."""
     generates = "fake" in parts
     return Phase(
         name="D_r1",

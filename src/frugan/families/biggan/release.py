@@ -1,7 +1,7 @@
-"""The folder in which BigGAN-PyTorch keeps an experiment's weights: one set of files, or several.
+"""Folders in which BigGAN-PyTorch keeps an experiment's weights, as one set of files or several.
 
-`G.pth`, `D.pth`, `G_ema.pth` (state dicts), `G_optim.pth`, `D_optim.pth` (Adam's) and `state_dict.pth` (counters and
-options); earlier and best ones beside them with a suffix: `G_copy0.pth`, `G_best1.pth`.
+A set is `G.pth`, `D.pth`, `G_ema.pth` (state dicts), `G_optim.pth`, `D_optim.pth` (Adam's) and `state_dict.pth`
+(counters and options). Files of earlier and of the best sets have a suffix: `G_copy0.pth`, `G_best1.pth`.
 """
 
 import re
@@ -50,10 +50,10 @@ COUNTER = "accumulation_counter"
 
 
 def release_table(*, own_batch_norm: bool) -> NameTable:
-    """Names within a network.
+    """Table between the tensors' names in a network of the release, and here.
 
     Args:
-        own_batch_norm: the checkpoint is of option `mybn`, whose statistics lie one level deeper.
+        own_batch_norm: the checkpoint was trained with option `mybn`, whose statistics lie one level deeper.
     """
     deeper = [
         Row("{path}.bn.stored_mean", "{path}.stored_mean"),
@@ -64,24 +64,25 @@ def release_table(*, own_batch_norm: bool) -> NameTable:
 
 
 def parameter_order(names: Iterable[str]) -> list[str]:
-    """Parameters of a state dict, without its buffers, in order."""
+    """Names of a state dict that are parameters and not buffers, in order."""
     return [name for name in names if _BUFFERS.fullmatch(name) is None]
 
 
-def means_of_sums(tensors: Mapping[str, Tensor], between: str, statistics: Sequence[str]) -> dict[str, Tensor]:
-    """Statistics that were accumulated over batches, divided by the counter beside them where that is above zero.
+def means_of_sums(tensors: Mapping[str, Tensor], separator: str, statistics: Sequence[str]) -> dict[str, Tensor]:
+    """Divide statistics that were accumulated over batches by the counter beside them, where that is above zero.
 
     Args:
-        between: a layer's name and those of its tensors.
-        statistics: names of the sums.
+        tensors: all tensors by name.
+        separator: stands between the name of a layer and those of its tensors.
+        statistics: names of the sums in a layer.
     """
     means = dict(tensors)
     for name, counter in tensors.items():
-        if name.endswith(f"{between}{COUNTER}") and float(counter) > 0:
+        if name.endswith(f"{separator}{COUNTER}") and float(counter) > 0:
             path = name.removesuffix(COUNTER)
             for statistic in statistics:
-                if (of := f"{path}{statistic}") in means:
-                    means[of] = means[of] / float(counter)
+                if (key := f"{path}{statistic}") in means:
+                    means[key] = means[key] / float(counter)
     return means
 
 
@@ -93,14 +94,14 @@ FIRST_COUNTERS: Mapping[str, Any] = {
     "best_IS": 0,
     "best_FID": 999999,
 }
-"""As that program begins."""
+"""Counters at the start of a training by that program."""
 
 FORMAT = "biggan-pytorch"
 STATE = "state_dict"
 OPTIMIZERS = ("G", "D")
 NETWORKS = ("G", "D", "G_ema")
 ALL_FILES = (*NETWORKS, *(f"{name}_optim" for name in OPTIMIZERS), STATE)
-"""That a set may have."""
+"""Names of all files that a set may have."""
 SLOTS = ("exp_avg", "exp_avg_sq")
 _PLAIN = (int, float, bool, str, type(None))
 
@@ -109,34 +110,34 @@ _PLAIN = (int, float, bool, str, type(None))
 class AdamState:
     """Adam's state for one network."""
 
-    settings: Mapping[str, Any]  # learning rate, betas, eps: that training went on with
-    # parameter -> "exp_avg", "exp_avg_sq", "step" -> tensor; a parameter that never had a gradient has none
+    settings: Mapping[str, Any]  # learning rate, betas, eps that training went on with
+    # parameter -> "exp_avg", "exp_avg_sq", "step" -> tensor; parameters that never had a gradient are missing
     slots: Mapping[str, Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class ReleaseCheckpoint:
-    """What a set of files holds."""
+    """Contents of a set of files."""
 
-    folder: Path  # that it lies in
-    suffix: str  # of its files: "", "copy0", "best1"
-    networks: Mapping[str, Mapping[str, Tensor]]  # "G", "D", "G_ema" -> state dict, as far as they are there
-    optimizers: Mapping[str, AdamState]  # "G", "D" -> Adam's state
-    options: Mapping[str, Any]  # of the training program; plain values only
+    folder: Path
+    suffix: str  # of the files' names: "", "copy0", "best1"
+    networks: Mapping[str, Mapping[str, Tensor]]  # "G", "D", "G_ema" -> state dict, as far as they exist
+    optimizers: Mapping[str, AdamState]  # "G", "D" -> Adam's state, as far as they exist
+    options: Mapping[str, Any]  # options of the training program, plain values only
     counters: Mapping[str, Any] = field(default_factory=dict)  # iterations done, best scores and the like
 
     def file(self, name: str) -> Path:
-        """Where a part of it lies: "G", "G_optim", "state_dict"."""
+        """Path of one of the set's files: "G", "G_optim", "state_dict"."""
         return self.folder / file_name(name, self.suffix)
 
 
 def file_name(name: str, suffix: str) -> str:
-    """Name of a file of a set."""
+    """File name of "G", "G_optim" or the like in the set with a suffix."""
     return f"{name}_{suffix}.pth" if suffix else f"{name}.pth"
 
 
 def suffixes(folder: Path) -> list[str]:
-    """Sets of files in a folder, by the suffixes of their networks; "" is the newest."""
+    """Suffixes of the sets of files in a folder; "" is the newest set."""
     all_suffixes = (_suffix(path.stem) for path in folder.glob("*.pth"))
     return sorted({suffix for suffix in all_suffixes if suffix is not None})
 
@@ -154,9 +155,9 @@ def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) 
     """Read a set of files; nothing in them is run.
 
     Args:
-        folder: of the experiment's weights.
-        suffix: of the set: "" (the newest), "copy0", "best1".
-        optimizers: whether Adam's state is wanted.
+        folder: folder of the experiment's weights.
+        suffix: suffix of the set: "" (the newest), "copy0", "best1".
+        optimizers: read Adam's states too.
 
     Raises:
         BadInput: files are missing, damaged, hostile, or of another program.
@@ -175,7 +176,7 @@ def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) 
 
 
 def _check_set(folder: Path, suffix: str) -> None:
-    """Refuse a folder that is not there, or has no such set of files."""
+    """Refuse a folder that does not exist, or has no such set of files."""
     if not folder.is_dir():
         what = "a file" if folder.is_file() else "no such folder"
         raise BadInput(
@@ -184,7 +185,7 @@ def _check_set(folder: Path, suffix: str) -> None:
         )
     known = suffixes(folder)
     if suffix not in known:
-        there = ", ".join(repr(each) for each in known if each) or "none with a suffix"
+        there = ", ".join(repr(name) for name in known if name) or "none with a suffix"
         named = f"a set named {suffix!r}" if suffix else "a set without a suffix (G.pth)"
         raise BadInput(f"{folder}: {named} is not there; expected one of: {there} (--name NAME)")
 
@@ -202,7 +203,7 @@ def _state(path: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's scalars become Python's; what is neither plain nor one of them is a word for it."""
+    """Turn NumPy's scalars into Python's, and any other object that is not plain into a word for it."""
     if isinstance(value, np.generic):
         return value.item()
     return value if type(value) in _PLAIN else f"({type(value).__name__})"
@@ -218,7 +219,7 @@ def _network(path: Path) -> dict[str, Tensor]:
 
 
 def _adam(path: Path, network: Mapping[str, Tensor]) -> AdamState:
-    """Adam's state by the names of the parameters, in whose order its lists are."""
+    """Read Adam's state, whose lists are in the order of the network's parameters, and name its entries."""
     group, states = _group_and_states(path)
     order, indices = parameter_order(network), group.get("params")
     if type(indices) is not list or len(indices) != len(order) or not all(type(index) is int for index in indices):
@@ -237,7 +238,7 @@ def _adam(path: Path, network: Mapping[str, Tensor]) -> AdamState:
 
 
 def _group_and_states(path: Path) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """The one group of parameters that an optimizer's file has, and index of a parameter -> its state."""
+    """Read the single group of parameters of an optimizer's file, and the state of each parameter by index."""
     read = read_torch_file(path)
     groups = read.get("param_groups") if type(read) is dict else None
     states = read.get("state") if type(read) is dict else None
@@ -272,70 +273,75 @@ class BigGANPyTorch(FileFormat):
     writes = frozenset({"replace"})
     makes = frozenset({"run", "file"})
 
-    def read(self, asked: Conversion, ours: OurSide) -> Imported:
-        """Read a checkpoint: for a run both networks; for a file the averaged generator (`raw`: as it was trained), and
-        the discriminator if there is one."""
-        to_file = asked.out.suffix == WEIGHTS_SUFFIX
-        checkpoint = _complete(read_checkpoint(asked.source, asked.name or "", optimizers=not to_file), asked.say)
+    def read(self, conversion: Conversion, ours: OurSide) -> Imported:
+        """Read a checkpoint.
+
+        For a run, both networks and their average are read; for a file, the averaged generator (with `raw`, as it was
+        trained), and the discriminator if there is one.
+        """
+        to_file = conversion.out.suffix == WEIGHTS_SUFFIX
+        checkpoint = _complete(
+            read_checkpoint(conversion.source, conversion.name or "", optimizers=not to_file), conversion.say
+        )
         if not to_file and (missing := [n for n in ("G", "D") if n not in checkpoint.networks]):
             raise BadInput(
                 f"{checkpoint.file(missing[0])}: missing; training goes on with both networks. Weights alone become a "
-                f"file: frugan convert {asked.source} weights{WEIGHTS_SUFFIX} --from {FORMAT}"
+                f"file: frugan convert {conversion.source} weights{WEIGHTS_SUFFIX} --from {FORMAT}"
             )
         iteration, options = int(checkpoint.counters["itr"]), checkpoint.options
-        rates = {} if to_file else _own_rates(checkpoint)
+        rates = {} if to_file else _adam_settings(checkpoint)
         recipe = release_recipe(options, iteration, rates, str(checkpoint.file(STATE)), ours, trains=not to_file)
         parts = tuple(checkpoint.networks)
-        asked.say(f"{recipe.summary}; {', '.join(parts)} at iteration {iteration:,}")
-        facts = {"path": str(asked.out), "networks": list(parts), "step": iteration}
-        headline = f"{asked.out}: {recipe.summary}, iteration {iteration:,}"
+        conversion.say(f"{recipe.summary}; {', '.join(parts)} at iteration {iteration:,}")
+        facts = {"path": str(conversion.out), "networks": list(parts), "step": iteration}
+        headline = f"{conversion.out}: {recipe.summary}, iteration {iteration:,}"
         if to_file:
-            networks = _chosen(checkpoint, recipe, asked, ours)
-            lines = [headline, *next_lines(asked.out, recipe, ours, discriminator="D" in parts)]
+            networks = _chosen(checkpoint, recipe, conversion, ours)
+            lines = [headline, *next_lines(conversion.out, recipe, ours, discriminator="D" in parts)]
             return Imported(recipe, networks, facts, lines, step=iteration, parts=parts)
         for line in lines_of_differences(recipe, options):
-            asked.say(line)
+            conversion.say(line)
         networks = _translated(checkpoint, "G", recipe, ours) | _translated(checkpoint, "D", recipe, ours)
         average = "G_ema" if "G_ema" in parts else "G"
         if average == "G" and options["ema"] is True:
-            asked.say(f"{checkpoint.file('G_ema')} is not there: the average starts as a copy of G")
+            conversion.say(f"{checkpoint.file('G_ema')} is not there: the average starts as a copy of G")
         return Imported(
             recipe,
             networks,
             facts,
             [
                 headline,
-                f"Next: frugan train {shlex.quote(str(asked.out / RECIPE_FILE))} --data PICTURES "
-                f"--out {shlex.quote(str(asked.out))}",
+                f"Next: frugan train {shlex.quote(str(conversion.out / RECIPE_FILE))} --data PICTURES "
+                f"--out {shlex.quote(str(conversion.out))}",
             ],
             averages=_translated(checkpoint, average, recipe, ours),
-            optimizers=_optimizer(checkpoint, "G", asked.say) | _optimizer(checkpoint, "D", asked.say),
+            optimizers=_optimizer(checkpoint, "G", conversion.say) | _optimizer(checkpoint, "D", conversion.say),
             step=iteration,
             event={"format": FORMAT, "options": options, "counters": checkpoint.counters, "set": checkpoint.suffix},
             parts=parts,
         )
 
-    def write(self, asked: Conversion, ours: OurSide) -> Converted:
-        """Write G.pth, D.pth, G_ema.pth, Adam's states and state_dict.pth, as far as there is something for them.
+    def write(self, conversion: Conversion, ours: OurSide) -> Converted:
+        """Write G.pth, D.pth, G_ema.pth, Adam's states and state_dict.pth, as far as there are contents for them.
 
-        With `replace` all such files go, also those that the new ones have none of.
+        With `replace`, existing files of such names are removed even if no new file takes their place.
         """
-        trained, folder = ours.weights("biggan"), asked.out
+        trained, folder = ours.weights("biggan"), conversion.out
         imported = trained.imported() or {}
         imported = imported if imported.get("format") == FORMAT else {}
         options, lines = exported_options(trained.recipe, imported.get("options"), ours)
         for line in lines:
-            asked.say(line)
+            conversion.say(line)
         files = _states(trained, options)
         if trained.optimizers is not None and trained.step:
             files |= _adam_files(trained.optimizers(), files, trained.recipe)
         else:
-            asked.say(f"{trained.path}: no optimizer state beside it; that program begins with fresh statistics")
+            conversion.say(f"{trained.path}: no optimizer state beside it; that program begins with fresh statistics")
         counters = {**FIRST_COUNTERS, **imported.get("counters", {}), "itr": trained.step}
         if imported and imported.get("counters", {}).get("itr") != trained.step:
-            asked.say("epoch, best_IS and best_FID are those of the imported checkpoint")
+            conversion.say("epoch, best_IS and best_FID are those of the imported checkpoint")
         files[STATE] = {**counters, "config": options | _activations(options)}
-        _write(folder, files, replace=asked.replace)
+        _write(folder, files, replace=conversion.replace)
         written = [file_name(name, "") for name in files]
         where = f"--weights_root {folder.parent} --experiment_name {folder.name}"
         return Converted(
@@ -351,66 +357,73 @@ class BigGANPyTorch(FileFormat):
 
 
 def _complete(checkpoint: ReleaseCheckpoint, say: Say) -> ReleaseCheckpoint:
-    """The checkpoint with all options: what an older version of that program did not write is as by default."""
+    """Add default values for options that an older version of the program did not write."""
     if missing := [name for name in DEFAULTS if name not in checkpoint.options]:
         shown = ", ".join(f"{name} {DEFAULTS[name]}" for name in missing)
         say(f"{checkpoint.file(STATE)}: says nothing of some options, which are taken as by default: {shown}")
     return replace(checkpoint, options={**DEFAULTS, **checkpoint.options})
 
 
-def _own_rates(checkpoint: ReleaseCheckpoint) -> dict[str, dict[str, Any]]:
-    """ "G", "D" -> Adam's settings as the optimizer's file has them, which are those that training goes on with."""
+def _adam_settings(checkpoint: ReleaseCheckpoint) -> dict[str, dict[str, Any]]:
+    """Adam's settings of "G" and "D" in their optimizers' files, which training goes on with."""
     rates: dict[str, dict[str, Any]] = {}
     for name, state in checkpoint.optimizers.items():
-        file, own = checkpoint.file(f"{name}_optim"), state.settings
-        betas = own.get("betas")
+        file, settings = checkpoint.file(f"{name}_optim"), state.settings
+        betas = settings.get("betas")
         if not isinstance(betas, tuple | list) or len(betas) != 2:
             raise BadInput(f"{file}: has no betas; expected Adam's state")
-        rates[name] = {"learning_rate": own.get("lr"), "beta1": betas[0], "beta2": betas[1], "eps": own.get("eps")}
+        rates[name] = {
+            "learning_rate": settings.get("lr"),
+            "beta1": betas[0],
+            "beta2": betas[1],
+            "eps": settings.get("eps"),
+        }
         if not all(type(value) in (int, float) for value in rates[name].values()):
             raise BadInput(f"{file}: its rate, betas and eps are no numbers")
-        if own.get("weight_decay", 0) or own.get("amsgrad", False):
+        if settings.get("weight_decay", 0) or settings.get("amsgrad", False):
             raise BadInput(f"{file}: weight_decay and amsgrad have no recipe field")
     return rates
 
 
-def _chosen(checkpoint: ReleaseCheckpoint, recipe: RecipeValues, asked: Conversion, ours: OurSide) -> dict[str, Tensor]:
-    """Tensors "network.parameter" of the generator, and of the discriminator if there is one."""
-    wanted, other = ("G", "G_ema") if asked.raw else ("G_ema", "G")
+def _chosen(
+    checkpoint: ReleaseCheckpoint, recipe: RecipeValues, conversion: Conversion, ours: OurSide
+) -> dict[str, Tensor]:
+    """Tensors "network.parameter" of the generator to write, and of the discriminator if there is one."""
+    wanted, other = ("G", "G_ema") if conversion.raw else ("G_ema", "G")
     generator = wanted if wanted in checkpoint.networks else other
     if generator not in checkpoint.networks:
         raise BadInput(f"{checkpoint.folder}: holds no generator (G_ema.pth or G.pth); nothing could be drawn with it")
     if generator != wanted:
-        asked.say(f"{checkpoint.file(wanted)} is not there: {generator} is used instead")
+        conversion.say(f"{checkpoint.file(wanted)} is not there: {generator} is used instead")
     tensors = _translated(checkpoint, generator, recipe, ours)
     if "D" not in checkpoint.networks:
-        asked.say(f"{checkpoint.file('D')} is not there: in training it starts afresh")
+        conversion.say(f"{checkpoint.file('D')} is not there: in training it starts afresh")
         return tensors
     return tensors | _translated(checkpoint, "D", recipe, ours)
 
 
 def _translated(checkpoint: ReleaseCheckpoint, name: str, recipe: RecipeValues, ours: OurSide) -> dict[str, Tensor]:
-    """Tensors "network.parameter" of a network, all of which must be the recipe's.
+    """Tensors "network.parameter" of a network, which must be those of the recipe's.
 
     Raises:
-        BadInput: names are missing or left over, or shapes are others.
+        BadInput: names are missing or left over, or shapes differ.
     """
-    own = "G" if name == "G_ema" else name
-    network = BigGANFamily().build(recipe.networks, "meta")[own]
-    expected = {key: tuple(value.shape) for key, value in network.state_dict().items()}
+    network = "G" if name == "G_ema" else name
+    built = BigGANFamily().build(recipe.networks, "meta")[network]
+    expected = {key: tuple(value.shape) for key, value in built.state_dict().items()}
     table = release_table(own_batch_norm=checkpoint.options["mybn"] is True)
     read = table.to_ours(means_of_sums(checkpoint.networks[name], ".", ("stored_mean", "stored_var")), expected)
     if read.faults:
         raise BadInput(
             f"{checkpoint.file(name)}: not the network that its options stand for:\n  {first_lines(read.faults)}"
         )
-    tensors = {f"{own}.{key}": value.float() for key, value in read.tensors.items()}
-    ours.load({own: network}, tensors, str(checkpoint.file(name)))  # copies nothing: there is no data on "meta"
+    tensors = {f"{network}.{key}": value.float() for key, value in read.tensors.items()}
+    ours.load({network: built}, tensors, str(checkpoint.file(name)))  # copies nothing: there is no data on "meta"
     return tensors
 
 
 def _optimizer(checkpoint: ReleaseCheckpoint, name: str, say: Say) -> dict[str, Tensor]:
-    """Adam's state as a checkpoint of ours names it."""
+    """Adam's state under the names that frugan's checkpoints have for it."""
     file = checkpoint.file(f"{name}_optim")
     adam = checkpoint.optimizers.get(name)
     if adam is None:
@@ -419,33 +432,34 @@ def _optimizer(checkpoint: ReleaseCheckpoint, name: str, say: Say) -> dict[str, 
     if unmoved := set(parameter_order(checkpoint.networks[name])) - adam.slots.keys():
         keys = first_lines(sorted(f"{name}.{key}" for key in unmoved), ", ")
         say(f"{file}: has no state for {keys}, which starts afresh")
-    table = release_table(own_batch_norm=False)  # of parameters, which are named alike
+    table = release_table(own_batch_norm=False)  # parameters are named alike with and without
     found: dict[str, Tensor] = {}
     for key, slots in adam.slots.items():
-        (own,) = table.to_ours({key: slots["exp_avg"]}).tensors
-        found |= {f"{name}/{name}.{own}/{slot}": value for slot, value in slots.items()}
+        (parameter,) = table.to_ours({key: slots["exp_avg"]}).tensors
+        found |= {f"{name}/{name}.{parameter}/{slot}": value for slot, value in slots.items()}
     return found
 
 
 def _activations(options: Mapping[str, Any]) -> dict[str, nn.Module]:
-    """That program keeps the layers themselves among its options."""
+    """Layers of activations, which that program keeps among its options."""
     return {f"{name}_activation": nn.ReLU(inplace=options[f"{name}_nl"] != "relu") for name in ("G", "D")}
 
 
 def _states(trained: Trained, options: Mapping[str, Any]) -> dict[str, Any]:
-    """File -> state dict."""
+    """State dicts of the networks, by the names of their files."""
     own_norm = options["mybn"] is True
     built = BigGANFamily().build(trained.recipe.networks, "meta")
     files: dict[str, Any] = {}
-    for name, weights, own in (
+    for name, weights, network in (
         ("G", trained.networks, "G"),
         ("D", trained.networks, "D"),
         ("G_ema", trained.averages, "G"),
     ):
-        tensors = {key.removeprefix(f"{own}."): value for key, value in weights.items() if key.startswith(f"{own}.")}
+        prefix = f"{network}."
+        tensors = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
         if not tensors or (name == "G_ema" and not options["ema"]):
             continue
-        ordered = {key: tensors[key] for key in built[own].state_dict()}
+        ordered = {key: tensors[key] for key in built[network].state_dict()}
         state = release_table(own_batch_norm=own_norm).to_theirs(ordered).tensors
         files[name] = OrderedDict(_with_counters(state) if own_norm else state)
     if "G" not in files:
@@ -454,7 +468,7 @@ def _states(trained: Trained, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_counters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """State dict with the counts of accumulated batches that `mybn` keeps: 0, because its statistics are no sums."""
+    """Add the counts of accumulated batches that `mybn` keeps; they are 0, as the statistics are not sums."""
     counted: dict[str, Tensor] = {}
     for key, value in tensors.items():
         counted[key] = value
@@ -464,29 +478,29 @@ def _with_counters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _adam_files(tensors: Mapping[str, Tensor], files: Mapping[str, Any], recipe: RecipeValues) -> dict[str, Any]:
-    """File -> Adam's state, in the order of the parameters of the network beside it."""
-    table = release_table(own_batch_norm=False)  # of parameters, which are named alike
+    """Adam's states in the order of the networks' parameters, by the names of their files."""
+    table = release_table(own_batch_norm=False)  # parameters are named alike with and without
     found: dict[str, Any] = {}
     for name in ("G", "D"):
-        of = recipe.optimizers[name]
-        if name not in files or of["kind"] != "adam":
+        settings = recipe.optimizers[name]
+        if name not in files or settings["kind"] != "adam":
             continue
         order = parameter_order(files[name])
         state = {}
         for index, key in enumerate(order):
-            (own,) = table.to_ours({key: files[name][key]}).tensors
-            slots = {slot: tensors.get(f"{name}/{name}.{own}/{slot}") for slot in ("step", *SLOTS)}
+            (parameter,) = table.to_ours({key: files[name][key]}).tensors
+            slots = {slot: tensors.get(f"{name}/{name}.{parameter}/{slot}") for slot in ("step", *SLOTS)}
             if all(value is not None for value in slots.values()):
                 state[index] = slots
-        betas = (of["beta1"], of["beta2"])
-        adam = torch.optim.Adam([torch.zeros(())], lr=of["learning_rate"], betas=betas, eps=of["eps"])
+        betas = (settings["beta1"], settings["beta2"])
+        adam = torch.optim.Adam([torch.zeros(())], lr=settings["learning_rate"], betas=betas, eps=settings["eps"])
         (group,) = adam.state_dict()["param_groups"]  # with all that torch keeps there
         found[f"{name}_optim"] = {"state": state, "param_groups": [group | {"params": list(range(len(order)))}]}
     return found
 
 
 def _write(folder: Path, files: Mapping[str, Any], *, replace: bool) -> None:
-    there = [name for name in (file_name(each, "") for each in ALL_FILES) if (folder / name).exists()]
+    there = [name for name in (file_name(part, "") for part in ALL_FILES) if (folder / name).exists()]
     if there and not replace:
         raise BadInput(f"{folder / there[0]}: is there already; choose another folder, or add --replace")
     if folder.exists() and not folder.is_dir():
@@ -500,7 +514,7 @@ def _write(folder: Path, files: Mapping[str, Any], *, replace: bool) -> None:
         for name in files:
             (beside / file_name(name, "")).replace(folder / file_name(name, ""))
         for name in there:
-            if not any(name == file_name(each, "") for each in files):
-                (folder / name).unlink()  # of another state, which that program would go on with
+            if not any(name == file_name(part, "") for part in files):
+                (folder / name).unlink()  # it belongs to another state, and that program would go on with it
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Options of BigGAN-PyTorch's training program, as a checkpoint keeps them, and the recipe fields that they stand for.
 
-Options that change networks or training in a way that no recipe field has are refused by their names. Some of them
-matter only where training goes on: weights to draw pictures with can be had all the same.
+Options that change networks or training in a way that no recipe field describes are refused by their names. Some of
+them matter only where training goes on: weights to draw pictures with can be read all the same.
 """
 
 import json
@@ -17,7 +17,7 @@ from frugan.families.biggan.config import discriminator_channels_at, generator_c
 from frugan.wording import shown_value
 
 FINE_TUNING = "biggan-finetune-128"
-"""The recipe that converted networks are fine-tuned by."""
+"""Name of the recipe for fine-tuning converted networks."""
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -113,8 +113,7 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "sv_log_interval": 10,
     }
 )
-"""Of its options, where nothing else is said."""
-
+"""Default of each option."""
 
 Options = Mapping[str, Any]
 
@@ -125,47 +124,47 @@ DEEP_GENERATOR_DEPTH = 2
 
 
 def _only(options: Options, name: str, allowed: tuple[Any, ...], why: str) -> None:
-    value = _given(options, name)
-    if not any(type(value) is type(each) and value == each for each in allowed):
-        expected = " or ".join(str(each) for each in allowed)
+    value = _option(options, name)
+    if not any(type(value) is type(other) and value == other for other in allowed):
+        expected = " or ".join(map(str, allowed))
         raise BadInput(f"{name} {shown_value(value)}: {why}; expected {expected}")
 
 
 def _word(options: Options, name: str, known: Mapping[str, str]) -> str:
-    value = _given(options, name)
+    value = _option(options, name)
     if not isinstance(value, str) or value not in known:
         raise BadInput(f"{name} {shown_value(value)}: expected one of {', '.join(known)}")
     return known[value]
 
 
 def _number(options: Options, name: str) -> int:
-    value = _given(options, name)
+    value = _option(options, name)
     if type(value) is not int or value < 0:
         raise BadInput(f"{name} {shown_value(value)}: expected a whole number")
     return value
 
 
 def _float(options: Options, name: str) -> float:
-    value = _given(options, name)
+    value = _option(options, name)
     if type(value) not in (int, float):
         raise BadInput(f"{name} {shown_value(value)}: expected a number")
     return float(value)
 
 
 def _flag(options: Options, name: str) -> bool:
-    value = _given(options, name)
+    value = _option(options, name)
     if type(value) is not bool:
         raise BadInput(f"{name} {shown_value(value)}: expected True or False")
     return value
 
 
-def _given(options: Options, name: str) -> Any:
+def _option(options: Options, name: str) -> Any:
     if name not in options:
         raise BadInput(f"option {name} is missing; expected all options of BigGAN-PyTorch's train.py")
     return options[name]
 
 
-# Options whose values are those of a recipe's fields, in both directions.
+# Options that have the same values as recipe fields, for both directions.
 
 _Read = Callable[[Options, str], Any]
 NETWORK_FIELDS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
@@ -191,24 +190,24 @@ OBJECTIVE_FIELDS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
     }
 )
 ADAM_FIELDS: Mapping[str, str] = MappingProxyType({"lr": "learning_rate", "B1": "beta1", "B2": "beta2"})
-"""After "D_" and "G_"."""
+"""Option, after "D_" or "G_" -> field of an optimizer."""
 
 
 def _read(options: Options, table: Mapping[str, tuple[str, _Read]]) -> dict[str, Any]:
-    """Field -> its option's value."""
+    """Values of recipe fields, from a table's options."""
     return {field: read(options, name) for name, (field, read) in table.items()}
 
 
 def _written(values: Mapping[str, Any], table: Mapping[str, tuple[str, _Read]]) -> dict[str, Any]:
-    """Option -> its field's value."""
+    """Values of options, from a table's recipe fields."""
     return {name: values[field] for name, (field, _) in table.items()}
 
 
 def network_values(options: Options) -> dict[str, Any]:
-    """Values of a recipe's `networks` section.
+    """Values of a recipe's section `networks`.
 
     Raises:
-        BadInput: an option is missing, of another type, or asks for networks that are not built here.
+        BadInput: an option is missing, of another type, or of networks that are not built here.
     """
     _only(options, "norm_style", ("bn",), "instance, group, layer or no normalisation is not built here")
     _only(options, "G_param", ("SN",), "a generator without spectral norm is not built here")
@@ -239,27 +238,27 @@ def network_values(options: Options) -> dict[str, Any]:
         "generator_initialisation": _word(options, "G_init", INITIALISATIONS),
         "discriminator_initialisation": _word(options, "D_init", INITIALISATIONS),
         "running_variance": "biased" if _flag(options, "mybn") else "unbiased",
-        # its table for 32 pixels is wrong, and with it where attention stands
+        # the program's table for 32 pixels is wrong, and so is the place of attention
         "reference_attention_at_32": bool(resolution == 32 and attention["D_attn"]),
     }
 
 
 def training_values(options: Options) -> dict[str, Any]:
-    """Values of the sections that say how it is trained.
+    """Values of a recipe's sections about training.
 
     Raises:
-        BadInput: an option is missing, of another type, or asks for a training that is not done here.
+        BadInput: an option is missing, of another type, or of a kind of training that is not done here.
     """
     _only(options, "which_train_fn", ("GAN",), "that program then trains nothing")
     for name in ("G_fp16", "D_fp16", "G_mixed_precision", "D_mixed_precision"):
         _only(options, name, (False,), "its half-precision weights and optimizer state are not read")
-    size, own_size = _number(options, "batch_size"), _number(options, "G_batch_size")
+    size, generator_size = _number(options, "batch_size"), _number(options, "G_batch_size")
     batch = size * _number(options, "num_D_accumulations")
-    generated = max(size, own_size) * _number(options, "num_G_accumulations")
-    if own_size > size:
+    generated = max(size, generator_size) * _number(options, "num_G_accumulations")
+    if generator_size > size:
         raise BadInput(
-            f"G_batch_size {own_size}: the generator is updated on batches of another size than the discriminator's "
-            f"{size}, which no recipe field has"
+            f"G_batch_size {generator_size}: the generator is updated on batches of another size than the "
+            f"discriminator's {size}, which no recipe field has"
         )
     if generated != batch:
         raise BadInput(
@@ -291,11 +290,11 @@ def training_values(options: Options) -> dict[str, Any]:
 
 
 LEAST_SCORED = 10
-"""Pictures that a score is taken of here."""
+"""Smallest number of pictures for a score here."""
 
 
 def _scoring(options: Options) -> dict[str, Any]:
-    """Scores as that program takes them while it trains: by torchvision's Inception, of its averaged generator."""
+    """Section `evaluation` for scores as that program takes them in training, with torchvision's Inception."""
     if not (every := _number(options, "test_every")):
         return {}
     metrics = ["is"] if _flag(options, "no_fid") else ["is", "fid"]
@@ -320,8 +319,8 @@ def _adam(options: Options, network: str) -> dict[str, Any]:
 
 
 def _attention(options: Options, name: str, resolution: int, *, deep: bool) -> list[int]:
-    """Sides with attention; what stands at none of a network's blocks is passed over, as that program does."""
-    text = _given(options, name)
+    """Sides with attention; sides at which a network has no block are ignored, as by that program."""
+    text = _option(options, name)
     if not isinstance(text, str) or not all(part.isdigit() and len(part) < 5 for part in text.split("_")):
         raise BadInput(f"{name} {shown_value(text)}: expected sides such as 64 or 32_64, or 0")
     try:
@@ -331,27 +330,27 @@ def _attention(options: Options, name: str, resolution: int, *, deep: bool) -> l
         else:
             sides = discriminator_channels_at(resolution, deep=deep, reference_at_32=resolution == 32)
     except KeyError:
-        return []  # the resolution is refused elsewhere, with words
+        return []  # the resolution is refused elsewhere
     return sorted({int(part) for part in text.split("_")} & set(sides))
 
 
 MOST_PIXELS = 256
-"""Of its discriminators."""
+"""Largest resolution of the program's discriminators."""
 LAST_NORM_EPS = 1e-5
-"""Of the generator's last normalisation there, whatever BN_eps says."""
+"""The program's eps of the generator's last normalisation, whatever BN_eps is."""
 
 
 def options_of(
     recipe: Mapping[str, Any], optimizers: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Options that stand for a recipe's fields, and a line for what that program has no option for.
+    """Options for a recipe's fields, and a line for every field that the program has no option for.
 
     Args:
-        recipe: as a dict, of the step in question.
-        optimizers: settings of "D" and "G"; of another kind than Adam, that program's own settings stand for them.
+        recipe: recipe as a dict, as it is at the exported step.
+        optimizers: settings of "D" and "G"; for kinds other than Adam the program's defaults are taken.
 
     Raises:
-        BadInput: that program builds no such networks.
+        BadInput: the program does not build such networks.
     """
     _check_networks(recipe["networks"])
     adam = {name: settings for name, settings in optimizers.items() if settings["kind"] == "adam"}
@@ -422,8 +421,10 @@ def _without_counterpart(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[s
         "networks.frozen_discriminator_blocks": networks["frozen_discriminator_blocks"] != 0,
         "networks.output_norm_eps": networks["output_norm_eps"] != LAST_NORM_EPS,
         "optimizers.D.eps": len({settings["eps"] for settings in adam.values()}) > 1,
-        "optimizers.*.final_learning_rate": any(each.get("final_learning_rate") is not None for each in adam.values()),
-        "optimizers.*.final_beta2": any(each.get("final_beta2") is not None for each in adam.values()),
+        **{
+            f"optimizers.*.{field}": any(settings.get(field) is not None for settings in adam.values())
+            for field in ("final_learning_rate", "final_beta2")
+        },
         "ema.schedule": recipe["ema"]["schedule"] != "constant",
     }
     return [f"{field}: that program has no option for it" for field, differs in odd.items() if differs]
@@ -434,7 +435,7 @@ def _sides(sides: Any) -> str:
 
 
 def _inverse(words: Mapping[str, str]) -> dict[str, str]:
-    """Ours -> the first of theirs."""
+    """Our words -> the first of theirs that means the same."""
     inverse: dict[str, str] = {}
     for theirs, ours in words.items():
         inverse.setdefault(ours, theirs)
@@ -444,22 +445,24 @@ def _inverse(words: Mapping[str, str]) -> dict[str, str]:
 def release_recipe(
     options: Options,
     iteration: int,
-    own_rates: Mapping[str, Mapping[str, Any]],
+    optimizers: Mapping[str, Mapping[str, Any]],
     where: str,
     ours: OurSide,
     *,
     trains: bool,
 ) -> RecipeValues:
-    """Networks and training as in a checkpoint's options.
+    """Make a recipe of a checkpoint's options.
 
     Args:
-        iteration: that it has reached.
-        own_rates: "G", "D" -> Adam's settings as the optimizer's file has them, which training goes on with.
-        where: the options come from, for messages.
-        trains: whether training goes on, so that its options count; else it is fine-tuned by other settings.
+        options: options of the checkpoint.
+        iteration: iterations done.
+        optimizers: Adam's settings of "G" and "D" in the optimizers' files, which training goes on with.
+        where: source of the options, for messages.
+        ours: checks the recipe.
+        trains: whether training goes on by these options; else the recipe has the settings for fine-tuning.
 
     Raises:
-        BadInput: an option is missing, or has no counterpart here, by its name.
+        BadInput: it names an option that is missing, or has no counterpart here.
     """
     try:
         networks = network_values(options)
@@ -472,13 +475,13 @@ def release_recipe(
         "source": f"checkpoint of BigGAN-PyTorch at iteration {iteration:,}",
     }
     if trains:
-        training["optimizers"] |= own_rates
+        training["optimizers"] |= optimizers
     rest = training if trains else fine_tuning(ours)
     return ours.recipe({"family": "biggan", "about": about, "networks": networks, **rest}, where)
 
 
 def _of_training(options: Options) -> bool:
-    """Whether it is the training that is refused, and the networks are not."""
+    """Whether the networks' options are fine, so that it is an option of the training that was refused."""
     try:
         network_values(options)
     except BadInput:
@@ -487,7 +490,7 @@ def _of_training(options: Options) -> bool:
 
 
 def lines_of_differences(recipe: RecipeValues, options: Options) -> Iterator[str]:
-    """Lines for what of the training does not simply go over."""
+    """Lines for options of the training that do not simply go over."""
     if recipe.values["training"]["duration"] == "endless":
         yield f"num_epochs {options.get('num_epochs')}: counts passes over pictures; training.duration is endless here"
     if options.get("parallel") is True:
@@ -505,12 +508,13 @@ def lines_of_differences(recipe: RecipeValues, options: Options) -> Iterator[str
 def exported_options(
     recipe: RecipeValues, before: Mapping[str, Any] | None, ours: OurSide
 ) -> tuple[dict[str, Any], list[str]]:
-    """All options, and a line for what that program has no option for.
+    """All options of the program, and a line for every recipe field that it has no option for.
 
     Args:
-        recipe: as it is at the step of the export.
-        before: options as they were imported; those that the recipe has changed since are as it has them. None: the
-            run was made of no such checkpoint.
+        recipe: recipe as it is at the exported step.
+        before: options of the imported checkpoint, which stay unless the recipe has changed since; None: the run was
+            not made of such a checkpoint.
+        ours: checks the recipe of the options before.
     """
     now, lines = _stated(recipe)
     if before is None:
@@ -526,16 +530,19 @@ def _stated(recipe: RecipeValues) -> tuple[dict[str, Any], list[str]]:
 
 
 def fine_tuning(ours: OurSide) -> dict[str, Any]:
-    """All sections of the recipe for it that ships but what it is and its networks."""
+    """Sections of the shipped recipe for fine-tuning, apart from its name and its networks."""
     values = _shipped(ours)
     return {name: value for name, value in values.items() if name not in ("family", "rule", "about", "networks")}
 
 
 def next_lines(path: Path, recipe: RecipeValues, ours: OurSide, *, discriminator: bool) -> list[str]:
-    """What to do with weights now; to fine-tune them, by a recipe whose networks are made theirs.
+    """Lines that tell how to sample from converted weights, and how to fine-tune them.
 
     Args:
-        discriminator: whether there is one to start from; what does not know anything is not frozen.
+        path: file or folder of the weights.
+        recipe: recipe of the weights.
+        ours: has the recipe for fine-tuning.
+        discriminator: whether the weights have a discriminator; an untrained one is not frozen.
     """
     lines = [f"Next: frugan sample {shlex.quote(str(path))} --out samples"]
     started = f"--init {shlex.quote(str(path))} --init-classes mean --data PICTURES --out RUN"
@@ -547,13 +554,13 @@ def next_lines(path: Path, recipe: RecipeValues, ours: OurSide, *, discriminator
 
 
 def _differing_networks(recipe: RecipeValues, ours: OurSide, *, discriminator: bool) -> list[tuple[str, str]]:
-    """Fields of its networks that have to be set to these networks' values, but for the number of classes."""
-    theirs, own = dict(recipe.values["networks"]), _shipped(ours)["networks"]
+    """Fields of the networks, other than the number of classes, that differ from the recipe for fine-tuning."""
+    networks, shipped = dict(recipe.values["networks"]), _shipped(ours)["networks"]
     frozen = "frozen_discriminator_blocks"
     if discriminator:
-        theirs[frozen] = own[frozen]
-    values = {key: "none" if value is None else json.dumps(value) for key, value in theirs.items()}
-    return [(key, values[key]) for key, value in theirs.items() if key != "classes" and own[key] != value]
+        networks[frozen] = shipped[frozen]
+    values = {key: "none" if value is None else json.dumps(value) for key, value in networks.items()}
+    return [(key, values[key]) for key, value in networks.items() if key != "classes" and shipped[key] != value]
 
 
 def _shipped(ours: OurSide) -> dict[str, Any]:

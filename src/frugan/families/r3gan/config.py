@@ -1,4 +1,4 @@
-"""What an R3GAN recipe may set: the networks and the objective."""
+"""Sections `networks` and `objective` of an R3GAN recipe."""
 
 import math
 from typing import Literal, Self
@@ -11,11 +11,12 @@ from frugan.contract.settings import CHANGEABLE, Settings, setting
 
 RESOLUTIONS = (8, 16, 32, 64, 128, 256, 512, 1024)
 MOST_CHANNELS = 16_384
-"""Ten times the widest published; more could not even be counted in 64 bits."""
+"""Largest number of channels, ten times the widest published; far larger ones overflow 64-bit counts."""
 MOST_FEATURES = 65_536
+"""Largest size of a latent or of an embedding."""
 
 Stages = tuple[int, ...]
-"""A number for each stage, from 4 pixels up."""
+"""Numbers, one for each stage from 4 pixels up."""
 
 
 class R3GANNetworks(Settings):
@@ -81,7 +82,7 @@ class R3GANNetworks(Settings):
         return self
 
     def _check_stages(self, field: str) -> None:
-        """One number for each stage, each of a possible size."""
+        """Refuse a field that has not one number for each stage, or too small or large ones."""
         values: Stages | None = getattr(self, field)
         if values is None:
             return
@@ -101,32 +102,33 @@ class R3GANNetworks(Settings):
         return tuple(1 << n for n in range(2, self.resolution.bit_length()))
 
     def stages(self, network: Literal["G", "D"], field: Literal["widths", "groups", "blocks"]) -> Stages:
-        """A number for each stage of a network, from 4 pixels up."""
-        own: Stages | None = getattr(self, f"discriminator_{field}") if network == "D" else None
+        """Values of a field for a network."""
+        special: Stages | None = getattr(self, f"discriminator_{field}") if network == "D" else None
         shared: Stages = getattr(self, field)
-        return shared if own is None else own
+        return shared if special is None else special
 
     def half_at(self, side: int) -> bool:
-        """Whether a stage runs in half precision where the plan has one."""
+        """Whether a stage runs in half precision where the plan has it."""
         return side in self.sides[1:][::-1][: self.half_resolutions]
 
     @property
     def judged_features(self) -> int:
-        """What the discriminator's last layer gives: one output, or as many features as a class's embedding has."""
+        """Outputs of the discriminator's last layer: one, or as many features as the embedding of a class has."""
         if self.classes is None:
             return 1
         return self.discriminator_embedding or self.stages("D", "widths")[0]
 
 
 def propose_gamma(resolution: int, *, classes: bool) -> float:
-    """A first guess of the penalties' strength; a third or three times as much may be right.
+    """Guess the penalties' strength at the start; a third of it, or three times as much, may be right.
 
-    Its authors chose it by hand for each of five sets, and say no rule: 2 and 150 for faces at 64 and 256 pixels; by
-    class, 0.05 and 0.5 for two sets at 32 pixels and 1 at 64. Through the faces' two goes a power of the side, and by
-    class the value at 64 pixels is half of theirs. The end is a tenth of it.
+    The authors chose it by hand for each of five sets, and give no rule: 2 and 150 for faces at 64 and 256 pixels, and
+    with classes 0.05 and 0.5 for two sets at 32 pixels and 1 at 64 pixels. The guess is a power of the side through the
+    two values for faces, and half of that with classes, as at 64 pixels. The authors' final strength is a tenth of it.
 
     Args:
-        classes: whether the networks are given classes.
+        resolution: side of the pictures.
+        classes: whether the networks know classes.
     """
     of_faces = FACES_AT_64 * (resolution / 64) ** POWER_OF_SIDE
     return float(f"{of_faces / 2 if classes else of_faces:.2g}")
@@ -139,7 +141,7 @@ Penalty = Literal["exact", "finite-difference"]
 
 
 class R3GANObjective(Settings):
-    """R3GAN's loss on pairs of pictures, and the penalties on the discriminator's gradient."""
+    """R3GAN's penalties on the discriminator's gradient, and augmentation; the loss is always relativistic."""
 
     gamma: float = setting(1.0, "strength of both penalties, R1 and R2, at the start of training", CHANGEABLE, gt=0)
     final_gamma: float | None = setting(

@@ -13,26 +13,28 @@ from frugan.contract.family import BufferRule, Dimension, Drawing, GridRequest, 
 from frugan.contract.phase import Networks, Phase
 from frugan.errors import BadInput
 from frugan.families.picture_gan import PictureGan, latent_grid
-from frugan.families.r3gan.config import RESOLUTIONS, R3GANNetworks, R3GANObjective, propose_gamma
+from frugan.families.r3gan.config import RESOLUTIONS, R3GANNetworks, R3GANObjective, Stages, propose_gamma
 from frugan.families.r3gan.networks import Discriminator, Generator, ResidualBlock
 from frugan.families.r3gan.phases import phases
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1, 2)
-"""Of the channels and groups of a recipe: relatives for the planner."""
+"""Factors on the channels and groups of a recipe, by which the planner finds relatives."""
 
 
 RULE = "guess"
-SMALL_WIDTH, SMALL_CHANNELS = 128, 512
-"""By the rule: channels of the widest stages, and at most this divided by the side of any."""
+SMALL_WIDTH = 128
+"""The rule's largest number of channels of a stage."""
+SMALL_CHANNELS = 512
+"""The rule's largest product of a stage's channels and side."""
 LEAST_GAMMA = 2.0 / 32**2
-"""By the rule, for each pixel: with less, the discriminator of so small networks ran ahead on pictures of 32 and 64
-pixels."""
+"""The rule's smallest gamma for each pixel: with less, the discriminator of networks as small as these ran ahead on
+pictures of 32 and 64 pixels."""
 CHANNELS_PER_GROUP = 16
-"""Of the published networks but ImageNet's, inside a block."""
+"""Channels of a group inside a block, as in the published networks except ImageNet's."""
 
 
 class R3GANFamily(PictureGan):
-    """The family contract for R3GAN."""
+    """R3GAN for commands, planner and engine."""
 
     name = "r3gan"
     networks_type = R3GANNetworks
@@ -42,28 +44,28 @@ class R3GANFamily(PictureGan):
     rules = (RULE,)
 
     def phases(self, networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, ...]:
-        """D, its penalties where they have a phase of their own, and G."""
+        """D, D_penalty where penalties have a phase of their own, and G."""
         return phases(networks, objective)
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        """Every residual block of both."""
+        """Every residual block of both networks."""
         return {
             network: tuple(name for name, module in built[network].named_modules() if isinstance(module, ResidualBlock))
             for network in ("G", "D")
         }
 
     def averaged(self) -> Mapping[str, BufferRule]:
-        """The generator."""
+        """The generator, whose only buffers are constant filters."""
         return {"G": "copy"}
 
     @torch.no_grad()
     def sample(self, networks: R3GANNetworks, built: Networks, request: GridRequest) -> Tensor:
         """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
-        See `latent_grid`; without classes there are `rows` rows, or as many as zeros are asked for.
+        See `latent_grid`. Without classes there are `rows` rows, or as many as `classes` has zeros.
 
         Raises:
-            BadInput: styles nearer to the mean one are asked for, or classes of networks without.
+            BadInput: psi is given, but R3GAN has no styles; or classes are, and the networks know none.
         """
         if request.psi != 1:
             raise BadInput(f"psi {request.psi:g}: R3GAN has no styles; truncation makes its latents shorter")
@@ -87,7 +89,7 @@ class R3GANFamily(PictureGan):
         return latent_grid(generate, shares, request, rows, classes=known or 1, latent_size=size)
 
     def drawing(self, networks: R3GANNetworks, built: Networks) -> Drawing:
-        """The generator, with classes where it knows any."""
+        """Return the generator as a call of latents, and of class shares where it knows classes."""
         generator = cast(Generator, built["G"])
 
         def call(z: Tensor, shares: Tensor | None = None) -> Tensor:
@@ -96,7 +98,7 @@ class R3GANFamily(PictureGan):
         return Drawing("G", generator.latent_size, networks.classes or 0, False, call)
 
     def latent_space(self, networks: R3GANNetworks, built: Networks) -> LatentSpace:
-        """Latents z, which the first stage takes beside the class's embedding."""
+        """Space of latents z, which the first stage takes beside the embedding of a class."""
         generator = cast(Generator, built["G"])
         size = generator.latent_size
 
@@ -123,7 +125,7 @@ class R3GANFamily(PictureGan):
         }
 
     def piece_of(self, key: str) -> Piece | None:
-        """Where the tensor "network.parameter" belongs: "G.b8.blocks.0.conv1.weight" to blocks.0 of G's b8."""
+        """Piece of the tensor "network.parameter": "G.b8.blocks.0.conv1.weight" is of blocks.0 in G's b8."""
         network, *path = key.split(".")
         if path[-1] == "resample_filter":
             return None
@@ -132,11 +134,11 @@ class R3GANFamily(PictureGan):
         return Piece(network, path[0], ".".join(path[1:3]) if path[1] == "blocks" else path[1])
 
     def class_dimension(self, key: str, networks: R3GANNetworks) -> int | None:
-        """Of the embeddings of both networks."""
+        """Dimension of the classes, which only the embeddings of both networks have."""
         return 1 if key in ("G.embed.weight", "D.embed.weight") else None
 
     def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
-        """Stages of a network for few pictures, and a strength of the penalties that is no more than a guess."""
+        """Stages of a network for few pictures, and a guess of the penalties' strength."""
         if rule != RULE:
             raise BadInput(f"rule {rule!r}: R3GAN has one rule, {RULE}; or leave it out")
         sides = [1 << n for n in range(2, resolution.bit_length())]
@@ -151,30 +153,17 @@ class R3GANFamily(PictureGan):
         }
 
     def variants(self, networks: R3GANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
-        """Resolutions, with the highest stage repeated or left out, and shares of channels and groups, smallest
-        first."""
-        fields = [
-            f"{whose}{name}"
-            for whose in ("", "discriminator_")
-            for name in ("widths", "groups", "blocks")
-            if getattr(networks, f"{whose}{name}") is not None
-        ]
-
-        def at(resolution: int) -> dict[str, object]:
-            stages = resolution.bit_length() - 2
-            lists = {field: getattr(networks, field) for field in fields}
-            return {"resolution": resolution} | {f: (v + (v[-1],) * stages)[:stages] for f, v in lists.items()}
-
-        scaled = [field for field in fields if not field.endswith("blocks")]
-        widths: list[dict[str, object]] = []
-        for share in SHARES:
-            values = {field: [value * share for value in getattr(networks, field)] for field in scaled}
-            if all(value >= 1 and value == int(value) for numbers in values.values() for value in numbers):
-                widths.append({field: tuple(map(int, numbers)) for field, numbers in values.items()})
-        return {"resolution": tuple(map(at, RESOLUTIONS)), "width": tuple(widths)}
+        """Other resolutions, with the highest stage repeated or left out, and shares of the channels and groups."""
+        fields = [f"{prefix}{name}" for prefix in ("", "discriminator_") for name in ("widths", "groups", "blocks")]
+        stages = {field: values for field in fields if (values := getattr(networks, field)) is not None}
+        shares = [_scaled(stages, share) for share in SHARES]
+        return {
+            "resolution": tuple({"resolution": side, **_stages_for(stages, side)} for side in RESOLUTIONS),
+            "width": tuple(values for values in shares if values is not None),
+        }
 
     def tiny(self) -> tuple[R3GANNetworks, R3GANObjective]:
-        """16 pixels, at the most 8 channels, 3 classes; every term."""
+        """Networks of 16 pixels, at most 8 channels and 3 classes."""
         networks = R3GANNetworks(
             resolution=16,
             classes=3,
@@ -186,3 +175,21 @@ class R3GANFamily(PictureGan):
             half_resolutions=1,
         )
         return networks, R3GANObjective(gamma=1.0)
+
+
+def _stages_for(stages: Mapping[str, Stages], resolution: int) -> dict[str, Stages]:
+    """Fields of stages at another resolution, with the last stage's number repeated, or the last stages left out."""
+    count = resolution.bit_length() - 2
+    return {field: (numbers + (numbers[-1],) * count)[:count] for field, numbers in stages.items()}
+
+
+def _scaled(stages: Mapping[str, Stages], share: float) -> dict[str, Stages] | None:
+    """Widths and groups times a factor; None: some would not be whole numbers."""
+    scaled = {
+        field: [number * share for number in numbers]
+        for field, numbers in stages.items()
+        if not field.endswith("blocks")
+    }
+    if any(number < 1 or number != int(number) for numbers in scaled.values() for number in numbers):
+        return None
+    return {field: tuple(map(int, numbers)) for field, numbers in scaled.items()}

@@ -1,4 +1,4 @@
-"""R3GAN's networks: two pyramids of residual blocks, the discriminator's turned upside down.
+"""R3GAN's networks: a generator and a discriminator of residual blocks, each the other's mirror image.
 
 Source: Huang et al. 2024 (arXiv 2501.05441), section 4; blocks start as the identity (Zhang et al. 2019, arXiv
 1901.09321). Nothing is normalised, and nothing looks across samples.
@@ -18,19 +18,19 @@ from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
 from frugan.nn.linear_maps import conv2d, ordered_like
 
 ACTIVATION_GAIN = math.sqrt(2 / (1 + SLOPE**2))
-"""Restores the variance that the activation takes (He et al. 2015, arXiv 1502.01852)."""
+"""Factor that restores the variance which the activation takes away (He et al. 2015, arXiv 1502.01852)."""
 
 
-# Layers without biases, whose first weights are normal numbers of deviation gain/√(fan in).
+# Layers without biases, whose initial weights are normal numbers of deviation gain/√(fan in).
 
 
 class Weighted(nn.Module):
-    """A layer with one weight.
+    """Base of layers with a single parameter, their weight.
 
     Args:
-        shape: of the weight.
-        std: deviation of its first values.
-        half: may run in half precision.
+        shape: shape of the weight.
+        std: standard deviation of its initial values.
+        half: it may run in half precision.
     """
 
     weight: nn.Parameter
@@ -43,19 +43,20 @@ class Weighted(nn.Module):
         nn.init.normal_(self.weight, std=std)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the first weights."""
+        """Draw the initial weight."""
         nn.init.normal_(self.weight, std=self.std, generator=generator)
 
 
 class Convolution(Weighted, Penalised):
-    """Convolution of the same side.
+    """Convolution that keeps the side.
 
     Args:
-        inputs, outputs: channels.
+        inputs: input channels.
+        outputs: output channels.
         kernel: 1 or 3.
-        groups: of channels.
-        gain: of its first weights.
-        half: may run in half precision.
+        groups: number of groups of channels.
+        gain: gain of the initial weights.
+        half: it may run in half precision.
     """
 
     def __init__(
@@ -73,11 +74,12 @@ class Convolution(Weighted, Penalised):
 
 
 class Linear(Weighted):
-    """Fully connected, always fp32.
+    """Fully connected layer, always in fp32.
 
     Args:
-        inputs, outputs: features.
-        std: deviation of its first weights; None: 1/√inputs.
+        inputs: input features.
+        outputs: output features.
+        std: standard deviation of the initial weights; None: 1/√inputs.
     """
 
     def __init__(self, inputs: int, outputs: int, *, std: float | None = None) -> None:
@@ -89,25 +91,25 @@ class Linear(Weighted):
 
 
 class Embedding(Linear):
-    """Classes to vectors: of class numbers, or of mixtures of classes."""
+    """Embedding of classes, or of mixtures of classes."""
 
     def forward(self, classes: Tensor) -> Tensor:
-        """[N] whole numbers, or shares [N, classes] -> [N, outputs]."""
+        """Class numbers [N], or shares of the classes [N, classes] -> [N, outputs]."""
         if not classes.is_floating_point():
-            # One-hot by comparison: torch's own looks at the values, for which a card would have to be waited for.
+            # One-hot by comparison: torch's own looks at the values, for which it waits for a card.
             classes = classes[:, None] == torch.arange(self.weight.shape[1], device=classes.device)
         return super().forward(classes)
 
 
 class ResidualBlock(UsesOps):
-    """x + a wide, grouped 3x3 convolution between two 1x1 ones, the last of which is 0 at first.
+    """Residual block: a wide, grouped 3x3 convolution between two 1x1 ones, the last of which starts at 0.
 
     Args:
-        width: channels.
+        width: input and output channels.
         expansion: how many times wider it is inside.
-        groups: of the 3x3 convolution.
-        gain: of the first weights.
-        half: may run in half precision.
+        groups: groups of the 3x3 convolution.
+        gain: gain of the initial weights.
+        half: it may run in half precision.
     """
 
     asks = ("leaky_relu",)
@@ -123,12 +125,12 @@ class ResidualBlock(UsesOps):
         self.conv3 = Convolution(wide, width, gain=0.0, half=half)
 
     def initialise(self, _: torch.Generator) -> None:
-        """No biases at first."""
+        """Set both biases to 0."""
         nn.init.zeros_(self.bias1)
         nn.init.zeros_(self.bias2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, width, H, W] -> the same."""
+        """[N, width, H, W] -> [N, width, H, W]."""
         x = ordered_like(x.to(self.conv1.weight.dtype), self.conv2.weight)
         hidden = self.ops.leaky_relu(self.conv1(x), self.bias1)
         hidden = self.ops.leaky_relu(self.conv2(hidden), self.bias2)
@@ -136,11 +138,13 @@ class ResidualBlock(UsesOps):
 
 
 class Resampling(UsesOps):
-    """Twice or half the side with zeros around, and a 1x1 convolution at the smaller side where the width changes.
+    """Doubles or halves the side, with a 1x1 convolution at the smaller side where the width changes.
 
     Args:
-        inputs, outputs: channels.
-        half: may run in half precision.
+        direction: "up" doubles the side, "down" halves it.
+        inputs: input channels.
+        outputs: output channels.
+        half: it may run in half precision.
     """
 
     asks = ("fir",)
@@ -161,23 +165,24 @@ class Resampling(UsesOps):
         return cast(Tensor, self.conv(smaller))
 
 
-# Stages: what is done at one side.
+# Stages: all layers at one side.
 
 
 def _blocks(config: R3GANNetworks, network: Literal["G", "D"], place: int) -> nn.ModuleList:
-    """Residual blocks of the stage at a place, 0 at 4 pixels."""
+    """Residual blocks of a stage, which is numbered from 0 at 4 pixels."""
     width, groups, count = (config.stages(network, field)[place] for field in ("widths", "groups", "blocks"))
-    # The deeper a network, the less each of its blocks adds at first; two of a block's three layers share it.
+    # The deeper a network, the less each of its blocks adds; two of a block's three layers have this gain.
     gain = ACTIVATION_GAIN * sum(config.stages(network, "blocks")) ** -0.25
     half = config.half_at(config.sides[place])
     return nn.ModuleList(ResidualBlock(width, config.expansion, groups, gain, half=half) for _ in range(count))
 
 
 class GeneratorStage(nn.Module):
-    """The generator's work at one side: resampling from the one below, then residual blocks.
+    """Stage of the generator: upsampling from the stage before, then residual blocks.
 
     Args:
-        place: of the side, 0 at 4 pixels.
+        config: settings of the networks.
+        place: number of the stage, 0 at 4 pixels.
     """
 
     def __init__(self, config: R3GANNetworks, place: int) -> None:
@@ -195,12 +200,12 @@ class GeneratorStage(nn.Module):
         self.blocks = _blocks(config, "G", place)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the first basis."""
+        """Draw the basis of the first stage."""
         if self.lowest:
             nn.init.normal_(self.basis, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Latents [N, features], or what the stage below has made [N, I, H/2, W/2] -> [N, width, H, W]."""
+        """Latents [N, features], or the output of the stage before [N, I, H/2, W/2] -> [N, width, H, W]."""
         if self.lowest:
             x = self.basis * self.linear(x)[:, :, None, None]
         else:
@@ -211,10 +216,11 @@ class GeneratorStage(nn.Module):
 
 
 class DiscriminatorStage(nn.Module):
-    """The discriminator's work at one side: residual blocks, then resampling to the one below, or the last features.
+    """Stage of the discriminator: residual blocks, then downsampling, or at 4 pixels the last features.
 
     Args:
-        place: of the side, 0 at 4 pixels.
+        config: settings of the networks.
+        place: number of the stage, 0 at 4 pixels.
     """
 
     def __init__(self, config: R3GANNetworks, place: int) -> None:
@@ -270,20 +276,20 @@ class Generator(nn.Module):
         return pictures.to(torch.promote_types(pictures.dtype, torch.float32))
 
     def first_features(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
-        """What the first stage makes of latents [N, latent_size] and classes: [N, width, 4, 4]."""
+        """Features after the first stage: latents [N, latent_size] and classes -> [N, width, 4, 4]."""
         x = z
         if self.classes is not None:
-            x = torch.cat([z, self.embed(_given(classes, self.classes)).to(z.dtype)], 1)
+            x = torch.cat([z, self.embed(_required(classes, self.classes)).to(z.dtype)], 1)
         return cast(Tensor, self.get_submodule(f"b{self.sides[0]}")(x))
 
     @property
     def first_weight(self) -> Tensor:
-        """Of the first layer [width, latent_size + embedding]."""
+        """Weight of the first layer [width, latent_size + embedding]."""
         return cast(GeneratorStage, self.get_submodule(f"b{self.sides[0]}")).linear.weight
 
 
 class Discriminator(nn.Module):
-    """R3GAN's discriminator; classes by projection (Miyato and Koyama 2018, arXiv 1802.05637)."""
+    """R3GAN's discriminator, with classes by projection (Miyato and Koyama 2018, arXiv 1802.05637)."""
 
     def __init__(self, config: R3GANNetworks) -> None:
         super().__init__()
@@ -311,11 +317,11 @@ class Discriminator(nn.Module):
             x = self.get_submodule(f"b{side}")(x)
         if self.classes is None:
             return cast(Tensor, x)
-        wanted = cast(Tensor, self.embed(_given(classes, self.classes)))  # [N, features]
+        wanted = cast(Tensor, self.embed(_required(classes, self.classes)))  # [N, features]
         return cast(Tensor, x * wanted).sum(1, keepdim=True)
 
 
-def _given(classes: Tensor | None, known: int) -> Tensor:
+def _required(classes: Tensor | None, known: int) -> Tensor:
     if classes is None:
         raise ValueError(f"no classes: these networks tell {known} apart; give a number for each sample")
     return classes

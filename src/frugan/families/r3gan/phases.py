@@ -1,7 +1,7 @@
 """R3GAN's training step: the discriminator on pairs of pictures with two gradient penalties, then the generator.
 
-Source: Huang et al. 2024 (arXiv 2501.05441), section 2. Each of the two sees real pictures of its own. The generated
-picture of a pair has the real one's class.
+Source: Huang et al. 2024 (arXiv 2501.05441), section 2. The two phases see different real pictures. The generated
+picture of a pair has the class of the real one.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from frugan.objectives import r1_by_differences, r1_penalty, relativistic
 
 @dataclass(frozen=True)
 class _Game:
-    """The parts of all phases. In pairs, real pictures come first and generated ones after them."""
+    """Parts of all phases. A tensor of pairs has the real pictures first, and then the generated ones."""
 
-    networks: R3GANNetworks  # their settings
-    objective: R3GANObjective  # what counts
-    augmentation: Augmentation  # what the discriminator sees
+    networks: R3GANNetworks  # settings of the networks
+    objective: R3GANObjective
+    augmentation: Augmentation
 
     def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         classes = self._labels(micro)
@@ -47,7 +47,7 @@ class _Game:
         pairs = self._penalised_pairs(networks, micro)
         outputs = self._judge(networks, pairs, micro, state)
         terms = self._penalties(networks, pairs, outputs, micro, state)
-        # A penalty has no gradient for biases: 0 all the same, and not none, so that the optimizer counts alike.
+        # Biases have no gradient here. They get one of 0, so that the optimizer counts this update for them too.
         return {name: term + 0 * outputs.float().mean() for name, term in terms.items()}
 
     def _pairs(self, networks: Networks, micro: MicroBatch) -> Tensor:
@@ -57,11 +57,11 @@ class _Game:
             return torch.cat([real_pictures(micro), generated])
 
     def _penalised_pairs(self, networks: Networks, micro: MicroBatch) -> Tensor:
-        """The same; where penalties are exact, their gradient is wanted."""
+        """Pairs as of `_pairs`, which take a gradient if penalties are exact."""
         return self._pairs(networks, micro).requires_grad_(self.objective.penalty == "exact")
 
     def _judge(self, networks: Networks, pairs: Tensor, micro: MicroBatch, state: PhaseState) -> Tensor:
-        """The discriminator's outputs [2·n, 1] on augmented pairs [2·n, C, R, R]."""
+        """Outputs of the discriminator [2·n, 1] for augmented pairs [2·n, C, R, R]."""
         shown = self.augmentation.apply(pairs, micro, state, "real", "fake")
         classes = self._labels(micro)
         twice = None if classes is None else torch.cat([classes, classes])
@@ -75,7 +75,7 @@ class _Game:
     def _penalties(
         self, networks: Networks, pairs: Tensor, outputs: Tensor, micro: MicroBatch, state: PhaseState
     ) -> Terms:
-        """R1 and R2 of pairs [2·n, C, R, R] and what the discriminator made of them [2·n, 1]."""
+        """R1 and R2 of pairs [2·n, C, R, R] with the discriminator's outputs [2·n, 1]."""
         if self.objective.penalty == "exact":
             penalties = r1_penalty(outputs, pairs, state.loss_scale)
         else:
@@ -92,7 +92,7 @@ class _Game:
 
 
 def phases(networks: R3GANNetworks, objective: R3GANObjective) -> tuple[Phase, ...]:
-    """D, with its penalties or before a phase D_penalty every few steps, and G."""
+    """Phases D and G; penalties are part of D, or have a phase D_penalty every few steps."""
     augmentation = Augmentation.of(objective.augmentation)
     game = _Game(networks, objective, augmentation)
     shape = (networks.channels, networks.resolution, networks.resolution)

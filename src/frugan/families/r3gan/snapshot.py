@@ -1,7 +1,7 @@
-"""Snapshots of the R3GAN program: networks, their average, Adam's states, and how many pictures they have seen.
+"""Snapshots of the R3GAN program: networks, their average, Adam's states, and the number of pictures seen.
 
-A snapshot's pickle asks for the program's classes by name. Here each becomes a record: its name, its plain attributes,
-its tensors, and the records within it. Nothing is called that the file names.
+A snapshot's pickle asks for the program's classes by name. Here each object becomes a record of its class's name, its
+plain attributes, its tensors, and the records within it. Nothing that the file names is called.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from frugan.safe_pickle.torch_files import StateReader, Tensors
 
 Network = Literal["G", "D"]
 
-# Names of tensors: stages are counted from 4 pixels up in the generator and from the picture on in the discriminator,
-# and what a stage is made of from 0 in the order in which it runs.
+# Names of tensors: the generator counts stages from 4 pixels up, the discriminator from the picture on, and both count
+# the layers of a stage from 0 in the order in which they run.
 
 BLOCK_PARTS: Mapping[str, str] = MappingProxyType(
     {
@@ -48,7 +48,7 @@ RESAMPLING_PARTS: Mapping[str, str] = MappingProxyType(
 
 
 def name_table(networks: R3GANNetworks, network: Network) -> NameTable:
-    """Names of a network's tensors in its state dict there, and here."""
+    """Table between the names of a network's tensors in the program's state dict, and here."""
     rows = [Row("Model.EmbeddingLayer.weight", "embed.weight")]
     if network == "G":
         rows += [
@@ -70,7 +70,7 @@ def name_table(networks: R3GANNetworks, network: Network) -> NameTable:
             else:
                 rows.append(Row(f"{last}{{resampling}}", f"b{side}.resample.{{resampling}}"))
         rows.append(Row("Model.MainLayers.{stage}.Layers.{block}.{part}", "b{stage}.blocks.{block}.{part}"))
-    rows.append(Row(None, "{path}.resample_filter", made=lambda _: fir_filter()))  # a constant: it need not be there
+    rows.append(Row(None, "{path}.resample_filter", create=lambda _: fir_filter()))  # a constant, which may be missing
     most = max(networks.stages(network, "blocks"))
     holes: Mapping[str, str | Mapping[str, str]] = {
         "stage": {str(stage): str(side) for stage, side in enumerate(sides)},
@@ -82,7 +82,7 @@ def name_table(networks: R3GANNetworks, network: Network) -> NameTable:
     return NameTable(rows, holes)
 
 
-# The pickle as records.
+# The pickle, read as records.
 
 CLASSES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -115,13 +115,13 @@ CLASSES: Mapping[str, frozenset[str]] = MappingProxyType(
         "torch.nn.modules.linear": frozenset({"Linear"}),
     }
 )
-"""Module -> classes whose objects a snapshot holds."""
+"""Module -> classes of the objects in a snapshot."""
 EARLIER: Mapping[str, str] = MappingProxyType(
     {"training.networks": "training.networks_baseline", "R3GAN.": "BaselineGAN."}
 )
-"""Beginnings of modules' names, and what they were called before."""
+"""Beginnings of modules' names -> the beginnings that they had earlier."""
 MOST_FILE_BYTES = 16 << 30
-"""Ten times the largest of its program's."""
+"""Largest size of a file, ten times the largest that the program writes."""
 MOST_MODULES = 100_000
 MOST_MODULE_LEVELS = 16
 NETWORKS = ("G", "D", "G_ema")
@@ -130,23 +130,23 @@ SLOTS = ("exp_avg", "exp_avg_sq", "step")
 
 @dataclass(eq=False)
 class Module:
-    """What a snapshot says of a layer, a stage or a network."""
+    """Record of a layer, a stage or a network in a snapshot."""
 
-    kind: str  # the program's class
-    state: Mapping[str, Any] = field(default_factory=dict)  # its attributes
+    kind: str  # name of the program's class
+    state: Mapping[str, Any] = field(default_factory=dict)  # attributes
 
     def part(self, name: str) -> dict[str, Any]:
-        """Its own parameters, buffers or modules, those that are there."""
+        """Direct parameters, buffers or modules, without those that are None."""
         part = self.state.get(name, {})
         if type(part) is not dict:
             raise BadInput(f"holds a {self.kind} whose {name} are no dict. {CURE}")
         return {key: value for key, value in part.items() if value is not None}
 
     def modules(self) -> Iterator[tuple[str, Module]]:
-        """All within it, and itself, by the names of its state dict's entries up to the last point.
+        """Walk over this module and all modules within it, with the prefix of their names in a state dict.
 
         Raises:
-            BadInput: they are nested deeper than networks are, or without end.
+            BadInput: they are nested deeper than in networks, or without end.
         """
         left, level = MOST_MODULES, {"": self}
         for _ in range(MOST_MODULE_LEVELS):
@@ -162,10 +162,10 @@ class Module:
         raise BadInput(f"holds modules within modules without end. {CURE}")
 
     def tensors(self) -> tuple[dict[str, np.ndarray], list[str]]:
-        """All parameters and buffers by name, and the parameters' names in order.
+        """All parameters and buffers by name, and the names of the parameters in order.
 
         Raises:
-            BadInput: one is no tensor.
+            BadInput: one of them is no tensor.
         """
         parameters: dict[str, np.ndarray] = {}
         buffers: dict[str, np.ndarray] = {}
@@ -178,7 +178,7 @@ class Module:
 
 
 def _in_order(module: Module, at: str, level: int = 0) -> list[str]:
-    """Names of parameters as the program's optimizers count them: a module's own, then those of each within it."""
+    """Names of parameters in the order of the program's optimizers: direct ones, then those of each inner module."""
     names = [f"{at}{name}" for name in module.part("_parameters")]
     if level < MOST_MODULE_LEVELS:
         for name, inner in module.part("_modules").items():
@@ -187,18 +187,18 @@ def _in_order(module: Module, at: str, level: int = 0) -> list[str]:
 
 
 class _Reader(StateReader):
-    """The stack machine, with the program's objects as records."""
+    """Reader of pickles that makes records of the program's objects."""
 
     expected = "numbers, text, tensors and R3GAN's layers"
 
     def _build(self) -> None:
-        made, state = self._stack[-2:]
-        if type(made) is not Module:
+        module, state = self._stack[-2:]
+        if type(module) is not Module:
             super()._build()
             return
         if type(state) is not dict:
             raise TypeError
-        made.state = state
+        module.state = state
         self._stack.pop()
 
 
@@ -212,7 +212,7 @@ def _maker(kind: str) -> Callable[..., Module]:
 
 
 def _makers() -> dict[tuple[str, str], Callable[..., Any]]:
-    """What stands for the program's classes, under both sets of their modules' names."""
+    """Functions that stand for the program's classes, under the present and the earlier names of their modules."""
     makers: dict[tuple[str, str], Callable[..., Any]] = {}
     for module, kinds in CLASSES.items():
         spellings = {
@@ -225,19 +225,36 @@ def _makers() -> dict[tuple[str, str], Callable[..., Any]]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a snapshot holds."""
+    """Contents of a snapshot."""
 
-    networks: Mapping[str, Module]  # "G", "D", "G_ema"
-    images: int | None  # that training has counted; None: it does not say
-    optimizers: Mapping[str, Mapping[str, Any]]  # "G" and "D" -> torch's state dict; those that are there
+    networks: Mapping[str, Module]  # "G", "D", "G_ema", as far as they exist
+    images: int | None  # pictures that training has counted; None: the snapshot does not say
+    optimizers: Mapping[str, Mapping[str, Any]]  # "G" and "D" -> torch's state dict, as far as they exist
 
 
 def read_snapshot(path: Path) -> Snapshot:
     """Read a snapshot.
 
     Raises:
-        BadInput: not there, damaged, of another program, or with anything that would run a program.
+        BadInput: it does not exist, is damaged, of another program, or has anything that would run a program.
     """
+    data = _bytes(path)
+    builders = {**Tensors(len(data)).builders, **_makers()}
+    constants = {("torch", name): name for name in ("float32", "bfloat16", "float16")}
+    value = read_whole(_Reader(data, builders, constants=constants), f"{path}:")
+    entries = value if type(value) is dict else {}
+    networks = {name: entries[name] for name in NETWORKS if type(entries.get(name)) is Module}
+    if not networks:
+        raise BadInput(f"{path}: holds no networks; expected a snapshot with {', '.join(NETWORKS)}")
+    images = entries.get("cur_nimg")
+    if images is not None and (type(images) is not int or images < 0):
+        raise BadInput(f"{path}: cur_nimg is no count of pictures. {CURE}")
+    states = {name: entries.get(f"{name}_opt_state") for name in ("G", "D")}
+    return Snapshot(networks, images, {name: state for name, state in states.items() if type(state) is dict})
+
+
+def _bytes(path: Path) -> bytes:
+    """Read a file that may be a pickle of a plausible size."""
     if not path.is_file():
         raise BadInput(f"{path}: no such file; expected a network snapshot, such as network-snapshot-000001000.pkl")
     if (size := path.stat().st_size) > MOST_FILE_BYTES:
@@ -245,30 +262,19 @@ def read_snapshot(path: Path) -> Snapshot:
     data = path.read_bytes()
     if data[:2] == b"PK":
         raise BadInput(f"{path}: a file of torch.save or a zip, no snapshot pickle of R3GAN")
-    builders = {**Tensors(len(data)).builders, **_makers()}
-    constants = {("torch", name): name for name in ("float32", "bfloat16", "float16")}
-    value = read_whole(_Reader(data, builders, constants=constants), f"{path}:")
-    if type(value) is not dict or not any(type(value.get(name)) is Module for name in NETWORKS):
-        raise BadInput(f"{path}: holds no networks; expected a snapshot with {', '.join(NETWORKS)}")
-    images = value.get("cur_nimg")
-    if images is not None and (type(images) is not int or images < 0):
-        raise BadInput(f"{path}: cur_nimg is no count of pictures. {CURE}")
-    states = {name: value.get(f"{name}_opt_state") for name in ("G", "D")}
-    return Snapshot(
-        {name: value[name] for name in NETWORKS if type(value.get(name)) is Module},
-        images,
-        {name: state for name, state in states.items() if type(state) is dict},
-    )
+    return data
 
 
-# What networks they are, by the shapes of their tensors.
+# Settings of the networks, by the shapes of their tensors.
 
 
 def network_settings(generator: Module, discriminator: Module | None) -> dict[str, Any]:
-    """Values of a recipe's `networks` section.
+    """Values of a recipe's section `networks`.
 
     Args:
-        discriminator: None: the snapshot has none; it is then taken to mirror the generator.
+        generator: record of the generator.
+        discriminator: record of the discriminator; None: the snapshot has none, and it is assumed to mirror the
+            generator.
 
     Raises:
         BadInput: the tensors are not those of R3GAN's networks.
@@ -294,13 +300,13 @@ def network_settings(generator: Module, discriminator: Module | None) -> dict[st
     if discriminator is None:
         return values
     tensors, _ = discriminator.tensors()
-    own = _stages(tensors)[::-1]
+    mirrored = _stages(tensors)[::-1]
     embedding = tensors.get("Model.EmbeddingLayer.weight")
-    if len(own) != len(stages) or (None if embedding is None else _side(embedding, 1)) != classes:
+    if len(mirrored) != len(stages) or (None if embedding is None else _side(embedding, 1)) != classes:
         raise BadInput("its discriminator is of another resolution or of other classes than its generator")
-    if own != stages:
-        values |= _lists("discriminator_", own)
-    if embedding is not None and _side(embedding, 0) != own[0].width:
+    if mirrored != stages:
+        values |= _lists("discriminator_", mirrored)
+    if embedding is not None and _side(embedding, 0) != mirrored[0].width:
         values["discriminator_embedding"] = _side(embedding, 0)
     return values
 
@@ -310,7 +316,7 @@ _FIRST_OF_A_BLOCK = re.compile(r"Model\.MainLayers\.(\d{1,3})\.Layers\.\d{1,3}\.
 
 @dataclass(frozen=True)
 class _Stage:
-    """Numbers of a stage."""
+    """Shape of a stage."""
 
     width: int
     groups: int
@@ -322,7 +328,7 @@ def _stages(tensors: Mapping[str, np.ndarray]) -> list[_Stage]:
     """Stages of a network, in the order in which they run.
 
     Raises:
-        BadInput: they are not all there, or not of R3GAN.
+        BadInput: some are missing, or they are not R3GAN's.
     """
     first: dict[int, set[tuple[int, int, int]]] = {}
     blocks: dict[int, int] = {}
@@ -330,11 +336,11 @@ def _stages(tensors: Mapping[str, np.ndarray]) -> list[_Stage]:
         if (match := _FIRST_OF_A_BLOCK.fullmatch(key)) is None:
             continue
         wide, width = _side(tensor, 0), _side(tensor, 1)
-        each = _side(_tensor(tensors, key.replace("LinearLayer1", "LinearLayer2")), 1)
-        if not width or not each or wide % width or wide % each:
+        group_width = _side(_tensor(tensors, key.replace("LinearLayer1", "LinearLayer2")), 1)
+        if not width or not group_width or wide % width or wide % group_width:
             raise BadInput(f"{key} has the shape {list(tensor.shape)}: no residual block of R3GAN")
         stage = int(match[1])
-        first.setdefault(stage, set()).add((width, wide // each, wide // width))
+        first.setdefault(stage, set()).add((width, wide // group_width, wide // width))
         blocks[stage] = blocks.get(stage, 0) + 1
     if not first or sorted(first) != list(range(len(first))) or len(first) > 16:
         raise BadInput("has no stages of residual blocks (Model.MainLayers.0, 1, ...): no network of R3GAN")
@@ -350,7 +356,7 @@ def _stages(tensors: Mapping[str, np.ndarray]) -> list[_Stage]:
 
 
 def _lists(prefix: str, stages: list[_Stage]) -> dict[str, list[int]]:
-    """Fields of a recipe that have a number for each stage, from 4 pixels up."""
+    """Recipe fields with a number for each stage, from 4 pixels up."""
     return {
         f"{prefix}widths": [stage.width for stage in stages],
         f"{prefix}groups": [stage.groups for stage in stages],
@@ -359,7 +365,7 @@ def _lists(prefix: str, stages: list[_Stage]) -> dict[str, list[int]]:
 
 
 def _half_stages(generator: Module) -> int:
-    """How many stages compute in bfloat16: the highest, as the program has it."""
+    """Number of stages that compute in bfloat16; in the program these are the highest."""
     return sum(module.state.get("DataType") == "bfloat16" for _, module in generator.modules())
 
 
@@ -387,9 +393,9 @@ class R3GANPickle(FileFormat):
     reads = frozenset({"overrides", "raw"})
     makes = frozenset({"run", "file"})
 
-    def read(self, asked: Conversion, ours: OurSide) -> Imported:
+    def read(self, conversion: Conversion, ours: OurSide) -> Imported:
         """Read a snapshot; see `frugan.from_r3gan_pickle`."""
-        source = asked.source
+        source = conversion.source
         snapshot = read_snapshot(source)
         there = snapshot.networks
         average, discriminator = there.get("G_ema", there.get("G")), there.get("D")
@@ -401,21 +407,21 @@ class R3GANPickle(FileFormat):
         trained = _tensors(recipe, "G", there.get("G", average), source, ours)
         for name, loss in {"D": "in training it starts afresh", "G": "G_ema is used instead"}.items():
             if name not in there:
-                asked.say(f"the snapshot has no {name}: {loss}")
-        headline = f"{asked.out}: R3GAN at {recipe.networks.resolution} pixels"
-        facts = {"path": str(asked.out), "resolution": recipe.networks.resolution, "networks": list(there)}
-        if asked.out.suffix == WEIGHTS_SUFFIX:
-            shown = trained if asked.raw else averaged
-            lines = [headline, f"Next: frugan sample {shlex.quote(str(asked.out))} --out samples"]
+                conversion.say(f"the snapshot has no {name}: {loss}")
+        headline = f"{conversion.out}: R3GAN at {recipe.networks.resolution} pixels"
+        facts = {"path": str(conversion.out), "resolution": recipe.networks.resolution, "networks": list(there)}
+        if conversion.out.suffix == WEIGHTS_SUFFIX:
+            shown = trained if conversion.raw else averaged
+            lines = [headline, f"Next: frugan sample {shlex.quote(str(conversion.out))} --out samples"]
             return Imported(recipe, shown | other, facts, lines, parts=tuple(there))
         batch = int(recipe.values["training"]["batch"])
         step = (snapshot.images or 0) // batch
         if snapshot.images is None:
-            asked.say("the snapshot does not say how many pictures it has seen: the run begins at step 0")
+            conversion.say("the snapshot does not say how many pictures it has seen: the run begins at step 0")
         optimizers: dict[str, Tensor] = {}
         for network in ("G", "D"):
             if network not in snapshot.optimizers or network not in there:
-                asked.say(f"the snapshot has no state of {network}'s optimizer, which starts afresh")
+                conversion.say(f"the snapshot has no state of {network}'s optimizer, which starts afresh")
             else:
                 optimizers |= _optimizer(recipe, network, snapshot, source)
         return Imported(
@@ -424,8 +430,8 @@ class R3GANPickle(FileFormat):
             facts,
             [
                 f"{headline}, after {step:,} steps of {batch}",
-                f"Next: frugan train {shlex.quote(str(asked.out / RECIPE_FILE))} --data PICTURES "
-                f"--out {shlex.quote(str(asked.out))}",
+                f"Next: frugan train {shlex.quote(str(conversion.out / RECIPE_FILE))} --data PICTURES "
+                f"--out {shlex.quote(str(conversion.out))}",
             ],
             averages=averaged,
             optimizers=optimizers,
@@ -436,7 +442,7 @@ class R3GANPickle(FileFormat):
 
 
 def _recipe(generator: Module, discriminator: Module | None, path: Path, ours: OurSide) -> RecipeValues:
-    """A shipped recipe of the same networks, or else these networks with the authors' schedules and a guessed gamma.
+    """Find a shipped recipe with these networks, or else make one with the authors' schedules and a guessed gamma.
 
     Raises:
         BadInput: the networks are not R3GAN's, or no recipe can describe them.
@@ -448,7 +454,7 @@ def _recipe(generator: Module, discriminator: Module | None, path: Path, ours: O
     about = {"summary": f"R3GAN at {networks['resolution']} pixels, imported", "source": f"snapshot {path.name}"}
     try:
         found: R3GANNetworks | None = R3GANNetworks.model_validate(networks)
-    except ValidationError:  # then no preset has them, and the recipe below says what is wrong
+    except ValidationError:  # no preset has such networks; checking the recipe below says what is wrong
         found = None
     for name in PRESETS:
         shipped = ours.shipped(name)
@@ -461,7 +467,7 @@ PRESETS = ("r3gan-cifar10-32", "r3gan-ffhq-64", "r3gan-ffhq-256", "r3gan-imagene
 
 
 def _guess(networks: Mapping[str, Any]) -> dict[str, Any]:
-    """The rest of a recipe for networks that are none of the presets'."""
+    """Other sections of a recipe for networks that no preset has."""
     gamma = propose_gamma(networks["resolution"], classes=networks["classes"] is not None)
     return {
         "objective": {"gamma": gamma, "final_gamma": gamma / 10},
@@ -483,7 +489,7 @@ def _tensors(recipe: RecipeValues, network: Network, module: Module, source: Pat
     """Tensors "network.parameter" of a network, which must be those of the recipe's.
 
     Raises:
-        BadInput: they are not, or its resampling has another filter.
+        BadInput: they are not, or resampling has another filter.
     """
     built = R3GANFamily().build(recipe.networks, "meta")[network]
     theirs = {key: torch.from_numpy(array).float() for key, array in module.tensors()[0].items()}
@@ -500,7 +506,10 @@ def _tensors(recipe: RecipeValues, network: Network, module: Module, source: Pat
 
 
 def _optimizer(recipe: RecipeValues, network: Network, snapshot: Snapshot, source: Path) -> dict[str, Tensor]:
-    """Adam's state as a checkpoint of ours names it: statistics by the parameters' numbers in the program's order."""
+    """Adam's state under the names that frugan's checkpoints have for it.
+
+    The snapshot has statistics by the numbers of parameters, in the program's order.
+    """
     _, order = snapshot.networks[network].tensors()
     states, table = snapshot.optimizers[network].get("state"), name_table(recipe.networks, network)
     if type(states) is not dict or not all(type(n) is int and 0 <= n < len(order) for n in states):
@@ -509,8 +518,8 @@ def _optimizer(recipe: RecipeValues, network: Network, snapshot: Snapshot, sourc
     for number, state in states.items():
         if type(state) is not dict or not all(type(state.get(slot)) is np.ndarray for slot in SLOTS):
             raise BadInput(f"{source}: {network}_opt_state: parameter {number} lacks one of {', '.join(SLOTS)}. {CURE}")
-        (own,) = table.to_ours({order[number]: torch.empty(0)}).tensors
+        (parameter,) = table.to_ours({order[number]: torch.empty(0)}).tensors
         for slot in SLOTS:
             value = torch.from_numpy(state[slot]).float()
-            found[f"{network}/{network}.{own}/{slot}"] = value.reshape(()) if slot == "step" else value
+            found[f"{network}/{network}.{parameter}/{slot}"] = value.reshape(()) if slot == "step" else value
     return found

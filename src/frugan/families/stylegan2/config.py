@@ -1,4 +1,4 @@
-"""What a StyleGAN2 recipe may set: the networks and the objective."""
+"""Sections `networks` and `objective` of a StyleGAN2 recipe."""
 
 from typing import Literal, Self
 
@@ -10,8 +10,9 @@ from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 
 RESOLUTIONS = (8, 16, 32, 64, 128, 256, 512, 1024)
 MOST_CHANNELS = 4096
-"""Eight times the widest published; more could not even be counted in 64 bits."""
+"""Largest number of channels, eight times the widest published; far larger ones overflow 64-bit counts."""
 MOST_FEATURES = 65_536
+"""Largest size of a latent or of a style."""
 
 Architecture = Literal["skip", "orig", "resnet"]
 
@@ -92,13 +93,13 @@ class StyleGAN2Networks(Settings):
 
     @property
     def discriminator_layers(self) -> tuple[tuple[int, str], ...]:
-        """Layers of the discriminator's blocks from the picture on: side and name. In this order they are frozen."""
-        resnet, every = self.discriminator_architecture == "resnet", self.discriminator_architecture == "skip"
+        """Sides and names of the discriminator's layers, from the picture on, in the order in which they are frozen."""
+        resnet, skip = self.discriminator_architecture == "resnet", self.discriminator_architecture == "skip"
         return tuple(
             (side, name)
             for side in self.sides[:0:-1]
             for name in ("fromrgb", "conv0", "conv1", "skip")
-            if (name != "fromrgb" or every or side == self.resolution) and (name != "skip" or resnet)
+            if (name != "fromrgb" or skip or side == self.resolution) and (name != "skip" or resnet)
         )
 
     @property
@@ -107,21 +108,21 @@ class StyleGAN2Networks(Settings):
         return tuple(1 << n for n in range(2, self.resolution.bit_length()))
 
     def channels_at(self, side: int) -> int:
-        """Channels of a block."""
+        """Number of channels of the block at a side."""
         return min(self.channel_base // side, self.channel_max)
 
     def half_at(self, side: int) -> bool:
-        """Whether a block runs in half precision where the plan has one; the lowest never does."""
+        """Whether a block runs in half precision where the plan has it; the lowest block never does."""
         return side >= max(self.resolution >> max(self.half_resolutions - 1, 0), 8) and self.half_resolutions > 0
 
     @property
     def styles(self) -> int:
-        """How many w a picture is made with: one for each convolution, and one for the last colours."""
+        """Number of layers that take a style: the convolutions, and the last layer of colours."""
         return 2 * len(self.sides)
 
 
 class StyleGAN2Objective(Settings):
-    """Losses of StyleGAN2 training: of the game, and R1 and path length in phases of their own."""
+    """Losses and regularisers of StyleGAN2 training."""
 
     loss: Literal["non-saturating", "relativistic"] = setting(
         "non-saturating",

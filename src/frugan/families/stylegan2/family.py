@@ -1,4 +1,4 @@
-"""StyleGAN2: styles that modulate convolutions, and a discriminator that sees how pictures of a group differ.
+"""StyleGAN2: a generator of convolutions that styles modulate, and a discriminator that compares pictures of a group.
 
 Source: Karras et al. 2019 (arXiv 1912.04958) and 2020 (arXiv 2006.06676). Parameter names are those of the authors'
 PyTorch release with adaptive discriminator augmentation.
@@ -19,23 +19,25 @@ from frugan.families.stylegan2.grids import noise_for, sample
 from frugan.families.stylegan2.networks import Discriminator, Generator
 from frugan.families.stylegan2.phases import phases
 
-# The release's configuration "auto": what suits a resolution on one card.
+# The release's configuration "auto", which suits a resolution on one card.
 #
-# Source: Karras et al. 2020 (arXiv 2006.06676), the release's defaults. There a batch that one gives changes nothing
-# else; here strength of R1 and length of the average go by the batch in force.
+# Source: Karras et al. 2020 (arXiv 2006.06676), the release's defaults. There another batch changes nothing else; here
+# the strength of R1 and the length of the average follow the batch.
 
 MOST_BATCH = 32
 PIXELS_AT_ONCE = 4096
-"""Resolution times batch."""
+"""Resolution times batch, as far as `MOST_BATCH` allows."""
 LARGEST_GROUP = 4
+"""Largest group of the minibatch standard deviation."""
 GAMMA = 0.0002
-"""Strength of R1 for a pixel and a batch of 1."""
+"""Strength of R1 for each pixel at a batch of 1."""
 HALF_LIFE_BATCHES = 10_000 / 32
+"""Half-life of the average, in batches."""
 RULE = "auto"
 
 
 def auto_batch(resolution: int) -> int:
-    """Pictures for each update."""
+    """Pictures in a batch."""
     return max(1, min(PIXELS_AT_ONCE // resolution, MOST_BATCH))
 
 
@@ -45,11 +47,11 @@ def auto_rate(resolution: int) -> float:
 
 
 BASES = (2048, 4096, 8192, 16384, 32768, 65536)
-"""Values of channel_base tried; the published ones are 16384 and 32768."""
+"""Values of channel_base that the planner tries; published networks have 16384 or 32768."""
 
 
 class StyleGAN2Family(PictureGan):
-    """The family contract for StyleGAN2."""
+    """StyleGAN2 for commands, planner and engine."""
 
     name = "stylegan2"
     networks_type = StyleGAN2Networks
@@ -59,11 +61,11 @@ class StyleGAN2Family(PictureGan):
     rules = (RULE,)
 
     def phases(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
-        """G, its path lengths, D, and its gradient penalty."""
+        """G, G_path where path lengths count, D, and D_r1 where a penalty is wanted."""
         return phases(networks, objective)
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        """Every block of both."""
+        """Every block of both networks."""
         generator, discriminator = cast(Generator, built["G"]), cast(Discriminator, built["D"])
         return {
             "G": tuple(f"synthesis.b{side}" for side in generator.synthesis.sides),
@@ -71,15 +73,15 @@ class StyleGAN2Family(PictureGan):
         }
 
     def averaged(self) -> Mapping[str, BufferRule]:
-        """The generator; its mean style and noise are copied."""
+        """The generator, whose mean style and noise are copied."""
         return {"G": "copy"}
 
     def sample(self, networks: StyleGAN2Networks, built: Networks, request: GridRequest) -> Tensor:
-        """Rows of pictures, or interpolations."""
+        """Draw a grid; see `grids.sample`."""
         return sample(built, networks, request)
 
     def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
-        """The release's "auto"."""
+        """Settings of the release's configuration "auto"."""
         if rule != RULE:
             raise BadInput(f"rule {rule!r}: StyleGAN2 has one rule, {RULE}; or leave it out")
         batch = batch or auto_batch(resolution)
@@ -95,11 +97,11 @@ class StyleGAN2Family(PictureGan):
         }
 
     def styles(self, networks: StyleGAN2Networks) -> int:
-        """How many layers take a style: one for each convolution, and one for the last colours."""
+        """Number of layers that take a style: the convolutions, and the last layer of colours."""
         return networks.styles
 
     def drawing(self, networks: StyleGAN2Networks, built: Networks) -> Drawing:
-        """The generator with its own constant noise; psi holds for all layers."""
+        """Return the generator with constant noise as a call of latents, class shares and psi, for all layers."""
         generator = cast(Generator, built["G"])
 
         def call(z: Tensor, *shares_and_psi: Tensor) -> Tensor:
@@ -111,7 +113,10 @@ class StyleGAN2Family(PictureGan):
         return Drawing("G", generator.latent_size, networks.classes or 0, True, call)
 
     def latent_space(self, networks: StyleGAN2Networks, built: Networks) -> LatentSpace:
-        """Styles w, one for each layer; they hold their class. A block's colours take the next block's first style."""
+        """Space of styles w, one for each layer, which contain their class.
+
+        The colours of a block share a style with the next block's first convolution.
+        """
         generator = cast(Generator, built["G"])
 
         def draw(ws: Tensor, _: Tensor | None, noise: Noise, random: torch.Generator | None) -> Tensor:
@@ -138,7 +143,7 @@ class StyleGAN2Family(PictureGan):
         )
 
     def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, GridRequest]:
-        """As trained; nearer to the mean style, which shows less variety and fewer faults; and interpolations."""
+        """Samples at psi 1, samples at psi 0.7 with less variety and fewer faults, and interpolations."""
         classes = None if networks.classes is None else range(networks.classes)
         return {
             "samples": GridRequest(seed=1, classes=classes),
@@ -147,7 +152,7 @@ class StyleGAN2Family(PictureGan):
         }
 
     def piece_of(self, key: str) -> Piece | None:
-        """Where the tensor "network.parameter" belongs: "G.synthesis.b8.conv0.affine.weight" to conv0 of G's b8."""
+        """Piece of the tensor "network.parameter": "G.synthesis.b8.conv0.affine.weight" is of conv0 in G's b8."""
         network, *path = key.split(".")
         if path[0] == "synthesis":
             path = path[1:]
@@ -156,13 +161,13 @@ class StyleGAN2Family(PictureGan):
         return None if path[1] == "resample_filter" else Piece(network, path[0], path[1])
 
     def class_dimension(self, key: str, networks: StyleGAN2Networks) -> int | None:
-        """Of the embeddings of both mappings."""
+        """Dimension of the classes, which only the embeddings of both mapping networks have."""
         return 1 if key in ("G.mapping.embed.weight", "D.mapping.embed.weight") else None
 
     def variants(self, networks: StyleGAN2Networks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
-        """Resolutions of the same channels, and channels of the same resolution, smallest first.
+        """Other resolutions with these channels, and other channels at this resolution, smallest first.
 
-        The largest number of channels goes with the base, so that the low blocks shrink as well.
+        channel_max is scaled with channel_base, so that the low blocks shrink as well.
         """
         ratio = networks.channel_max / networks.channel_base
         bases = sorted({*BASES, networks.channel_base})
@@ -176,7 +181,7 @@ class StyleGAN2Family(PictureGan):
         }
 
     def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
-        """16 pixels, 8 channels at the most, 3 classes; every term."""
+        """Networks of 16 pixels, at most 8 channels and 3 classes."""
         networks = StyleGAN2Networks(
             resolution=16,
             classes=3,

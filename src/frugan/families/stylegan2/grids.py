@@ -8,30 +8,25 @@ import torch
 from torch import Tensor
 
 from frugan.contract.family import GridRequest, StyleMixing, spread
-from frugan.contract.family import Noise as Asked
+from frugan.contract.family import Noise as NoiseKind
 from frugan.contract.phase import Networks
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.networks import Generator, Noise, noise_size
 from frugan.nn.latents import arc, class_ends, line
 
-# Latents by number, as NVlabs' programs count them.
-
 
 def seeded_latents(seeds: Sequence[int], size: int) -> Tensor:
-    """The latent of each seed, from 0 to 2^32 - 1: a stream of its own, drawn in float64. [N, size], fp32."""
+    """Latents [N, size] of seeds from 0 to 2^32 - 1, in fp32, drawn as NVlabs' programs do: in float64, one by one."""
     drawn = [np.random.RandomState(seed).randn(1, size) for seed in seeds]
     return torch.from_numpy(np.concatenate(drawn)).float()
 
 
-# Rows of styles from one to another.
-
-
 def interpolations(generator: Generator, classes: int | None, request: GridRequest, random: torch.Generator) -> Tensor:
-    """Styles [rows, columns, style] on the host, from one to another: of another latent, another class, or both.
+    """Styles [rows, columns, style] on the host, whose rows go to another latent, another class, or both.
 
     Raises:
-        BadInput: between classes of networks without, or between classes and seeds at once.
+        BadInput: the networks know no classes to go between, or seeds are combined with other options.
     """
     if classes is None and request.interpolate == "class":
         raise BadInput('interpolate "class": these networks were made without classes; "latent" is what there is')
@@ -59,9 +54,11 @@ def interpolations(generator: Generator, classes: int | None, request: GridReque
 
 
 def _by_stations(generator: Generator, classes: int | None, request: GridRequest) -> Tensor:
-    """Styles [rows, columns, style] that go by those of the seeds, in straight lines; a row for each class."""
+    """Styles [rows, columns, style] on straight lines from each seed's style to the next; a row for each class."""
     if request.interpolate != "latent" or request.spherical:
-        raise BadInput("seeds: are gone between in straight lines of styles; leave --interpolate and --spherical out")
+        raise BadInput(
+            "seeds: a row goes in straight lines between their styles; leave out --interpolate and --spherical"
+        )
     if len(request.seeds) < 2:
         raise BadInput(f"seeds {request.seeds[0]}: one picture; an interpolation goes between two or more")
     z = seeded_latents(request.seeds, generator.latent_size)
@@ -77,13 +74,13 @@ def _by_stations(generator: Generator, classes: int | None, request: GridRequest
 def sample(networks: Networks, config: StyleGAN2Networks, request: GridRequest) -> Tensor:
     """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
-    Unless the request says otherwise layers add their own constant noise, so that a latent always gives the same
-    picture. Without interpolation each row is a class (without classes: `rows` rows, or as many as zeros are asked for)
-    and each picture has its own latent, or each column that of its seed. An interpolation goes in a straight line from
-    style to style, ends included; along an arc of latents where the request is spherical.
+    Unless the request says otherwise, layers add their own constant noise, so that a latent always gives the same
+    picture. Without interpolation each row is a class (without classes there are `rows` rows, or as many as `classes`
+    has zeros), and each picture has its own latent, or each column that of its seed. An interpolation goes in a
+    straight line from style to style, ends included, or along an arc of latents where the request is spherical.
 
     Raises:
-        BadInput: classes or layers are asked for that the networks do not know; latents of another standard deviation.
+        BadInput: the networks do not know the classes or layers of the request; or it asks for a truncation.
     """
     if request.truncation != 1:
         raise BadInput(
@@ -107,7 +104,7 @@ def sample(networks: Networks, config: StyleGAN2Networks, request: GridRequest) 
 
 
 def _broadcast(generator: Generator, styles: Tensor, request: GridRequest) -> Tensor:
-    """Styles [N, style] on the host -> one for each layer, at the psi asked for [N, styles, style]."""
+    """Styles [N, style] on the host -> one for each layer, at the request's psi [N, styles, style]."""
     device = next(generator.buffers()).device
     return generator.broadcast(styles.to(device), request.psi, request.psi_layers)
 
@@ -124,16 +121,16 @@ def _render(
     return torch.cat(pictures).clamp(-1, 1)
 
 
-def noise_for(count: int, config: StyleGAN2Networks, asked: Asked, random: torch.Generator | None) -> Noise:
-    """What layers add to so many pictures: of random noise numbers [count, `noise_size`] on the host."""
-    if asked != "random":
-        return asked
-    # One by one: what a generator gives for many at once is not what it gives for each in turn.
+def noise_for(count: int, config: StyleGAN2Networks, kind: NoiseKind, random: torch.Generator | None) -> Noise:
+    """Noise of layers for some pictures; random noise is [count, `noise_size`] on the host."""
+    if kind != "random":
+        return kind
+    # One by one: numbers that are drawn for many pictures at once would differ.
     return torch.stack([torch.randn(noise_size(config.sides), generator=random) for _ in range(count)])
 
 
 def _rows(generator: Generator, classes: int | None, request: GridRequest, random: torch.Generator) -> Tensor:
-    """Styles [rows, columns, style]: of a latent for each picture, or of one for each column."""
+    """Styles [rows, columns, style] of a latent for each picture, or of a seed for each column."""
     columns, labels = len(request.seeds) or request.columns, None
     if classes is None:
         rows = len(request.classes) if request.classes is not None else 1 if request.seeds else request.rows
@@ -150,10 +147,10 @@ def _rows(generator: Generator, classes: int | None, request: GridRequest, rando
 def _mixed(
     generator: Generator, config: StyleGAN2Networks, request: GridRequest, mixing: StyleMixing, random: torch.Generator
 ) -> Tensor:
-    """A grid [rows + 1, columns + 1, C, R, R]: first the pictures of the rows and columns as they are, then mixed.
+    """Draw a grid [rows + 1, columns + 1, C, R, R] of mixed styles, below and beside the pictures that they come from.
 
     Raises:
-        BadInput: a layer that there is not, or several classes.
+        BadInput: a layer does not exist, or there are several classes.
     """
     if wrong := [layer for layer in mixing.layers if not 0 <= layer < config.styles]:
         raise BadInput(

@@ -18,20 +18,21 @@ from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
 from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d
 from frugan.torch_internals import foreach_mul_
 
-# The mapping network: a latent and a class to a style.
+# The mapping network, from a latent and a class to a style.
 
 MEAN_DECAY = 0.995
+"""Weight of the mean style so far, when an update moves it."""
 
 
 class Mapping(Stateful):
     """Fully connected layers from normalised latents and embedded classes to a style, in fp32.
 
     Args:
-        latent: size of z; 0: of classes alone, as the discriminator has it.
-        classes: number of classes; None: none are given.
+        latent: size of z; 0: classes are the only input, as in the discriminator.
+        classes: number of classes; None: classes are no input.
         style: size of w, of the embedding, and of every layer.
-        layers: how many.
-        rate: how fast it learns, of other layers' rate.
+        layers: number of layers.
+        rate: factor on the learning rate.
         tracked: whether the mean of w is kept, as buffer `w_avg`.
 
     Source: Karras et al. 2018 (arXiv 1812.04948), section 2; classes as Karras et al. 2020 (arXiv 2006.06676).
@@ -53,32 +54,32 @@ class Mapping(Stateful):
             self.register_buffer("w_avg", torch.zeros(style))
 
     def committed(self, buffer: str, observed: Tensor) -> Tensor:
-        """Move the mean style by 0.005 towards what was seen."""
+        """Move the mean style towards the mean of the observed ones."""
         return torch.lerp(observed, getattr(self, buffer), MEAN_DECAY)
 
     def forward(self, z: Tensor | None, classes: Tensor | None, *, observed: int | None = None) -> Tensor:
-        """Map.
+        """Map latents and classes to styles.
 
         Args:
-            z: latents [N, latent]; None where there are none.
-            classes: class numbers [N], or shares of the classes [N, classes]; None where there are none.
-            observed: in training, how many styles, from the first on, move the mean; None: all.
+            z: latents [N, latent]; None: they are no input.
+            classes: class numbers [N], or shares of the classes [N, classes]; None: they are no input.
+            observed: in training, number of styles, from the first on, that move the mean; None: all.
 
         Returns:
             w [N, style], fp32.
         """
-        given: list[Tensor] = []
+        inputs: list[Tensor] = []
         dtype = next(self.parameters()).dtype
         if z is not None:
-            given.append(second_moment_norm(z.to(dtype)))
+            inputs.append(second_moment_norm(z.to(dtype)))
         if self.classes is not None:
             if classes is None:
                 raise ValueError(f"no classes: these networks tell {self.classes} apart; give a number for each sample")
             if not classes.is_floating_point():
-                # One-hot by comparison: torch's own looks at the values, for which a card would have to be waited for.
+                # One-hot by comparison: torch's own looks at the values, for which it waits for a card.
                 classes = classes[:, None] == torch.arange(self.classes, device=classes.device)  # [N, classes]
-            given.append(second_moment_norm(self.embed(classes.to(dtype))))
-        w = torch.cat(given, 1)
+            inputs.append(second_moment_norm(self.embed(classes.to(dtype))))
+        w = torch.cat(inputs, 1)
         for i in range(self.layers):
             w = self.get_submodule(f"fc{i}")(w)
         if self.tracked and self.training:
@@ -86,26 +87,26 @@ class Mapping(Stateful):
         return w
 
     def truncated(self, w: Tensor, psi: float | Tensor) -> Tensor:
-        """Move styles [N, style] towards the mean: psi 1 as they are, 0 the mean, below 0 to its other side."""
+        """Move styles [N, style] towards the mean one: psi 1 leaves them, 0 gives the mean, below 0 goes beyond it."""
         return torch.lerp(self.w_avg.to(w.dtype), w, psi)
 
 
-# The synthesis network: styles and noise to a picture, block by block from 4 pixels up.
+# The synthesis network, from styles and noise to a picture, block by block from 4 pixels up.
 
 Noise = Tensor | Literal["const", "none"]
-"""Pictures of noise, the same ones for every sample (the layers' own), or none at all."""
+"""Noise pictures of each sample, the layers' constant ones for all samples, or none."""
 
 
 class LargestScaling(Scaling):
-    """Divisors that bring the largest value of each output channel to 1/√(I·k·k); and the gain of what is added.
+    """Divisors that bring the largest weight of each output channel to 1/√(I·k·k); for noise and bias, the gain.
 
-    They are held constant: what they would add to the gradient, demodulation cancels.
+    They are held constant, as demodulation cancels their part of the gradient.
     """
 
     @classmethod
     def find(cls, weights: Sequence[ScaledWeight]) -> Self:
-        """Look at all of them, and then reckon for all channels together."""
-        of_each: list[Divisor] = [1 / cast(SynthesisLayer, weight.layer).gain for weight in weights]
+        """Find the largest values weight by weight, and the divisors of all channels together."""
+        found: list[Divisor] = [1 / cast(SynthesisLayer, weight.layer).gain for weight in weights]
         convolved = {i: weight.master for i, weight in enumerate(weights) if weight.name == "weight"}
         if convolved:
             largest = [
@@ -114,25 +115,26 @@ class LargestScaling(Scaling):
             foreach_mul_(largest, [math.sqrt(master[0].numel()) for master in convolved.values()])
             divisors = torch.cat(largest).clamp_min(1e-30).split([len(master) for master in convolved.values()])
             for i, divisor in zip(convolved, divisors, strict=True):
-                of_each[i] = divisor.view(-1, 1, 1, 1)
-        return cls(of_each)
+                found[i] = divisor.view(-1, 1, 1, 1)
+        return cls(found)
 
 
 class SynthesisLayer(Scaled, SumsSquares, UsesOps):
     """A 3x3 modulated convolution, noise, bias and leaky ReLU.
 
-    Demodulation takes any scale of a weight back. So the working weight is scaled to a largest value of 1/√(I·k·k) for
-    each output channel: in fp16 no sum can then leave its range, whatever the master has grown to. The activation's
-    gain is in what demodulation multiplies by, in the noise and in the bias.
+    Demodulation undoes any scale of a weight. So the working weight is scaled to a largest value of 1/√(I·k·k) in each
+    output channel: in fp16 no sum can then overflow, whatever the master has grown to. The activation's gain is part of
+    demodulation's factors, of the noise and of the bias.
 
     Args:
-        inputs, outputs: channels.
+        inputs: input channels.
+        outputs: output channels.
         style: size of w.
-        side: of what it gives.
+        side: side of the output.
         up: whether it doubles the side.
-        gain: multiplies what it gives, and the clamp.
-        clamp: largest absolute value that it gives at a gain of 1.
-        half: may run in half precision.
+        gain: multiplies the output, and the clamp.
+        clamp: largest absolute value of the output at a gain of 1.
+        half: it may run in half precision.
     """
 
     reparametrised = ("weight", "noise_strength", "bias")
@@ -168,7 +170,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesOps):
         nn.init.normal_(self.weight)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Normal weights and noise; nothing in the bias, no noise at first."""
+        """Draw normal weights and noise; set the bias and the noise's strength to 0."""
         nn.init.normal_(self.weight, generator=generator)
         nn.init.normal_(self.noise_const, generator=generator)
         nn.init.zeros_(self.bias)
@@ -179,9 +181,9 @@ class SynthesisLayer(Scaled, SumsSquares, UsesOps):
 
         Args:
             x: [N, I, H, W].
-            style: of its affine layer [N, I].
-            noise: [N, 1, side, side].
-            norms: what demodulation multiplies by [N, O], if that was found for all layers together.
+            style: output of the affine layer [N, I].
+            noise: a tensor of it is [N, 1, side, side].
+            norms: demodulation's factors [N, O]; None: they are computed here.
 
         Returns:
             [N, O, side, side].
@@ -190,7 +192,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesOps):
         drawn = None if noise == "none" else self.noise_const if noise == "const" else noise
         up = self.resample_filter if self.up else None
         if norms is None:
-            made, norms = demodulated_conv2d(
+            y, norms = demodulated_conv2d(
                 x,
                 self.weight,
                 style,
@@ -201,19 +203,19 @@ class SynthesisLayer(Scaled, SumsSquares, UsesOps):
                 ops=self.ops,
             )
         else:
-            made = scaled_conv2d(x, self.weight, style, upsample_by=up, kept=self.kernels, ops=self.ops)
-        return self.ops.styled_leaky_relu(made, norms, drawn, self.noise_strength, self.bias, self.clamp)
+            y = scaled_conv2d(x, self.weight, style, upsample_by=up, kept=self.kernels, ops=self.ops)
+        return self.ops.styled_leaky_relu(y, norms, drawn, self.noise_strength, self.bias, self.clamp)
 
 
 class ToRGB(UsesOps):
     """A 1x1 modulated convolution to the colours of a picture.
 
     Args:
-        inputs: channels.
+        inputs: input channels.
         colours: channels of the picture.
         style: size of w.
-        clamp: largest absolute value that it gives.
-        half: may run in half precision.
+        clamp: largest absolute value of the output.
+        half: it may run in half precision.
     """
 
     asks = ("product_gradients", "add_bias")
@@ -227,22 +229,22 @@ class ToRGB(UsesOps):
         self.bias = nn.Parameter(torch.zeros(colours))
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Normal weights, no bias."""
+        """Draw normal weights, and set the bias to 0."""
         nn.init.normal_(self.weight, generator=generator)
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """[N, I, H, W], its affine layer's style [N, I] -> [N, colours, H, W], in the dtype of the style."""
+        """[N, I, H, W], output of the affine layer [N, I] -> [N, colours, H, W], in the dtype of the style."""
         x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False, ops=self.ops)
         return self.ops.add_bias(x, self.bias, self.clamp).to(style.dtype)
 
 
 class SynthesisBlock(nn.Module):
-    """One side of the pyramid: a constant or a doubled side, convolutions, and colours.
+    """Block of the generator at one side: a constant or a doubled map, convolutions, and colours.
 
     Args:
-        config: of the networks.
-        side: 4 for the first.
+        config: settings of the networks.
+        side: 4 for the first block.
     """
 
     fp32_parameters = ("const",)
@@ -255,7 +257,8 @@ class SynthesisBlock(nn.Module):
         outputs, half, clamp = config.channels_at(side), config.half_at(side), config.convolution_clamp
         self.register_buffer("resample_filter", fir_filter())
         self.kernels = KeptKernels()
-        of_both = math.sqrt(0.5) if self.architecture == "resnet" and not self.first else 1.0
+        # in the sum of a convolution and a shortcut, both are scaled so that it keeps the variance
+        branch_gain = math.sqrt(0.5) if self.architecture == "resnet" and not self.first else 1.0
 
         def layer(inputs: int, *, up: bool, gain: float = 1.0) -> SynthesisLayer:
             return SynthesisLayer(inputs, outputs, config.style_size, side, up=up, gain=gain, clamp=clamp, half=half)
@@ -265,56 +268,57 @@ class SynthesisBlock(nn.Module):
         else:
             self.conv0 = layer(config.channels_at(side // 2), up=True)
             if self.architecture == "resnet":
+                inputs = config.channels_at(side // 2)
                 self.skip = EqualisedConv2d(
-                    config.channels_at(side // 2), outputs, 1, resample="up", activate=False, gain=of_both, half=half
+                    inputs, outputs, 1, resample="up", activate=False, gain=branch_gain, half=half
                 )
-        self.conv1 = layer(outputs, up=False, gain=of_both)
+        self.conv1 = layer(outputs, up=False, gain=branch_gain)
         self.coloured = side == config.resolution or self.architecture == "skip"
         if self.coloured:
             self.torgb = ToRGB(outputs, config.channels, config.style_size, clamp=clamp, half=half)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """A normal constant; its layers have starts of their own."""
+        """Draw the constant of the first block; layers draw their own weights."""
         if self.first:
             nn.init.normal_(self.const, generator=generator)
 
     @property
     def convolutions(self) -> int:
-        """How many there are."""
+        """Number of convolutions with styles and noise."""
         return 1 if self.first else 2
 
     @property
     def styled(self) -> list[SynthesisLayer | ToRGB]:
-        """Layers with styles: each convolution, and then the colours if the block has any."""
+        """Layers with styles: the convolutions, and then the colours if the block has any."""
         layers = [self.conv1] if self.first else [self.conv0, self.conv1]
         return [*layers, *((self.torgb,) if self.coloured else ())]
 
     @property
     def affines(self) -> list[EqualisedLinear]:
-        """What makes these layers' styles of w."""
+        """Affine layers that map w to the styles of `styled`."""
         return [layer.affine for layer in self.styled]
 
-    def forward(self, x: Tensor | None, picture: Tensor | None, *given: Noise) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor | None, picture: Tensor | None, *inputs: Noise) -> tuple[Tensor, Tensor | None]:
         """Run the block.
 
         Args:
-            x: of the block before [N, C, H/2, W/2]; None for the first.
-            picture: of the block before [N, colours, H/2, W/2], if there is one.
-            given: what `affines` give [N, I] each, what demodulation multiplies by for each convolution [N, O] if that
-                was found for all together, and noises for each. One after the other, so that recompute sees all
-                tensors that it keeps.
+            x: output of the block before [N, C, H/2, W/2]; None for the first block.
+            picture: picture of the block before [N, colours, H/2, W/2], if there is one.
+            inputs: outputs of `affines` [N, I] each; then demodulation's factors of each convolution [N, O], unless
+                convolutions compute these themselves; then noise of each convolution. They are separate arguments, so
+                that recompute sees all tensors that it keeps.
 
         Returns:
             x [N, C', H, W], and the picture so far [N, colours, H, W], fp32.
         """
-        noises = given[-self.convolutions :]
-        styles = cast(tuple[Tensor, ...], given[: len(self.styled)])
-        norms = cast(tuple[Tensor, ...], given[len(self.styled) : -self.convolutions]) or (None, None)
+        noises = inputs[-self.convolutions :]
+        styles = cast(tuple[Tensor, ...], inputs[: len(self.styled)])
+        norms = cast(tuple[Tensor, ...], inputs[len(self.styled) : -self.convolutions]) or (None, None)
         if x is None:
             x = self.conv1(self.const[None].expand(len(styles[0]), -1, -1, -1), styles[0], noises[0], norms[0])
         else:
-            made = self.conv1(self.conv0(x, styles[0], noises[0], norms[0]), styles[1], noises[1], norms[1])
-            x = self.skip(x) + made if self.architecture == "resnet" else made
+            h = self.conv1(self.conv0(x, styles[0], noises[0], norms[0]), styles[1], noises[1], norms[1])
+            x = self.skip(x) + h if self.architecture == "resnet" else h
         if picture is not None:
             picture = upsample2d(picture, self.resample_filter, self.kernels, self.conv1.ops)
         if self.coloured:
@@ -324,7 +328,7 @@ class SynthesisBlock(nn.Module):
 
 
 class Synthesis(UsesOps):
-    """All blocks."""
+    """The synthesis network: all blocks."""
 
     asks = ("styles",)
 
@@ -336,7 +340,7 @@ class Synthesis(UsesOps):
 
     @property
     def blocks(self) -> tuple[SynthesisBlock, ...]:
-        """From the lowest up."""
+        """Blocks from the lowest side up."""
         return tuple(cast(SynthesisBlock, self.get_submodule(f"b{side}")) for side in self.sides)
 
     def forward(self, ws: Tensor, noise: Noise = "const") -> Tensor:
@@ -355,9 +359,11 @@ class Synthesis(UsesOps):
         return picture
 
     def _styles(self, ws: Tensor) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
-        """What all blocks' `affines` make of styles [N, styles, style], in order: [N, I] each.
+        """Apply the `affines` of all blocks to styles [N, styles, style].
 
-        And what demodulation multiplies by [N, O], of all convolutions if it is found together, and else of none.
+        Returns:
+            Their outputs [N, I] in order, and demodulation's factors [N, O] of all convolutions, or of none where
+            convolutions compute these themselves.
         """
         layers = [layer for block in self.blocks for layer in block.styled]
         gains = {layer.gain for layer in layers if isinstance(layer, SynthesisLayer)}
@@ -377,7 +383,7 @@ class Synthesis(UsesOps):
 
     @property
     def _places(self) -> list[int]:
-        """Number of the style that each of all blocks' `affines` takes, in order."""
+        """Number of the style that each affine layer takes, for the `affines` of all blocks in order."""
         places, at = list[int](), 0
         for block in self.blocks:
             places += range(at, at + len(block.affines))
@@ -403,20 +409,17 @@ class Synthesis(UsesOps):
 
 
 def layer_sides(sides: tuple[int, ...]) -> list[int]:
-    """Sides of all convolutions in order: one in the first block, two in the others."""
+    """Sides of all convolutions in order; the first block has one convolution, the others have two."""
     return [sides[0], *(side for side in sides[1:] for _ in range(2))]
 
 
 def noise_size(sides: tuple[int, ...]) -> int:
-    """Normal numbers that one picture takes."""
+    """Number of noise values for one picture."""
     return sum(side * side for side in layer_sides(sides))
 
 
-# The generator: mapping and synthesis.
-
-
 class Generator(nn.Module):
-    """StyleGAN2's generator."""
+    """StyleGAN2's generator: the mapping network and the synthesis network."""
 
     def __init__(self, config: StyleGAN2Networks) -> None:
         super().__init__()
@@ -432,18 +435,18 @@ class Generator(nn.Module):
         self.synthesis = Synthesis(config)
 
     def styles_of(self, z: Tensor, classes: Tensor | None) -> Tensor:
-        """Latents [N, latent_size] and classes [N] from the host to styles [N, style], fp32, on the host."""
+        """Map latents [N, latent_size] and classes [N] to styles [N, style], fp32; all of them on the host."""
         device = next(self.buffers()).device
         w = self.mapping(z.to(device), None if classes is None else classes.to(device))
         return cast(Tensor, w.float().cpu())
 
     def broadcast(self, w: Tensor, psi: float = 1.0, cutoff: int | None = None) -> Tensor:
-        """One style for all layers, moved towards the mean style in the first of them.
+        """Repeat styles for all layers, moved towards the mean style in the first of these.
 
         Args:
             w: [N, style].
-            psi: 1: as it is; 0: the mean.
-            cutoff: layers that are moved; None: all.
+            psi: see `Mapping.truncated`.
+            cutoff: number of layers whose style is moved; None: all.
 
         Returns:
             [N, styles, style].
@@ -470,8 +473,9 @@ class Generator(nn.Module):
         Args:
             z: latents [N, latent_size].
             classes: class numbers [N], or shares of the classes [N, classes], if the networks know classes.
-            psi, cutoff: see `broadcast`.
-            noise: see `Synthesis`.
+            psi: see `broadcast`.
+            cutoff: see `broadcast`.
+            noise: see `Synthesis.forward`.
 
         Returns:
             Pictures [N, colours, R, R], about in [-1, 1], fp32.
@@ -480,15 +484,15 @@ class Generator(nn.Module):
         return cast(Tensor, self.synthesis(ws, noise))
 
 
-# The discriminator: how real is this picture, among the others of its group.
+# The discriminator, from a picture and its class to a number.
 
 
 class DiscriminatorBlock(nn.Module):
-    """One side of the pyramid: two convolutions, the second of which halves the side.
+    """Block of the discriminator at one side: two convolutions, the second of which halves the side.
 
     Args:
-        config: of the networks.
-        side: of what it is given.
+        config: settings of the networks.
+        side: side of the input.
     """
 
     resample_filter: Tensor
@@ -500,8 +504,8 @@ class DiscriminatorBlock(nn.Module):
         half, clamp = config.half_at(side), config.convolution_clamp
         self.register_buffer("resample_filter", fir_filter())
         self.kernels = KeptKernels()
-        self.looks = side == config.resolution or self.architecture == "skip"
-        if self.looks:
+        self.sees_picture = side == config.resolution or self.architecture == "skip"
+        if self.sees_picture:
             self.fromrgb = EqualisedConv2d(config.channels, inputs, 1, clamp=clamp, half=half)
         self.conv0 = EqualisedConv2d(inputs, inputs, 3, clamp=clamp, half=half)
         gain = math.sqrt(0.5) if self.architecture == "resnet" else 1.0
@@ -510,31 +514,39 @@ class DiscriminatorBlock(nn.Module):
             self.skip = EqualisedConv2d(inputs, outputs, 1, resample="down", activate=False, gain=gain, half=half)
 
     def forward(self, x: Tensor | None, picture: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """x [N, C, H, W] (None for the first), the picture at this side if it is looked at -> both at half of it."""
-        if self.looks:
+        """Run the block.
+
+        Args:
+            x: output of the block before [N, C, H, W]; None for the first block.
+            picture: picture at this side [N, colours, H, W], if the block sees it.
+
+        Returns:
+            x [N, C', H/2, W/2], and the picture at half the side if the next block sees it.
+        """
+        if self.sees_picture:
             assert picture is not None
             seen = self.fromrgb(picture)
             x = seen if x is None else x.to(seen.dtype) + seen
             skips = self.architecture == "skip"
             picture = downsample2d(picture, self.resample_filter, self.kernels, self.conv0.ops) if skips else None
-        made = self.conv1.after(self.conv0, cast(Tensor, x))
-        x = self.skip(x) + made if self.architecture == "resnet" else made
+        h = self.conv1.after(self.conv0, cast(Tensor, x))
+        x = self.skip(x) + h if self.architecture == "resnet" else h
         return cast(Tensor, x), picture
 
 
 class Epilogue(nn.Module):
-    """The last 4x4 pixels to features, always fp32.
+    """Last block of the discriminator, from 4x4 pixels to features, always in fp32.
 
     Args:
-        config: of the networks.
-        outputs: features.
+        config: settings of the networks.
+        outputs: number of features.
     """
 
     def __init__(self, config: StyleGAN2Networks, outputs: int) -> None:
         super().__init__()
         channels = config.channels_at(4)
-        self.looks = config.discriminator_architecture == "skip"
-        if self.looks:
+        self.sees_picture = config.discriminator_architecture == "skip"
+        if self.sees_picture:
             self.fromrgb = EqualisedConv2d(config.channels, channels, 1)
         maps = config.minibatch_std_channels
         self.mbstd = MinibatchStd(maps) if maps else nn.Identity()
@@ -545,16 +557,16 @@ class Epilogue(nn.Module):
     def forward(self, x: Tensor, picture: Tensor | None) -> Tensor:
         """[N, C, 4, 4] -> [N, outputs]."""
         x = x.to(self.conv.weight.dtype)
-        if self.looks:
+        if self.sees_picture:
             x = x + self.fromrgb(picture)
         x = self.conv(self.mbstd(x))
         return cast(Tensor, self.out(self.fc(x.flatten(1))))
 
 
 class Discriminator(nn.Module):
-    """StyleGAN2's discriminator; classes by projection (Miyato and Koyama 2018, arXiv 1802.05637).
+    """StyleGAN2's discriminator, with classes by projection (Miyato and Koyama 2018, arXiv 1802.05637).
 
-    Its first layers may be frozen (Mo et al. 2020, arXiv 2002.10964): training leaves their weights alone.
+    The first layers may be frozen (Mo et al. 2020, arXiv 2002.10964): training then leaves their weights alone.
     """
 
     def __init__(self, config: StyleGAN2Networks) -> None:
@@ -576,7 +588,7 @@ class Discriminator(nn.Module):
         """Judge pictures.
 
         Args:
-            pictures: [N, colours, R, R] in [-1, 1]; N whole groups of the minibatch standard deviation.
+            pictures: [N, colours, R, R] in [-1, 1], in whole groups of the minibatch standard deviation.
             classes: class numbers [N], or shares of the classes [N, classes], if the networks know classes.
 
         Returns:

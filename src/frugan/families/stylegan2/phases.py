@@ -1,9 +1,9 @@
-"""StyleGAN2's training step: G, its path lengths every few steps, D, and its gradient penalty every few more.
+"""StyleGAN2's training step: G, its path lengths every few steps, D, and its gradient penalty every few steps.
 
 Source: Karras et al. 2019 (arXiv 1912.04958), with the order, the gains and the random inputs of the release with
-adaptive augmentation (Karras et al. 2020, arXiv 2006.06676). Three habits of it look at a micro-batch as such; here a
-result does not depend on micro-batches. Gradients are averaged over them, not added up. Styles are mixed picture by
-picture, each with its own share. And the mean style moves once per update.
+adaptive augmentation (Karras et al. 2020, arXiv 2006.06676). In three ways the release's results depend on its
+micro-batches, and these do not: gradients are averaged over micro-batches and not added up, each picture draws its own
+place of mixing, and the mean style moves once per update.
 """
 
 from collections.abc import Mapping
@@ -30,16 +30,16 @@ from frugan.objectives import (
 )
 
 PATH_LENGTH = "path_length"
-"""Name of the running mean of path lengths among what phases carry."""
+"""Name of the running mean of path lengths among the carried state of phases."""
 
 
 @dataclass(frozen=True)
 class _Game:
-    """The parts of all phases."""
+    """Parts of all phases."""
 
-    networks: StyleGAN2Networks  # their settings
-    objective: StyleGAN2Objective  # what counts
-    augmentation: Augmentation  # what the discriminator sees
+    networks: StyleGAN2Networks  # settings of the networks
+    objective: StyleGAN2Objective
+    augmentation: Augmentation
 
     def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         classes = micro.draws.get("y")
@@ -58,8 +58,8 @@ class _Game:
             micro.normalisation_batch,
             micro.group_mean,
         )
-        # Biases of colours do not change lengths. Their gradient is 0 all the same, and not none, so that the
-        # optimizer's second moments of them decay like those of all others.
+        # Biases of colours do not change lengths. They get a gradient of 0, so that the optimizer's second moments of
+        # them decay like all others.
         nothing = 0 * pictures[:, :, 0, 0].mean()
         return {"path_length": (self.objective.path_length_weight * penalty.mean() + nothing).float()}
 
@@ -95,7 +95,7 @@ class _Game:
     def r1(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         pictures = real_pictures(micro).requires_grad_()
         outputs = self._judge(networks, pictures, self._labels(micro), "real", micro, state)
-        if self.objective.loss != "relativistic":  # there one picture by itself has no sign to steer by
+        if self.objective.loss != "relativistic":  # of that loss, single pictures have no meaningful sign
             self.augmentation.observe(outputs, micro, state, counts=False)
         penalty = self.objective.r1_gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()
         return {"r1": penalty + 0 * outputs.float().mean()}  # the last bias: see path_length
@@ -116,15 +116,19 @@ class _Game:
         if self.objective.style_mixing:
             both = torch.cat([draws["z"], draws["mixed_z"]])  # [2·n, latent]
             twice = None if classes is None else torch.cat([classes, classes])
-            own, others = generator.mapping(both, twice, observed=micro.size).chunk(2)
-            mixes = self._own_styles(draws["mixing"])
-            styles = torch.where(mixes, generator.broadcast(own), generator.broadcast(others))
+            first, second = generator.mapping(both, twice, observed=micro.size).chunk(2)
+            takes_first = self._before_crossing(draws["mixing"])
+            styles = torch.where(takes_first, generator.broadcast(first), generator.broadcast(second))
         else:
             styles = generator.broadcast(generator.mapping(draws["z"], classes))
         return cast(Tensor, generator.synthesis(styles, draws["noise"])), styles
 
-    def _own_styles(self, uniforms: Tensor) -> Tensor:
-        """Which layers follow the first latent [n, styles, 1], of uniforms in [0, 1): whether to mix, and where."""
+    def _before_crossing(self, uniforms: Tensor) -> Tensor:
+        """Whether layers take the style of the first latent [n, styles, 1].
+
+        Args:
+            uniforms: in [0, 1) [n, 2]: whether a picture mixes styles, and from which layer on.
+        """
         count = self.networks.styles
         mixed, share = uniforms.unbind(1)  # [n] each
         crossing = torch.where(mixed < self.objective.style_mixing, 1 + (share * (count - 1)).floor(), count)
@@ -139,7 +143,7 @@ class _Game:
         micro: MicroBatch,
         state: PhaseState,
     ) -> Tensor:
-        """The discriminator's outputs [n, 1] on augmented pictures [n, C, R, R]."""
+        """Outputs of the discriminator [n, 1] for augmented pictures [n, C, R, R]."""
         shown = self.augmentation.apply(pictures, micro, state, name)
         return cast(Tensor, networks["D"](shown, classes))
 
@@ -148,12 +152,12 @@ class _Game:
 
 
 def _moved(decay: float, before: Tensor, mean: Tensor, samples: int) -> Tensor:
-    """The running mean of path lengths after one more update."""
+    """Running mean of path lengths after one more update."""
     return torch.lerp(before, mean, decay)
 
 
 def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
-    """Phases G, G_path and D_r1 where the objective asks for their penalties, and D."""
+    """Phases G and D, with G_path and D_r1 where the objective has their penalties."""
     augmentation = Augmentation.of(objective.augmentation)
     game = _Game(networks, objective, augmentation)
     draws = {"z": Draw("normal", (networks.latent_size,))}
@@ -161,10 +165,11 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
     if objective.style_mixing:
         draws["mixed_z"] = Draw("normal", (networks.latent_size,))
         draws["mixing"] = Draw("uniform", (2,))
-    own_classes = {"y": Draw("classes", classes=networks.classes)} if networks.classes is not None else {}
+    random_classes = {"y": Draw("classes", classes=networks.classes)} if networks.classes is not None else {}
     shape = (networks.channels, networks.resolution, networks.resolution)
     paired = objective.loss == "relativistic"
-    played = draws if paired else {**draws, **own_classes}  # of pairs, the generated picture has the real one's class
+    # in pairs, the generated picture has the class of the real one
+    played = draws if paired else {**draws, **random_classes}
     step_phases = [
         Phase(
             name="G",
@@ -178,7 +183,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
         )
     ]
     if objective.path_length_weight:
-        step_phases.append(_path_length_phase(game, {**draws, **own_classes}, shape))
+        step_phases.append(_path_length_phase(game, {**draws, **random_classes}, shape))
     step_phases.append(
         Phase(
             name="D",
@@ -197,7 +202,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
 
 
 def _path_length_phase(game: _Game, draws: Mapping[str, Draw], shape: tuple[int, int, int]) -> Phase:
-    """The generator's penalty every few steps, of what its pictures of `shape` are generated from."""
+    """Phase of the generator's penalty; it generates pictures of `shape` from `draws`."""
     objective = game.objective
     return Phase(
         name="G_path",
@@ -216,7 +221,7 @@ def _path_length_phase(game: _Game, draws: Mapping[str, Draw], shape: tuple[int,
 
 
 def _penalty_phase(game: _Game, draws: Mapping[str, Draw], shape: tuple[int, int, int]) -> Phase:
-    """The discriminator's penalties every few steps, on real pictures of `shape` and on those generated of `draws`."""
+    """Phase of the discriminator's penalties, at real pictures of `shape` and at those generated from `draws`."""
     objective = game.objective
     parts: dict[str, Part] = {}
     if objective.r1_gamma:

@@ -1,7 +1,7 @@
-"""Networks of the StyleGAN2 and StyleGAN3 programs in PyTorch: snapshots are read, state dicts are written.
+"""Files of the StyleGAN2 and StyleGAN3 programs in PyTorch: snapshots are read, state dicts are written.
 
 A snapshot's pickle holds the text of the Python files that define its networks, and asks to run it. Here each network
-becomes a record: the class's name, its settings, its tensors, and the records within it. The text is passed over.
+becomes a record of its class's name, its settings, its tensors, and the records within it. The text is ignored.
 """
 
 import json
@@ -34,29 +34,29 @@ from frugan.safe_pickle.torch_files import Tensors
 from frugan.wording import shown_value
 
 GROUP = 4
-"""Pictures whose spread the discriminator looks at together, where the snapshot does not say."""
+"""Group of the minibatch standard deviation, where the snapshot does not say."""
 MOST_FILE_BYTES = 8 << 30
-"""Twenty times the largest published."""
+"""Largest size of a file, twenty times the largest published."""
 MOST_MODULES = 10_000
 MOST_MODULE_LEVELS = 16
 NETWORKS = ("G", "D", "G_ema")
-"""Names in a snapshot: the generator, the discriminator, and the generator's average."""
+"""Names of the generator, the discriminator and the generator's average in a snapshot."""
 
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """What a snapshot says of a layer, a block or a network."""
+    """Record of a layer, a block or a network in a snapshot."""
 
-    class_name: str  # of the program's class
-    settings: Mapping[str, Any]  # its plain attributes
-    arrays: Mapping[str, np.ndarray]  # its own parameters and buffers
-    modules: Mapping[str, "Module"]  # those within it
+    class_name: str  # name of the program's class
+    settings: Mapping[str, Any]  # plain attributes
+    arrays: Mapping[str, np.ndarray]  # direct parameters and buffers
+    modules: Mapping[str, "Module"]  # direct modules
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """All parameters and buffers, by the names that the program's state dict has.
+        """All parameters and buffers, by their names in the program's state dict.
 
         Raises:
-            BadInput: modules are nested deeper than networks are, or without end.
+            BadInput: modules are nested deeper than in networks, or without end.
         """
         left = MOST_MODULES
         tensors: dict[str, np.ndarray] = {}
@@ -72,10 +72,10 @@ class Module:
 
 
 def read_snapshot(path: Path) -> dict[str, Module]:
-    """Networks of a snapshot: "G", "D", "G_ema", as far as they are there.
+    """Read the networks of a snapshot: "G", "D", "G_ema", as far as they exist.
 
     Raises:
-        BadInput: not there, damaged, of a program that is not known, or with anything that would run a program.
+        BadInput: it does not exist, is damaged, of an unknown program, or has anything that would run a program.
     """
     if not path.is_file():
         raise BadInput(f"{path}: no such file; expected a network snapshot, such as network-snapshot-001000.pkl")
@@ -102,7 +102,7 @@ def read_snapshot(path: Path) -> dict[str, Module]:
 
 
 def _module(meta: Any) -> Module:
-    """Stand for what makes a module of {type, version, module_src, class_name, state}."""
+    """Make a record of {type, version, module_src, class_name, state}, in place of the function that makes a module."""
     if type(meta) is not dict or type(meta.get("type")) is not str or meta["type"] != "class":
         raise TypeError
     name, state = meta.get("class_name"), meta.get("state")
@@ -122,7 +122,7 @@ _PARTS = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buff
 
 
 def _arrays(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters, and those buffers that the program's state dict has; whether they are tensors is not looked at."""
+    """Parameters, and the buffers that the program's state dict has; whether they are tensors is not checked."""
     hidden = state.get("_non_persistent_buffers_set", set())
     if type(hidden) is not set:
         raise TypeError
@@ -142,7 +142,7 @@ def _part(state: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _easy_dict(*arguments: Any) -> dict[str, Any]:
-    """Stand for a dict with access by attribute, which is filled later as any other."""
+    """Make a dict in place of one with access by attribute; the pickle fills it later."""
     if arguments:
         raise TypeError
     return {}
@@ -159,13 +159,14 @@ GENERATOR, DISCRIMINATOR = "Generator", "Discriminator"
 
 
 def network_settings(generator: Module, discriminator: Module | None) -> dict[str, Any]:
-    """Values of a recipe's `networks` section.
+    """Values of a recipe's section `networks`.
 
     Args:
-        discriminator: None: the snapshot has none; its settings are then as they are by default.
+        generator: record of the generator.
+        discriminator: record of the discriminator; None: the snapshot has none, and its settings are the defaults.
 
     Raises:
-        BadInput: other networks than StyleGAN2's, or variants of them that are not built here.
+        BadInput: the networks are not StyleGAN2's, or variants of them that are not built here.
     """
     _check_class(generator, GENERATOR)
     mapping, synthesis = _child(generator, "mapping"), _child(generator, "synthesis")
@@ -206,7 +207,7 @@ def network_settings(generator: Module, discriminator: Module | None) -> dict[st
 
 
 def group_size(discriminator: Module | None) -> int | None:
-    """Pictures whose spread the discriminator looks at together; None: the snapshot does not say."""
+    """Group of the minibatch standard deviation; None: the snapshot does not say."""
     spread = None if discriminator is None else _child(discriminator, "b4").modules.get("mbstd")
     size = None if spread is None else spread.settings.get("group_size")
     return size if type(size) is int and size > 0 else None
@@ -233,10 +234,10 @@ def _blocks(synthesis: Module, resolution: int) -> Mapping[int, Module]:
 
 
 def _channels(blocks: Mapping[int, Module]) -> tuple[int, int]:
-    """channel_base and channel_max: a block of side R has min(base // R, max) channels.
+    """Find channel_base and channel_max, with which each block of side R has min(base // R, max) channels.
 
     Raises:
-        BadInput: these do not.
+        BadInput: there are no such numbers.
     """
     widths: dict[int, int] = {}
     for side, block in blocks.items():
@@ -274,19 +275,20 @@ def _word(module: Module, name: str) -> str:
 
 
 def constructor_arguments(networks: StyleGAN2Networks, group: int | None) -> dict[str, dict[str, Any]]:
-    """What the authors' classes are made with, by network: "G", "D", "G_ema".
+    """Arguments to construct the authors' classes with, by network: "G", "D", "G_ema".
 
     Args:
-        group: pictures whose spread the discriminator looks at together; None: a whole batch.
+        networks: settings of the networks.
+        group: group of the minibatch standard deviation; None: a whole batch.
     """
     width = {"channel_base": networks.channel_base, "channel_max": networks.channel_max}
     width |= {"num_fp16_res": networks.half_resolutions}
     clamp = {"conv_clamp": networks.convolution_clamp}
     pictures = {"img_resolution": networks.resolution, "img_channels": networks.channels}
     classes = {"c_dim": networks.classes or 0}
-    # what a field of ours starts at is what their constructors take without being told
-    their = StyleGAN2Networks.model_construct()
-    rate = {} if networks.mapping_rate == their.mapping_rate else {"lr_multiplier": networks.mapping_rate}
+    # our fields and their constructors have equal defaults
+    defaults = StyleGAN2Networks.model_construct()
+    rate = {} if networks.mapping_rate == defaults.mapping_rate else {"lr_multiplier": networks.mapping_rate}
     generator = {
         "z_dim": networks.latent_size,
         **classes,
@@ -295,7 +297,7 @@ def constructor_arguments(networks: StyleGAN2Networks, group: int | None) -> dic
         "mapping_kwargs": {"num_layers": networks.mapping_layers, **rate},
         "synthesis_kwargs": {**width, **clamp, "architecture": networks.generator_architecture},
     }
-    layers = {} if networks.class_layers == their.class_layers else {"num_layers": networks.class_layers}
+    layers = {} if networks.class_layers == defaults.class_layers else {"num_layers": networks.class_layers}
     spread = {"mbstd_group_size": group, "mbstd_num_channels": networks.minibatch_std_channels}
     discriminator = {
         **classes,
@@ -316,9 +318,9 @@ class StyleGANPickle(FileFormat):
     reads = frozenset[str]()
     makes = frozenset({"file", "folder"})
 
-    def read(self, asked: Conversion, ours: OurSide) -> Imported:
+    def read(self, conversion: Conversion, ours: OurSide) -> Imported:
         """Read a snapshot; see `frugan.from_stylegan_pickle`."""
-        source = asked.source
+        source = conversion.source
         modules = read_snapshot(source)
         average, discriminator = modules.get("G_ema", modules.get("G")), modules.get("D")
         if average is None:
@@ -329,40 +331,40 @@ class StyleGANPickle(FileFormat):
             "D": "in training it starts afresh",
         }.items():
             if name not in modules:
-                asked.say(f"the snapshot has no {name}: {loss}")
+                conversion.say(f"the snapshot has no {name}: {loss}")
         recipe = _recipe(average, discriminator, source, ours)
         other = _tensors(recipe, "D", discriminator, source, ours) if discriminator is not None else {}
         averaged = _tensors(recipe, "G", average, source, ours)
-        asked.say(f"{recipe.summary}; {', '.join(modules)} from {source}")
+        conversion.say(f"{recipe.summary}; {', '.join(modules)} from {source}")
         networks, averages = averaged | other, {}
-        if asked.out.suffix != WEIGHTS_SUFFIX:
+        if conversion.out.suffix != WEIGHTS_SUFFIX:
             trained = _tensors(recipe, "G", modules.get("G", average), source, ours)
             networks, averages = trained | other, averaged
         resolution = recipe.values["networks"]["resolution"]
-        facts = {"path": str(asked.out), "resolution": resolution, "networks": list(modules)}
+        facts = {"path": str(conversion.out), "resolution": resolution, "networks": list(modules)}
         lines = [
-            f"{asked.out}: StyleGAN2 at {resolution} pixels",
-            f"Next: frugan sample {shlex.quote(str(asked.out))} --out samples",
-            _training(asked.out, recipe, ours),
+            f"{conversion.out}: StyleGAN2 at {resolution} pixels",
+            f"Next: frugan sample {shlex.quote(str(conversion.out))} --out samples",
+            _training(conversion.out, recipe, ours),
         ]
         return Imported(recipe, networks, facts, lines, averages, parts=tuple(modules))
 
 
 class StyleGANSafetensors(FileFormat):
-    """State dicts with the authors' names, which say too little of the networks that they are of to be read again."""
+    """State dicts with the authors' names, which say too little about their networks to be read again."""
 
     program = "weights under the names of StyleGAN2's authors"
     writes = frozenset({"replace"})
 
-    def write(self, asked: Conversion, ours: OurSide) -> Converted:
+    def write(self, conversion: Conversion, ours: OurSide) -> Converted:
         """Write state dicts; see `frugan.to_stylegan_safetensors`."""
-        out = asked.out
+        out = conversion.out
         if out.suffix != WEIGHTS_SUFFIX:
             raise BadInput(f"{out}: expected a name that ends in {WEIGHTS_SUFFIX}")
-        refuse_existing(out, replace=asked.replace)
+        refuse_existing(out, replace=conversion.replace)
         trained = ours.weights("stylegan2")
         if trained.path == trained.averaged:
-            asked.say(f"{trained.path}: has one generator, which is written as G and as G_ema")
+            conversion.say(f"{trained.path}: has one generator, which is written as G and as G_ema")
         generator = {key: value for key, value in trained.averages.items() if key.startswith("G.")}
         if not generator:
             raise BadInput(f"{trained.averaged}: holds no generator")
@@ -378,10 +380,13 @@ class StyleGANSafetensors(FileFormat):
 
 
 def _recipe(generator: Module, discriminator: Module | None, path: Path, ours: OurSide) -> RecipeValues:
-    """Networks as in the snapshot; the rest is what the release chooses by itself for one card and a resumed training.
+    """Make a recipe of the snapshot's networks, and of the release's choices for one card and a resumed training.
 
     Args:
-        path: of the snapshot, for messages.
+        generator: record of the generator.
+        discriminator: record of the discriminator, if there is one.
+        path: path of the snapshot, for messages.
+        ours: checks the recipe.
 
     Raises:
         BadInput: the networks are not StyleGAN2's, or no recipe can describe them.
@@ -402,10 +407,10 @@ def _fine_tuning(resolution: int, group: int | None) -> dict[str, Any]:
     """Settings of the release's configuration "auto" for one card, resumed from a snapshot.
 
     Source: Karras et al. 2020 (arXiv 2006.06676) and its release: batch, R1, average and rate by resolution; the
-    augmentation's probability moves five times as fast as in a training from nothing.
+    augmentation's probability moves five times as fast as in a training from scratch.
     """
     group = group or GROUP
-    whole = 2 * group  # path lengths are of half a batch, which must be whole groups
+    whole = 2 * group  # path lengths see half a batch, which must be whole groups
     batch = -(-auto_batch(resolution) // whole) * whole
     adam = {
         "learning_rate": auto_rate(resolution),
@@ -443,14 +448,14 @@ def _tensors(recipe: RecipeValues, name: str, module: Module, source: Path, ours
 
 
 def _training(out: Path, recipe: RecipeValues, ours: OurSide) -> str:
-    """How to fine-tune it: by the recipe beside it, or by a shipped one of the same networks."""
+    """Line that tells how to fine-tune the networks: by the recipe beside them, or by a shipped one that has them."""
     quoted = shlex.quote(str(out))
     if out.suffix != WEIGHTS_SUFFIX:
         return f"Or: frugan train {shlex.quote(str(out / RECIPE_FILE))} --init {quoted} --data PICTURES --out RUN"
-    theirs = recipe.networks.model_dump()
-    name = f"stylegan2-finetune-{theirs['resolution']}"
+    networks = recipe.networks.model_dump()
+    name = f"stylegan2-finetune-{networks['resolution']}"
     if (shipped := ours.shipped(name)) is not None:
-        own = shipped.networks.model_dump()
-        if all(own[key] == value for key, value in theirs.items() if key != "frozen_discriminator_layers"):
+        presets = shipped.networks.model_dump()
+        if all(presets[key] == value for key, value in networks.items() if key != "frozen_discriminator_layers"):
             return f"Or: frugan train {name} --init {quoted} --data PICTURES --out RUN"
     return "To fine-tune it, convert it to a folder (a name without .safetensors): its recipe.toml has these networks"

@@ -141,9 +141,7 @@ def plan_module(
     batch = samples_in(arguments)
     if normalisation_batch is not None and not 1 <= normalisation_batch <= batch:
         raise BadInput(f"normalisation_batch {normalisation_batch}: expected 1 to {batch}, the batch")
-    halves = [name for name, p in model.named_parameters() if p.dtype not in (torch.float32, torch.float64)]
-    if halves:
-        raise BadInput(f"{first_names(halves)}: expected parameters in fp32; what they are cast to is the plan's part")
+    _refuse_halves(model)
     device = next(model.parameters()).device
     on_card = memory is not None or card is not None or accelerator_of(device).is_card
     planned_for = choose_card(card, device) if on_card else None
@@ -152,23 +150,42 @@ def plan_module(
         loss=loss,
         inputs=arguments,
         optimizer=optimizer,
-        averages=()
-        if ema is None or ema.on_host
-        else tuple(tensors_of([n.state_dict() for n in ema.networks.values()])),
+        averages=_averages_on_card(ema),
         device=device,
         as_card=on_card,
     )
     together = normalisation_batch or (batch if normalises_batches(model) else None)
-    if isinstance(blocks, str):
-        raise BadInput(f"blocks {blocks!r}: expected several names, such as [{blocks!r}]")
-    names = recomputable(model) if blocks is None else tuple(blocks)
-    for name in names:
-        block_named(model, name)
+    names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
     tried = _in_precision(Search(task, batch, together, names, planned_for), precision, device)
     budget_bytes = _budget_bytes(memory, card, planned_for, device)
     if budget_bytes is not None and memory is None and card is None:
         budget_bytes += _held_bytes(task, device)  # it counts as part of the step, and is not free any more
     return _report(tried, budget_bytes, normalisation_batch)
+
+
+def _refuse_halves(model: nn.Module) -> None:
+    halves = [name for name, p in model.named_parameters() if p.dtype not in (torch.float32, torch.float64)]
+    if halves:
+        raise BadInput(f"{first_names(halves)}: expected parameters in fp32; what they are cast to is the plan's part")
+
+
+def _averages_on_card(ema: EmaHook | None) -> tuple[Tensor, ...]:
+    if ema is None or ema.on_host:
+        return ()
+    return tuple(tensors_of([network.state_dict() for network in ema.networks.values()]))
+
+
+def _named_blocks(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of blocks that the module has.
+
+    Raises:
+        BadInput: it has no such block, or the names are a single text.
+    """
+    if isinstance(names, str):
+        raise BadInput(f"blocks {names!r}: expected several names, such as [{names!r}]")
+    for name in names:
+        block_named(model, name)
+    return tuple(names)
 
 
 def _as_arguments(inputs: Sequence[Any] | Mapping[str, Any] | Tensor) -> Inputs:
