@@ -207,7 +207,7 @@ def pack_pictures(
     """
     if out.is_symlink() or out.exists():
         raise BadInput(f"{shown(str(out))} exists; it is not overwritten. Delete it, or choose another OUT.")
-    with open_source(source, fitting.background) as opened:
+    with open_source(source, fitting.reading) as opened:
         fitted = FittedPictures(opened, fitting, packing.encoded, workers=workers, survey_progress=survey_progress)
         try:
             with _appears(out) as beside, closing(fitted.read(progress)) as pictures:
