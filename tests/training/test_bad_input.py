@@ -197,9 +197,26 @@ def test_run_folders(run: Path, tmp_path: Path) -> None:
         sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
     with pytest.raises(BadInput, match="something else than a run"):
         train(recipe, pictures, pictures, options=CPU)
+    before = (run / "events.jsonl").read_bytes()
+    with pytest.raises(BadInput, match=r"wrote checkpoints up to step 1, and .*checkpoints has none to go on from"):
+        train(recipe, pictures, run, options=CPU)
+    assert (run / "events.jsonl").read_bytes() == before
     (run / "recipe.json").write_text("{")
     with pytest.raises(BadInput, match="damaged"):
         train(recipe, pictures, run, options=CPU)
+
+
+def test_a_run_without_its_optimizers(run: Path, tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    (run / "checkpoints" / "step-000000001" / "optimizers.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"the networks of .*step-000000001 are whole: --init .*step-000000001 with"):
+        train(recipe, pictures, run, options=CPU)
+    sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
+    begun = train(recipe, pictures, tmp_path / "new", init=run, options=CPU, overrides=["training.duration=1 step"])
+    assert begun.finished
+    (run / "checkpoints" / "step-000000001" / "ema.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"ema\.safetensors: missing"):
+        sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
 
 
 @pytest.mark.parametrize(

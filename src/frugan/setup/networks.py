@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from frugan.engine.run.checkpoint import (
     EMA_FILE,
     NETWORKS_FILE,
+    OPTIMIZERS_FILE,
     STATE_FILE,
     load_networks,
     newest_whole,
@@ -75,7 +76,8 @@ class Weights:
         """The averages that a path means: a file itself, those of a checkpoint, or of a run's newest whole checkpoint.
 
         A family that averages nothing writes no averages: its networks are meant then. Of a run, every file of the
-        checkpoint is held against its digest. `say` is told of damaged checkpoints. What is open already stays so.
+        checkpoint but the optimizers' is held against its digest. `say` is told of damaged checkpoints. What is open
+        already stays so.
 
         Raises:
             BadInput: no such path, a run without a whole checkpoint, or no file of weights.
@@ -177,7 +179,7 @@ def _newest(path: Path, say: Say) -> Path:
         )
     if not run.exists:
         raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file")
-    newest = newest_whole(run.checkpoints)
+    newest = newest_whole(run.checkpoints, (OPTIMIZERS_FILE,))
     if newest is None:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
     for line in newest[2]:
