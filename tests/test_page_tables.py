@@ -71,11 +71,11 @@ def _advice(tables: Any) -> Iterator[str]:
         yield f"| {shown} |" if plan in ("fp32", "half") else f"| {more} | {row['live_gib']:.2f} |"
     half_types = [[row for row in record["dssim"] if row["dtype"] == kind] for kind in ("float16", "bfloat16")]
     for fp16, bf16 in zip(*half_types, strict=True):
-        shown = [
+        windows = [
             f"{100 * row['at_or_below_zero']:.1f} % | \N{MINUS SIGN}{-row['least']:.{digits}f}"
             for row, digits in ((fp16, 4), (bf16, 3))
         ]
-        yield f"| {fp16['window']} | {' | '.join(shown)} |"
+        yield f"| {fp16['window']} | {' | '.join(windows)} |"
     norms = record["accumulation"]
     yield f"{100 * norms['batch norm']:.1f} % with batch norm, by {norms['group norm']:.0e}"
     errors = [100 * record["rate"][kind]["relative_error"] for kind in ("fp16", "bf16")]
