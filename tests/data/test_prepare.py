@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from frugan.data import prepare as preparing
 from frugan.data.formats.decoding import background
 from frugan.data.formats.picture_set import open_prepared
 from frugan.data.formats.set_file import PICTURES_FILE, prepared_again, read_set_file
 from frugan.data.prepare import mend_block, prepare
 from frugan.errors import BadInput
+from frugan.files import refuse_lack_of_room
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
 MakePicture = Callable[..., Image.Image]
@@ -263,13 +263,13 @@ def test_what_another_process_made_meanwhile_is_taken(
     folder: MakeFolder, picture: MakePicture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out = folder({"a.png": picture()}), tmp_path / "out"
-    look = preparing._check_room
+    asked = "frugan.data.prepare.refuse_lack_of_room"
 
     def looks(*given: Any) -> None:
-        monkeypatch.setattr(preparing, "_check_room", look)
+        monkeypatch.setattr(asked, refuse_lack_of_room)
         prepare(source, out, resolution=8)
 
-    monkeypatch.setattr(preparing, "_check_room", looks)
+    monkeypatch.setattr(asked, looks)
     assert prepare(source, out, resolution=8).lines == (
         "this set was already prepared from the same files: kept as it is",
     )

@@ -3,7 +3,6 @@
 import io
 import os
 import platform
-import shutil
 from contextlib import closing
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -42,9 +41,9 @@ from frugan.data.survey import (
     report_of,
 )
 from frugan.errors import BadInput
-from frugan.files import atomic_folder
+from frugan.files import atomic_folder, refuse_lack_of_room
 from frugan.version import __version__
-from frugan.wording import show_size, shown, storable
+from frugan.wording import count, shown, storable
 
 DATA_SUFFIXES = frozenset({".json", ".npy", ".bin", ".tar"})
 READ_ANEW = frozenset({".tif", ".tiff", ".zip", ".tar"})
@@ -298,7 +297,12 @@ def _write(
     fitted: FittedPictures[NDArray[np.uint8]], out: Path, key: str, progress: Progress | None
 ) -> PreparationReport:
     source, fitting = fitted.source, fitted.fitting
-    _check_room(out, len(source), fitting.resolution)
+    refuse_lack_of_room(
+        out,
+        len(source) * (3 * fitting.resolution**2 + BYTES_PER_ENTRY),
+        f"{count(len(source), 'picture')} of {fitting.resolution} pixels",
+        "choose another place (OUT; FRUGAN_PREPARED for what train prepares), or a smaller resolution.",
+    )
     with atomic_folder(out) as folder:
         if out.is_dir() and any(out.iterdir()):
             raise _MadeMeanwhile
@@ -343,19 +347,6 @@ def _write(
         write_set_file(folder, about)
     lines = (*fitted.lines(), *blank_lines(source, blank, set(fitted.transparent), fitting.background))
     return report_of(out, about, (*lines, *grey_lines(len(fitted.good), file.grey)))
-
-
-def _check_room(out: Path, pictures: int, resolution: int) -> None:
-    """Refuse before the work what the disk cannot hold."""
-    needed = pictures * (3 * resolution**2 + BYTES_PER_ENTRY)
-    existing = next(folder for folder in out.absolute().parents if folder.is_dir())
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise BadInput(
-            f"{shown(str(out))} needs {show_size(needed, 1)} for {pictures:,} pictures of {resolution} pixels; the "
-            f"disk has {show_size(free, 1)} free. Free some room, choose another place (OUT; FRUGAN_PREPARED for what "
-            "train prepares), or a smaller resolution."
-        )
 
 
 def _versions() -> dict[str, str]:

@@ -72,12 +72,14 @@ class Weights:
     named: Path | None = None  # run, checkpoint or file as it was asked for; None: it was not
 
     @classmethod
-    def open(cls, source: "str | Path | Weights", say: Say = _warn) -> "Weights":
+    def open(cls, source: "str | Path | Weights", say: Say = _warn, *, optimizers: bool = False) -> "Weights":
         """The averages that a path means: a file itself, those of a checkpoint, or of a run's newest whole checkpoint.
 
         A family that averages nothing writes no averages: its networks are meant then. Of a run, every file of the
-        checkpoint but the optimizers' is held against its digest. `say` is told of damaged checkpoints. What is open
-        already stays so.
+        checkpoint is held against its digest. `say` is told of damaged checkpoints. What is open already stays so.
+
+        Args:
+            optimizers: whether their file is needed too.
 
         Raises:
             BadInput: no such path, a run without a whole checkpoint, or no file of weights.
@@ -89,7 +91,7 @@ class Weights:
             return cls(path, read_metadata(path), named=path)
         contents = (EMA_FILE, NETWORKS_FILE)
         here = any((path / name).is_file() for name in contents)
-        return replace(cls._of_checkpoint(path if here else _newest(path, say), contents), named=path)
+        return replace(cls._of_checkpoint(path if here else _newest(path, say, optimizers), contents), named=path)
 
     @classmethod
     def _of_checkpoint(cls, folder: Path, contents: Sequence[str]) -> "Weights":
@@ -165,7 +167,7 @@ class Weights:
         return {key: value for key, value in self.tensors.items() if key.split(".")[0] in names}
 
 
-def _newest(path: Path, say: Say) -> Path:
+def _newest(path: Path, say: Say, optimizers: bool) -> Path:
     """The newest whole checkpoint of a run.
 
     Raises:
@@ -179,7 +181,7 @@ def _newest(path: Path, say: Say) -> Path:
         )
     if not run.exists:
         raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file")
-    newest = newest_whole(run.checkpoints, (OPTIMIZERS_FILE,))
+    newest = newest_whole(run.checkpoints, () if optimizers else (OPTIMIZERS_FILE,))
     if newest is None:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
     for line in newest[2]:
@@ -193,7 +195,7 @@ def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Wei
     Raises:
         BadInput: as `Weights.open`; or of another family.
     """
-    averaged = Weights.open(source, say)
+    averaged = Weights.open(source, say, optimizers=True)
     trained = averaged.trained
     for weights in (trained, averaged):
         if weights.recipe.family != family:
