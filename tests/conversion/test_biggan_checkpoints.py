@@ -262,6 +262,12 @@ def changed_state(source: Path, **options: Any) -> None:
     torch.save(state, source / "state_dict.pth")
 
 
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "x.png").touch()
+    with pytest.raises(BadInput, match=r"no G\.pth in it; expected the folder of an experiment, with G\.pth, D\.pth"):
+        from_biggan_pytorch(tmp_path, tmp_path / "run", say=quiet)
+
+
 def test_older_options_are_completed_and_named(tmp_path: Path) -> None:
     source, said = copied(tmp_path), list[str]()
     state = loaded(source / "state_dict.pth")

@@ -48,7 +48,10 @@ def test_unknown_recipe_and_keys_name_the_nearest() -> None:
     ("change", "message"),
     [
         (("resolution = 32", "resolution = 48"), "power of two"),
-        (("batch = 8", "batch = 6"), "not a multiple of normalisation_batch 4"),
+        (
+            ("batch = 8", "batch = 6"),
+            r"not a multiple of normalisation_batch 4; one that fits: training\.normalisation_batch=3$",
+        ),
         (('duration = "4 steps"', 'duration = "4"'), "number with a unit"),
         (("[optimizers.G]", "[optimizers.H]"), r"family biggan has \['D', 'G'\]"),
         (("latent_size = 8", "latent_sise = 8"), r"did you mean networks\.latent_size\?"),
@@ -204,6 +207,17 @@ def test_run_folders(run: Path, tmp_path: Path) -> None:
     (run / "recipe.json").write_text("{")
     with pytest.raises(BadInput, match="damaged"):
         train(recipe, pictures, run, options=CPU)
+
+
+def test_another_family_is_told_in_one_line(run: Path, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures")
+    with pytest.raises(BadInput) as refused:
+        train(
+            "r3gan-digits-32", pictures, run, options=CPU, overrides=["networks.classes=2", "data.allow_upscale=true"]
+        )
+    begun, line, _ = str(refused.value).splitlines()
+    assert "fields that cannot change" in begun
+    assert line.strip() == "family: biggan in the run, r3gan now"
 
 
 def test_a_run_without_its_optimizers(run: Path, tmp_path: Path) -> None:
