@@ -1,7 +1,10 @@
 """Pages say what the records say, and records of predictions what is predicted today."""
 
 import importlib
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,3 +31,60 @@ def test_predictions_in_records_are_of_today(monkeypatch: pytest.MonkeyPatch) ->
         assert {**recorded[row], "ran_seconds": found["ran_seconds"]} == found, (
             "run python benchmarks/predicted_pages.py --anew"
         )
+
+
+def test_what_people_write_is_answered_with_recorded_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    published, tables = importlib.import_module("published_costs"), importlib.import_module("page_tables")
+    page = (tables.DOCS / "common-advice.md").read_text("utf-8")
+    missing = [figure for figure in (*_faces(published, tables), *_advice(tables)) if figure not in page]
+    assert not missing, "docs/common-advice.md says otherwise than the records"
+
+
+def _faces(published: Any, tables: Any) -> Iterator[str]:
+    name = "faces-512-1"
+    training, found = published.trainings()[name], tables.read(published.RECORD.name)["rows"][name]
+    theirs = json.loads((ROOT / "benchmarks" / "published" / "other-costs.json").read_text("utf-8"))["rows"][name]
+    least, most = theirs["seconds"]["rtx-2060"]
+    (line,) = published.lines(name, training, found)
+    *_, ours, _ = (cell.strip() for cell in line.strip("| ").split("|"))
+    yield (
+        f"one iteration of {theirs['micro_batch']} faces in half precision | {least} to {most} s | {ours} s while the "
+        "card is busy"
+    )
+    yield f"The same, batch {theirs['micro_batch']} on its 6 GB"
+
+
+def _advice(tables: Any) -> Iterator[str]:
+    """Figures of docs/common-advice.md, as its record has them."""
+    record = tables.read("common-advice.json")
+    memory = {(row["recipe"], row["plan"]): row for row in record["memory"]}
+    for recipe in ("biggan-imagenet-128", "saehd-df-ud-512"):
+        full, half = (memory[recipe, plan]["live_gib"] for plan in ("fp32", "half"))
+        yield f"{full:.2f} → {half:.2f} GiB (\N{MINUS SIGN}{1 - half / full:.0%})".replace("%", " %")
+    for (_, plan), row in memory.items():
+        parts = row["at_the_peak_gib"]
+        kept = sum(parts.get(part, 0) for part in ("parameters", "averages", "optimizer"))
+        cells = [kept, parts.get("working weights"), parts["gradients"], parts["saved activations"], row["live_gib"]]
+        shown = " | ".join("none" if cell is None else f"{cell:.2f}" for cell in cells)
+        more = " | ".join(f"{row[extra]:.0%}".replace("%", " %") for extra in ("extra_macs", "extra_bytes_moved"))
+        yield f"| {shown} |" if plan in ("fp32", "half") else f"| {more} | {row['live_gib']:.2f} |"
+    half_types = [[row for row in record["dssim"] if row["dtype"] == kind] for kind in ("float16", "bfloat16")]
+    for fp16, bf16 in zip(*half_types, strict=True):
+        windows = [
+            f"{100 * row['at_or_below_zero']:.1f} % | \N{MINUS SIGN}{-row['least']:.{digits}f}"
+            for row, digits in ((fp16, 4), (bf16, 3))
+        ]
+        yield f"| {fp16['window']} | {' | '.join(windows)} |"
+    norms = record["accumulation"]
+    yield f"{100 * norms['batch norm']:.1f} % with batch norm, by {norms['group norm']:.0e}"
+    errors = [100 * record["rate"][kind]["relative_error"] for kind in ("fp16", "bf16")]
+    yield f"fp16 holds it to {errors[0]:.2f} %, bf16 to {errors[1]:.2f} %"
+    for share in ("parameters", "working weights", "optimizer"):
+        yield " / ".join(f"{row[share]:.1f}" for row in record["file"])
+    one, eight, *_ = record["power_iterations"]
+    worst = [f"{100 * row['largest_error']:.1f} %" for row in (one, eight)]
+    yield (
+        f"{one['layers']} layers to {100 * one['mean_error']:.2f} % (worst: {worst[0]}), eight to "
+        f"{100 * eight['mean_error']:.2f} % ({worst[1]})"
+    )

@@ -14,7 +14,7 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from frugan.errors import BadInput
-from frugan.wording import MIB, shown
+from frugan.wording import MIB, show_size, shown
 
 RUN_RECIPE = "recipe.json"
 """Name of the recipe in a run's folder."""
@@ -73,8 +73,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
     Several processes may write the same file; the last one's stays. A file that must survive a power cut has to be
     flushed in the block.
+
+    Raises:
+        BadInput: `path` is a folder.
     """
-    beside = path.with_name(f".{path.name}.unfinished-{os.getpid()}")
+    refuse_folder(path)
+    beside = path.with_name(f".{path.stem}.unfinished-{os.getpid()}{path.suffix}")  # writers go by the suffix
     try:
         yield beside
         beside.replace(path)
@@ -88,6 +92,33 @@ def write_flushed(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise BadInput if a file is to be written where a folder is."""
+    if not path.name or path.is_dir():
+        raise BadInput(f"{path}: is a folder; name a file to write")
+
+
+def refuse_lack_of_room(path: Path, needed_bytes: float, use: str, cure: str) -> None:
+    """Refuse before the work what the disk cannot hold.
+
+    Args:
+        path: file or folder to write, in folders that need not be there.
+        needed_bytes: at least.
+        use: what they are for, such as "500 pictures".
+        cure: what else can be done than to free some room, such as "choose another --out".
+
+    Raises:
+        BadInput: so much is not free.
+    """
+    there = next((folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir()), None)
+    free = needed_bytes if there is None else shutil.disk_usage(there).free
+    if free < needed_bytes:
+        raise BadInput(
+            f"{shown(str(path))} needs at least {show_size(needed_bytes, 1)} for {use}; the disk has "
+            f"{show_size(free, 1)} free. Free some room, or {cure}"
+        )
 
 
 def refuse_existing(path: Path, *, replace: bool) -> None:

@@ -58,6 +58,8 @@ def test_a_class_that_is_called_all_is_that_class(capsys: pytest.CaptureFixture[
         (tuple(f"name {i}" for i in range(20)), "zzz", "and 8 more"),
         ((), "cat", "keep no class names; expected numbers"),
         (("cat",), "", "no class is called ''"),
+        (("1", "10"), "10", "^--classes 10: expected 0 to 1; .* 2 classes; the class called '10' is number 1$"),
+        (("1", "10"), "0-99", "^--classes 0-99: expected 0 to 1; this network has 2 classes$"),
         (("cat",), "3-1", "expected numbers and ranges"),
         (("cat",), "123456789", "no network has so many classes"),
     ],

@@ -361,6 +361,11 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
     assert "Earlier checkpoints are untouched" in frugan("train", "biggan-digits-32", "--data", "x").stderr
 
 
+def test_a_queue_in_no_folder(tmp_path: Path, frugan: Frugan) -> None:
+    result = frugan("page", str(tmp_path / "nothere"), "--work-off")
+    assert (result.returncode, "no such folder (looked from" in result.stderr) == (2, True)
+
+
 @pytest.mark.filterwarnings("always")
 def test_warnings_and_faults_in_threads_take_a_line_each(
     tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch

@@ -57,4 +57,7 @@ def test_every_file_is_hashed_once(
     monkeypatch.setattr(hashlib, "file_digest", counting)
     result = frugan(*commands(made, tmp_path)[name])
     assert result.returncode == 0, result.stderr
-    assert hashed == dict.fromkeys(json.loads((checkpoint / "MANIFEST.json").read_text("utf-8")), 1)
+    expected = dict.fromkeys(json.loads((checkpoint / "MANIFEST.json").read_text("utf-8")), 1)
+    if name != "convert":
+        del expected["optimizers.safetensors"]  # which only training and other programs need
+    assert hashed == expected

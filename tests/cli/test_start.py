@@ -1,5 +1,6 @@
 """How a command starts: what needs no torch comes without it, and a Ctrl-C is told at any moment."""
 
+import signal
 import subprocess
 import sys
 
@@ -16,15 +17,18 @@ except SystemExit as end:
 print(sorted({"torch", "numpy", "PIL"} & sys.modules.keys()), file=sys.stderr)
 """
 INTERRUPTED = """
+import os
 import sys
 from frugan.cli.main import run
 
 class Interrupting:
     def find_spec(self, name, *_):
         if name == WHEN:
-            raise KeyboardInterrupt
+            if not BY:
+                raise KeyboardInterrupt
+            os.kill(os.getpid(), BY)
 
-WHEN, sys.argv = sys.argv[1], ["frugan", *sys.argv[2:]]
+WHEN, BY, sys.argv = sys.argv[1], int(sys.argv[2]), ["frugan", *sys.argv[3:]]
 sys.meta_path.insert(0, Interrupting())
 run()
 """
@@ -51,22 +55,22 @@ def test_help_and_lists_come_without_torch(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "words"),
+    ("when", "number", "words"),
     [
-        ("typer", ["--help"]),
-        ("torch", ["info", "biggan-cifar10-32"]),
+        ("typer", 0, ["--help"]),
+        ("torch", signal.SIGTERM, ["info", "biggan-cifar10-32"]),
         *(
-            pytest.param(when, words, marks=pytest.mark.long)
-            for when, words in (
-                ("rich.console", ["recipes"]),
-                ("frugan.cli.application", ["--help"]),
-                ("frugan.recipes", ["recipes"]),
+            pytest.param(when, number, words, marks=pytest.mark.long)
+            for when, number, words in (
+                ("rich.console", 0, ["recipes"]),
+                ("frugan.cli.application", signal.SIGHUP, ["--help"]),
+                ("frugan.recipes", 0, ["recipes"]),
             )
         ),
     ],
 )
-def test_an_interrupt_while_things_are_imported_is_told(when: str, words: list[str]) -> None:
-    result = _python(INTERRUPTED, when, *words)
+def test_an_interrupt_while_things_are_imported_is_told(when: str, number: int, words: list[str]) -> None:
+    result = _python(INTERRUPTED, when, str(int(number)), *words)
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr.strip().startswith("interrupted")
     assert len(result.stderr.strip().splitlines()) == 1

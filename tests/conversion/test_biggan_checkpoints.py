@@ -75,6 +75,8 @@ def test_there_and_back_number_for_number(tmp_path: Path, zipped: bool, said: li
     assert said == [
         "BigGAN at 32 pixels, imported; G, D, G_ema at iteration 4",
         "num_epochs 1: counts passes over pictures; training.duration is endless here",
+        "num_D_accumulations 2, num_G_accumulations 2: singular vectors and batch norm's statistics moved up to 2 "
+        "times an update there, and move once here",
     ]
     said.clear()
     back = to_biggan_pytorch(tmp_path / "run", tmp_path / "back", say=said.append)
@@ -260,6 +262,12 @@ def changed_state(source: Path, **options: Any) -> None:
     torch.save(state, source / "state_dict.pth")
 
 
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "x.png").touch()
+    with pytest.raises(BadInput, match=r"no G\.pth in it; expected the folder of an experiment, with G\.pth, D\.pth"):
+        from_biggan_pytorch(tmp_path, tmp_path / "run", say=quiet)
+
+
 def test_older_options_are_completed_and_named(tmp_path: Path) -> None:
     source, said = copied(tmp_path), list[str]()
     state = loaded(source / "state_dict.pth")
@@ -267,6 +275,18 @@ def test_older_options_are_completed_and_named(tmp_path: Path) -> None:
     torch.save(state, source / "state_dict.pth")
     from_biggan_pytorch(source, tmp_path / "run", say=said.append)
     assert said[0].endswith("taken as by default: norm_style bn, which_train_fn GAN")
+
+
+@pytest.mark.parametrize(
+    ("resolution", "classes", "dataset"),
+    [(32, 10, "C10"), (32, 100, "C100"), (64, 1000, "I64_hdf5"), (128, 7, "I128_hdf5")],
+)
+def test_that_program_looks_up_pixels_and_classes_by_its_dataset(resolution: int, classes: int, dataset: str) -> None:
+    words = [f"networks.resolution={resolution}", f"networks.classes={classes}", "networks.discriminator_attention=[]"]
+    words.append("networks.generator_attention=[]")
+    recipe = load_recipe("biggan-imagenet-128", words).model_dump(mode="json")
+    options, _ = options_of(recipe, recipe["optimizers"])
+    assert (options["dataset"], options["resolution"], options["n_classes"]) == (dataset, resolution, classes)
 
 
 def test_its_own_batch_norm(tmp_path: Path) -> None:
@@ -364,7 +384,11 @@ def test_a_run_of_ours_goes_over_with_what_that_program_has_no_option_for(tmp_pa
     words = ["objective.loss=relativistic", "training.duration=2 steps", "networks.discriminator_attention=[]"]
     train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU, overrides=words)
     made = to_biggan_pytorch(tmp_path / "run", tmp_path / "files", say=said.append)
-    assert said == ["objective.loss: that program has no option for it"]
+    assert said == [
+        "objective.loss: that program has no option for it",
+        "dataset I32_hdf5: that program takes it for 1,000 classes and these networks have 2; write 2 beside it in the "
+        "table of classes in its utils.py, or they cannot be loaded",
+    ]
     assert made.step == 2
     config = loaded(tmp_path / "files" / "state_dict.pth")["config"]
     assert (config["G_attn"], config["ema_decay"], config["num_G_accumulations"]) == ("16", 0.9, 2)

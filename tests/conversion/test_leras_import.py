@@ -124,7 +124,7 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write_text = Path.write_text
 
     def full(path: Path, *given: Any, **more: Any) -> int:
-        if "recipe.json" in path.name:  # written last
+        if path.suffix == ".json" and "recipe" in path.name:  # written last
             raise OSError(28, "No space left on device")
         return write_text(path, *given, **more)
 

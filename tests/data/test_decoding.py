@@ -1,16 +1,17 @@
 """Every kind of pixel becomes upright 8-bit RGB, and damage is named."""
 
 import io
+import struct
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
-from frugan.data.formats.decoding import MOST_PIXELS, UPRIGHT, read_picture, read_size
-from frugan.data.formats.source import Unreadable
+from frugan.data.formats.decoding import LARGEST, MOST_PIXELS, TRANSPARENT, UPRIGHT, Reading, read_picture, read_size
+from frugan.data.formats.source import FORMATS, Unreadable
 
 Encode = Callable[..., bytes]
 MakePicture = Callable[..., Image.Image]
@@ -167,3 +168,81 @@ def test_overwritten_bytes_raise_nothing_else(picture: MakePicture, encoded: Enc
 
 def test_size_comes_from_the_header_alone(picture: MakePicture, encoded: Encode) -> None:
     assert read_size(io.BytesIO(encoded(picture(width=300, height=200))[:64])) == (300, 200)
+
+
+def tiff(deep: np.ndarray, **tags: int) -> bytes:
+    file = io.BytesIO()
+    names = {"interpretation": 262}
+    Image.fromarray(deep).save(file, "TIFF", tiffinfo={names[name]: value for name, value in tags.items()})
+    return file.getvalue()
+
+
+def test_deep_grey_of_which_0_is_white_is_no_negative() -> None:
+    deep = np.array([[0, 257, 65535]], np.uint16)
+    assert pixels(tiff(deep, interpretation=0))[0, :, 0].tolist() == [255, 254, 0]
+    assert pixels(tiff(deep, interpretation=1))[0, :, 0].tolist() == [0, 1, 255]
+
+
+def test_12_bits_that_a_file_declares_are_its_range() -> None:
+    deep = bytearray(tiff(np.array([[0, 0]], np.uint16)))
+    at = deep.index(bytes.fromhex("0201 0300 0100 0000 1000"))  # BitsPerSample 16
+    deep[at + 8] = 12
+    place = struct.unpack("<I", deep[(at := deep.index(bytes.fromhex("1101"))) + 8 : at + 12])[0]
+    deep[place : place + 3] = bytes.fromhex("FFF 800".replace(" ", ""))  # 4095 and 2048, packed
+    assert pixels(bytes(deep))[0, :, 0].tolist() == [255, 128]
+
+
+def test_a_range_that_no_file_declares_is_named(encoded: Encode) -> None:
+    deep = Image.fromarray(np.array([[0, 2048, 4095, 9999]], np.uint16))
+    read = read_picture(io.BytesIO(encoded(deep)), Reading(range=4095))
+    assert np.asarray(read)[0, :, 0].tolist() == [0, 128, 255, 255]
+    assert LARGEST not in read.info
+    assert read_picture(io.BytesIO(encoded(deep))).info[LARGEST] == 9999
+    numbers = Image.fromarray(np.array([[0, 0.5, 1, np.nan]], np.float32))
+    assert np.asarray(read_picture(io.BytesIO(encoded(numbers.crop((0, 0, 3, 1)), "TIFF")), Reading(range=1)))[
+        0, :, 0
+    ].tolist() == [0, 128, 255]
+    with pytest.raises(Unreadable, match="no numbers"):
+        read_picture(io.BytesIO(encoded(numbers, "TIFF")), Reading(range=1))
+
+
+def test_the_transparent_value_of_deep_grey(encoded: Encode) -> None:
+    read = read_picture(io.BytesIO(encoded(Image.fromarray(np.array([[0, 300, 65535]], np.uint16)), transparency=0)))
+    assert np.asarray(read)[0, :, 0].tolist() == [255, 1, 255]
+    assert read.info[TRANSPARENT]
+
+
+def test_long_texts_and_profiles_cost_no_picture(picture: MakePicture, encoded: Encode) -> None:
+    about = PngImagePlugin.PngInfo()
+    about.add_text("workflow", "x" * 3_000_000, zip=True)
+    turned = picture(width=16, height=8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for options in ({"icc_profile": bytes(2_000_000)}, {"pnginfo": about}):
+        data = encoded(turned, exif=exif, **options)
+        assert read_size(io.BytesIO(data)) == (16, 8)
+        np.testing.assert_array_equal(pixels(data), np.asarray(turned.transpose(Image.Transpose.ROTATE_270)))
+
+
+@pytest.mark.parametrize("format", sorted({"AVIF", "JPEG2000"} & set(FORMATS.values())))
+def test_newer_formats_are_read_where_pillow_can(format: str, encoded: Encode) -> None:
+    decoded = pixels(encoded(Image.new("RGB", (16, 12), (200, 40, 90)), format))
+    assert np.abs(decoded.astype(int) - (200, 40, 90)).max() <= 4
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "an empty file"),
+        (bytes(100), "nothing but zeros"),
+        (b"\0\0\0\x18ftypheic", "HEIC"),
+        (b" <!DOCTYPE html><html>404</html>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+        (b"<?xml version='1.0'?><svg/>", "SVG"),
+    ],
+)
+def test_what_is_called_a_picture_is_named_by_its_first_bytes(data: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(data)
+    for file in (tmp_path / "a.jpg", io.BytesIO(data)):
+        with pytest.raises(Unreadable, match=words):
+            read_picture(file)

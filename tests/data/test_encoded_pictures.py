@@ -85,9 +85,9 @@ def test_settings_that_a_prepared_set_does_not_follow_are_told(
     said: list[str] = []
     opened(tmp_path / "ready", tmp_path, said, fit="pad")
     assert not [line for line in said if "no effect" in line]
-    opened(tmp_path / "ready", tmp_path, said, resample="lanczos", stored="encoded")
+    opened(tmp_path / "ready", tmp_path, said, resample="lanczos", stored="encoded", range=4095.0)
     (line,) = [line for line in said if "no effect" in line]
-    assert "fit=pad, not crop; resample=bilinear, not lanczos; stored=pixels, not encoded" in line
+    assert "fit=pad, not crop; resample=bilinear, not lanczos; stored=pixels, not encoded; range=none, not 4095" in line
 
 
 def test_what_is_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
@@ -100,3 +100,11 @@ def test_what_is_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Pat
     options = SourceOptions(DataSettings(stored="encoded"), tmp_path, print, None, {})
     with pytest.raises(BadInput, match="its pixels are there"):
         open_pictures(prepared, 32, options)
+
+
+def test_a_range_that_is_hardly_used_is_warned_of(folder: MakeFolder, tmp_path: Path) -> None:
+    path = folder({f"{i}.png": Image.fromarray(np.full((16, 16), 4000, np.uint16)) for i in range(40)})
+    said: list[str] = []
+    opened(path, tmp_path, said, stored="encoded")
+    assert any("of 16 bits use 0 to 4,000 of 65,535" in line for line in said)
+    assert int(opened(path, tmp_path, said, stored="encoded", range=4000.0)[0].min()) == 255

@@ -92,7 +92,7 @@ def test_a_disk_that_is_too_small_is_noticed_first(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 1000))
-    with pytest.raises(BadInput, match=r"needs 0.1 MiB for 60 pictures of 16 pixels.*smaller resolution"):
+    with pytest.raises(BadInput, match=r"needs at least 0.1 MiB for 60 pictures of 16 pixels.*smaller resolution"):
         prepare(source, tmp_path / "out", resolution=16)
     assert names(tmp_path) == ["source"]
 

@@ -220,3 +220,22 @@ def test_bomb_in_dataset_json(pack: Pack, limit: Limit) -> None:
 def test_other_packing_methods_are_named(pack: Pack) -> None:
     with open_source(pack(method=zipfile.ZIP_BZIP2)) as source, pytest.raises(Unreadable, match="method 12"):
         source.picture(0)
+
+
+def test_dots_and_backslashes_are_no_part_of_names(pack: Pack) -> None:
+    with open_source(pack(("./a/1.png", "./b/2.png"))) as source:
+        assert source.names == ["a/1.png", "b/2.png"]
+        assert source.classes.names == ("a", "b")
+    text = labels(("./a/1.png", 1), ("b\\2.png", 0))
+    with open_source(pack(("a/1.png", "b/2.png"), dataset_json=text)) as source:
+        assert source.classes.labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("name", "code"), [("表", "shift_jis"), ("猫", "utf-8"), ("é", "cp437")])
+def test_names_in_codes_that_a_zip_does_not_name(name: str, code: str, pack: Pack) -> None:
+    raw = name.encode(code)  # a byte of the first looks like a backslash
+    path = pack((f"{'x' * len(raw)}/1.png", "b/2.png"))
+    path.write_bytes(path.read_bytes().replace(b"x" * len(raw) + b"/1.png", raw + b"/1.png"))
+    with open_source(path) as source:
+        assert set(source.classes.names) == {name, "b"}
+        assert any("taken for shift_jis" in line for line in source.lines) == (code == "shift_jis")

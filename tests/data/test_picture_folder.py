@@ -121,3 +121,23 @@ def test_unpacked_nvlabs_set_takes_its_labels_from_dataset_json(folder: MakeFold
     source = open_source(folder({"00000/img0.png": SMALL, "00001/img1.png": SMALL, "dataset.json": labels}))
     assert source.classes.labels.tolist() == [2, 0]
     assert source.classes.names == ("0", "1", "2")
+
+
+def test_what_systems_put_there_is_no_data(folder: MakeFolder) -> None:
+    names = ["a/1.png", "b/2.png"]
+    beside = ["a/@eaDir/1.png/SYNOPHOTO_THUMB_M.jpg", "$RECYCLE.BIN/x.png", "lost+found/y.png", "#recycle/z.png"]
+    with open_source(folder(dict.fromkeys([*names, *beside], Image.new("RGB", (4, 4))))) as source:
+        assert source.names == names
+
+
+def test_class_folders_without_pictures_say_what_they_hold(folder: MakeFolder) -> None:
+    base = folder({"a/1.png": Image.new("RGB", (4, 4)), "b/1.HEIC": b"", "b/2/x.heic": b"", "b/y.txt": b""})
+    with pytest.raises(BadInput, match=r"no pictures: b \(3 files of other kinds: \.heic 2, \.txt 1; convert them\)\."):
+        open_source(base)
+
+
+def test_a_class_folder_that_leads_to_another_is_called_a_link(folder: MakeFolder) -> None:
+    base = folder({"a/1.png": Image.new("RGB", (4, 4))})
+    (base / "b").symlink_to("a")
+    with pytest.raises(BadInput, match="b is a link to a, which is there already"):
+        open_source(base)

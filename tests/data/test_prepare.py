@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from frugan.data import prepare as preparing
 from frugan.data.formats.decoding import background
 from frugan.data.formats.picture_set import open_prepared
 from frugan.data.formats.set_file import PICTURES_FILE, prepared_again, read_set_file
 from frugan.data.prepare import mend_block, prepare
 from frugan.errors import BadInput
+from frugan.files import refuse_lack_of_room
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
 MakePicture = Callable[..., Image.Image]
@@ -263,13 +263,13 @@ def test_what_another_process_made_meanwhile_is_taken(
     folder: MakeFolder, picture: MakePicture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out = folder({"a.png": picture()}), tmp_path / "out"
-    look = preparing._check_room
+    asked = "frugan.data.prepare.refuse_lack_of_room"
 
     def looks(*given: Any) -> None:
-        monkeypatch.setattr(preparing, "_check_room", look)
+        monkeypatch.setattr(asked, refuse_lack_of_room)
         prepare(source, out, resolution=8)
 
-    monkeypatch.setattr(preparing, "_check_room", looks)
+    monkeypatch.setattr(asked, looks)
     assert prepare(source, out, resolution=8).lines == (
         "this set was already prepared from the same files: kept as it is",
     )
@@ -309,3 +309,22 @@ def test_classes_of_few_pictures_are_pointed_out(folder: MakeFolder, picture: Ma
     assert [line for line in lines if line.startswith("2 classes have fewer than 20 pictures: few (3), fewer (19); so")]
     flat = folder({f"flat/{i}.png": one for i in range(3)})
     assert not [line for line in prepare(flat / "flat", tmp_path / "flat", resolution=16).lines if "fewer" in line]
+
+
+def test_a_range_that_is_hardly_used_is_warned_of_and_can_be_named(folder: MakeFolder, tmp_path: Path) -> None:
+    ramp = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)  # 12 bits in files of 16
+    source = folder({f"{number}.png": Image.fromarray(ramp) for number in range(3)})
+    dark = prepare(source, tmp_path / "dark", resolution=8)
+    assert any("3 pictures of 16 bits use 0 to 4,032 of 65,535: almost black" in line for line in dark.lines)
+    assert any("data.range=4095; --range 4095 of prepare" in line for line in dark.lines)
+    light = prepare(source, tmp_path / "light", resolution=8, range=4095)
+    assert not any("16 bits" in line for line in light.lines)
+    assert open_prepared(tmp_path / "light")[0].max() == 251
+    assert prepared_again(tmp_path / "light", read_set_file(tmp_path / "light")).endswith("--range 4095")
+    mend_block(tmp_path / "light", 0, source)
+    assert open_prepared(tmp_path / "light")[0].max() == 251
+
+
+def test_few_pictures_without_classes_are_pointed_out(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    report = prepare(folder({"a.png": picture()}), tmp_path / "out", resolution=16)
+    assert any("only 1 picture: so few are learned by heart" in line for line in report.lines)

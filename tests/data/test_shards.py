@@ -163,3 +163,22 @@ def test_the_library_reads_them(folder: MakeFolder, picture: MakePicture, tmp_pa
     samples = list(dataset.decode("rgb8").to_tuple("png", "cls"))
     assert [label for _, label in samples] == [0, 0, 1, 1]
     np.testing.assert_array_equal(samples[1][0], np.asarray(picture(1)))
+
+
+def test_tars_with_holes_are_refused(picture: MakePicture, tmp_path: Path) -> None:
+    path = tar(tmp_path / "a.tar", {"000.png": encoded(picture(0))})
+    content = bytearray(path.read_bytes())
+    content[156:157] = tarfile.GNUTYPE_SPARSE
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"000\.png is stored with holes .*without --sparse"):
+        open_source(path)
+
+
+def test_class_folders_in_a_tar_are_told_to_be_none(picture: MakePicture, tmp_path: Path) -> None:
+    members = {f"./pets/{name}/0.png": encoded(picture(0)) for name in ("cat", "dog")}
+    members |= {f"./pets/{place}/x.jpg": encoded(picture(1)) for place in ("cat/@eaDir", ".thumbs")}
+    with open_source(tar(tmp_path / "a.tar", members)) as source:
+        assert len(source) == 2
+        assert "if cat, dog are the classes, unpack it and give the folder pets/" in source.classes.lines[0]

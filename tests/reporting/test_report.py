@@ -143,6 +143,12 @@ def test_scores_that_do_not_compare_are_told(tmp_path: Path) -> None:
     assert "do not compare" not in page_of([runs[0], made_run(tmp_path / "other", grids=1)])
 
 
+@pytest.mark.parametrize("out", [".", "/", "..", ""])
+def test_a_folder_is_no_page(out: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is a folder; name a file to write"):
+        write_report([made_run(tmp_path / "run", grids=1)], Path(out))
+
+
 def test_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a run folder"):
         write_report([tmp_path])

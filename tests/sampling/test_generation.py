@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -94,6 +95,29 @@ def test_samples_for_other_programs(scored: Path, opened: Opened, tmp_path: Path
         assert "synthetic" in picture.info["Description"]
     with pytest.raises(BadInput, match="holds something already"):
         draw(scored / "run", tmp_path, DrawRequest(), pngs=1, device="cpu", say=quiet)
+
+
+@pytest.mark.parametrize("count", [{"npz": 10**12}, {"pngs": 10**12}])
+def test_what_the_disk_cannot_hold_is_refused_before_it_is_drawn(
+    count: dict[str, Any], scored: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=r"needs at least .* for 1,000,000,000,000 pictures; the disk has"):
+        draw(scored / "run", tmp_path, DrawRequest(), **count, device="cpu", say=quiet)
+    assert not list(tmp_path.iterdir())
+
+
+def test_samples_are_whole_or_not_there(scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, blocks = Sampler._drawn, iter(range(2))
+
+    def interrupted(sampler: Sampler, number: int) -> tuple[Tensor, Tensor]:
+        if next(blocks, None) is None:
+            raise KeyboardInterrupt
+        return made(sampler, number)
+
+    monkeypatch.setattr(Sampler, "_drawn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        draw(scored / "run", tmp_path, DrawRequest(), pngs=500, device="cpu", say=quiet)
+    assert not list(tmp_path.iterdir())
 
 
 def test_black_pictures_are_counted_for_each_file_by_itself(

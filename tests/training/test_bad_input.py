@@ -48,7 +48,10 @@ def test_unknown_recipe_and_keys_name_the_nearest() -> None:
     ("change", "message"),
     [
         (("resolution = 32", "resolution = 48"), "power of two"),
-        (("batch = 8", "batch = 6"), "not a multiple of normalisation_batch 4"),
+        (
+            ("batch = 8", "batch = 6"),
+            r"not a multiple of normalisation_batch 4; one that fits: training\.normalisation_batch=3$",
+        ),
         (('duration = "4 steps"', 'duration = "4"'), "number with a unit"),
         (("[optimizers.G]", "[optimizers.H]"), r"family biggan has \['D', 'G'\]"),
         (("latent_size = 8", "latent_sise = 8"), r"did you mean networks\.latent_size\?"),
@@ -197,9 +200,37 @@ def test_run_folders(run: Path, tmp_path: Path) -> None:
         sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
     with pytest.raises(BadInput, match="something else than a run"):
         train(recipe, pictures, pictures, options=CPU)
+    before = (run / "events.jsonl").read_bytes()
+    with pytest.raises(BadInput, match=r"wrote checkpoints up to step 1, and .*checkpoints has none to go on from"):
+        train(recipe, pictures, run, options=CPU)
+    assert (run / "events.jsonl").read_bytes() == before
     (run / "recipe.json").write_text("{")
     with pytest.raises(BadInput, match="damaged"):
         train(recipe, pictures, run, options=CPU)
+
+
+def test_another_family_is_told_in_one_line(run: Path, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures")
+    with pytest.raises(BadInput) as refused:
+        train(
+            "r3gan-digits-32", pictures, run, options=CPU, overrides=["networks.classes=2", "data.allow_upscale=true"]
+        )
+    begun, line, _ = str(refused.value).splitlines()
+    assert "fields that cannot change" in begun
+    assert line.strip() == "family: biggan in the run, r3gan now"
+
+
+def test_a_run_without_its_optimizers(run: Path, tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    (run / "checkpoints" / "step-000000001" / "optimizers.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"the networks of .*step-000000001 are whole: --init .*step-000000001 with"):
+        train(recipe, pictures, run, options=CPU)
+    sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
+    begun = train(recipe, pictures, tmp_path / "new", init=run, options=CPU, overrides=["training.duration=1 step"])
+    assert begun.finished
+    (run / "checkpoints" / "step-000000001" / "ema.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"ema\.safetensors: missing"):
+        sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
 
 
 @pytest.mark.parametrize(

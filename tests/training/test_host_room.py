@@ -69,6 +69,6 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, pictures, run = write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "a" / "run"
     refuse_full_disk(load_recipe(recipe), run)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100_000))
-    with pytest.raises(BadInput, match=r"its disk has 0\.1 MiB free, and the first"):
+    with pytest.raises(BadInput, match=r"for its first checkpoint; the disk has 0\.1 MiB free"):
         train(recipe, pictures, run)
     assert not run.parent.exists()

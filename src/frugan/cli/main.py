@@ -6,6 +6,7 @@ until `run` begins nothing can tell of a Ctrl-C.
 """
 
 import errno
+import signal
 import sys
 import threading
 import warnings
@@ -44,7 +45,15 @@ def _warnings_as_lines(console: "Console") -> Iterator[None]:
 
 
 def run() -> None:
-    """Run the command line; errors become one sentence on stderr."""
+    """Run the command line; errors become one sentence on stderr.
+
+    What ends a program from outside ends it as Ctrl-C does: whatever is written is whole or deleted.
+    """
+    with _ended_as_by_ctrl_c():
+        _run()
+
+
+def _run() -> None:
     try:
         from rich.console import Console
 
@@ -56,6 +65,20 @@ def run() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, unless the caller ignores them (`nohup`)."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -130,12 +130,13 @@ class ClassChoice:
             known: how many classes there are.
 
         Raises:
-            BadInput: no class is called so.
+            BadInput: no class is called so, or has such a number.
         """
         text = self.text
         chosen: list[int] = []
         for word in [text] if text in names else _words(text):  # a name with a comma in it
             if word in self.numbers:
+                self._refuse_beyond(word, names, known)
                 chosen.extend(self.numbers[word])
                 _tell_of_other(word, self.numbers[word], names)
             elif word in names:
@@ -147,6 +148,12 @@ class ClassChoice:
             else:
                 raise BadInput(f"--classes {text[:80]}: {_unknown(word, names)}")
         return tuple(chosen)
+
+    def _refuse_beyond(self, word: str, names: Sequence[str], known: int) -> None:
+        if known == 1 or all(0 <= number < known for number in self.numbers[word]):
+            return  # a network without classes refuses them all
+        hint = f"; the class called {word!r} is number {names.index(word)}" if word in names else ""
+        raise BadInput(f"--classes {self.text[:80]}: expected 0 to {known - 1}; this network has {known} classes{hint}")
 
 
 def _words(text: str) -> list[str]:

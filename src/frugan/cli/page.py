@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from frugan.cli.output import say
-from frugan.errors import optional_module
+from frugan.errors import BadInput, optional_module
 from frugan.files import Folders
 
 
@@ -31,6 +31,8 @@ def page(
     if work_off:
         from frugan.page.queue import Queue
 
+        if not folder.is_dir():
+            raise BadInput(f"{folder}: no such folder (looked from {Path.cwd()}); expected one that holds runs")
         Queue(folder).work_off()
         return
     for module in ("starlette", "uvicorn"):

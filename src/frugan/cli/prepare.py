@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Form = Literal["set", "zip", "hdf5", "webdataset"]
 """What pictures are written as."""
 SUFFIXES: dict[str, Form] = {".zip": "zip", ".hdf5": "hdf5", ".h5": "hdf5"}
-OF_PICTURES = ("resample", "allow_upscale", "fit", "background", "workers", "form")
+OF_PICTURES = ("resample", "allow_upscale", "fit", "background", "range", "workers", "form")
 """Parameters that say how pictures, not faces, are prepared."""
 DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
@@ -56,6 +56,10 @@ class PrepareOptions:
     background: Annotated[
         str, typer.Option(help="colour to put behind transparent pictures and beside padded ones: a name, or #rrggbb")
     ] = "white"
+    range: Annotated[
+        float | None,
+        typer.Option(help="value that is white in grey pictures of more than 8 bits, such as 4095"),
+    ] = None
     workers: Annotated[int, typer.Option(help="number of decoding threads", min=1)] = 2
     form: Annotated[
         Form | None,
@@ -135,7 +139,12 @@ def _prepare_pictures(arguments: PrepareOptions, source: Path) -> None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
     resample: Resample = "lanczos" if arguments.resample == "lanczos" else "bilinear"
     fitting = Fitting(
-        arguments.resolution, resample, arguments.allow_upscale, background(arguments.background), arguments.fit
+        arguments.resolution,
+        resample,
+        arguments.allow_upscale,
+        background(arguments.background),
+        arguments.fit,
+        arguments.range,
     )
     form = arguments.form or SUFFIXES.get(arguments.out.suffix.lower(), "set")
     if form == "set":
@@ -159,6 +168,7 @@ def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> Non
             allow_upscale=fitting.allow_upscale,
             background=fitting.background,
             fit=fitting.fit,
+            range=fitting.range,
             workers=workers,
             progress=move,
             survey_progress=look,
@@ -202,7 +212,7 @@ def _write_reference(arguments: PrepareOptions) -> None:
     if arguments.source == DRAWN or arguments.faces is not None:
         raise BadInput("--reference: there are no such scores for faces; leave it out")
     _refuse(arguments.context, ("form", "workers"), "has no effect with --reference")
-    names = ("resample", "allow_upscale", "fit", "background")
+    names = ("resample", "allow_upscale", "fit", "background", "range")
     how = {name: getattr(arguments, name) for name in names}
     out, network = arguments.out, arguments.network or "inception"
     with Bar("pictures") as bar:

@@ -32,6 +32,7 @@ class Limits(TypedDict, total=False):
     lt: float
     min_length: int
     max_length: int
+    allow_inf_nan: bool
 
 
 def setting(default: Value, description: str, marks: dict[str, Any] | None = None, **limits: Unpack[Limits]) -> Value:
@@ -74,6 +75,14 @@ class DataSettings(Settings):
         "colour to put behind transparent pictures, and beside padded ones: a name, or #rrggbb",
         ADDED,
         max_length=40,
+    )
+    range: float | None = setting(
+        None,
+        "value that is white in grey pictures of more than 8 bits, such as 4095 where 12 bits lie in files of 16; "
+        "default: the largest that the file can hold",
+        ADDED,
+        gt=0,
+        allow_inf_nan=False,
     )
     stored: Literal["pixels", "encoded"] = setting(
         "pixels",

@@ -12,7 +12,7 @@ from urllib.request import Request, build_opener
 from filelock import FileLock, Timeout
 
 from frugan.errors import BadInput
-from frugan.files import Folders
+from frugan.files import Folders, refuse_lack_of_room
 from frugan.metrics.public_weights import MIRROR_SETTING, PUBLIC, PublicWeights, sha256_of
 from frugan.progress import Progress, Say
 from frugan.wording import GIB, MIB, nearest
@@ -127,6 +127,7 @@ def _take(answer: HTTPResponse, part: Path, here: int, progress: Progress | None
     done = here if goes_on else 0
     length = answer.headers.get("Content-Length", "")
     expected = done + int(length) if re.fullmatch(r"\d{1,18}", length) else None
+    refuse_lack_of_room(part, (expected or done) - done, "what is to come", "fetch it elsewhere")
     with part.open("ab" if goes_on else "wb") as opened:
         for piece in _pieces(answer):
             done += len(piece)

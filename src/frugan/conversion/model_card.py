@@ -14,10 +14,10 @@ from PIL import Image
 from frugan.contract.data import RunData
 from frugan.contract.formats import RECIPE_FILE
 from frugan.conversion.export.site import PAGE, SITE, export_site
+from frugan.conversion.written import write_whole
 from frugan.engine.run.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
-from frugan.engine.run.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.files import read_json
 from frugan.metrics.scores import Provenance
@@ -319,7 +319,7 @@ def write_card(
     metadata = weights_metadata(
         weights.recipe, weights.class_names, step=facts.weights.step, licence=licence or weights.licence
     )
-    write_tensors(target / WEIGHTS, weights.read(), metadata)
+    write_whole(target / WEIGHTS, weights.read(), metadata)
     (target / RECIPE_FILE).write_text(dump_recipe(weights.recipe), "utf-8")
     if facts.grid is not None:
         shutil.copyfile(facts.grid.file, target / PICTURE)

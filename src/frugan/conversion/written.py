@@ -27,11 +27,11 @@ from frugan.engine.run.checkpoint import (
     save_checkpoint,
 )
 from frugan.engine.run.events import EventLog
-from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.run_folder import RunFolder, checkpoint_bytes
 from frugan.engine.run.tensor_files import write_json, write_tensors
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput
-from frugan.files import atomic_file, atomic_folder, refuse_full
+from frugan.files import atomic_file, atomic_folder, refuse_full, refuse_lack_of_room
 from frugan.recipe.loading import dump_recipe, parse_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import weights_metadata
@@ -39,7 +39,12 @@ from frugan.setup.recipe_setup import training_of
 
 
 def write_whole(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a tensor file, whole or not at all; its folder is made if it is missing."""
+    """Write a tensor file, whole or not at all; its folder is made if it is missing.
+
+    Raises:
+        BadInput: the disk has no room for it.
+    """
+    refuse_lack_of_room(path, sum(tensor.nbytes for tensor in tensors.values()), "the weights", "choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as beside:
         write_tensors(beside, tensors, metadata)
@@ -137,6 +142,8 @@ def _of(networks: Collection[str], tensors: Mapping[str, Tensor]) -> dict[str, T
 
 def _write_folder(path: Path, trained: Mapping[str, Tensor], averaged: Mapping[str, Tensor], recipe: Recipe) -> None:
     """Write networks as they were trained, their averages, and the recipe to fine-tune them by."""
+    needed = sum(tensor.nbytes for tensors in (trained, averaged) for tensor in tensors.values())
+    refuse_lack_of_room(path, needed, "the weights", "choose another name")
     with atomic_folder(path.absolute()) as beside:
         write_tensors(beside / NETWORKS_FILE, trained, weights_metadata(recipe))
         write_tensors(beside / EMA_FILE, averaged, weights_metadata(recipe))
@@ -150,6 +157,7 @@ def write_run(run: RunFolder, recipe: Recipe, state: TrainingState, imported: Ma
         imported: of the event that says where it came from.
     """
     extra = {"seconds": 0, "plan": {"precision": "auto"}, "data": {}}
+    refuse_lack_of_room(run.path, checkpoint_bytes(state), "its checkpoint", "choose another name")
     with atomic_folder(run.path.absolute()) as folder:  # "." could neither be removed nor replaced
         beside = RunFolder(folder)
         save_checkpoint(beside.checkpoints, state, weights_metadata(recipe), extra)

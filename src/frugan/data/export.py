@@ -21,7 +21,8 @@ from frugan.data.formats.shards import NAMES_FILE
 from frugan.data.formats.source import Classes
 from frugan.data.survey import FittedPictures, Fitting, Progress
 from frugan.errors import BadInput, optional_module
-from frugan.wording import first_names, shown
+from frugan.files import refuse_lack_of_room
+from frugan.wording import count, first_names, shown
 
 # Pictures as NVlabs' programs read them: a zip of PNGs and a `dataset.json`.
 #
@@ -35,6 +36,8 @@ MADE = (1980, 1, 1, 0, 0, 0)
 
 class NvlabsZip:
     """A zip with classes as numbers. NVlabs' programs want a side that is a power of two."""
+
+    share = 1.0
 
     def encoded(self, pixels: NDArray[np.uint8]) -> bytes:
         """Encode a picture as a PNG without compression."""
@@ -64,6 +67,8 @@ CHUNK = 500
 
 class Hdf5:
     """One file, not compressed: it is read at random places."""
+
+    share = 1.0
 
     def encoded(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return pixels
@@ -124,6 +129,8 @@ class Shards:
         shard_bytes: size of a shard, about.
     """
 
+    share = 0.1
+
     def __init__(self, shard_bytes: int = SHARD_BYTES) -> None:
         self._shard_bytes = shard_bytes
 
@@ -167,6 +174,8 @@ T = TypeVar("T")
 class Packing(Protocol[T]):
     """How pictures are laid down."""
 
+    share: float  # of the bytes of pixels that it takes on the disk, at least
+
     def encoded(self, pixels: NDArray[np.uint8]) -> T:
         """A picture [3, R, R] as it is stored; called by several threads."""
 
@@ -207,7 +216,13 @@ def pack_pictures(
     """
     if out.is_symlink() or out.exists():
         raise BadInput(f"{shown(str(out))} exists; it is not overwritten. Delete it, or choose another OUT.")
-    with open_source(source, fitting.background) as opened:
+    with open_source(source, fitting.reading) as opened:
+        refuse_lack_of_room(
+            out,
+            packing.share * 3 * fitting.resolution**2 * len(opened),
+            f"{count(len(opened), 'picture')} of {fitting.resolution} pixels",
+            "choose another OUT",
+        )
         fitted = FittedPictures(opened, fitting, packing.encoded, workers=workers, survey_progress=survey_progress)
         try:
             with _appears(out) as beside, closing(fitted.read(progress)) as pictures:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.formats.decoding import BLACK, TRANSPARENT, WHITE, Background, is_grey
+from frugan.data.formats.decoding import BLACK, TRANSPARENT, WHITE, Background, Reading, is_grey
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import Source, Unreadable
@@ -91,7 +91,10 @@ def _from_to(least: str, most: str) -> str:
 
 
 def look_at(
-    data: str | Path | PictureSet, progress: Progress | None = None, background: Background | None = None
+    data: str | Path | PictureSet,
+    progress: Progress | None = None,
+    background: Background | None = None,
+    range: float | None = None,
 ) -> PictureFacts:
     """Read the headers of all pictures, and decode some.
 
@@ -99,6 +102,7 @@ def look_at(
         data: anything that `prepare` takes, or an opened set.
         progress: gets (headers read, N).
         background: colour to put behind transparent pictures; None: white, or black if most are seen on that alone.
+        range: as in `Reading`.
 
     Raises:
         BadInput: no pictures are there, too few, or more than 1 % cannot be read.
@@ -106,11 +110,11 @@ def look_at(
     if isinstance(data, PictureSet):
         return _of_set(data)
     path, laid_on = Path(data), background or WHITE
-    with open_source(path, laid_on) as source:
+    with open_source(path, Reading(laid_on, range)) as source:
         surveyed = survey(source, _looking(laid_on), workers=WORKERS, progress=progress)
         facts = _of_source(source, surveyed, laid_on)
     if background is None and facts.vanished > len(facts.looked_at) / 2:
-        with open_source(path, BLACK) as source:
+        with open_source(path, Reading(BLACK, range)) as source:
             on_black = _of_source(source, surveyed, BLACK)
         return min(facts, on_black, key=lambda fact: fact.vanished)  # thin dark lines are seen on neither
     return facts

@@ -5,6 +5,7 @@ import shutil
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,14 +20,14 @@ from frugan.contract.data import Channels, SourceOptions, Workers
 from frugan.contract.phase import MicroBatch
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
-from frugan.data.formats.decoding import background
+from frugan.data.formats.decoding import LARGEST, background
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet, open_prepared
 from frugan.data.formats.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_set_file
 from frugan.data.formats.source import Source, Unreadable, closed_on_failure
 from frugan.data.prepare import fingerprint, mend_block, prepare
 from frugan.data.run_data import as_in_run
-from frugan.data.survey import Fitting, Progress, fitting_lines, source_lines, survey
+from frugan.data.survey import Fitting, Progress, fitting_lines, range_lines, source_lines, survey
 from frugan.errors import BadInput
 from frugan.wording import shown
 
@@ -98,11 +99,12 @@ def open_encoded(
     """
     if is_prepared(path):
         raise BadInput(f"{shown(str(path))} is a prepared set: its pixels are there. Leave data.stored=encoded out.")
-    source = open_source(path, fitting.background)
+    source = open_source(path, fitting.reading)
     with closed_on_failure(source.close):
         surveyed = survey(source, fitting, workers=workers, progress=progress)
     members = np.array([index for index in range(len(source)) if index not in surveyed.bad], np.int64)
-    for line in (*source_lines(source), *fitting_lines(source, fitting, surveyed, surveyed.bad)):
+    found = fitting_lines(source, fitting, surveyed, surveyed.bad)
+    for line in (*source_lines(source), *found, *range_lines(_largest_of_some(source, members))):
         say(f"data: {line}")
     say(f"data: {len(members):,} pictures stay encoded and are decoded as they are read, by {workers} threads")
     pictures = EncodedPictures(source, members, fitting, workers)
@@ -113,6 +115,19 @@ def open_encoded(
         source.classes.labelled,
         sha256(f"encoded {key}".encode()).hexdigest(),
     )
+
+
+LOOKED_AT = 32
+"""Pictures that are decoded to see what range they use."""
+
+
+def _largest_of_some(source: Source, members: NDArray[np.int64]) -> list[int]:
+    """Return the largest value of each picture of 16 bits among some, evenly from all."""
+    largest = []
+    for index in members[:: -(-len(members) // LOOKED_AT) or 1]:
+        with suppress(Unreadable):  # is told of when its turn comes
+            largest.append(source.picture(int(index)).info.get(LARGEST))
+    return [value for value in largest if value is not None]
 
 
 MOST_DECODERS = 8
@@ -132,7 +147,7 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         return ready
     data = options.settings
     on = background(data.background)
-    fitting = Fitting(resolution, data.resample, data.allow_upscale, on, data.fit)
+    fitting = Fitting(resolution, data.resample, data.allow_upscale, on, data.fit, data.range)
     key = fingerprint(path, fitting)
     if data.stored == "encoded":
         workers = min(MOST_DECODERS, max(2, (os.cpu_count() or 2) - 1))
@@ -154,6 +169,7 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
             allow_upscale=data.allow_upscale,
             background=on,
             fit=data.fit,
+            range=data.range,
             progress=options.progress,
         )
         kept, lines = open_prepared(out, mend=mend), report.lines
@@ -173,6 +189,8 @@ def _without_effect(path: Path, settings: DataSettings) -> Iterator[str]:
         "resample": (settings.resample, origin.resample),
         "stored": (settings.stored, "pixels"),
     }
+    if settings.range is not None:
+        wanted["range"] = (f"{settings.range:g}", "none" if origin.range is None else f"{origin.range:g}")
     if origin.transparent:  # else what they would be laid on makes no difference
         wanted["background"] = (background(settings.background), origin.background)
     if other := [f"{field}={stored}, not {here}" for field, (here, stored) in wanted.items() if here != stored]:
@@ -265,7 +283,7 @@ class PictureNeeds:
             raise BadInput(
                 f"{where}: one class (a flat folder, no labels), but the recipe has {self.classes}; to train without "
                 f"classes, begin a run with networks.classes={self.without_classes}; otherwise put the pictures of "
-                "each class in a folder of its own"
+                "each class in a folder of its own (folders in a tar are no classes: unpack it)"
             )
         if count != self.classes:
             found, fitting = ("1 class", self.without_classes) if count == 1 else (f"{count:,} classes", count)

@@ -3,7 +3,6 @@
 import io
 import os
 import platform
-import shutil
 from contextlib import closing
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -42,11 +41,14 @@ from frugan.data.survey import (
     report_of,
 )
 from frugan.errors import BadInput
-from frugan.files import atomic_folder
+from frugan.files import atomic_folder, refuse_lack_of_room
 from frugan.version import __version__
-from frugan.wording import show_size, shown, storable
+from frugan.wording import count, shown, storable
 
 DATA_SUFFIXES = frozenset({".json", ".npy", ".bin", ".tar"})
+READ_ANEW = frozenset({".tif", ".tiff", ".zip", ".tar"})
+"""Suffixes of files of which some gave wrong pixels before frugan read TIFF's "0 is white" at 16 bits, and sparse tars:
+sets of them are prepared again."""
 DATA_NAMES = frozenset({"batches.meta.txt", "fine_label_names.txt"})
 
 
@@ -67,7 +69,8 @@ def fingerprint(source: Path, fitting: Fitting) -> str:
         settings += f" {fitting.background}"
     if fitting.fit != "crop":  # the same
         settings += f" {fitting.fit}"
-    digest = blake2b(settings.encode(), digest_size=16)
+    if fitting.range is not None:
+        settings += f" range {fitting.range}"
     if source.is_dir():
         names = sorted(filter(_matters, visible_files(source)))
         paths = [source / name for name in names]
@@ -77,6 +80,9 @@ def fingerprint(source: Path, fitting: Fitting) -> str:
         raise BadInput(f"{shown(str(source))} is neither a file nor a folder. Give the folder that holds the pictures.")
     else:
         raise BadInput(f"{shown(str(source))} does not exist (looked from {shown(str(Path.cwd()))}). Check the path.")
+    if any(Path(name).suffix.lower() in READ_ANEW for name in names):
+        settings += " 2"
+    digest = blake2b(settings.encode(), digest_size=16)
     for name, path in zip(names, paths, strict=True):
         try:
             about = os.stat(path)
@@ -172,9 +178,10 @@ def mend_block(folder: Path, block: int, source: Path) -> None:
     names = about.origin.files[block * size : (block + 1) * size]
     resample: Resample = "lanczos" if about.origin.resample == "lanczos" else "bilinear"
     fit: Fit = "pad" if about.origin.fit == "pad" else "crop"
-    fitting = Fitting(about.resolution, resample, about.origin.allow_upscale, background(about.origin.background), fit)
+    on, white = background(about.origin.background), about.origin.range
+    fitting = Fitting(about.resolution, resample, about.origin.allow_upscale, on, fit, white)
     try:
-        with open_source(source, fitting.background) as opened:
+        with open_source(source, fitting.reading) as opened:
             places = {storable(name): index for index, name in enumerate(opened.names)}
             pictures = np.stack([fitting(opened.picture(places[name])) for name in names])  # [n, 3, R, R]
         same = block_digest(pictures) == about.block_digests[block]
@@ -204,6 +211,7 @@ def prepare(
     allow_upscale: bool = False,
     background: Background = WHITE,
     fit: Fit = "crop",
+    range: float | None = None,
     workers: int = 2,
     progress: Progress | None = None,
     survey_progress: Progress | None = None,
@@ -221,6 +229,7 @@ def prepare(
         allow_upscale: enlarge pictures smaller than `resolution` instead of refusing them.
         background: what transparent pictures are laid on.
         fit: "crop" to the square in the middle, or "pad" with the background.
+        range: value that is white in grey pictures of more than 8 bits; None: the largest that the file can hold.
         workers: threads that decode.
         progress: gets (pictures done, pictures in all) while pixels are written.
         survey_progress: the same while headers are read, before that.
@@ -229,7 +238,7 @@ def prepare(
         BadInput: the source is missing, empty, unknown or wrong; pictures are too small; more than 1 % cannot be read;
             `out` holds something else; the disk is full.
     """
-    fitting = Fitting(resolution, resample, allow_upscale, background, fit)
+    fitting = Fitting(resolution, resample, allow_upscale, background, fit, range)
     if workers < 1:
         raise BadInput(f"workers {workers}: expected at least 1 thread")
     key = fingerprint(source, fitting)
@@ -247,7 +256,7 @@ def prepare(
         raise BadInput(
             f"OUT {shown(str(out))} lies inside the source {shown(str(source))}; choose a folder outside of it."
         )
-    with open_source(source, background) as opened:
+    with open_source(source, fitting.reading) as opened:
         fitted = FittedPictures(
             opened, fitting, lambda picture: picture, workers=workers, survey_progress=survey_progress
         )
@@ -288,7 +297,12 @@ def _write(
     fitted: FittedPictures[NDArray[np.uint8]], out: Path, key: str, progress: Progress | None
 ) -> PreparationReport:
     source, fitting = fitted.source, fitted.fitting
-    _check_room(out, len(source), fitting.resolution)
+    refuse_lack_of_room(
+        out,
+        len(source) * (3 * fitting.resolution**2 + BYTES_PER_ENTRY),
+        f"{count(len(source), 'picture')} of {fitting.resolution} pixels",
+        "choose another place (OUT; FRUGAN_PREPARED for what train prepares), or a smaller resolution.",
+    )
     with atomic_folder(out) as folder:
         if out.is_dir() and any(out.iterdir()):
             raise _MadeMeanwhile
@@ -314,6 +328,7 @@ def _write(
             allow_upscale=fitting.allow_upscale,
             background=fitting.background,
             fit=fitting.fit,
+            range=fitting.range,
             versions=_versions(),
         )
         about = SetFile(
@@ -332,19 +347,6 @@ def _write(
         write_set_file(folder, about)
     lines = (*fitted.lines(), *blank_lines(source, blank, set(fitted.transparent), fitting.background))
     return report_of(out, about, (*lines, *grey_lines(len(fitted.good), file.grey)))
-
-
-def _check_room(out: Path, pictures: int, resolution: int) -> None:
-    """Refuse before the work what the disk cannot hold."""
-    needed = pictures * (3 * resolution**2 + BYTES_PER_ENTRY)
-    existing = next(folder for folder in out.absolute().parents if folder.is_dir())
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise BadInput(
-            f"{shown(str(out))} needs {show_size(needed, 1)} for {pictures:,} pictures of {resolution} pixels; the "
-            f"disk has {show_size(free, 1)} free. Free some room, choose another place (OUT; FRUGAN_PREPARED for what "
-            "train prepares), or a smaller resolution."
-        )
 
 
 def _versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.formats.decoding import BLACK, GREY, TRANSPARENT, WHITE, Background
+from frugan.data.formats.decoding import BLACK, GREY, LARGEST, TRANSPARENT, WHITE, Background, Reading
 from frugan.data.formats.set_file import SetFile
 from frugan.data.formats.source import Classes, Source, Unreadable
 from frugan.errors import BadInput
@@ -69,6 +69,7 @@ class Fitting:
     allow_upscale: bool = False  # whether pictures smaller than `resolution` may be enlarged
     background: Background = WHITE  # what transparent pictures are laid on, before all else, and pads are made of
     fit: Fit = "crop"  # "crop" | "pad"
+    range: float | None = None  # as in `Reading`
 
     def __post_init__(self) -> None:
         if not 1 <= self.resolution <= MOST_RESOLUTION:
@@ -77,6 +78,13 @@ class Fitting:
             raise BadInput(f"resample {self.resample!r}: expected one of {', '.join(get_args(Resample))}")
         if self.fit not in get_args(Fit):
             raise BadInput(f"fit {self.fit!r}: expected one of {', '.join(get_args(Fit))}")
+        if self.range is not None and not 0 < self.range < np.inf:
+            raise BadInput(f"range {self.range}: expected the value that is white, such as 4095")
+
+    @property
+    def reading(self) -> Reading:
+        """Choices for the decoder."""
+        return Reading(self.background, self.range)
 
     def __call__(self, picture: Image.Image) -> NDArray[np.uint8]:
         """Return uint8 [3, resolution, resolution] of an RGB picture; pixels are untouched where the size fits."""
@@ -271,9 +279,11 @@ def source_lines(source: Source) -> tuple[str, ...]:
 
 
 def few_lines(classes: Classes) -> tuple[str, ...]:
-    """Return which classes have so few pictures that a network learns them by heart, if any have."""
+    """Return which classes, or that all, have so few pictures that a network learns them by heart."""
     if not classes.labelled:
-        return ()
+        only = len(classes.labels)
+        line = f"only {count(only, 'picture')}: so few are learned by heart; add some, better some hundreds"
+        return (line,) if only < FEW_PICTURES else ()
     counts = np.bincount(classes.labels, minlength=len(classes.names))
     few = [number for number in np.argsort(counts, kind="stable") if 0 < counts[number] < FEW_PICTURES]
     if not few:
@@ -379,6 +389,23 @@ def transparency_lines(transparent: int, background: Background) -> tuple[str, .
     )
 
 
+def range_lines(largest: Sequence[int]) -> tuple[str, ...]:
+    """Warn of pictures that use little of a range which their files do not declare.
+
+    Args:
+        largest: the largest value of 65,535 of each picture of 16 bits.
+    """
+    used = max(largest, default=0)
+    if not largest or used > 65535 // 2:
+        return ()
+    white = 2 ** max(8, used.bit_length()) - 1
+    return (
+        f"warning: {count(len(largest), 'picture')} of 16 bits {'uses' if len(largest) == 1 else 'use'} 0 to "
+        f"{used:,} of 65,535: {'almost black' if white < 8192 else 'dark'}; if {white:,} is white there, say so "
+        f"(data.range={white}; --range {white} of prepare; pictures in colour have to be scaled before)",
+    )
+
+
 # The pictures themselves: read, fitted and encoded.
 
 
@@ -396,6 +423,7 @@ class FittedPictures(Generic[T]):
         good: indices of those that could be read, in order.
         bad: the others, with reasons.
         transparent: indices of those that were transparent in places.
+        largest: of each picture of 16 bits whose range nothing says, the largest value.
 
     Raises:
         BadInput: pictures are too small, or more than 1 % have a header that cannot be read.
@@ -416,6 +444,7 @@ class FittedPictures(Generic[T]):
         self.bad = dict(self._survey.bad)
         self.good: list[int] = []
         self.transparent: list[int] = []
+        self.largest: list[int] = []
 
     def read(self, progress: Progress | None) -> Generator[tuple[T, int], None, None]:
         """Encoded pictures with their class numbers, in order; `progress` gets (pictures done, N).
@@ -444,6 +473,8 @@ class FittedPictures(Generic[T]):
             return error
         if picture.info.get(TRANSPARENT):
             self.transparent.append(index)  # by several threads at once: appending is one operation
+        if LARGEST in picture.info:
+            self.largest.append(picture.info[LARGEST])
         return self._encoded(self.fitting(picture))
 
     @property
@@ -459,4 +490,5 @@ class FittedPictures(Generic[T]):
             *source_lines(self.source),
             *fitting_lines(self.source, self.fitting, self._survey, self.bad),
             *transparency_lines(len(self.transparent), self.fitting.background),
+            *range_lines(self.largest),
         )

@@ -101,7 +101,11 @@ class TrainingSettings(Settings):
     def _whole_groups(self) -> Self:
         group = self.normalisation_batch or 1
         if self.batch % group:
-            raise ValueError(f"batch {self.batch} is not a multiple of normalisation_batch {group}")
+            fitting = max(size for size in range(1, group) if self.batch % size == 0)
+            raise ValueError(
+                f"batch {self.batch} is not a multiple of normalisation_batch {group}; one that fits: "
+                f"training.normalisation_batch={fitting}"
+            )
         return self
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from frugan.errors import BadInput
-from frugan.files import atomic_file
+from frugan.files import atomic_file, atomic_folder, refuse_lack_of_room
 
 Block = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pictures [n, C, R, R], C = 1 or 3, and their classes [n]."""
@@ -28,11 +28,16 @@ def write_npz(blocks: Iterable[Block], count: int, path: Path) -> None:
 
     Args:
         count: pictures in all blocks together; at least 1.
+
+    Raises:
+        BadInput: the disk has no room for them.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     labels: list[NDArray[np.int64]] = []
     rest = iter(blocks)
     first = next(rest)
+    bytes_of_each = first[0][0].nbytes + first[1].itemsize
+    refuse_lack_of_room(path, count * bytes_of_each, f"{count:,} pictures", "draw fewer, or choose another --out")
+    path.parent.mkdir(parents=True, exist_ok=True)
     with (
         atomic_file(path) as beside,
         zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
@@ -47,32 +52,42 @@ def write_npz(blocks: Iterable[Block], count: int, path: Path) -> None:
             np.lib.format.write_array(member, np.concatenate(labels).astype(np.int64))
 
 
-def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) -> int:
-    """Write each picture as a PNG, in a folder for each class where there are several; returns how many.
+LEAST_PNG = 0.1
+"""Share of the bytes of its pixels that a drawn picture takes as a PNG, at least."""
+
+
+def write_pngs(blocks: Iterable[Block], count: int, folder: Path, about: Mapping[str, str]) -> None:
+    """Write each picture as a PNG, in a folder for each class where there are several.
 
     Args:
+        count: pictures in all blocks together; at least 1.
         about: text chunks of every file.
 
     Raises:
-        BadInput: there is something in the folder.
+        BadInput: there is something in the folder, or the disk has no room for them.
     """
     if folder.is_dir() and any(folder.iterdir()):
         raise BadInput(f"{folder}: holds something already, which would mix with these samples; choose another --out")
     written = 0
     chunks = _chunks(about)
-    for pictures, classes in blocks:
-        for picture, label in zip(pictures, classes, strict=True):
-            inside = folder / f"{int(label):04d}"
-            inside.mkdir(parents=True, exist_ok=True)
-            _image(picture.transpose(1, 2, 0)).save(inside / f"{written:06d}.png", pnginfo=chunks)
-            written += 1
-    return written
+    rest = iter(blocks)
+    first = next(rest)
+    needed = LEAST_PNG * count * first[0][0].nbytes
+    refuse_lack_of_room(folder, needed, f"{count:,} pictures", "draw fewer, or choose another --out")
+    with atomic_folder(folder) as beside:
+        for pictures, classes in chain([first], rest):
+            for picture, label in zip(pictures, classes, strict=True):
+                inside = beside / f"{int(label):04d}"
+                inside.mkdir(exist_ok=True)
+                _image(picture.transpose(1, 2, 0)).save(inside / f"{written:06d}.png", pnginfo=chunks)
+                written += 1
 
 
 def write_png(picture: NDArray[np.uint8], path: Path, about: Mapping[str, str]) -> None:
     """Write one picture [C, R, R]; see `write_pngs`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(png_of(picture, about))
+    with atomic_file(path) as beside:
+        beside.write_bytes(png_of(picture, about))
 
 
 def png_of(picture: NDArray[np.uint8], about: Mapping[str, str]) -> bytes:
@@ -98,7 +113,8 @@ def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path, about: Mapp
         first, *others = (_image(frame) for frame in larger)
         milliseconds = round(1000 / FRAMES_PER_SECOND)
         comment = "\n".join(f"{keyword}: {text}" for keyword, text in about.items()).encode()
-        first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0, comment=comment)
+        with atomic_file(path) as beside:
+            first.save(beside, save_all=True, append_images=others, duration=milliseconds, loop=0, comment=comment)
         return
     if path.suffix != ".mp4":
         raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
@@ -108,15 +124,16 @@ def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path, about: Mapp
         raise BadInput(f"{path}: MP4 needs OpenCV: pip install 'frugan[face]'; or choose .gif") from error
     height, width = (side - side % 2 for side in larger[0].shape[:2])  # the codec wants even sides
     code = cv2.VideoWriter.fourcc(*"mp4v")
-    film = cv2.VideoWriter(str(path), code, FRAMES_PER_SECOND, (width, height))
-    if not film.isOpened():
-        raise BadInput(f"{path}: this OpenCV writes no MP4; choose .gif")
-    try:
-        for frame in larger:
-            blue_first = np.broadcast_to(frame, (*frame.shape[:2], 3))[:height, :width, ::-1]
-            film.write(np.ascontiguousarray(blue_first))
-    finally:
-        film.release()
+    with atomic_file(path) as beside:
+        film = cv2.VideoWriter(str(beside), code, FRAMES_PER_SECOND, (width, height))
+        if not film.isOpened():
+            raise BadInput(f"{path}: this OpenCV writes no MP4; choose .gif")
+        try:
+            for frame in larger:
+                blue_first = np.broadcast_to(frame, (*frame.shape[:2], 3))[:height, :width, ::-1]
+                film.write(np.ascontiguousarray(blue_first))
+        finally:
+            film.release()
 
 
 def _chunks(about: Mapping[str, str]) -> PngInfo:

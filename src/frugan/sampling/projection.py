@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.contract.family import LatentSpace
-from frugan.data.formats.decoding import background, luma, read_picture
+from frugan.data.formats.decoding import Reading, background, luma, read_picture
 from frugan.data.formats.source import Unreadable
 from frugan.data.picture_needs import PictureNeeds
 from frugan.data.survey import Fitting
@@ -91,7 +91,7 @@ def read_fitted(file: Path | BinaryIO, recipe: Recipe) -> Tensor:
         raise BadInput(f"{recipe.family}: is not trained on pictures, so there is none to look for in it")
     try:
         on = background(data.background)
-        decoded = read_picture(file, on)
+        decoded = read_picture(file, Reading(on, data.range))
     except Unreadable as error:
         raise BadInput(f"{name}: cannot be read: {error}") from error
     fitting = Fitting(need.resolution, data.resample, allow_upscale=True, background=on, fit=data.fit)

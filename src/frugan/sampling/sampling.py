@@ -274,7 +274,7 @@ def draw(
             _warn_of_not_finite(generator, paths[-1], say)
         if pngs is not None:
             paths.append(folder / "pngs")
-            write_pngs(_blocks(generator, pngs), paths[-1], about)
+            write_pngs(_blocks(generator, pngs), pngs, paths[-1], about)
             _warn_of_not_finite(generator, paths[-1], say)
         if sheet is not None:
             drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from frugan.engine.run.checkpoint import (
     EMA_FILE,
     NETWORKS_FILE,
+    OPTIMIZERS_FILE,
     STATE_FILE,
     load_networks,
     newest_whole,
@@ -72,7 +73,7 @@ class Weights:
     named: Path | None = None  # run, checkpoint or file that `open` was given; None: made otherwise
 
     @classmethod
-    def open(cls, source: "str | Path | Weights", say: Say = _warn) -> "Weights":
+    def open(cls, source: "str | Path | Weights", say: Say = _warn, *, optimizers: bool = False) -> "Weights":
         """Open a weights file, or the averages of a checkpoint or of a run's newest whole checkpoint.
 
         Where a family averages nothing, its networks are opened. Files of a run's checkpoint are checked against their
@@ -81,6 +82,7 @@ class Weights:
         Args:
             source: path of the run, checkpoint or file; or opened weights, which are returned as they are.
             say: is told of damaged checkpoints.
+            optimizers: whether their file is needed too.
 
         Raises:
             BadInput: there is no such path, it is a run without a whole checkpoint, or no file of weights.
@@ -92,7 +94,7 @@ class Weights:
             return cls(path, read_metadata(path), named=path)
         contents = (EMA_FILE, NETWORKS_FILE)
         here = any((path / name).is_file() for name in contents)
-        return replace(cls._of_checkpoint(path if here else _newest(path, say), contents), named=path)
+        return replace(cls._of_checkpoint(path if here else _newest(path, say, optimizers), contents), named=path)
 
     @classmethod
     def _of_checkpoint(cls, folder: Path, contents: Sequence[str]) -> "Weights":
@@ -168,7 +170,7 @@ class Weights:
         return {key: value for key, value in self.tensors.items() if key.split(".")[0] in names}
 
 
-def _newest(path: Path, say: Say) -> Path:
+def _newest(path: Path, say: Say, optimizers: bool) -> Path:
     """Find the newest whole checkpoint of a run.
 
     Raises:
@@ -182,7 +184,7 @@ def _newest(path: Path, say: Say) -> Path:
         )
     if not run.exists:
         raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file")
-    newest = newest_whole(run.checkpoints)
+    newest = newest_whole(run.checkpoints, () if optimizers else (OPTIMIZERS_FILE,))
     if newest is None:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
     for line in newest[2]:
@@ -196,7 +198,7 @@ def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Wei
     Raises:
         BadInput: see `Weights.open`; or they are of another family.
     """
-    averaged = Weights.open(source, say)
+    averaged = Weights.open(source, say, optimizers=True)
     trained = averaged.trained
     for weights in (trained, averaged):
         if weights.recipe.family != family:

@@ -1,6 +1,5 @@
 """Networks and training of a recipe, and checks that this machine has room for them."""
 
-import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from frugan.engine.run.training import Stage, Training, networks_used
 from frugan.engine.state.fp32_blocks import keep_in_fp32
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
+from frugan.files import refuse_lack_of_room
 from frugan.recipe.recipe import Recipe
 from frugan.setup.devices import host_bytes
 from frugan.setup.ops import kernel_names, ops_of
@@ -136,16 +136,8 @@ def refuse_full_disk(recipe: Recipe, run: Path) -> None:
     Raises:
         BadInput: it has not.
     """
-    there = next((folder for folder in (run.absolute(), *run.absolute().parents) if folder.is_dir()), None)
-    if there is None:
-        return
     needed = sum(parameter_counts(recipe).values()) * FP32_BYTES * LEAST_COPIES + EVENTS_BYTES
-    free = shutil.disk_usage(there).free
-    if free < needed:
-        raise BadInput(
-            f"{run}: its disk has {show_size(free, 1)} free, and the first checkpoint takes at least "
-            f"{show_size(needed, 1)}; free some room, or choose another --out"
-        )
+    refuse_lack_of_room(run, needed, "its first checkpoint", "choose another --out")
 
 
 def _stages(recipe: Recipe) -> tuple[Stage, ...]:

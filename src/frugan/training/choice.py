@@ -479,5 +479,5 @@ def choose_for(
         request.check_side()
     machine = machine_here(device, card, memory, gpus, link)
     is_free = start is None and "data.background" not in request.values
-    facts = look_at(pictures, progress, None if is_free else laid_on)
+    facts = look_at(pictures, progress, None if is_free else laid_on, request.data.range)
     return choose(facts, machine, for_time, overrides, start)

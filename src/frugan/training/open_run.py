@@ -16,7 +16,7 @@ from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.requests import KEYS_HINT, SIGNALS, handled, listening, stop_on_signals
 from frugan.engine.run.checkpoint import list_checkpoints
-from frugan.engine.run.events import EventLog
+from frugan.engine.run.events import EventLog, read_events
 from frugan.engine.run.run_folder import RunFolder, no_room
 from frugan.errors import BadInput
 from frugan.files import Folders
@@ -30,6 +30,7 @@ from frugan.training.choice import RecipeChoice, choose_for, known_classes
 from frugan.training.recovery import began_from, choice_of, refuse_other_recipe
 from frugan.training.run import TrainingOptions, TrainRun
 from frugan.training.starting_weights import Start, recipe_to_start_from, unknown_classes
+from frugan.wording import first_names
 
 
 @dataclass(frozen=True)
@@ -270,10 +271,29 @@ def refuse_early(loaded: Recipe, run: RunFolder, data: Data) -> None:
     """
     run.refuse_other_files()
     refuse_other_recipe(run, loaded)
+    _refuse_lost_checkpoints(run)
     if "images" in loaded.sources:
         _refuse_among_pictures(run.path.resolve(), data)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
+
+
+def _refuse_lost_checkpoints(run: RunFolder) -> None:
+    """Refuse to begin a run again whose events tell of checkpoints of which none is there.
+
+    A run that ended before its first one is begun again without more ado.
+    """
+    if not run.exists or not run.events.is_file() or list_checkpoints(run.checkpoints):
+        return
+    written = [event.get("step", 0) for event in read_events(run.events) if event.get("event") == "checkpoint"]
+    if not written:
+        return
+    others = [place for place in (run.checkpoints, run.backups, run.best) if place.is_dir() and any(place.iterdir())]
+    elsewhere = f" ({first_names([str(place) for place in others])} may hold one to copy there)" if others else ""
+    raise BadInput(
+        f"{run.path}: wrote checkpoints up to step {max(written):,}, and {run.checkpoints} has none to go on from. Put "
+        f"one back{elsewhere}, or begin anew with another --out"
+    )
 
 
 def _refuse_among_pictures(run: Path, data: Data) -> None:

@@ -336,6 +336,7 @@ def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Differen
     changed = differences(before, now)
     fixed = {key: field for key, field in changed.items() if not field.changeable}
     if fixed:
+        fixed = {"family": fixed["family"]} if "family" in fixed else fixed  # all others follow from it
         lines = "\n".join(f"  {key}: {field.before} in the run, {field.after} now" for key, field in fixed.items())
         raise BadInput(
             f"run {run} was begun with other values of fields that cannot change:\n{lines}\n"

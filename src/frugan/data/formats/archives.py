@@ -4,18 +4,17 @@ import io
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.formats.decoding import MOST_PIXELS, WHITE, Background, read_picture, read_size
+from frugan.data.formats.decoding import AS_THEY_ARE, MOST_PIXELS, Reading, read_picture, read_size
 from frugan.data.formats.source import (
     MOST_JSON_BYTES,
     Classes,
@@ -24,12 +23,16 @@ from frugan.data.formats.source import (
     classes_from_folders,
     classes_from_json,
     closed_on_failure,
+    common_folders,
     ignored_line,
     in_class_order,
     is_hidden,
     is_picture_name,
+    kind_of_file,
     numbered,
+    plain_name,
     translated,
+    without_pictures,
 )
 from frugan.errors import BadInput, optional_module
 from frugan.wording import MIB, shown
@@ -42,7 +45,7 @@ COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BROKEN = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError)  # what zipfile raises
 
 
-def open_zip(path: Path, background: Background = WHITE) -> Source:
+def open_zip(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
     """List the pictures of a zip; nothing is unpacked to disk, one picture at a time is held in memory.
 
     A folder that holds everything in the zip is not a class: names are taken below it. With `dataset.json` there the
@@ -55,13 +58,15 @@ def open_zip(path: Path, background: Background = WHITE) -> Source:
     with translated(BROKEN, lambda e: BadInput(f"{where} cannot be opened as a zip ({e}). Download or pack it again.")):
         archive = zipfile.ZipFile(path)
     with closed_on_failure(archive.close):
-        return _list_zip(archive, path, where, background)
+        return _list_zip(archive, path, where, reading)
 
 
-def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, background: Background) -> Source:
-    members = _visible_files(archive, where)
+def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, reading: Reading) -> Source:
+    code = _code_of_names(archive)
+    everything = {_name(member, code): member for member in archive.infolist()}
+    members = _visible_files(everything, where)
     pictures = [name for name in members if is_picture_name(name)]
-    root = _common_folders([*pictures, *(name for name in members if name.rpartition("/")[2] == LISTING)])
+    root = common_folders([*pictures, *(name for name in members if name.rpartition("/")[2] == LISTING)])
     names = in_class_order([name.removeprefix(root) for name in pictures])
     if not names:
         raise BadInput(f"{where} holds no pictures; expected PNG or JPEG files. Check that it is the right zip.")
@@ -70,7 +75,12 @@ def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, background: Back
         raise BadInput(f"{where}: {encrypted:,} pictures are encrypted; unpack the zip and give the folder.")
     listing = members.get(f"{root}{LISTING}")
     if listing is None:
-        classes = classes_from_folders(names, where, _folders(archive, root))
+        below = [name.removeprefix(root) for name in everything if name.startswith(root)]
+        folders = {name.partition("/")[0] for name in below if "/" in name}
+        aside = [name.removeprefix(root) for name in members if not is_picture_name(name)]
+        classes = classes_from_folders(
+            names, where, without_pictures(aside, (folder for folder in folders if not is_hidden(folder)))
+        )
     else:
         place = f"{LISTING} of {where}"
         with translated((Unreadable,), lambda e: BadInput(f"{place} cannot be read: {e}. Make the zip again.")):
@@ -82,28 +92,27 @@ def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, background: Back
             return read_size(file)
 
     def picture(index: int) -> Image.Image:
-        return read_picture(io.BytesIO(_content(archive, members[root + names[index]], MOST_FILE_BYTES)), background)
+        return read_picture(io.BytesIO(_content(archive, members[root + names[index]], MOST_FILE_BYTES)), reading)
 
-    lines = (f"names are taken below the folder {shown(root)!r}, which holds the whole zip",) if root else ()
-    others = Counter(_suffix(name) for name in members.keys() - {*pictures, f"{root}{LISTING}"})
+    lines: tuple[str, ...] = (
+        (f"names are taken below the folder {shown(root)!r}, which holds the whole zip",) if root else ()
+    )
+    if code not in PLAIN_CODES:
+        lines += (f"names in the zip are taken for {code}: it does not say what code they are in",)
+    others = Counter(kind_of_file(name) for name in members.keys() - {*pictures, f"{root}{LISTING}"})
     return Source(
         "zip of pictures", path, names, classes, size, picture, archive.close, (*lines, *ignored_line(others))
     )
 
 
-def _suffix(name: str) -> str:
-    return PurePosixPath(name).suffix.lower() or "no suffix"
-
-
-def _visible_files(archive: zipfile.ZipFile, where: str) -> dict[str, zipfile.ZipInfo]:
+def _visible_files(everything: Mapping[str, zipfile.ZipInfo], where: str) -> dict[str, zipfile.ZipInfo]:
     """Return the files by their names.
 
     Raises:
         BadInput: a name leads out of the zip: nothing is unpacked here, but no honest program packs such.
     """
     files: dict[str, zipfile.ZipInfo] = {}
-    for member in archive.infolist():
-        name = _name(member)
+    for name, member in everything.items():
         parts = name.split("/")
         if name.startswith("/") or ".." in parts:
             raise BadInput(f"{where} holds the name {shown(name)!r}, which leads out of the zip. Pack it again.")
@@ -112,17 +121,32 @@ def _visible_files(archive: zipfile.ZipFile, where: str) -> dict[str, zipfile.Zi
     return files
 
 
-def _name(member: zipfile.ZipInfo) -> str:
+UTF8_NAME = 0x800
+UNDECLARED = "cp437"
+"""What zipfile takes names for that do not say their code."""
+PLAIN_CODES = (UNDECLARED, "utf-8")
+
+
+def _code_of_names(archive: zipfile.ZipFile) -> str:
+    r"""Return the code of the names that do not say theirs: in Shift-JIS and GBK a byte of a letter may look like "\".
+
+    UTF-8 is recognised by its form, the others are the likeliest of those in which all names can be read.
+    """
+    raw = [member.filename.encode(UNDECLARED) for member in archive.infolist() if not member.flag_bits & UTF8_NAME]
+    for code in ("utf-8", "shift_jis", "gbk"):
+        try:
+            for name in raw:
+                name.decode(code)
+        except UnicodeDecodeError:
+            continue
+        return code
+    return UNDECLARED
+
+
+def _name(member: zipfile.ZipInfo, code: str) -> str:
     """With "/" between folders, as the format demands; old programs of Windows wrote its own sign."""
-    return member.filename.replace("\\", "/")
-
-
-def _folders(archive: zipfile.ZipFile, root: str) -> set[str]:
-    """Return the folders in `root`, also those without pictures: they are classes too."""
-    names = map(_name, archive.infolist())
-    below = [name.removeprefix(root) for name in names if name.startswith(root)]
-    folders = {name.partition("/")[0] for name in below if "/" in name}
-    return {folder for folder in folders if not is_hidden(folder)}
+    undeclared = not member.flag_bits & UTF8_NAME
+    return plain_name(member.filename.encode(UNDECLARED).decode(code) if undeclared else member.filename)
 
 
 @contextmanager
@@ -139,13 +163,6 @@ def _opened(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most_bytes: int) 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most_bytes: int) -> bytes:
     with _opened(archive, member, most_bytes) as file:
         return file.read()
-
-
-def _common_folders(names: list[str]) -> str:
-    """Return the folders, with a closing "/", that hold every one of `names`."""
-    folders = [name.split("/")[:-1] for name in names] or [[]]
-    pairs = zip(min(folders), max(folders), strict=False)  # what these two share, all share
-    return "".join(f"{folder}/" for folder, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 FORM = "datasets `imgs` uint8 [N, 3, S, S] and `labels` int64 [N]"

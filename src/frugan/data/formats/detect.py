@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from frugan.data.formats.archives import cifar_layout, open_cifar, open_hdf5, open_zip
-from frugan.data.formats.decoding import WHITE, Background, read_picture, read_size
+from frugan.data.formats.decoding import AS_THEY_ARE, Reading, read_picture, read_size
 from frugan.data.formats.picture_set import open_prepared
 from frugan.data.formats.set_file import is_prepared, refuse_half_prepared
 from frugan.data.formats.shards import holds_shards, open_shards
@@ -25,6 +25,9 @@ from frugan.data.formats.source import (
     in_class_order,
     is_hidden,
     is_picture_name,
+    kind_of_file,
+    other_kinds,
+    without_pictures,
 )
 from frugan.errors import BadInput
 from frugan.wording import shown
@@ -73,7 +76,7 @@ def _is_file_or_broken(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def open_folder(path: Path, background: Background = WHITE) -> Source:
+def open_folder(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
     """List the pictures below a folder; nothing is decoded.
 
     With `dataset.json` in it the labels are that file's; else the first folder level is the class.
@@ -81,38 +84,41 @@ def open_folder(path: Path, background: Background = WHITE) -> Source:
     Raises:
         BadInput: no pictures, loose pictures beside class folders, or a wrong `dataset.json`.
     """
-    pictures, others = [], Counter[str]()
-    for name in visible_files(path):
-        if is_picture_name(name):
-            pictures.append(name)
-        elif name != "dataset.json":
-            others[os.path.splitext(name)[1].lower() or "no suffix"] += 1
-    names = in_class_order(pictures)
-    aside = ", ".join(f"{shown(suffix)} {number:,}" for suffix, number in others.most_common(5))
+    files = list(visible_files(path))
+    names = in_class_order([name for name in files if is_picture_name(name)])
+    aside = [name for name in files if not is_picture_name(name) and name != "dataset.json"]
+    others = Counter(map(kind_of_file, aside))
     if not names:
         refuse_half_prepared(path)
         raise BadInput(
             f"no pictures in {shown(str(path))}: expected {' '.join(sorted(SUFFIXES))} in it or in class folders"
-            + (f"; it holds other files ({aside}). Convert them first." if aside else ". Check the path.")
+            + (f"; it holds other files ({other_kinds(others)}). Convert them first." if aside else ". Check the path.")
         )
     listing = path / "dataset.json"
     if listing.is_file():
         classes = classes_from_json(_start_of(listing), names, shown(str(listing)))
     else:
-        classes = classes_from_folders(names, shown(str(path)), _folders_in(path))
+        classes = classes_from_folders(names, shown(str(path)), _folders_in(path, aside))
 
     def size(index: int) -> tuple[int, int]:
         return read_size(path / names[index])
 
     def picture(index: int) -> Image.Image:
-        return read_picture(path / names[index], background)
+        return read_picture(path / names[index], reading)
 
     return Source("picture folder", path, names, classes, size, picture, lines=ignored_line(others))
 
 
-def _folders_in(path: Path) -> list[str]:
+def _folders_in(path: Path, aside: list[str]) -> dict[str, str]:
     with os.scandir(path) as entries:
-        return [entry.name for entry in entries if _leads_to_folder(entry) and not is_hidden(entry.name)]
+        folders = [entry.name for entry in entries if _leads_to_folder(entry) and not is_hidden(entry.name)]
+    found = without_pictures(aside, folders)
+    by_place: dict[str, str] = {}
+    for folder in sorted(folders, key=lambda name: (path / name).is_symlink()):
+        there = by_place.setdefault(os.path.realpath(path / folder), folder)
+        if there != folder:  # only one of them is looked into
+            found[folder] = found[there] = f"{shown(folder)} is a link to {shown(there)}, which is there already"
+    return found
 
 
 def _start_of(listing: Path) -> bytes:
@@ -153,19 +159,19 @@ KINDS = (
 )
 
 
-def open_source(path: Path, background: Background = WHITE) -> Source:
+def open_source(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
     """List the pictures at `path`, whatever format they have, by what is there and not by its suffix.
 
     Args:
         path: see `KINDS`.
-        background: what transparent pictures are laid on.
+        reading: what files leave open.
 
     Raises:
         BadInput: nothing is there, nothing known is there, or what is there is wrong.
     """
     where = shown(str(path))
     if path.is_dir():
-        return _open_folder(path, background)
+        return _open_folder(path, reading)
     if path.exists() and not path.is_file():
         raise BadInput(f"{where} is neither a file nor a folder; expected {KINDS}.")
     if not path.is_file():
@@ -178,11 +184,11 @@ def open_source(path: Path, background: Background = WHITE) -> Source:
     if start == HDF5_START:
         return open_hdf5(path)
     if zipfile.is_zipfile(path):
-        return open_zip(path, background)
+        return open_zip(path, reading)
     if start.startswith(ZIP_START) or path.name.lower().endswith(".zip"):
         raise BadInput(f"{where} is cut short or no zip: its list of contents is missing. Download or pack it again.")
     if path.name.lower().endswith(".tar"):
-        return open_shards(path, background)
+        return open_shards(path, reading)
     if path.name.lower().endswith(TAR_SUFFIXES):
         raise BadInput(f"{where} is a compressed tar; unpack it and give the folder, or the .tar.")
     if is_picture_name(path.name):
@@ -190,10 +196,10 @@ def open_source(path: Path, background: Background = WHITE) -> Source:
     raise BadInput(f"{where} is none of the known formats; expected {KINDS}.")
 
 
-def _open_folder(path: Path, background: Background) -> Source:
+def _open_folder(path: Path, reading: Reading) -> Source:
     if is_prepared(path):
         return open_prepared_source(path)
     if holds_shards(path):
-        return open_shards(path, background)
+        return open_shards(path, reading)
     layout = cifar_layout(path)
-    return open_folder(path, background) if layout is None else open_cifar(path, layout)
+    return open_folder(path, reading) if layout is None else open_cifar(path, layout)

@@ -112,6 +112,7 @@ class Origin(BaseModel):
     allow_upscale: bool
     background: str = WHITE  # what transparent pictures were laid on
     fit: str = "crop"  # what became of pictures that are not square
+    range: float | None = None  # value that is white in deep grey pictures, where it was named
     versions: dict[str, str]  # of the programs that prepared it
 
 
@@ -157,6 +158,7 @@ def prepared_again(folder: Path, about: SetFile) -> str:
     words += ["--resample", origin.resample] if origin.resample != "bilinear" else []
     words += ["--fit", origin.fit] if origin.fit != "crop" else []
     words += ["--background", origin.background] if origin.background != WHITE else []
+    words += ["--range", f"{origin.range:g}"] if origin.range is not None else []
     return shown(shlex.join([*words, *(["--allow-upscale"] if origin.allow_upscale else [])]))
 
 

@@ -16,20 +16,22 @@ from threading import Lock
 import numpy as np
 from PIL import Image
 
-from frugan.data.formats.decoding import WHITE, Background, read_picture, read_size
+from frugan.data.formats.decoding import AS_THEY_ARE, Reading, read_picture, read_size
 from frugan.data.formats.source import (
     SUFFIXES,
     Classes,
     Source,
     Unreadable,
+    common_folders,
     ignored_line,
     is_hidden,
     numbered,
+    plain_name,
     translated,
     unlabelled,
 )
 from frugan.errors import BadInput
-from frugan.wording import MIB, shown
+from frugan.wording import MIB, first_names, shown
 
 NAMES_FILE = "class_names.json"
 """Beside the shards: the names of the classes, by number. WebDataset itself has no place for them."""
@@ -54,7 +56,7 @@ class _Place:
 def holds_shards(folder: Path) -> bool:
     """Return whether a folder holds tar files, and no pictures or folders beside them."""
     with os.scandir(folder) as entries:
-        names = [(entry.name, _is_file(entry)) for entry in entries if not entry.name.startswith(".")]
+        names = [(entry.name, _is_file(entry)) for entry in entries if not is_hidden(entry.name)]
     tars = [name for name, is_file in names if is_file and name.endswith(".tar")]
     others = [name for name, is_file in names if not is_file or Path(name).suffix.lower() in SUFFIXES]
     return bool(tars) and not others
@@ -67,7 +69,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def open_shards(path: Path, background: Background = WHITE) -> Source:
+def open_shards(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
     """List the pictures of a tar file, or of all tar files of a folder, in the order of their names.
 
     A sample's label is the whole number in its `.cls`; either all samples have one or none.
@@ -100,7 +102,7 @@ def open_shards(path: Path, background: Background = WHITE) -> Source:
         return read_size(content(index))
 
     def picture(index: int) -> Image.Image:
-        return read_picture(content(index), background)
+        return read_picture(content(index), reading)
 
     return Source(kind, path, names, classes, size, picture, reader.close, ignored_line(others))
 
@@ -136,15 +138,20 @@ def _samples(file: Path, where: str, others: Counter[str]) -> Iterator[_Sample]:
             if waiting is not None and key != of:
                 yield waiting
                 waiting, labels = None, {}
-            if not member.isreg():
-                continue  # folders, and links, which lead anywhere
+            if not member.isreg() or any(map(is_hidden, plain_name(member.name).split("/"))):
+                continue  # folders, links, which lead anywhere, and what is no data
+            if member.issparse():  # its bytes do not lie in one piece
+                raise BadInput(
+                    f"{where}: {shown(member.name)} is stored with holes (tar --sparse), and pictures are read at "
+                    "their places; pack it again without --sparse (-S), or unpack it and give the folder"
+                )
             if kind == "cls":
                 labels = {key: _label(archive, member, where)}
                 if waiting is not None:
                     waiting.label = labels[key]
             elif f".{kind}" in SUFFIXES and waiting is None:
                 waiting, of = _Sample(f"{key}.{kind}", member.offset_data, member.size, labels.get(key)), key
-            elif not is_hidden(member.name.rpartition("/")[2]):
+            else:
                 others[f".{kind}" if kind else "no suffix"] += 1
         if not _is_ended(file, archive.offset):
             raise BadInput(f"{where} is cut short: the mark at its end is missing. Download or make it again.")
@@ -180,7 +187,18 @@ def _label(archive: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> int
 def _classes(labels: Sequence[int | None], names: Sequence[str], where: str) -> Classes:
     without = [name for name, label in zip(names, labels, strict=True) if label is None]
     if len(without) == len(labels):
-        return unlabelled(len(labels), f"unlabelled: no sample of {where} has a .cls file")
+        inside = [plain_name(name.partition(":")[2]) for name in names]
+        root = common_folders(inside)
+        folders = sorted(
+            {name.removeprefix(root).partition("/")[0] for name in inside if "/" in name.removeprefix(root)}
+        )
+        line = f"unlabelled: no sample of {where} has a .cls file"
+        if len(folders) > 1:
+            line += (
+                f"; folders in a tar are no classes: if {first_names(folders, 3)} are the classes, unpack it and give "
+                f"the folder {shown(root) or 'that holds them'}"
+            )
+        return unlabelled(len(labels), line)
     if without:
         raise BadInput(
             f"{where}: {len(without):,} of {len(labels):,} pictures have no .cls file beside them, the first is "

@@ -4,34 +4,65 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, features
 
 from frugan.errors import BadInput
 from frugan.wording import MIB, count, first_names, shown
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
-NOT_DATA = frozenset({"Thumbs.db", "desktop.ini", "__MACOSX"})
+# Only these decoders run on files from elsewhere (Pillow's EPS decoder, for one, starts a program).
+FORMATS = {
+    **{".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".gif": "GIF"},
+    **{".tif": "TIFF", ".tiff": "TIFF"},
+    **({".jp2": "JPEG2000", ".j2k": "JPEG2000"} if features.check_codec("jpg_2000") else {}),
+    **({".avif": "AVIF"} if "avif" in features.modules and features.check_module("avif") else {}),
+}
+"""Suffix -> the format in Pillow's words, as far as this Pillow reads it."""
+SUFFIXES = frozenset(FORMATS)
+NOT_DATA = frozenset(
+    {
+        *("Thumbs.db", "desktop.ini", "$RECYCLE.BIN", "System Volume Information", "RECYCLER"),  # Windows
+        *("__MACOSX", "lost+found", "__pycache__"),  # macOS, Linux, Python
+        *("@eaDir", "#recycle", "#snapshot", "@Recycle", "@Recently-Snapshot"),  # Synology, QNAP
+    }
+)
+"""Names that systems and programs give to what is no data, in folders, zips and tars alike."""
 MOST_CLASSES = 1_000_000  # ImageNet-21k has 21,841: a larger number is no class
 
 
 def ignored_line(others: Counter[str]) -> tuple[str, ...]:
     """Describe the files that are no pictures, by kind; no line if there are none."""
-    aside = ", ".join(f"{shown(kind)} {number:,}" for kind, number in others.most_common(5))
-    return (f"{count(others.total(), 'file')} of other kinds ignored: {aside}",) if aside else ()
+    return (f"{count(others.total(), 'file')} of other kinds ignored: {other_kinds(others)}",) if others else ()
+
+
+def kind_of_file(name: str) -> str:
+    return os.path.splitext(name)[1].lower() or "no suffix"
 
 
 def is_hidden(name: str) -> bool:
     """Tell whether a file or folder is the system's own or hidden: neither looked into nor counted."""
     return name.startswith(".") or name in NOT_DATA
+
+
+def plain_name(name: str) -> str:
+    """Return a name inside an archive or a listing with "/" between folders, and without "." among them."""
+    return "/".join(part for part in name.replace("\\", "/").split("/") if part != ".")
+
+
+def common_folders(names: Sequence[str]) -> str:
+    """Return the folders, with a closing "/", that hold every one of `names`."""
+    folders = [name.split("/")[:-1] for name in names] or [[]]
+    pairs = zip(min(folders), max(folders), strict=False)  # what these two share, all share
+    return "".join(f"{folder}/" for folder, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def is_picture_name(name: str) -> bool:
@@ -156,7 +187,33 @@ def in_class_order(names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: name.split("/"))
 
 
-def classes_from_folders(names: Sequence[str], where: str, folders: Collection[str] = ()) -> Classes:
+NO_FOLDERS: Mapping[str, str] = MappingProxyType({})
+
+
+def other_kinds(others: Counter[str]) -> str:
+    """Return the commonest kinds of files that are no pictures, with their numbers; empty if there are none."""
+    return ", ".join(f"{shown(kind)} {number:,}" for kind, number in others.most_common(5))
+
+
+def without_pictures(others: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
+    """Return what first folders hold in place of pictures, in words; empty where nothing is.
+
+    Args:
+        others: names of files that are no pictures, with "/" between folders.
+        folders: all first folders.
+    """
+    kinds: dict[str, Counter[str]] = {folder: Counter() for folder in folders}
+    for name in others:
+        first, slash, rest = name.partition("/")
+        if slash and first in kinds:
+            kinds[first][kind_of_file(rest)] += 1
+    return {
+        folder: f"{count(kind.total(), 'file')} of other kinds: {other_kinds(kind)}; convert them" if kind else ""
+        for folder, kind in kinds.items()
+    }
+
+
+def classes_from_folders(names: Sequence[str], where: str, folders: Mapping[str, str] = NO_FOLDERS) -> Classes:
     """Return the classes of N pictures by the first folder of their names.
 
     Classes are in the order of Python's `sorted` (torchvision's ImageFolder numbers them the same way: "10" comes
@@ -167,7 +224,7 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Collection[s
     Args:
         names: N names with "/" between folders.
         where: what to call the place in errors.
-        folders: all first folders there are, those without pictures too.
+        folders: all first folders there are, those without pictures too -> what they hold instead, in words or empty.
 
     Raises:
         BadInput: loose pictures beside class folders, or a class folder without pictures.
@@ -188,7 +245,8 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Collection[s
     if empty := sorted(set(folders) - set(class_names)):
         raise BadInput(
             f"{where}: {'this class folder has' if len(empty) == 1 else 'these class folders have'} no pictures: "
-            f"{first_names(empty)}. Put pictures there, or remove it."
+            f"{first_names([name + (f' ({folders[name]})' if folders[name] else '') for name in empty])}. "
+            f"Put pictures there, or remove {'it' if len(empty) == 1 else 'them'}."
         )
     numbers = {name: number for number, name in enumerate(class_names)}
     line = f"{count(len(class_names), 'class')} from the first folder level: {first_names(class_names)}"
@@ -247,11 +305,13 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
     if rows is None:
         return unlabelled(len(names), f"{where} gives no labels: one class, unlabelled")
     _refuse_mixed(rows, where)
-    pairs = [_pair(row, where) for row in rows]
+    there = set(names)
+    pairs = [
+        (name if name in there else plain_name(name), label) for name, label in (_pair(row, where) for row in rows)
+    ]
     known = dict(pairs)
     if twice := [name for name, label in pairs if known[name] != label]:
         raise BadInput(f"{where} gives several labels to {first_names(twice)}. Expected one class for each picture.")
-    there = set(names)
     if lost := [name for name in known if name not in there]:
         raise BadInput(
             f"{where} names {count(len(known), 'picture')}, of which {len(lost):,} {'is' if len(lost) == 1 else 'are'} "

@@ -8,6 +8,7 @@ step is their whole state.
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,17 +179,22 @@ def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
     return to
 
 
-def verify(checkpoint: Checkpoint) -> dict[str, Any]:
+def verify(checkpoint: Checkpoint, without: Collection[str] = ()) -> dict[str, Any]:
     """Check every file against its digest and return the JSON state.
+
+    Args:
+        without: files that are not needed, nor looked at.
 
     Raises:
         DamagedCheckpoint: naming the file and what is wrong with it.
     """
     manifest = checkpoint.path / MANIFEST_FILE
     digests = _read(manifest)
-    if missing := sorted({NETWORKS_FILE, OPTIMIZERS_FILE, STATE_FILE} - digests.keys()):
+    if missing := sorted({NETWORKS_FILE, OPTIMIZERS_FILE, STATE_FILE} - digests.keys() - set(without)):
         raise DamagedCheckpoint(f"{manifest}: lists no {', '.join(missing)}")
     for name, expected in digests.items():
+        if name in without:
+            continue
         path = checkpoint.path / name
         if not path.is_file():
             raise DamagedCheckpoint(f"{path}: missing")
@@ -208,20 +214,28 @@ def _read(path: Path) -> dict[str, Any]:
     return read_json(path, lambda why: DamagedCheckpoint(f"{path}: {why}"))
 
 
-def newest_whole(folder: Path) -> tuple[Checkpoint, dict[str, Any], list[str]] | None:
-    """The newest checkpoint whose files are whole, its JSON state, and what is wrong with the newer ones."""
+def newest_whole(folder: Path, without: Collection[str] = ()) -> tuple[Checkpoint, dict[str, Any], list[str]] | None:
+    """The newest checkpoint whose files are whole, its JSON state, and what is wrong with the newer ones.
+
+    Args:
+        without: files that are not needed.
+    """
     damage: list[str] = []
     for checkpoint in reversed(list_checkpoints(folder)):
         try:
-            return checkpoint, verify(checkpoint), damage
+            return checkpoint, verify(checkpoint, without), damage
         except DamagedCheckpoint as error:
             damage.append(str(error))
     if damage:
-        raise BadInput(
-            "no checkpoint is whole:\n"
-            + "\n".join(damage)
-            + "\nrestore one from backups/ if there are any, or begin a new run"
-        )
+        cures = ["restore one from backups/ if there are any, or begin a new run"]
+        with suppress(BadInput):  # of this very kind
+            weights = None if without else newest_whole(folder, (OPTIMIZERS_FILE,))
+            if weights is not None:
+                cures.append(
+                    f"the networks of {weights[0].path} are whole: --init {weights[0].path} with another --out starts "
+                    "a new run from them, with fresh statistics of the optimizers"
+                )
+        raise BadInput("\n".join(["no checkpoint is whole:", *damage, *cures]))
     return None
 
 

@@ -184,6 +184,10 @@ def _check_set(folder: Path, suffix: str) -> None:
             "with G.pth, D.pth and state_dict.pth in it"
         )
     known = suffixes(folder)
+    if not known:
+        raise BadInput(
+            f"{folder}: no G.pth in it; expected the folder of an experiment, with G.pth, D.pth and state_dict.pth"
+        )
     if suffix not in known:
         there = ", ".join(repr(name) for name in known if name) or "none with a suffix"
         named = f"a set named {suffix!r}" if suffix else "a set without a suffix (G.pth)"

@@ -361,6 +361,7 @@ def options_of(
     words = {"architecture": _inverse(ARCHITECTURES), "initialisation": _inverse(INITIALISATIONS)}
     averaging = ema["decay"] > 0
     options = {
+        "dataset": _dataset(networks["resolution"], networks["classes"]),
         "model": words["architecture"][networks["architecture"]],
         **_written(networks, NETWORK_FIELDS),
         **_written(objective, OBJECTIVE_FIELDS),
@@ -393,6 +394,25 @@ def options_of(
         if name not in adam
     ]
     return options, [*lines, *_without_counterpart(recipe, adam)]
+
+
+KNOWN_SETS: Mapping[tuple[int, int], str] = MappingProxyType({(32, 10): "C10", (32, 100): "C100"})
+IMAGENET_CLASSES = 1000
+
+
+def _dataset(resolution: int, classes: int) -> str:
+    """Name of pictures by which that program looks up the resolution and the classes of its networks."""
+    return KNOWN_SETS.get((resolution, classes), f"I{resolution}_hdf5")
+
+
+def _lines_of_dataset(options: Options) -> list[str]:
+    name, classes = options["dataset"], options["n_classes"]
+    if name != f"I{options['resolution']}_hdf5" or classes == IMAGENET_CLASSES:
+        return []
+    return [
+        f"dataset {name}: that program takes it for {IMAGENET_CLASSES:,} classes and these networks have {classes:,}; "
+        f"write {classes:,} beside it in the table of classes in its utils.py, or they cannot be loaded"
+    ]
 
 
 def _check_networks(networks: Mapping[str, Any]) -> None:
@@ -493,6 +513,12 @@ def lines_of_differences(recipe: RecipeValues, options: Options) -> Iterator[str
     """Lines for options of the training that do not simply go over."""
     if recipe.values["training"]["duration"] == "endless":
         yield f"num_epochs {options.get('num_epochs')}: counts passes over pictures; training.duration is endless here"
+    if (parts := max(options["num_D_accumulations"], options["num_G_accumulations"])) > 1:
+        yield (
+            f"num_D_accumulations {options['num_D_accumulations']}, num_G_accumulations "
+            f"{options['num_G_accumulations']}: singular vectors and batch norm's statistics moved up to {parts} times "
+            "an update there, and move once here"
+        )
     if options.get("parallel") is True:
         yield (
             f"parallel: how many cards shared a batch of {options['batch_size']} is not written down, and with it over "
@@ -518,10 +544,13 @@ def exported_options(
     """
     now, lines = _stated(recipe)
     if before is None:
-        return {**DEFAULTS, **now}, lines
+        options = {**DEFAULTS, **now}
+        return options, [*lines, *_lines_of_dataset(options)]
     values = {"family": "biggan", "networks": network_values(before), **training_values(before)}
     then, _ = _stated(ours.recipe(values, "the imported options"))
-    return {**DEFAULTS, **before, **{k: v for k, v in now.items() if v != then[k]}}, lines
+    changed = {name: value for name, value in now.items() if value != then[name]}
+    options = {**DEFAULTS, **before, **changed}
+    return options, [*lines, *(_lines_of_dataset(options) if "n_classes" in changed else [])]
 
 
 def _stated(recipe: RecipeValues) -> tuple[dict[str, Any], list[str]]:
