@@ -150,8 +150,14 @@ def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
 
 
 def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:
-    """A line for every field that a stage of the recipe sets, and that is given as an override."""
+    """A line for every field that a stage of the recipe sets, and that is given as an override.
+
+    What a preliminary training overrules is not among them: it does not hold yet.
+    """
     given = dict(word.partition("=")[::2] for word in overrides)
+    preliminary = load_recipe(name, overrides).preliminary
+    for key in preliminary.overrules if preliminary is not None else ():
+        given.pop(key, None)
     return [
         f"{key}={given[key]} holds throughout: the recipe's stage at {stage.at} does not set it"
         for stage in parse_recipe(_load_values(name), f"recipe {name}").stages

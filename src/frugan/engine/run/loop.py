@@ -176,7 +176,7 @@ class Loop:
                 elif action is Action.STAGE:
                     # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
                     with self._continue_without_room("checkpoint_failed"):
-                        self._save(self.run.checkpoints)
+                        self.save(self.run.checkpoints)
                     opened.close()
                     stage = opened.enter_context(self.stages(self))
                 else:
@@ -316,7 +316,7 @@ class Loop:
         return self.plan
 
     def _save_and_prune(self) -> None:
-        self._save(self.run.checkpoints)
+        self.save(self.run.checkpoints)
         if self._is_first:
             sound = self.steps.divergence.kept(self.run.checkpoints, self.state.step)
             keep_newest(self.run.checkpoints, self.keep, sound)
@@ -326,10 +326,10 @@ class Loop:
         old = Checkpoint(self.run.backups / checkpoint_name(self.state.step), self.state.step)
         if self._is_first and old.path.exists():
             set_aside(old, EARLIER)
-        self._save(self.run.backups)
+        self.save(self.run.backups)
 
-    def _save(self, folder: Path) -> None:
-        """Write a checkpoint, from what all ranks have."""
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint, from what all ranks have; all of them call it."""
         # the last step may have been due anyway
         is_new = bool(self.ranks.broadcast_number(not (folder / checkpoint_name(self.state.step)).exists()))
         progress = {
@@ -379,6 +379,6 @@ class Loop:
 
     def _keep_for_score(self, best: BestCheckpoints) -> None:
         if not self._is_first:
-            self._save(best.folder)
-        elif best.offer(self.state.step, *self._scored, self._save):
+            self.save(best.folder)
+        elif best.offer(self.state.step, *self._scored, self.save):
             self.log.write("best", step=self.state.step, score=best.score, value=self._scored[0])

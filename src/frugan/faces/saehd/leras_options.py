@@ -13,7 +13,7 @@ from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trai
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import Faceset
-from frugan.faces.saehd.config import SAEHDObjective, stack_for, stacks
+from frugan.faces.saehd.config import PRETRAINING_ENDS, SAEHDObjective, stack_for, stacks
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import DATA, file_name
 
@@ -222,6 +222,11 @@ def open_faces(conversion: Conversion, ours: OurSide) -> Trained:
     trained, saehd = ours.checkpoint(), SAEHDFamily.name
     if (family := trained.recipe.values["family"]) != saehd:
         raise BadInput(f"{conversion.source}: a {family} model; DeepFaceLab and DeepFaceLive take {saehd} only")
+    if trained.recipe.objective.pretrain:
+        conversion.say(
+            f"{conversion.source}: still pretraining, on faces of many people: it swaps no face yet. It ends by "
+            f"{PRETRAINING_ENDS} on resuming, and in DeepFaceLab by its option pretrain"
+        )
     return trained
 
 
