@@ -51,7 +51,9 @@ def stages_of(
         def lost(source: str, picture: str, reason: str, count: int) -> None:
             reached = loop.state.step
             run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
-            run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
+            run.warn(
+                reached, f"data {source}: {reason.rstrip('.')}. Another picture takes its place ({count:,} so far)"
+            )
 
         with feeding(
             run.sources,

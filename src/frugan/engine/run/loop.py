@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -155,6 +155,26 @@ class Loop:
         Raises:
             Diverged: updates were skipped too often in a row.
         """
+        try:
+            return self._train(stop)
+        except Exception as error:
+            self._save_before(error)
+            raise
+
+    def _save_before(self, error: Exception) -> None:
+        """Save, as a stop does, what an error would lose; where that cannot be done, the error is enough to tell.
+
+        Several ranks do not meet to save: others may wait for what will not come.
+        """
+        whole = self.state.step > 0 and not self.state.within_step and self.ranks.size == 1
+        if isinstance(error, Diverged) or not whole or (isinstance(error, OSError) and no_room(error)):
+            return
+        with suppress(OSError, RuntimeError, MemoryError, Diverged):
+            self.steps.read()
+            self._save_and_prune()
+
+    def _train(self, stop: StopRequest) -> bool:
+        """Run the loop as `train` says."""
         self._clock = (time.perf_counter(), self.seconds)
         with keep_freed_memory(self.state.device.type == "cpu"), self.steps.card, ExitStack() as opened:
             stage = opened.enter_context(self.stages(self))

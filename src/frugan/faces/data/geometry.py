@@ -16,7 +16,10 @@ def opencv() -> Any:
     Raises:
         BadInput: it is not installed.
     """
-    return optional_module("cv2", "training on faces needs OpenCV", "face")
+    cv2 = optional_module("cv2", "training on faces needs OpenCV", "face")
+    # what it warns of on the console, at every reading, is told by name and once: such as a mask that is cut off
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
+    return cv2
 
 
 # Where the points of a mean face lie.
