@@ -197,6 +197,7 @@ def test_landmarks_may_lie_outside() -> None:
     ("data", "message"),
     [
         (b"", "not a JPEG"),
+        (bytes(100), "is nothing but zeros, as a power loss leaves files"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "not a JPEG"),
         (jpeg(), "without face metadata"),
         (with_segment(b"another program's"), "without face metadata"),

@@ -109,6 +109,18 @@ def test_a_pak_wins_over_loose_faces(faces: MakeFaces) -> None:
     assert len(open_faceset(folder)) == 8
 
 
+def test_loose_faces_beside_a_pak_are_told(faces: MakeFaces) -> None:
+    folder = faces("1.jpg", "2.jpg", "3.jpg")
+    pak = pack_faceset(open_faceset(folder), folder)
+    (line,) = open_faceset(folder).lines
+    assert line == "3 pictures beside faceset.pak are not read, as in DeepFaceLab"
+    for name in ("2.jpg", "3.jpg"):
+        os.utime(folder / name, (pak.stat().st_mtime + 60,) * 2)
+    (line,) = open_faceset(folder).lines
+    assert line.endswith("; 2 of them are newer than it: 2.jpg, 3.jpg. To train on them, take the pak away")
+    assert open_faceset(pak).lines == ()
+
+
 def test_a_few_pictures_without_metadata_are_passed_over(faces: MakeFaces) -> None:
     folder = faces(*(f"{index:03}.jpg" for index in range(100)))
     (folder / "050.jpg").write_bytes(b"")

@@ -49,7 +49,7 @@ def segments(data: bytes) -> Iterator[Segment]:
         NotJpeg: the bytes do not go on as a JPEG does, or end first.
     """
     if data[:AFTER_START] != bytes([0xFF, START]):
-        raise NotJpeg("not a JPEG")
+        raise NotJpeg("nothing but zeros, as a power loss leaves files" if data and not any(data) else "not a JPEG")
     position = AFTER_START
     while True:
         start = position

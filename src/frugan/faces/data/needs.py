@@ -79,7 +79,7 @@ class FaceNeeds:
         """
         faces = open_faceset(path)
         options.say(f"data {name}: {len(faces.faces):,} faces in {faces.path}")
-        if line := faces.passed_over_line:
+        for line in faces.lines:
             options.say(f"data {name}: {line}")
         return faces
 

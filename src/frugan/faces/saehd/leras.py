@@ -45,12 +45,11 @@ from frugan.faces.saehd.leras_files import (
 )
 from frugan.faces.saehd.leras_options import (
     AUTOENCODER,
-    LEGACY,
-    ORDER,
     check_agreement,
     exported_options,
     imported_recipe,
     open_faces,
+    untold_options,
 )
 from frugan.wording import first_lines, storable
 
@@ -70,8 +69,8 @@ class Leras(FileFormat):
         model = read_model(conversion.source, conversion.name)
         recipe = ours.recipe(*imported_recipe(model.name, model.iteration, model.options, conversion.source))
         conversion.say(f"model {model.name!r}: {recipe.summary}, iteration {model.iteration:,}")
-        for option in sorted(model.options.keys() - {*ORDER, *LEGACY}):
-            conversion.say(f"option {option}: unknown here; kept for the way back")
+        for line in untold_options(model.options):
+            conversion.say(line)
         _say_duration(model, recipe, conversion.say)
         networks, optimizers = _Importer(conversion, model, recipe).tensors()
         recipe_file = conversion.out / RECIPE_FILE
