@@ -208,10 +208,15 @@ class Faceset:
     @property
     def lines(self) -> tuple[str, ...]:
         """Lines on what was passed over, and on what is odd."""
-        if not self.passed_over:
-            return self.notes
-        shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
-        return (f"{len(self.passed_over)} files without face metadata left out: {shown_names}", *self.notes)
+        odd: dict[str, list[str]] = {}
+        for face in self.faces:
+            for oddity in face.oddities:
+                odd.setdefault(oddity, []).append(face.name)
+        lines = [f"{count(len(names), 'face')} with {oddity}: {first_names(names)}" for oddity, names in odd.items()]
+        if self.passed_over:
+            shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
+            lines.insert(0, f"{len(self.passed_over)} files without face metadata left out: {shown_names}")
+        return (*lines, *self.notes)
 
     @cached_property
     def yaws(self) -> NDArray[np.float64]:
