@@ -1,6 +1,7 @@
 """DeepFaceLab models that are taken in: what is missing, misshapen, left out or told."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,34 @@ def test_files_and_keys_that_do_not_belong_are_told(tmp_path: Path) -> None:
     _, said = there(tmp_path, model)
     assert "inter_B: not part of df-ud; left out" in said
     assert "my face_SAEHD_encoder.npy: extra/weight:0: unknown here; left out" in said
+
+
+def test_options_that_are_taken_otherwise_are_told(tmp_path: Path) -> None:
+    model = model_of(discriminators=False, archi="liae-ud")
+    model.options |= {"true_face_power": 0.01, "gan_patch_size": 640}
+    _, said = there(tmp_path, model)
+    assert "option true_face_power=0.01: 0, as the original takes it for liae" in said
+    assert re.search(r"option gan_patch_size=640: \d+, the nearest that divides the resolution", said)
+
+
+@pytest.mark.parametrize("backed_up", [True, False])
+@pytest.mark.parametrize("spoil", ["zeros", "empty", "nan"])
+def test_broken_files_are_called_so_and_name_the_backups(tmp_path: Path, spoil: str, backed_up: bool) -> None:
+    folder = write(tmp_path / "model", model_of(discriminators=False))
+    backups = folder / "my face_SAEHD_autobackups"
+    for number in ("01", "02") if backed_up else ():
+        (backups / number).mkdir(parents=True)
+    file = folder / "my face_SAEHD_inter.npy"
+    if spoil == "nan":
+        change(folder, "inter", {"dense1/bias:0": np.full(16, np.nan, np.float32)})
+    else:
+        file.write_bytes(bytes(file.stat().st_size if spoil == "zeros" else 0))
+    words = {"zeros": "nothing but zeros, as a power loss", "empty": "empty, as a power loss", "nan": "holds NaN"}[
+        spoil
+    ]
+    way = f"newest backup is {backups / '01'}" if backed_up else "NAME_SAEHD_autobackups beside it is not there"
+    with pytest.raises(BadInput, match=rf"{file}: .*{words}.*{way}"):
+        there(tmp_path)
 
 
 def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from conversion.leras_models import GROUPS, NARROW, OPTIONS, assert_same_model, model_of
+from conversion.leras_models import GROUPS, NAME, NARROW, OPTIONS, assert_same_model, model_of, write
 from conversion.leras_runs import CPU, DATA, EVERY_PHASE, back, tensors, there, train_small
-from frugan.conversion.convert import to_dfm
+from frugan.conversion.convert import from_leras, to_dfm
 from frugan.engine.run.events import EventLog, read_events
 from frugan.faces.saehd.config import Archi
 from frugan.faces.saehd.dfm import check_dfm
@@ -145,9 +145,9 @@ def test_options_that_nothing_here_knows_are_kept(tmp_path: Path) -> None:
         "target_iter": 0,
     }
     run, said = there(tmp_path, model_of(**odd, eyes_prio=True))
-    assert "option list: unknown here; kept for the way back\noption use_fp16: unknown here" in said
+    assert "option list=a list: unknown here; kept for the way back\noption use_fp16=True: unknown here" in said
     assert "target_iter 0: no end, which is training.duration = endless here" in said
-    assert "eyes_prio" not in said
+    assert "option eyes_prio: left out, as the original does" in said
     model, _ = back(run, tmp_path / "again")
     assert model.options == {**OPTIONS, **NARROW, **odd}
     optimizer = load_recipe(str(run / "recipe.toml")).optimizer_settings()["autoencoder"].model_dump()
@@ -174,3 +174,21 @@ def test_history_goes_on_and_skipped_steps_leave_no_hole(tmp_path: Path) -> None
     assert exported.loss_history == [*model_of().loss_history, [1.0, 2.0], [1.0, 2.0], [0.5, 0.25]]
     assert exported.iteration == 1238
     assert said == "loss history: 1 of 4 steps made here are not in the run's events"
+
+
+def test_a_model_in_pretraining_mode_is_said_to_be_and_goes_on_to_the_swap(tmp_path: Path) -> None:
+    write(tmp_path / "model", model_of(discriminators=False, pretrain=True, of_a_fork=3))
+    converted = from_leras(tmp_path / "model", tmp_path / "run", say=lambda _: None)
+    assert converted.lines[1] == "The model is in pretraining mode: it learns faces of many people, and swaps none yet."
+    run, recipe = tmp_path / "run", f"{tmp_path / 'run'}/recipe.toml"
+    assert f"frugan train {recipe} objective.pretrain=false --data WORKSPACE" in converted.lines[2]
+    assert f"frugan train {recipe} data.pretrain=FACES_OF_MANY --out" in converted.lines[3]
+    model, said = back(run, tmp_path / "back")
+    assert "still pretraining, on faces of many people" in said
+    assert (model.iteration, model.options["pretrain"], len(model.loss_history)) == (1234, True, 4)
+    words = ["objective.pretrain=false", "training.batch=2", "training.duration=2 steps"]
+    train(recipe, DATA, run, overrides=words, options=CPU, say=lambda _: None)
+    model, said = back(run, tmp_path / "swap")
+    assert "pretraining" not in said
+    assert (model.name, model.iteration, len(model.loss_history)) == (NAME, 2, 2)
+    assert (model.options["pretrain"], model.options["of_a_fork"]) == (False, 3)

@@ -60,7 +60,7 @@ def test_a_picture_that_vanishes_gives_way_with_its_label(
         assert list(batches.passed_over) == ["picture 5"]
         assert "a/05.png can no longer be read" in batches.passed_over["picture 5"]
     (path / "b" / "06.png").unlink()
-    with pytest.raises(BadInput, match="2 pictures of 12 cannot be read any more"):
+    with pytest.raises(BadInput, match="2 pictures of 12 cannot be read or used"):
         batches.take(0, 12)
 
 

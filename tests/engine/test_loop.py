@@ -49,6 +49,30 @@ def test_resume_is_bit_for_bit_after_a_kill(tmp_path: Path) -> None:
     assert_same(whole.tensors(), resumed.tensors())
 
 
+@pytest.mark.parametrize(("updates", "saved"), [(0, 6), (1, 4)])
+def test_an_error_saves_whole_steps_alone(tmp_path: Path, updates: int, saved: int) -> None:
+    """Before the first update of step 7 all of step 6 is there; after it, a part of step 7 has moved."""
+    whole, _, _ = train(tmp_path / "whole", 10)
+    rig = Rig.create(MadeUpFamily())
+    update, made = type(rig.step).update, [0]
+
+    class Failing(type(rig.step)):  # type: ignore[misc]
+        def update(self, state: Any, *args: Any) -> object:
+            if state.step == 6:
+                made[0] += 1
+                if made[0] > updates:
+                    raise BadInput("a picture is gone")
+            return update(self, state, *args)
+
+    rig.step = Failing(**{f: getattr(rig.step, f) for f in rig.step.__dataclass_fields__})
+    with pytest.raises(BadInput, match="a picture is gone"):
+        train(tmp_path / "parts", 10, rig=rig)
+    assert [c.step for c in list_checkpoints(tmp_path / "parts" / "checkpoints")][-1] == saved
+    resumed, _, finished = train(tmp_path / "parts", 10)
+    assert finished
+    assert_same(whole.tensors(), resumed.tensors())
+
+
 def test_stop_request_saves_and_goes_on(tmp_path: Path) -> None:
     whole, _, _ = train(tmp_path / "whole", 6)
     _, events, finished = train(tmp_path / "parts", 6, stop_after=2)

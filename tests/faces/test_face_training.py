@@ -1,16 +1,14 @@
 """From facesets to a run: stages, changed options, parked discriminators, pretraining, previews."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 import frugan
-from conversion.leras_models import NARROW
+from faces.face_runs import CPU, DATA, FACES, SMALL, of_network, same_tensors, tensors_of, train_faces
 from frugan.contract.family import GridRequest
 from frugan.engine.run.events import EventLog, read_events
 from frugan.engine.step.step import Step
@@ -20,21 +18,10 @@ from frugan.faces.data.face import FaceType
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.reporting.loss_history import LossHistory
 from frugan.sampling.sampling import sample
-from frugan.training.run import TrainingOptions, TrainingResult
 from frugan.training.training import train
 from tools.draw_faces.drawn_faceset import draw_faceset
 
-pytestmark = pytest.mark.usefixtures("narrow_faces", "_no_previews")
-FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
-DATA = {"src": FACES, "dst": FACES}
-CPU = TrainingOptions(device="cpu", workers=0)
-SMALL = (
-    "networks.face_type=f",
-    *(f"networks.{name}={NARROW[name]}" for name in ("ae_dims", "e_dims", "d_dims", "d_mask_dims", "gan_dims")),
-    "training.precision=fp32",
-    "training.batch=2",
-    "saving.snapshot_every=100 steps",
-)
+pytestmark = pytest.mark.usefixtures("narrow_faces", "no_previews")
 STAGED = """
 family = "saehd"
 [networks]
@@ -61,39 +48,6 @@ set = { "objective.gan_power" = 0.1 }
 """
 
 
-@pytest.fixture
-def _no_previews(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of what a tiny training takes; tests that look at them say `previews`."""
-    if "previews" not in request.fixturenames:
-        monkeypatch.setattr(SAEHDFamily, "snapshots", lambda *_: {})
-
-
-@pytest.fixture
-def previews() -> None:
-    """Let runs draw previews."""
-
-
-def _train(run: Path, *overrides: str, steps: int, **more: object) -> tuple[TrainingResult, str]:
-    lines: list[str] = []
-    words = [*SMALL, f"training.duration={steps} steps", *overrides]
-    result = train("saehd-demo-64", DATA, run, overrides=words, options=CPU, say=lines.append, **more)  # type: ignore[arg-type]
-    return result, "\n".join(lines)
-
-
-def _tensors(run: Path, file: str = "networks") -> dict[str, torch.Tensor]:
-    return load_file(sorted((run / "checkpoints").iterdir())[-1] / f"{file}.safetensors")
-
-
-def _of(tensors: dict[str, torch.Tensor], network: str) -> list[torch.Tensor]:
-    values = [value for key, value in tensors.items() if f"{network}." in key]
-    assert values
-    return values
-
-
-def _same(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
-
-
 def test_stages_take_effect_and_a_stopped_run_is_the_same_run(tmp_path: Path) -> None:
     recipe = tmp_path / "staged.toml"
     recipe.write_text(STAGED, "utf-8")
@@ -111,14 +65,14 @@ def test_stages_take_effect_and_a_stopped_run_is_the_same_run(tmp_path: Path) ->
     phases = [set(e["phases"]) for e in read_events(whole / "events.jsonl") if e["event"] == "step"]
     assert phases == [{"autoencoder"}] * 3 + [{"autoencoder", "patch_discriminator"}]
     pieces, _ = run("pieces", 1, 2)
-    early = _tensors(pieces)
+    early = tensors_of(pieces)
     run("pieces", 3)
-    late = _tensors(pieces)
-    assert not _same(_of(early, "inter_B"), _of(late, "inter_B"))
-    assert _same(_of(early, "inter_AB"), _of(late, "inter_AB"))  # rests without random warp
+    late = tensors_of(pieces)
+    assert not same_tensors(of_network(early, "inter_B"), of_network(late, "inter_B"))
+    assert same_tensors(of_network(early, "inter_AB"), of_network(late, "inter_AB"))  # rests without random warp
     run("pieces", 4)
     for file in ("networks", "optimizers"):
-        a, b = _tensors(whole, file), _tensors(pieces, file)
+        a, b = tensors_of(whole, file), tensors_of(pieces, file)
         assert a.keys() == b.keys()
         assert [k for k in a if not torch.equal(a[k], b[k])] == []
 
@@ -126,17 +80,23 @@ def test_stages_take_effect_and_a_stopped_run_is_the_same_run(tmp_path: Path) ->
 @pytest.mark.long
 def test_a_discriminator_that_is_off_is_kept(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    _, said = _train(run, steps=1)
-    assert not any(key.startswith("patch_discriminator") for key in _tensors(run))
-    _, said = _train(run, "objective.gan_power=0.1", steps=3)
+    _, said = train_faces(run, steps=1)
+    assert not any(key.startswith("patch_discriminator") for key in tensors_of(run))
+    _, said = train_faces(run, "objective.gan_power=0.1", steps=3)
     assert "patch_discriminator: starts with fresh weights" in said
-    trained = _of(_tensors(run), "patch_discriminator"), _of(_tensors(run, "optimizers"), "patch_discriminator")
-    _, said = _train(run, steps=4)
+    trained = (
+        of_network(tensors_of(run), "patch_discriminator"),
+        of_network(tensors_of(run, "optimizers"), "patch_discriminator"),
+    )
+    _, said = train_faces(run, steps=4)
     assert "patch_discriminator: not used at present; kept as it is" in said
-    kept = _of(_tensors(run), "patch_discriminator"), _of(_tensors(run, "optimizers"), "patch_discriminator")
-    assert _same(trained[0], kept[0])
-    assert _same(trained[1], kept[1])
-    _, said = _train(run, "objective.gan_power=0.1", "networks.gan_dims=8", steps=5)
+    kept = (
+        of_network(tensors_of(run), "patch_discriminator"),
+        of_network(tensors_of(run, "optimizers"), "patch_discriminator"),
+    )
+    assert same_tensors(trained[0], kept[0])
+    assert same_tensors(trained[1], kept[1])
+    _, said = train_faces(run, "objective.gan_power=0.1", "networks.gan_dims=8", steps=5)
     assert "patch_discriminator: starts with fresh weights" in said
 
 
@@ -144,10 +104,10 @@ def test_a_discriminator_that_is_off_is_kept(tmp_path: Path) -> None:
 def test_a_discriminator_of_another_shape_while_it_is_off_begins_anew(tmp_path: Path) -> None:
     """The old weights must not come back."""
     run = tmp_path / "run"
-    _train(run, "objective.gan_power=0.1", steps=5)
-    _train(run, "networks.gan_dims=8", steps=6)
-    _train(run, "networks.gan_dims=4", steps=7)
-    _, said = _train(run, "networks.gan_dims=4", "objective.gan_power=0.1", steps=8)
+    train_faces(run, "objective.gan_power=0.1", steps=5)
+    train_faces(run, "networks.gan_dims=8", steps=6)
+    train_faces(run, "networks.gan_dims=4", steps=7)
+    _, said = train_faces(run, "networks.gan_dims=4", "objective.gan_power=0.1", steps=8)
     assert "patch_discriminator: starts with fresh weights" in said
 
 
@@ -155,15 +115,15 @@ def test_a_discriminator_of_another_shape_while_it_is_off_begins_anew(tmp_path: 
 def test_a_run_that_dies_after_a_change_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """recipe.json has the change then, the checkpoint has not: what counts is the checkpoint."""
     run, on = tmp_path / "run", "objective.gan_power=0.1"
-    _train(run, on, steps=2)
-    before = _of(_tensors(run), "patch_discriminator")
+    train_faces(run, on, steps=2)
+    before = of_network(tensors_of(run), "patch_discriminator")
     with monkeypatch.context() as dying:
         dying.setattr(Step, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError))
         with pytest.raises(MemoryError):
-            _train(run, on, "networks.gan_dims=8", steps=3)
-    _train(run, on, steps=2)
-    assert _same(before, _of(_tensors(run), "patch_discriminator"))
-    _, said = _train(run, on, "networks.gan_dims=8", steps=3)
+            train_faces(run, on, "networks.gan_dims=8", steps=3)
+    train_faces(run, on, steps=2)
+    assert same_tensors(before, of_network(tensors_of(run), "patch_discriminator"))
+    _, said = train_faces(run, on, "networks.gan_dims=8", steps=3)
     assert "patch_discriminator: starts with fresh weights" in said
 
 
@@ -175,18 +135,18 @@ def test_damaged_checkpoints_make_room_for_whole_ones(tmp_path: Path) -> None:
         "saving.keep_checkpoints=1",
         "optimizers.default.final_learning_rate=none",
     )
-    _train(run, *words, "saving.keep_checkpoints=3", steps=3)
-    whole = [tensor.clone() for tensor in _tensors(run).values()]  # apart from the file, which is cut next
+    train_faces(run, *words, "saving.keep_checkpoints=3", steps=3)
+    whole = [tensor.clone() for tensor in tensors_of(run).values()]  # apart from the file, which is cut next
     folder = run / "checkpoints"
     (folder / "step-000000003" / "networks.safetensors").write_bytes(b"cut")
     (folder / "step-000000002" / "MANIFEST.json").write_bytes(b"cut")
-    _, said = _train(run, *words, steps=2)
+    _, said = train_faces(run, *words, steps=2)
     assert said.count("set aside as") == 2
     # one is kept, and beside it the first, until there is one from long before the end
     kept = sorted(p.name for p in folder.iterdir() if p.name.startswith("step-"))
     assert kept == ["step-000000001", "step-000000002"]
-    _train(run, *words, steps=3)
-    assert _same(whole, list(_tensors(run).values()))
+    train_faces(run, *words, steps=3)
+    assert same_tensors(whole, list(tensors_of(run).values()))
 
 
 def test_losses_of_steps_that_were_lost_do_not_count(tmp_path: Path) -> None:
@@ -210,7 +170,7 @@ def test_each_sample_is_made_once_whatever_the_number_of_phases(
     made: list[tuple[int, int]] = []
     take = FaceBatches.take
     monkeypatch.setattr(FaceBatches, "take", lambda self, *asked: made.append(asked) or take(self, *asked))  # type: ignore[func-returns-value]
-    _train(tmp_path / "run", "objective.gan_power=0.1", "objective.true_face_power=0.01", steps=6)
+    train_faces(tmp_path / "run", "objective.gan_power=0.1", "objective.true_face_power=0.01", steps=6)
     training = [asked for asked in made if asked[1] == 2]
     assert sorted(asked[0] for asked in training) == sorted(2 * list(range(0, 2 * len(training) // 2, 2)))
     assert len(training) <= 2 * (6 + 2)  # read ahead by two
@@ -218,9 +178,9 @@ def test_each_sample_is_made_once_whatever_the_number_of_phases(
 
 @pytest.mark.long
 def test_other_weights_but_for_a_network_of_another_size(tmp_path: Path) -> None:
-    _train(tmp_path / "first", "objective.gan_power=0.1", steps=1)
+    train_faces(tmp_path / "first", "objective.gan_power=0.1", steps=1)
     words = ("objective.gan_power=0.1", "networks.gan_dims=8")
-    _, said = _train(tmp_path / "second", *words, steps=1, init=tmp_path / "first")
+    _, said = train_faces(tmp_path / "second", *words, steps=1, init=tmp_path / "first")
     assert "fresh: patch_discriminator" in said
 
 
@@ -229,7 +189,7 @@ def test_a_preview_that_is_not_finite_is_told_and_ends_nothing(
 ) -> None:
     sample_grid = SAEHDFamily.sample
     monkeypatch.setattr(SAEHDFamily, "sample", lambda *asked: sample_grid(*asked) * float("nan"))
-    result, said = _train(tmp_path / "run", steps=1)
+    result, said = train_faces(tmp_path / "run", steps=1)
     assert result.finished
     assert "step-000000001-preview.png: 20 of 20 pictures hold values that are not finite" in said
 
@@ -245,7 +205,7 @@ def test_faces_of_a_type_that_models_do_not_have(tmp_path: Path) -> None:
 
 def test_a_run_is_its_own_recipe(tmp_path: Path, said: list[str]) -> None:
     run = tmp_path / "run"
-    _train(run, "objective.gan_power=0.1", "optimizers.default.kind=rmsprop", steps=1)
+    train_faces(run, "objective.gan_power=0.1", "optimizers.default.kind=rmsprop", steps=1)
     result = train(str(run), DATA, overrides=["training.duration=2 steps"], options=CPU, say=said.append)
     assert (result.run, result.step) == (run, 2)
     told = [line.replace(str(FACES), "").replace(str(tmp_path), "") for line in said]  # a path may say so too
@@ -273,33 +233,16 @@ def test_swapped_sides_and_other_mistakes_leave_everything_as_it_was(tmp_path: P
 
 @pytest.mark.long
 def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:
-    _train(tmp_path / "run", steps=1)
-    _, said = _train(tmp_path / "run", "optimizers.default.kind=rmsprop", steps=2)
+    train_faces(tmp_path / "run", steps=1)
+    _, said = train_faces(tmp_path / "run", "optimizers.default.kind=rmsprop", steps=2)
     assert "optimizer autoencoder: another kind than before (ms, vs); its state is fresh" in said
-    assert {key.rsplit("/", 1)[1] for key in _tensors(tmp_path / "run", "optimizers")} == {"acc", "updates"}
-
-
-@pytest.mark.long
-def test_after_pretraining_the_bottleneck_starts_anew(tmp_path: Path) -> None:
-    _train(tmp_path / "many", "objective.pretrain=true", steps=2)
-    with pytest.raises(BadInput, match=r"objective\.pretrain: True in the run, False now"):
-        _train(tmp_path / "many", steps=3)
-    _, said = _train(tmp_path / "one", steps=1, init=tmp_path / "many")
-    assert "fresh: inter" in said
-    _, said = _train(tmp_path / "two", "training.seed=1", steps=1, init=tmp_path / "many")
-    assert "optimizer state is taken over" in said
-    before, after = _tensors(tmp_path / "many"), _tensors(tmp_path / "two")
-    encoder, inter = "encoder.down1.downs.1.conv1.weight", "inter.dense1.weight"
-    assert float((before[encoder] - after[encoder]).abs().max()) < 5e-3  # one step of at most 3.5 times the rate
-    assert float((before[inter] - after[inter]).abs().max()) > 0.02
-    slots = _tensors(tmp_path / "two", "optimizers")
-    assert int(slots["autoencoder/updates"]) == 3
+    assert {key.rsplit("/", 1)[1] for key in tensors_of(tmp_path / "run", "optimizers")} == {"acc", "updates"}
 
 
 @pytest.mark.long
 def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path, previews: None) -> None:
     run = tmp_path / "run"
-    _train(run, steps=3)
+    train_faces(run, steps=3)
     paths = sorted((run / "samples").iterdir())
     kinds = ("preview-masked", "preview")
     assert [p.name for p in paths] == [f"step-{step:09d}-{kind}.png" for step in (1, 3) for kind in kinds]
@@ -318,7 +261,7 @@ def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path, pre
 
 
 def test_networks_from_a_run_can_be_called(tmp_path: Path) -> None:
-    _train(tmp_path / "run", steps=1)
+    train_faces(tmp_path / "run", steps=1)
     networks = frugan.load(tmp_path / "run")
     vectors = networks["encoder"](torch.rand(2, 3, 64, 64))
     face, mask = networks["decoder_src"](networks["inter"](vectors))
@@ -328,10 +271,10 @@ def test_networks_from_a_run_can_be_called(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_number_of_workers_does_not_matter(tmp_path: Path) -> None:
-    _train(tmp_path / "none", steps=2)
+    train_faces(tmp_path / "none", steps=2)
     words = [*SMALL, "training.duration=2 steps"]
     train("saehd-demo-64", DATA, tmp_path / "two", overrides=words, options=replace(CPU, workers=2))
-    assert _same(list(_tensors(tmp_path / "none").values()), list(_tensors(tmp_path / "two").values()))
+    assert same_tensors(list(tensors_of(tmp_path / "none").values()), list(tensors_of(tmp_path / "two").values()))
 
 
 @pytest.mark.parametrize(

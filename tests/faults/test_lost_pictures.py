@@ -1,18 +1,23 @@
 """Pictures that vanish or turn bad while training goes on are skipped and counted; cut-off ones are found before."""
 
 import shutil
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import pytest
 
 from faces.data.golden_faces import GOLDEN
 from faults.processes import CPU, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.data.formats.picture_set import refuse_many_lost
+from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.engine.run.events import Event
 from frugan.errors import BadInput
+from frugan.faces.data import geometry, sample
 from frugan.faces.data.batches import FaceBatches, FaceOrder
 from frugan.faces.data.face import FaceType, SampleSettings
 from frugan.faces.data.faceset import Faceset, open_faceset, pack_faceset
@@ -80,6 +85,50 @@ def test_faces_that_vanish_or_turn_bad_give_way_to_others(faces: Path, workers: 
         assert len(batches.passed_over) == 2
 
 
+def _with_broken_masks(faceset: Faceset, places: range) -> Faceset:
+    """Their header is that of a PNG, and nothing follows."""
+    mask = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 64, 64) + bytes(9)
+    return replace(
+        faceset,
+        faces=tuple(replace(f, xseg_mask=mask) if at in places else f for at, f in enumerate(faceset.faces)),
+    )
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_a_mask_that_cannot_be_decoded_lets_another_face_stand_in(faces: Path, workers: int) -> None:
+    faceset = open_faceset(faces)
+    with _batches(_with_broken_masks(faceset, range(7, 9)), workers) as batches, _batches(faceset, 0) as whole:
+        taken = batches.take(0, FACES)
+        pairs = zip(taken["mask"], whole.take(0, FACES)["mask"], strict=True)
+        assert {place for place, (one, other) in enumerate(pairs) if not one.equal(other)} <= set(
+            _places(faceset, {7, 8})
+        )
+        for at, (place, reason) in zip((7, 8), sorted(batches.passed_over.items()), strict=True):
+            assert place.endswith(f": {faceset.faces[at].name}")
+            assert reason.startswith(f"{faces}: {faceset.faces[at].name}: its XSeg mask cannot be decoded")
+
+
+def test_broken_faces_in_a_row_name_their_side(faces: Path) -> None:
+    with _batches(_with_broken_masks(open_faceset(faces), range(FACES)), 0) as batches:  # noqa: SIM117
+        with pytest.raises(BadInput, match=rf"^data src: {faces}: .*: its XSeg mask cannot be decoded"):
+            batches.take(0, 1)
+
+
+def test_what_opencv_cannot_do_lets_another_face_stand_in(faces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faceset, real = open_faceset(faces), geometry.eyes_mouth_mask
+
+    def failing(landmarks: object, *size: int) -> object:
+        if landmarks is faceset.faces[5].landmarks:
+            raise cv2.error("overflow")
+        return real(landmarks, *size)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sample, "eyes_mouth_mask", failing)
+    with _batches(faceset, 0) as batches:
+        batches.take(0, FACES)
+        (reason,) = batches.passed_over.values()
+        assert reason == f"{faces}: {faceset.faces[5].name}: no sample can be made of it (overflow); take it out"
+
+
 def _places(faceset: Faceset, lost: set[int]) -> list[int]:
     """Where in the first epoch these faces stand."""
     order, _ = FaceOrder(len(faceset), seed=0, name="src").places(0, len(faceset))
@@ -96,7 +145,7 @@ def test_a_folder_that_is_gone_stops_training(faces: Path) -> None:
 def test_a_tenth_may_be_lost() -> None:
     refuse_many_lost({str(n): "gone." for n in range(12)}, 120)
     refuse_many_lost({"1": "gone."}, 3)
-    with pytest.raises(BadInput, match=r"13 pictures of 120 cannot be read any more; the last: gone\."):
+    with pytest.raises(BadInput, match=r"13 pictures of 120 cannot be read or used; the last: gone\."):
         refuse_many_lost({str(n): "gone." for n in range(13)}, 120)
 
 
@@ -159,3 +208,5 @@ def test_a_set_that_is_cut_short_ends_no_process(
 
     with pytest.raises(BadInput, match="cut short while it was in use"):
         train(recipe, pictures, tmp_path / "run", options=CPU, show=cut)
+    trained = [event["step"] for event in events(tmp_path / "run", "step")]
+    assert list_checkpoints(tmp_path / "run" / "checkpoints")[-1].step == trained[-1]

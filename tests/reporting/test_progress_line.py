@@ -57,6 +57,8 @@ def test_sides_are_added_up() -> None:
     terms = {"src/dssim": 1.0, "src/mse": 0.25, "dst/dssim": 2.0, "dst/mse": "nan"}
     line = describe({"event": "step", "step": 1, "phases": {"autoencoder": {"terms": terms}}})
     assert line == "step 1 | autoencoder src 1.250 dst nan"
+    line = describe({"event": "step", "step": 1, "phases": {"autoencoder": {"terms": {"gan": 0.5} | terms}}})
+    assert line == "step 1 | autoencoder src 1.250 dst nan gan 0.500"
 
 
 def test_what_is_saved_is_told() -> None:

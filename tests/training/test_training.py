@@ -153,10 +153,32 @@ def test_fixed_fields_are_refused_at_resume(made: Made, begun: Path) -> None:
     before = _tensors(begun)
     with pytest.raises(BadInput, match=r"networks\.latent_size: 8 in the run, 12 now"):
         train(made.recipe, made.pictures, begun, options=CPU, overrides=["networks.latent_size=12"])
-    with pytest.raises(BadInput, match=r"training\.batch"):
-        train(made.recipe, made.pictures, begun, options=CPU, overrides=["training.batch=16"])
+    counting = ["training.batch=16", "training.duration=9k images"]
+    with pytest.raises(
+        BadInput, match=r"training\.batch: 8 in .*, 16 now, and training\.duration counts images, which"
+    ):
+        train(made.recipe, made.pictures, begun, options=CPU, overrides=counting)
     after = _tensors(begun)
     assert all(torch.equal(before[k], after[k]) for k in before)
+
+
+def test_another_batch_may_go_on_and_has_a_plan_of_its_own(made: Made, begun: Path, said: list[str]) -> None:
+    images = [e["images"] for e in read_events(begun / "events.jsonl") if e["event"] == "step"][-1]
+    result = train(made.recipe, made.pictures, begun, overrides=["training.batch=4"], options=CPU, say=said.append)
+    assert (result.step, result.finished) == (4, True)
+    assert "changed from step 2 on: training.batch: 8 -> 4" in said
+    assert any(line.startswith("micro-batch: 4 x 1 = batch 4") for line in said)
+    steps = [e["images"] for e in read_events(begun / "events.jsonl") if e["event"] == "step"]
+    assert steps[-2:] == [images + 4, images + 8]
+    train(
+        made.recipe,
+        made.pictures,
+        begun,
+        overrides=["training.batch=4", "training.duration=5 steps"],
+        options=CPU,
+        say=said.append,
+    )
+    assert any(line.startswith("plan: the one that this run has used") for line in said)
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from frugan.contract.settings import Settings
 
 if TYPE_CHECKING:
     from frugan.contract.data import SourceSpec
+    from frugan.contract.settings import DataSettings
 
 
 Noise = Literal["const", "random", "none"]
@@ -117,6 +118,16 @@ class LatentSpace:
     # vectors [N, size], shares -> features of the first block [N, ...]; None: the vectors say as much themselves
     activations: Callable[[Tensor, Tensor | None], Tensor] | None = None
     mean: Tensor | None = None  # vector [size] that psi moves others towards; None: psi has no meaning
+
+
+@dataclass(frozen=True)
+class Preliminary:
+    """Training of another kind that comes before the usual one, such as pretraining, and ends on a resumption."""
+
+    name: str  # in one word, for reports and previews: "pretraining"
+    overrules: Mapping[str, Any]  # dotted field of the recipe -> value in force, whatever the recipe says
+    data: str | None  # path that all sources are read from; None: from what the command names
+    lines: Sequence[str]  # told at the start
 
 
 BufferRule = Literal["average", "copy"]
@@ -248,10 +259,14 @@ class Family(ABC):
         """
         return {}
 
+    def preliminary(self, objective: Any, data: DataSettings) -> Preliminary | None:
+        """Training that comes before the usual one, where this objective asks for it. Default: None."""
+        return None
+
     def fresh_after(self, before: Any, now: Any) -> tuple[str, ...]:
         """Networks that start anew when training goes on with another objective (a bottleneck after pretraining).
 
-        If there are any, the optimizer state of the other networks is taken over too. Default: none.
+        If there are any, steps count from 0 again, and the optimizer's state is taken over, theirs too. Default: none.
 
         Args:
             before: objective that the weights were trained with.

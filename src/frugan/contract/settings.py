@@ -90,3 +90,9 @@ class DataSettings(Settings):
         "they are read, for sets too large to store as pixels",
         CHANGEABLE | ADDED,
     )
+    pretrain: str | None = setting(
+        None,
+        "faces of many people that both sides are read from while objective.pretrain is on; none: from --data",
+        CHANGEABLE | ADDED,
+        max_length=4096,
+    )

@@ -106,7 +106,7 @@ def _trained(trained: Weights, averaged: Weights, step: int, run: RunFolder, sav
         step=step,
         later_stages=[at for at in trained.recipe.stage_steps() if at > step],
         trained_on={name: data.digest for name, data in read_run_data(saved).items()},
-        imported=lambda: next((event for event in _events(run) if event["event"] == "imported"), None),
+        imported=lambda: _imported(run),
         optimizers=(lambda: read_tensors(optimizers)[0]) if optimizers.is_file() else None,
         losses=lambda: _losses(run, step),
         note=provenance(now, step),
@@ -141,6 +141,17 @@ def _checkpoint(path: Path, say: Say) -> tuple[RunFolder, Checkpoint, dict[str, 
 def _events(run: RunFolder) -> Iterator[Event]:
     """The run's events one by one: of a long run they are gigabytes."""
     return read_events(run.events) if run.events.is_file() else iter(())
+
+
+def _imported(run: RunFolder) -> Event | None:
+    """The run's event `imported`; where its preliminary training is over since, its steps count no more."""
+    imported: Event | None = None
+    for event in _events(run):
+        if event["event"] == "imported":
+            imported = event
+        elif imported is not None and event["event"] == "resume" and "over" in event:
+            return {**imported, "step": 0}
+    return imported
 
 
 def _losses(run: RunFolder, step: int) -> dict[str, tuple[Sequence[int], Sequence[float]]]:

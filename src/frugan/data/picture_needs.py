@@ -242,7 +242,13 @@ class PictureNeeds:
         return self.channels * self.resolution**2
 
     def check_settings(self, settings: DataSettings) -> None:
-        """All of them are for pictures."""
+        """Refuse the one that is for faces.
+
+        Raises:
+            ValueError: it is set.
+        """
+        if settings.pretrain is not None:
+            raise ValueError(f"data.pretrain={settings.pretrain}: for faces alone; leave it out")
 
     def locate(self, path: Path, names: Sequence[str]) -> None:
         """Each source is named by itself."""

@@ -151,8 +151,14 @@ def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
 
 
 def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:
-    """A line for every field that is overridden, and that a stage of the recipe would set."""
+    """A line for every field that is overridden, and that a stage of the recipe would set.
+
+    A field that a preliminary training overrules is not among them: the override does not hold yet.
+    """
     overridden = dict(word.partition("=")[::2] for word in overrides)
+    preliminary = load_recipe(name, overrides).preliminary
+    for key in preliminary.overrules if preliminary is not None else ():
+        overridden.pop(key, None)
     return [
         f"{key}={overridden[key]} holds throughout: the recipe's stage at {stage.at} does not set it"
         for stage in parse_recipe(_load_values(name), f"recipe {name}").stages

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from frugan.accelerator.precision import PrecisionName
 from frugan.contract.data import SourceSpec
-from frugan.contract.family import Family
+from frugan.contract.family import Family, Preliminary
 from frugan.contract.settings import ADDED, CHANGEABLE, DataSettings, Settings, setting
 from frugan.engine.durations import ENDLESS, Course, Duration, EvaluationSettings, Interval, Way
 from frugan.engine.state.ema import EmaSettings
@@ -41,7 +41,10 @@ class TrainingSettings(Settings):
     """Duration, batch, precision and the like."""
 
     batch: int = Field(
-        ge=1, le=MOST_BATCH, description="samples per optimizer update, over all devices and micro-batches"
+        ge=1,
+        le=MOST_BATCH,
+        json_schema_extra=CHANGEABLE,
+        description="samples per optimizer update, over all devices and micro-batches",
     )
     normalisation_batch: int | None = setting(
         None,
@@ -260,7 +263,11 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _stages_work(self) -> Self:
         for stage in self.stages:
-            changed = differences(self, self._with(stage))
+            later = self._with(stage)
+            changed = differences(self, later)
+            objectives = self.objective, later.objective
+            if any(self.kind.fresh_after(*both) for both in (objectives, objectives[::-1])):
+                raise ValueError(f"stages, at {stage.at}: networks would start anew, which only a resumption does")
             for key in stage.set:
                 section, name, *_ = key.split(".")
                 whole = f"{section}.{name}"  # the key of a change to another kind of optimizer
@@ -275,6 +282,11 @@ class Recipe(Settings):
     def kind(self) -> Family:
         """Family that `family` names."""
         return family(self.family)
+
+    @property
+    def preliminary(self) -> Preliminary | None:
+        """Training that comes before the usual one; None: this is the usual one."""
+        return self.kind.preliminary(self.objective, self.data)
 
     @property
     def sources(self) -> Mapping[str, SourceSpec]:
@@ -320,6 +332,16 @@ class Recipe(Settings):
             if stage.at.steps(self.training.batch) <= step:
                 recipe = recipe._with(stage)
         return recipe
+
+    @property
+    def counted_in_images(self) -> list[str]:
+        """Fields whose durations a step reaches by the batch that it has: in a run they stand and fall with that."""
+        ways = {
+            "training.duration": self.training.duration,
+            "training.burn_in": self.training.burn_in,
+            **{f"the stage at {stage.at}": stage.at for stage in self.stages},
+        }
+        return [key for key, way in ways.items() if isinstance(way, Duration) and way.unit == "images"]
 
     def stage_steps(self) -> list[int]:
         """Steps at which stages begin, in order."""

@@ -121,7 +121,7 @@ COLOURS = ((90, 170, 255), (255, 170, 60), (140, 220, 140), (220, 140, 220))
 """Colours of the curves, in their order."""
 
 
-def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> NDArray[np.uint8]:
+def loss_strip(curves: Mapping[str, Sequence[float]], caption: str, width: int) -> NDArray[np.uint8]:
     """Draw one curve for each side over all steps so far.
 
     Each pixel column shows the range and the mean of the steps that fall on it. The axis goes from 0 to the largest
@@ -129,7 +129,7 @@ def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> 
 
     Args:
         curves: name -> loss of every step, in order; values that are not finite are passed over.
-        step: number of the last step, for the caption.
+        caption: stands above them; "step 1,000".
         width: of the strip in pixels.
 
     Returns:
@@ -143,7 +143,6 @@ def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> 
     for part in (0.25, 0.5, 0.75):
         row = _row(part * top, top)
         draw.line((0, row, width, row), GRID)
-    caption = f"step {step:,}"
     x = 6 + draw.textlength(caption) + 16
     draw.text((6, 3), caption, TEXT)
     for (name, (least, mean, most)), colour in zip(columns.items(), cycle(COLOURS), strict=False):

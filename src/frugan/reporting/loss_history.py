@@ -40,6 +40,9 @@ class LossHistory:
         elif kind == "step":
             for side, value in sides_of(event).items():
                 self._append(side, event["step"], value)
+        elif kind == "resume" and "over" in event:  # what came before was another training
+            self.steps.clear()
+            self.curves.clear()
         elif kind in ("start", "resume"):
             for side, steps in self.steps.items():
                 kept = bisect_right(steps, event["step"])

@@ -71,16 +71,18 @@ def _phase(name: str, phase: Mapping[str, Any]) -> str:
 
 
 def _by_side(terms: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Terms named "side/..." added up by side: two numbers that one can follow, for eight that one cannot."""
-    if not all("/" in name for name in terms):
-        return terms
+    """Terms named "side/..." added up by side, then the others: two numbers that one can follow, for eight."""
     sums: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     for name, value in terms.items():
-        side = name.split("/")[0]
+        side, slash, _ = name.partition("/")
+        if not slash:
+            others[name] = value
+            continue
         number = _number(value)
         known = sums.get(side, 0.0)
         sums[side] = value if number is None else known + number if isinstance(known, float) else known
-    return sums
+    return sums | others
 
 
 def _card(card: Mapping[str, Any]) -> str:

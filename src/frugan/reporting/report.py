@@ -213,6 +213,8 @@ def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: f
     values: dict[str, str] = {}
     with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
         values |= _of_step(step, stop, data_share) if step else {}
+    if preliminary := last.get("start", {}).get("preliminary"):
+        values["not yet the usual training"] = str(preliminary)
     if card_busy is not None:
         values["card busy"] = f"{100 * card_busy:.0f} %"
     scores = metrics.get("scores")

@@ -31,9 +31,14 @@ def provenance(recipe: Recipe, step: int) -> dict[str, str]:
     """Return the texts that a generated picture carries about itself."""
     return {
         "Software": "frugan",
-        "Description": f"synthetic: made by a {recipe.family} network at step {step}",
+        "Description": f"synthetic: made by a {recipe.family} network at {_when(recipe, step)}",
         "Recipe": recipe.about.summary or recipe.family,
     }
+
+
+def _when(recipe: Recipe, step: int) -> str:
+    """Return the step in words, with the kind of training that it is a step of, where that is not the usual one."""
+    return f"step {step:,}" + ("" if recipe.preliminary is None else f" of {recipe.preliminary.name}")
 
 
 def write_sample(
@@ -60,7 +65,7 @@ def write_sample(
     grid = recipe.kind.sample(recipe.networks, networks, request)
     if line := not_finite(grid):
         say(f"{path.name}: {line}")
-    above = partial(loss_strip, losses, step) if losses else None
+    above = partial(loss_strip, losses, _when(recipe, step)) if losses else None
     titles, labels = request.titles, _row_labels(request, len(grid), class_names)
     if request.mixing is not None:
         titles = ("", *map(str, request.mixing.columns))

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ShareChoice, check_ranks
-from frugan.engine.run.checkpoint import restore
+from frugan.engine.run.checkpoint import checkpoint_name
 from frugan.engine.run.loop import Loop
 from frugan.engine.run.step_log import DivergenceWatch, StepLog
 from frugan.engine.state.state import TrainingState
@@ -23,6 +24,7 @@ from frugan.training.kernels import kernels_beside, kernels_for
 from frugan.training.observers import watch
 from frugan.training.plan_in_force import TrainingPlanner
 from frugan.training.recovery import (
+    BATCH,
     NO_RECOVERY,
     ROLLBACKS,
     Recovery,
@@ -48,6 +50,7 @@ class _Decision:
     budget_bytes: int | None  # on a card; None: no budget is set
     rollbacks: int  # determine the order of data and the draws
     kernels: frozenset[str]  # names of frugan's kernels in use
+    over: str | None = None  # name of the preliminary training that is over; None: none is
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
 
     kept = _kept(run, start, shares)
     opening = Opening(run, start.saved, kept)
-    return Loop(
+    loop = Loop(
         state=state,
         plan=plan,
         stages=stages_of(
@@ -125,13 +128,30 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
         ranks=ranks,
         stop_at=run.stop_at,
     )
+    if start.decision.over is not None:
+        _begin_anew(run, loop, start.decision.over)
+    return loop
+
+
+def _begin_anew(run: TrainRun, loop: Loop, over: str) -> None:
+    """Write the checkpoint of step 0, and leave what came of the preliminary training behind."""
+    if run.is_first:  # left by a process that was killed right here
+        shutil.rmtree(run.folder.checkpoints / checkpoint_name(0), ignore_errors=True)
+    run.ranks.barrier()
+    loop.save(run.folder.checkpoints)
+    if run.is_first:
+        run.folder.leave_behind(over)
 
 
 def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
     """Return the entries that every checkpoint's JSON state contains."""
-    rollbacks = start.decision.rollbacks
+    rollbacks, anew = start.decision.rollbacks, start.decision.over is not None
     return {
-        "data": {name: data.as_json() for name, data in run.data.items()},
+        "data": {
+            name: (replace(data, first_digest=data.digest) if anew else data).as_json()
+            for name, data in run.data.items()
+        },
+        BATCH: run.recipe.training.batch,
         "device": start.state.device.type,
         "card": card_identity(start.planner.device),
         "memory_budget_bytes": start.planner.asked_bytes,
@@ -168,7 +188,8 @@ def _begin_first_rank(run: TrainRun, recovery: Recovery) -> _Start:
         refuse_untrained(state.networks)
     shares.forget_plans_unless_same(plan)
     rollbacks = max(recovery.rollbacks, rollbacks_before(saved))
-    decision = _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks, kernels)
+    over = None if resumed is None or resumed.over is None else resumed.over[0]
+    decision = _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks, kernels, over)
     return _Start(state, plan, planner, saved, decision)
 
 
@@ -190,7 +211,7 @@ def _create(
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
         state = replace(training, ops=ops_of(kernels)).state(by, device, run.ranks)
-        return state, [] if resumed is None else restore(resumed.checkpoint, resumed.saved, state, resumed.restarts)
+        return state, [] if resumed is None else resumed.restore(state)
 
     (state, lines), loaded_by = planner.load(load, plan)
     in_force = loaded_by if report is None or loaded_by != plan else report
@@ -233,8 +254,10 @@ def _begin_other_rank(run: TrainRun, decision: _Decision) -> _Start:
 
 def _log_start(run: TrainRun, state: TrainingState) -> None:
     """Write the recipe that now applies, and log the `start` event."""
-    recipe = run.recipe.model_dump(mode="json")
+    recipe, preliminary = run.recipe.model_dump(mode="json"), run.recipe.preliminary
     run.folder.write_recipe(recipe)
+    for line in preliminary.lines if preliminary is not None else ():
+        run.choose(line)
     run.log.write(
         "start",
         step=state.step,
@@ -252,5 +275,6 @@ def _log_start(run: TrainRun, state: TrainingState) -> None:
             for key, parameter in network.named_parameters()
             if parameter.requires_grad
         },
+        **({} if preliminary is None else {"preliminary": preliminary.name}),
         **init_of(run.start),
     )

@@ -120,7 +120,7 @@ def joined_run(
         sources: Mapping[str, Any] = {}
         for turn in _TURNS:
             if turn == (Place.here().local_rank == 0):
-                sources = open_sources(recipe, data, quiet, None, facts.known, map_classes)
+                sources = open_sources(recipe, _data_in_force(recipe, data), quiet, None, facts.known, map_classes)
             ranks.barrier()
         for source, known in facts.data.items():
             if sources[source].digest != known.digest:
@@ -328,7 +328,7 @@ def open_pictures(
         The opened sources, what the run is trained on from now on, and what it was trained on last.
     """
     known = last_run_data(run)
-    sources = open_sources(loaded, data, say, progress, known, map_classes)
+    sources = open_sources(loaded, _data_in_force(loaded, data), say, progress, known, map_classes)
     if by_name and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
         for line in advice(loaded, sources):
             say(line)
@@ -338,6 +338,14 @@ def open_pictures(
     for new, old in ((n, o) for training_data in trained_on.values() for n, o in (training_data.mapping or {}).items()):
         say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
     return sources, trained_on, known
+
+
+def _data_in_force(recipe: Recipe, data: Data) -> Data:
+    """Return what a recipe is trained on: a preliminary training may have data of its own."""
+    preliminary = recipe.preliminary
+    if preliminary is None or preliminary.data is None:
+        return data
+    return dict.fromkeys(recipe.sources, preliminary.data)
 
 
 def command_of(run: RunFolder, data: Data, options: TrainingOptions, ranks: Ranks) -> str | None:

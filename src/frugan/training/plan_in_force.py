@@ -18,6 +18,7 @@ from frugan.planning.plan_space import PlanConstraints
 from frugan.setup.devices import card_identity, explain_out_of_memory, host_bytes
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
+from frugan.training.recovery import BATCH
 from frugan.training.run import TrainRun
 from frugan.wording import GIB, first_line, parse_size, show_size, typed_size
 
@@ -362,6 +363,10 @@ class TrainingPlanner:
         """Return whether a checkpoint's plan applies to this device and precision."""
         if "micro_batch" not in saved["plan"]:
             return False  # a converted model has no plan yet
+        batch = self.run.recipe.training.batch
+        if saved.get(BATCH, batch) != batch:
+            self.run.choose_here("plan: a new one, because the batch is another")
+            return False
         ranks, card = int(saved.get("ranks", 1)), saved.get("card")
         if ranks != self.run.ranks.size:
             why = f", because the batch is now shared by {self.run.ranks.size}, and was by {ranks}"

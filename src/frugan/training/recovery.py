@@ -27,13 +27,15 @@ from frugan.engine.run.checkpoint import (
     Checkpoint,
     list_checkpoints,
     newest_whole,
+    restore,
     set_aside,
     set_aside_newer,
 )
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
-from frugan.engine.run.step_log import Diverged, sound_checkpoints
+from frugan.engine.run.step_log import FINITE_STEPS, Diverged, sound_checkpoints
 from frugan.engine.run.tensor_files import read_tensors
+from frugan.engine.state.state import TrainingState
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
 from frugan.recipe.loading import parse_recipe, read_run_recipe
@@ -118,6 +120,8 @@ def _widened(run: TrainRun, error: Diverged, before: Recovery, device: torch.dev
     return replace(before, precision=wider)
 
 
+BATCH = "batch"
+"""Key in a checkpoint's JSON state for the samples of a step."""
 CHOSEN = "recipe chosen"
 """Name of the event that records an automatically chosen recipe."""
 
@@ -195,7 +199,16 @@ class Resumed:
     saved: Mapping[str, Any]  # its JSON state
     damage: Sequence[str]  # faults of newer checkpoints
     before: Recipe  # recipe in the checkpoint
-    restarts: Collection[str]  # networks that are reinitialised, because fields of the recipe changed
+    restarts: Collection[
+        str
+    ]  # networks that start anew with their optimizer state, because fields of the recipe changed
+    # a preliminary training that is over: its name, and the networks whose weights start anew; None: none is
+    over: tuple[str, Collection[str]] | None = None
+
+    @property
+    def step(self) -> int:
+        """Step to go on from."""
+        return self.checkpoint.step if self.over is None else 0
 
     @classmethod
     def of(cls, run: TrainRun) -> "Resumed | None":
@@ -211,21 +224,48 @@ class Resumed:
         # The checkpoint's recipe counts, not recipe.json: that is changed already if a run died before it saved.
         before = recipe_of(checkpoint.path / NETWORKS_FILE)
         changed = changed_fields(before, run.recipe, run.folder.path)
-        if "training.duration" in changed:
+        over = None
+        if anew := run.recipe.kind.fresh_after(before.objective, run.recipe.objective):
+            over = before.preliminary.name if before.preliminary is not None else "training", anew
+            # what counts from the beginning counts anew
+            saved = {key: value for key, value in saved.items() if key not in ("seconds", "images", FINITE_STEPS)}
+        elif "training.duration" in changed:
             _refuse_shorter(run, checkpoint.step)
         _refuse_swapped(run, {name: known.digest for name, known in read_run_data(saved).items()})
-        return cls(checkpoint, saved, damage, before, {name for change in changed.values() for name in change.restarts})
+        restarts = {name for change in changed.values() for name in change.restarts}
+        return cls(checkpoint, {BATCH: before.training.batch, **saved}, damage, before, restarts, over)
+
+    def restore(self, state: TrainingState) -> list[str]:
+        """Put the checkpoint into a freshly created state, and return a line for everything that does not simply go on.
+
+        Raises:
+            BadInput: the checkpoint is of another network or objective.
+        """
+        anew = () if self.over is None else self.over[1]
+        lines = restore(self.checkpoint, self.saved, state, self.restarts, reinitialised=anew)
+        state.step = self.step
+        return lines
 
     def tell(self, run: TrainRun) -> None:
         """Report and log the step to resume from and what has changed; set newer checkpoints aside."""
-        step = self.checkpoint.step
+        step = self.step
         for fault in self.damage:
             run.choose(f"damaged checkpoint skipped: {fault}")
         for moved in set_aside_newer(run.folder.checkpoints, self.checkpoint):
             run.choose(f"set aside as {moved}; delete it when it is of no more use")
-        run.log.write("resume", step=step)
-        run.choose(f"resuming {run.folder.path} at step {step:,}")
+        if self.over is None:
+            run.log.write("resume", step=step)
+            run.choose(f"resuming {run.folder.path} at step {step:,}")
+        else:
+            name, at = self.over[0], self.checkpoint.step
+            run.log.write("resume", step=step, over=name, after=at)
+            run.choose(
+                f"{name} is over at its step {at:,}: {run.folder.path} begins anew at step 0 with its weights; what "
+                f"came of it is kept in {run.folder.path / name}"
+            )
         for key, change in differences(self.before.at_step(step), run.recipe.at_step(step)).items():
+            if key == "stages":
+                continue  # told below
             run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
             run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
         if self.before.stages != run.recipe.stages:
@@ -237,7 +277,7 @@ class Resumed:
             digest = run.sources[name].digest if name in run.sources else known.digest
             if digest != known.digest:
                 run.log.write("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
-            if name in run.sources and (line := other_pictures(name, known, digest)):
+            if self.over is None and name in run.sources and (line := other_pictures(name, known, digest)):
                 run.choose(line)
         _tell_finished(run, step)
 
@@ -341,5 +381,11 @@ def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Differen
         raise BadInput(
             f"run {run} was begun with other values of fields that cannot change:\n{lines}\n"
             "choose another --out, or use the run's values"
+        )
+    if "training.batch" in changed and (counting := now.counted_in_images):
+        raise BadInput(
+            f"training.batch: {before.training.batch} in the run {run}, {now.training.batch} now, and "
+            f"{', '.join(counting)} {'count' if len(counting) > 1 else 'counts'} images, which no step would stand for "
+            "any more; give that in steps, such as training.duration='150k steps', or use the run's batch"
         )
     return changed

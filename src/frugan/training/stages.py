@@ -42,15 +42,18 @@ def stages_of(
     def stage(loop: Loop) -> Iterator[RunningStage]:
         step, seconds = loop.state.step, loop.seconds
         recipe, training, saving = run.recipe.at_step(step), run.recipe.training, run.recipe.saving
+        unheard = () if recipe.preliminary is None else recipe.preliminary.overrules
         for key, change in differences(run.recipe, recipe).items():
-            if key != "stages":
+            if key != "stages" and key not in unheard:
                 run.choose(f"stage from step {step:,} on: {key} = {change.after}")
         device = loop.state.device
 
         def lost(source: str, picture: str, reason: str, count: int) -> None:
             reached = loop.state.step
             run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
-            run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
+            run.warn(
+                reached, f"data {source}: {reason.rstrip('.')}. Another picture takes its place ({count:,} so far)"
+            )
 
         with feeding(
             run.sources,

@@ -370,7 +370,7 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
     refuse_untrained(state.networks, taken, f"--init {start.path}")
     _tell_fresh(fresh, say)
     if anew and (trained.path.parent / OPTIMIZERS_FILE).is_file():
-        for note in restore_optimizers(trained.path.parent, state, fresh):
+        for note in restore_optimizers(trained.path.parent, state, set(fresh) - set(anew)):
             say(note)
         say("init: the pretrained networks' optimizer state is taken over as well")
     if state.ema.networks:

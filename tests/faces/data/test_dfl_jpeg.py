@@ -16,7 +16,7 @@ from PIL import Image
 
 from faces.data.golden_faces import GOLDEN, expected_faces
 from frugan.errors import BadInput
-from frugan.faces.data.dfl_jpeg import read_face_jpeg
+from frugan.faces.data.dfl_jpeg import DAMAGED, FAR_POLYGONS, MISFIT, NOT_SQUARE, read_face_jpeg
 from frugan.faces.data.face import Face, FaceType, Polygon
 from frugan.safe_pickle.writer import dump_pickle
 from tools.draw_faces.face_jpegs import write_face_jpeg
@@ -168,13 +168,6 @@ ROW = np.frombuffer
         ({"landmarks": LANDMARKS, "face_type": 4}, "face_type is no text"),
         ({"landmarks": LANDMARKS, "eyebrows_expand_mod": float("nan")}, "eyebrows_expand_mod"),
         ({"landmarks": LANDMARKS, "eyebrows_expand_mod": "1"}, "eyebrows_expand_mod"),
-        ({"landmarks": LANDMARKS, "source_filename": 3}, "source_filename is no text"),
-        ({"landmarks": LANDMARKS, "source_rect": [1, 2, 3]}, "source_rect are not 4 numbers"),
-        ({"landmarks": LANDMARKS, "seg_ie_polys": 3}, "seg_ie_polys is no list"),
-        ({"landmarks": LANDMARKS, "seg_ie_polys": [3]}, "polygon of an unknown kind"),
-        ({"landmarks": LANDMARKS, "seg_ie_polys": [(2, [])]}, "polygon of an unknown kind"),
-        ({"landmarks": LANDMARKS, "seg_ie_polys": {"polys": [{"type": 1}]}}, "points are not n x 2 numbers"),
-        ({"landmarks": LANDMARKS, "seg_ie_polys": [(1, [[1e9, 0]])]}, "seg_ie_polys: x = 1e[+]09"),
         ({"landmarks": LANDMARKS, "xseg_mask": b"abc"}, "XSeg mask is no row of bytes"),
         ({"landmarks": LANDMARKS, "xseg_mask": np.zeros(3, np.float32)}, "XSeg mask is no row of bytes"),
         ({"landmarks": LANDMARKS, "xseg_mask": np.zeros(30, np.uint8)}, "neither a PNG nor a JPEG"),
@@ -188,6 +181,65 @@ def test_other_metadata_is_refused(about: Any, message: str) -> None:
     assert str(refused.value).startswith("folder/a.jpg")
 
 
+@pytest.mark.parametrize(
+    ("about", "entry"),
+    [
+        ({"source_filename": 3}, "source_filename"),
+        ({"source_rect": [1, 2, 3]}, "source_rect"),
+        ({"source_landmarks": "x" * 68}, "source_landmarks"),
+        ({"image_to_face_mat": np.zeros((2, 2))}, "image_to_face_mat"),
+        ({"seg_ie_polys": 3}, "seg_ie_polys"),
+        ({"seg_ie_polys": [3]}, "seg_ie_polys"),
+        ({"seg_ie_polys": [(2, [])]}, "seg_ie_polys"),
+        ({"seg_ie_polys": {"polys": [{"type": 1}]}}, "seg_ie_polys"),
+    ],
+)
+def test_what_training_does_not_use_is_noted_and_left_out(about: dict[str, Any], entry: str) -> None:
+    face = read_face_jpeg(with_metadata({"landmarks": LANDMARKS, **about}), "a.jpg")
+    assert DAMAGED.format(entry) in face.oddities
+    assert (face.source_filename, face.source_rect, face.source_landmarks, face.image_to_face) == (None,) * 4
+    assert face.polygons == ()
+
+
+def test_polygons_far_outside_are_noted_and_kept() -> None:
+    about = {"landmarks": LANDMARKS, "seg_ie_polys": [(1, [[1e9, 0], [1, 2], [3, 4]])]}
+    face = read_face_jpeg(with_metadata(about), "a.jpg")
+    assert FAR_POLYGONS in face.oddities
+    assert face.polygons[0].points.tolist() == [[1e9, 0], [1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("side", [32, 100, 128, 130, 512])
+def test_landmarks_of_resized_pictures_are_resized_with_them(side: int) -> None:
+    """Faces of 128 pixels were enlarged or reduced by a program that keeps the metadata."""
+    before = read_face_jpeg(golden(4), "a.jpg")
+    assert before.oddities == ()
+    points = before.landmarks.tolist()
+    entries = {"landmarks": points, "face_type": before.face_type.in_files, "seg_ie_polys": [(1, points)]}
+    face = read_face_jpeg(with_metadata(entries, width=side, height=side), "a.jpg")
+    factor = 1 if side in (128, 130) else side / 128
+    np.testing.assert_allclose(face.landmarks, before.landmarks * factor, rtol=1e-6)
+    np.testing.assert_allclose(face.polygons[0].points, before.landmarks * factor, rtol=1e-6)
+    words = f"landmarks for pictures of 128 pixels and not {side}: they are resized with them"
+    assert face.oddities == (() if factor == 1 else (words,))
+
+
+def test_landmarks_of_another_picture_are_noted() -> None:
+    before = read_face_jpeg(golden(4), "a.jpg")
+    assert before.face_type is FaceType.WHOLE_FACE
+    moved = {"landmarks": before.landmarks + 40, "face_type": "whole_face"}
+    assert read_face_jpeg(with_metadata(moved, width=128, height=128), "a.jpg").oddities == (MISFIT,)
+    near = {"landmarks": before.landmarks + 9, "face_type": "whole_face"}  # another version's extractor
+    assert read_face_jpeg(with_metadata(near, width=128, height=128), "a.jpg").oddities == ()
+    unaligned = {"landmarks": before.landmarks + 40, "face_type": "head_no_align"}
+    assert read_face_jpeg(with_metadata(unaligned, width=128, height=128), "a.jpg").oddities == ()
+
+
+def test_pictures_that_are_not_square_are_noted() -> None:
+    assert read_face_jpeg(with_metadata({"landmarks": LANDMARKS}, width=120, height=90), "a.jpg").oddities == (
+        NOT_SQUARE,
+    )
+
+
 def test_landmarks_may_lie_outside() -> None:
     outside = [[-99.0, 199.0], *LANDMARKS[1:]]
     assert read_face_jpeg(with_metadata({"landmarks": outside}), "x.jpg").landmarks[0].tolist() == [-99, 199]
@@ -197,6 +249,7 @@ def test_landmarks_may_lie_outside() -> None:
     ("data", "message"),
     [
         (b"", "not a JPEG"),
+        (bytes(100), "is nothing but zeros, as a power loss leaves files"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "not a JPEG"),
         (jpeg(), "without face metadata"),
         (with_segment(b"another program's"), "without face metadata"),

@@ -15,6 +15,7 @@ from PIL import Image
 
 from faces.data.golden_faces import GOLDEN, expected_faces
 from frugan.errors import BadInput
+from frugan.faces.data.dfl_jpeg import MISFIT
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.faceset import Faceset, open_faceset, pack_faceset
 from tools.draw_faces.face_jpegs import write_face_jpeg
@@ -107,6 +108,23 @@ def test_a_pak_wins_over_loose_faces(faces: MakeFaces) -> None:
     folder = faces("a.jpg")
     shutil.copy(PACKED / "faceset.pak", folder)
     assert len(open_faceset(folder)) == 8
+
+
+def test_loose_faces_beside_a_pak_are_told(faces: MakeFaces) -> None:
+    folder = faces("1.jpg", "2.jpg", "3.jpg")
+    pak = pack_faceset(open_faceset(folder), folder)
+    (line,) = open_faceset(folder).notes
+    assert line == "3 pictures beside faceset.pak are not read, as in DeepFaceLab"
+    for name in ("2.jpg", "3.jpg"):
+        os.utime(folder / name, (pak.stat().st_mtime + 60,) * 2)
+    (line,) = open_faceset(folder).notes
+    assert line.endswith("; 2 of them are newer than it: 2.jpg, 3.jpg. To train on them, take the pak away")
+    assert open_faceset(pak).notes == ()
+
+
+def test_what_is_odd_is_told_by_count_and_file(faces: MakeFaces) -> None:
+    folder = faces("1.jpg", "2.jpg", **{"3_jpg": (ALIGNED / "00000_0.jpg").read_bytes()})
+    assert open_faceset(folder).lines == (f"2 faces with {MISFIT}: 1.jpg, 2.jpg",)
 
 
 def test_a_few_pictures_without_metadata_are_passed_over(faces: MakeFaces) -> None:

@@ -9,6 +9,7 @@ from contract.rig import Rig, adabelief, largest_difference
 from frugan.contract.phase import Phase
 from frugan.faces.saehd.config import SAEHDNetworks, SAEHDObjective
 from frugan.faces.saehd.family import SAEHDFamily
+from frugan.recipe.loading import load_recipe, recipe_fields
 
 FAMILY = SAEHDFamily()
 
@@ -100,3 +101,16 @@ def test_every_letter_makes_faces_of_the_resolution(archi: str) -> None:
             if name.startswith("decoder"):
                 assert isinstance(made, tuple)
                 assert [t.shape for t in made] == [(2, 3, 64, 64), (2, 1, 64, 64)]
+
+
+ASKED_AT_EACH_START = (
+    *("saving.backup_every", "training.duration", "training.batch", "networks.gan_patch_size", "networks.gan_dims"),
+    *(f"optimizers.default.{name}" for name in ("dropout", "period", "clip_norm")),
+    *(f"objective.{name}" for name in SAEHDObjective.model_fields),
+)
+"""Fields for the options that the original asks for at each start; another kind of optimizer may always be taken."""
+
+
+def test_what_the_original_asks_for_at_each_start_may_change() -> None:
+    fields = {field.key: field.changeable for field in recipe_fields(load_recipe("saehd-df-ud-256"))}
+    assert [key for key in ASKED_AT_EACH_START if not fields[key]] == []

@@ -43,8 +43,8 @@ def refuse_many_lost(lost: Mapping[str, str], number: int) -> None:
     """
     if len(lost) > max(1, MOST_LOST * number):
         raise BadInput(
-            f"{count(len(lost), 'picture')} of {number:,} cannot be read any more; the last: {list(lost.values())[-1]} "
-            "Is the disk still there? The run goes on from its last checkpoint once they are back"
+            f"{count(len(lost), 'picture')} of {number:,} cannot be read or used; the last: {list(lost.values())[-1]} "
+            "Is the disk still there? The run goes on from its last checkpoint once they are whole"
         )
 
 

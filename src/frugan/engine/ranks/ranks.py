@@ -341,11 +341,11 @@ class ShareChoice:
             return cls(samples, kept["plans"] if kept is not None and same else [])
         if requested == "equal":
             return cls()
-        if kept is not None and kept["devices"] == list(ranks.devices):
+        if kept is not None and kept["devices"] == list(ranks.devices) and sum(kept["samples"]) == batch:
             say(f"shares: {_shown(kept['samples'])} samples, as the run had them here; override with --shares equal")
             return cls(tuple(kept["samples"]), kept["plans"])
         if kept is not None:
-            say("shares: the run was on other cards or ranks, and its shares were for those")
+            say("shares: the run had another batch, other cards or other ranks, and its shares were for those")
         return cls()
 
     def matches_checkpoint(self, saved: Mapping[str, Any]) -> bool:

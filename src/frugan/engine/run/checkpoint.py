@@ -275,7 +275,12 @@ def refuse_others(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
 
 
 def restore(
-    checkpoint: Checkpoint, saved: Mapping[str, Any], state: TrainingState, restarts: Collection[str] = ()
+    checkpoint: Checkpoint,
+    saved: Mapping[str, Any],
+    state: TrainingState,
+    restarts: Collection[str] = (),
+    *,
+    reinitialised: Collection[str] = (),
 ) -> list[str]:
     """Put a verified checkpoint into a freshly created state.
 
@@ -284,6 +289,7 @@ def restore(
 
     Args:
         restarts: networks that start fresh though the checkpoint holds them, with their optimizer state.
+        reinitialised: networks that do so and keep their optimizer state.
 
     Returns:
         A line for everything that does not simply go on.
@@ -292,10 +298,10 @@ def restore(
         BadInput: the checkpoint is of another network or objective.
     """
     path = checkpoint.path
-    fresh, lines = _restore_networks(path, state, restarts)
+    fresh, lines = _restore_networks(path, state, {*restarts, *reinitialised})
     if state.ema.networks:
         load_networks(state.ema.networks, read_tensors(path / EMA_FILE)[0], str(path))
-    lines += restore_optimizers(path, state, fresh | set(restarts))
+    lines += restore_optimizers(path, state, (fresh | set(restarts)) - set(reinitialised))
     try:
         _restore_numbers(saved, state, fresh)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -155,6 +155,26 @@ class Loop:
         Raises:
             Diverged: updates were skipped too often in a row.
         """
+        try:
+            return self._train(stop)
+        except Exception as error:
+            self._save_before(error)
+            raise
+
+    def _save_before(self, error: Exception) -> None:
+        """Save, as a stop does, what an error would lose; where that cannot be done, the error is enough to tell.
+
+        Several ranks do not meet to save: others may wait for what will not come.
+        """
+        whole = self.state.step > 0 and not self.state.within_step and self.ranks.size == 1
+        if isinstance(error, Diverged) or not whole or (isinstance(error, OSError) and no_room(error)):
+            return
+        with suppress(OSError, RuntimeError, MemoryError, Diverged):
+            self.steps.read()
+            self._save_and_prune()
+
+    def _train(self, stop: StopRequest) -> bool:
+        """Run the loop as `train` says."""
         self._clock = (time.perf_counter(), self.seconds)
         with keep_freed_memory(self.state.device.type == "cpu"), self.steps.card, ExitStack() as opened:
             stage = opened.enter_context(self.stages(self))
@@ -176,7 +196,7 @@ class Loop:
                 elif action is Action.STAGE:
                     # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
                     with self._continue_without_room("checkpoint_failed"):
-                        self._save(self.run.checkpoints)
+                        self.save(self.run.checkpoints)
                     opened.close()
                     stage = opened.enter_context(self.stages(self))
                 else:
@@ -321,7 +341,7 @@ class Loop:
         return self.plan
 
     def _save_and_prune(self) -> None:
-        self._save(self.run.checkpoints)
+        self.save(self.run.checkpoints)
         if self._is_first:
             sound = self.steps.divergence.kept(self.run.checkpoints, self.state.step)
             keep_newest(self.run.checkpoints, self.keep, sound)
@@ -331,10 +351,10 @@ class Loop:
         old = Checkpoint(self.run.backups / checkpoint_name(self.state.step), self.state.step)
         if self._is_first and old.path.exists():
             set_aside(old, EARLIER)
-        self._save(self.run.backups)
+        self.save(self.run.backups)
 
-    def _save(self, folder: Path) -> None:
-        """Write a checkpoint, from what all ranks have."""
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint, from what all ranks have; all of them call it."""
         # the last step may have been due anyway
         is_new = bool(self.ranks.broadcast_number(not (folder / checkpoint_name(self.state.step)).exists()))
         progress = {
@@ -384,6 +404,6 @@ class Loop:
 
     def _keep_for_score(self, best: BestCheckpoints) -> None:
         if not self._is_first:
-            self._save(best.folder)
-        elif best.offer(self.state.step, *self._scored, self._save):
+            self.save(best.folder)
+        elif best.offer(self.state.step, *self._scored, self.save):
             self.log.write("best", step=self.state.step, score=best.score, value=self._scored[0])

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from frugan.contract.formats import RECIPE_FILE
-from frugan.engine.run.checkpoint import checkpoint_name, checkpoint_tensors
+from frugan.engine.run.checkpoint import checkpoint_name, checkpoint_tensors, list_checkpoints
 from frugan.engine.run.tensor_files import write_json
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput
@@ -217,6 +217,27 @@ class RunFolder:
     def best(self) -> Path:
         """Checkpoints that are kept for their score."""
         return self.path / "best"
+
+    def leave_behind(self, preliminary: str) -> Path:
+        """Move checkpoints, backups and grids of a preliminary training into a folder of that name, and return it.
+
+        The checkpoint of step 0 stays: with it the usual training begins. The newest one goes last, so that a process
+        that is killed meanwhile begins with it again.
+        """
+        out = next(
+            path
+            for n in count(1)
+            if not (path := self.path / (preliminary if n == 1 else f"{preliminary}-{n}")).exists()
+        )
+        for folder in (self.samples, self.backups):
+            if folder.is_dir():
+                out.mkdir(exist_ok=True)
+                folder.replace(out / folder.name)
+        for checkpoint in list_checkpoints(self.checkpoints):
+            if checkpoint.step > 0:
+                (out / self.checkpoints.name).mkdir(parents=True, exist_ok=True)
+                checkpoint.path.replace(out / self.checkpoints.name / checkpoint.path.name)
+        return out
 
     @property
     def samples(self) -> Path:

@@ -24,6 +24,7 @@ class TrainingState:
     skipped: dict[str, Tensor]  # phase -> updates skipped so far (int64 scalars on the device)
     step: int  # steps done
     device: torch.device  # where it all lives
+    within_step: bool = False  # whether some of a step's updates were made, and others were not
     optimizer_on_host: bool = False  # but the optimizers' state lives in host memory
     # file of a checkpoint -> tensors of networks and optimizers that no phase uses at present, on the host; kept for
     # when one does again

@@ -75,6 +75,7 @@ class Step:
         state.step += 1
         with no_retry("the averages"):
             state.ema.update(state.step, self.batch, self._moved(results), self.course_at(state.step - 1))
+        state.within_step = False
         return results
 
     def course_at(self, step: int) -> float:
@@ -126,6 +127,7 @@ class Step:
                 self.probe.all_carried(state)
 
             # Commit everything that the phase moves.
+            state.within_step = True
             with no_retry(f"the update of phase {phase.name}"):
                 settings.steer(optimizer, course)
                 with optimizer.in_shards():

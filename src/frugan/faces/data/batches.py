@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from frugan.data.batches import random_order
 from frugan.data.formats.picture_set import refuse_many_lost
+from frugan.errors import BadInput
 from frugan.faces.data.face import SampleSettings
 from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.sample import SampleMaker, Wanted
@@ -138,6 +139,7 @@ class FaceBatches:
         if transfers and references is None:
             raise ValueError(f"colour transfer {settings.colour_transfer!r} without references")
         yaws = faceset.yaws if uniform_yaw else None
+        self._side = name.partition("/")[0]
         self._references = references if transfers else None
         self._order = FaceOrder(len(faceset), seed=seed, name=name, yaws=yaws)
         self._maker = SampleMaker(faceset, settings, self._references)
@@ -159,10 +161,16 @@ class FaceBatches:
             "eyes_mouth" [count, 1, R, R].
 
         Raises:
-            BadInput: a face cannot be read or used.
+            BadInput: too many faces cannot be read or used; the side is named.
             TrainingFailed: a process that makes samples has ended by itself.
             ValueError: a negative position or count.
         """
+        try:
+            return self._take(position, count)
+        except BadInput as error:
+            raise BadInput(f"data {self._side}: {error}") from error
+
+    def _take(self, position: int, count: int) -> dict[str, torch.Tensor]:
         wanted = self._wanted(position, count)
         shapes = self._maker.shapes(count)
         if self._processes is None or not wanted:
@@ -178,7 +186,7 @@ class FaceBatches:
 
     @property
     def passed_over(self) -> Mapping[str, str]:
-        """Faces that cannot be read any more -> why; others stand in their places."""
+        """Faces that cannot be read or used -> why; others stand in their places."""
         return self._lost
 
     def _take_in(self, lost: Mapping[str, str]) -> None:

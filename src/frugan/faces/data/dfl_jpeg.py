@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from frugan.errors import BadInput
 from frugan.faces.data.face import LANDMARKS, Face, FaceType, Polygon
+from frugan.faces.data.geometry import resize_since
 from frugan.safe_pickle.reader import load_pickle
 
 # The segments that come before a JPEG's pixels.
@@ -49,7 +51,7 @@ def segments(data: bytes) -> Iterator[Segment]:
         NotJpeg: the bytes do not go on as a JPEG does, or end first.
     """
     if data[:AFTER_START] != bytes([0xFF, START]):
-        raise NotJpeg("not a JPEG")
+        raise NotJpeg("nothing but zeros, as a power loss leaves files" if data and not any(data) else "not a JPEG")
     position = AFTER_START
     while True:
         start = position
@@ -131,13 +133,17 @@ def face_from_metadata(
     eyebrows = 1.0 if eyebrows is None else eyebrows
     if not _is_number(eyebrows) or not 0 <= eyebrows <= MOST_EYEBROWS:
         raise BadInput(f"{where}: eyebrows_expand_mod is no number from 0 to {MOST_EYEBROWS:g}. {CURE}")
-    source_filename = about.get("source_filename")
-    if not isinstance(source_filename, str | None):
-        raise BadInput(f"{where}: source_filename is no text. {CURE}")
     landmarks = _numbers(about.get("landmarks"), (LANDMARKS, 2), f"{where}: landmarks")
-    _check_inside(landmarks, size, f"{where}: landmarks")
     if np.ptp(landmarks, axis=0).min() < 1:
         raise BadInput(f"{where}: landmarks all lie on one line or point; that is no face. {CURE}")
+    oddities: list[str] = []
+    factor = _resize_since(landmarks, size, face_type, oddities)
+    landmarks = landmarks * factor
+    _check_inside(landmarks, size, f"{where}: landmarks")
+    optional = {key: _optional(about, key, shape, oddities) for key, shape in UNUSED.items()}
+    if not isinstance(source_filename := about.get("source_filename"), str | None):
+        source_filename = None
+        oddities.append(DAMAGED.format("source_filename"))
     return Face(
         name=name,
         face_type=face_type,
@@ -145,14 +151,44 @@ def face_from_metadata(
         width=size[1],
         landmarks=landmarks.astype(np.float32),
         eyebrows_expand_mod=float(eyebrows),
-        polygons=_polygons(about.get("seg_ie_polys"), size, f"{where}: seg_ie_polys"),
+        polygons=_polygons(about.get("seg_ie_polys"), size, factor, oddities),
         xseg_mask=_mask(mask, where),
         source_filename=source_filename,
         person=person,
-        source_landmarks=_optional(about, "source_landmarks", (LANDMARKS, 2), where, np.float32),
-        source_rect=_optional(about, "source_rect", (4,), where, np.float32),
-        image_to_face=_optional(about, "image_to_face_mat", (2, 3), where, np.float64),
+        source_landmarks=_fp32(optional["source_landmarks"]),
+        source_rect=_fp32(optional["source_rect"]),
+        image_to_face=optional["image_to_face_mat"],
+        oddities=tuple(oddities),
     )
+
+
+UNUSED: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"source_landmarks": (LANDMARKS, 2), "source_rect": (4,), "image_to_face_mat": (2, 3)}
+)
+"""Entries that training does not use, with their shapes."""
+DAMAGED = "a damaged entry {}, which is left out"
+NOT_SQUARE = "pictures that are not square, which are squeezed to a square"
+MISFIT = "landmarks that are not where such pictures have them: masks made of them, and directions, may be wrong"
+FAR_POLYGONS = "polygons far outside the picture, which are kept and not trained on"
+
+
+def _resize_since(
+    landmarks: NDArray[np.float64], size: tuple[int, int], face_type: FaceType, oddities: list[str]
+) -> float:
+    """Return the factor that brings landmarks to the picture's size; note what is odd about the two."""
+    height, width = size
+    if height != width:
+        oddities.append(NOT_SQUARE)
+        return 1.0
+    factor = resize_since(landmarks, width, face_type)
+    if factor is None:
+        oddities.append(MISFIT)
+        return 1.0
+    if factor != 1:
+        oddities.append(
+            f"landmarks for pictures of {width / factor:.0f} pixels and not {width}: they are resized with them"
+        )
+    return factor
 
 
 def polygons_for_file(face: Face) -> dict[str, Any]:
@@ -198,9 +234,21 @@ def _has_form(value: Any, shape: tuple[int, ...]) -> bool:
     return fits and all(_has_form(part, shape[1:]) for part in value)
 
 
-def _optional(about: Mapping[str, Any], key: str, shape: tuple[int, ...], where: str, dtype: type) -> Any:
-    value = about.get(key)
-    return None if value is None else _numbers(value, shape, f"{where}: {key}").astype(dtype)
+def _optional(
+    about: Mapping[str, Any], key: str, shape: tuple[int, ...], oddities: list[str]
+) -> NDArray[np.float64] | None:
+    """Return an entry that training does not use; one that is damaged is noted and left out."""
+    if (value := about.get(key)) is None:
+        return None
+    try:
+        return _numbers(value, shape, key)
+    except BadInput:
+        oddities.append(DAMAGED.format(key))
+        return None
+
+
+def _fp32(value: NDArray[np.float64] | None) -> NDArray[np.float32] | None:
+    return None if value is None else value.astype(np.float32)
 
 
 def _check_inside(points: NDArray[np.float64], size: tuple[int, int], what: str) -> None:
@@ -211,29 +259,46 @@ def _check_inside(points: NDArray[np.float64], size: tuple[int, int], what: str)
     """
     height, width = size
     for name, values, side in (("x", points[:, 0], width), ("y", points[:, 1], height)):
-        outside = values[(values < -side) | (values > 2 * side)]
-        if len(outside):
+        if len(outside := _far_outside(values, side)):
             raise BadInput(
                 f"{what}: {name} = {outside[0]:g} is more than a picture away from a picture of {width} x {height} "
                 f"pixels. {CURE}"
             )
 
 
-def _polygons(value: Any, size: tuple[int, int], what: str) -> tuple[Polygon, ...]:
-    """Return the polygons of {"polys": [{"type": 0 or 1, "pts": [n, 2]}]}, or of the old form [(0 or 1, [n, 2])]."""
+def _far_outside(values: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    return values[(values < -side) | (values > 2 * side)]
+
+
+def _polygons(value: Any, size: tuple[int, int], factor: float, oddities: list[str]) -> tuple[Polygon, ...]:
+    """Return the polygons of {"polys": [{"type": 0 or 1, "pts": [n, 2]}]}, or of the old form [(0 or 1, [n, 2])].
+
+    Nothing here draws them: what is wrong with them is noted, and damaged ones are left out.
+
+    Args:
+        factor: by which the picture was resized since.
+    """
     if value is None:
         return ()
-    polygons = []
     listed = value.get("polys") if isinstance(value, dict) else value
-    if not isinstance(listed, list | tuple):
-        raise BadInput(f"{what} is no list of polygons. {CURE}")
-    for one in listed:
-        kind, points = (one.get("type"), one.get("pts")) if isinstance(one, dict) else _pair(one)
-        if not _is_number(kind) or kind not in (0, 1):
-            raise BadInput(f"{what} has a polygon of an unknown kind; expected 0 (exclude) or 1 (include). {CURE}")
-        outline = _numbers(points, (-1, 2), f"{what}: points")
-        _check_inside(outline, size, what)
-        polygons.append(Polygon(bool(kind), outline.astype(np.float32)))
+    polygons: list[Polygon] = []
+    try:
+        for one in listed if isinstance(listed, list | tuple) else [listed]:
+            kind, points = (one.get("type"), one.get("pts")) if isinstance(one, dict) else _pair(one)
+            if not _is_number(kind) or kind not in (0, 1):
+                raise BadInput(f"a polygon of kind {kind!r:.20}; expected 0 (exclude) or 1 (include)")
+            outline = _numbers(points, (-1, 2), "points") * factor
+            polygons.append(Polygon(bool(kind), outline.astype(np.float32)))
+    except BadInput:
+        oddities.append(DAMAGED.format("seg_ie_polys"))
+        return ()
+    sides = (0, size[1]), (1, size[0])
+    if any(
+        len(_far_outside(polygon.points[:, axis].astype(np.float64), side))
+        for polygon in polygons
+        for axis, side in sides
+    ):
+        oddities.append(FAR_POLYGONS)
     return tuple(polygons)
 
 

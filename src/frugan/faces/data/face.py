@@ -122,6 +122,9 @@ class Face:
     # float32 [4]: left, top, right, bottom of the found face in the frame
     source_rect: NDArray[np.float32] | None = None
     image_to_face: NDArray[np.float64] | None = None  # float64 [2, 3]: the map from the frame to the aligned picture
+    oddities: tuple[
+        str, ...
+    ] = ()  # what its file says wrong and training does without, in words that follow "faces with"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import os
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -200,17 +200,23 @@ class Faceset:
     places: tuple[Place, ...]  # of each JPEG, [N]
     # pictures without usable metadata, and folders that were not looked into (with a final "/")
     passed_over: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # lines on what was found beside or in it
 
     def __len__(self) -> int:
         return len(self.faces)
 
     @property
-    def passed_over_line(self) -> str | None:
-        """Tell of what was passed over; None: nothing was."""
-        if not self.passed_over:
-            return None
-        shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
-        return f"{len(self.passed_over)} files without face metadata left out: {shown_names}"
+    def lines(self) -> tuple[str, ...]:
+        """Lines on what was passed over, and on what is odd."""
+        odd: dict[str, list[str]] = {}
+        for face in self.faces:
+            for oddity in face.oddities:
+                odd.setdefault(oddity, []).append(face.name)
+        lines = [f"{count(len(names), 'face')} with {oddity}: {first_names(names)}" for oddity, names in odd.items()]
+        if self.passed_over:
+            shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
+            lines.insert(0, f"{len(self.passed_over)} files without face metadata left out: {shown_names}")
+        return (*lines, *self.notes)
 
     @cached_property
     def yaws(self) -> NDArray[np.float64]:
@@ -282,7 +288,7 @@ def open_faceset(path: Path) -> Faceset:
     """
     pak = path / PAK_NAME if path.is_dir() else path
     if pak.is_file():
-        return _open_pak(pak)
+        return replace(_open_pak(pak), notes=tuple(_loose_beside(pak)) if path.is_dir() else ())
     if not path.is_dir():
         raise BadInput(f"{shown(str(path))} does not exist; {EXPECTED}. Check the path.")
     names, folders = _listed(path)
@@ -333,6 +339,19 @@ def _open_pak(path: Path) -> Faceset:
             places.append((str(path), begin, end))
     _refuse_many(shown(str(path)), unreadable, len(pak.faces))
     return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable))
+
+
+def _loose_beside(pak: Path) -> Iterator[str]:
+    """Tell of pictures beside a pak, which the original does not read either; newer ones may be meant."""
+    loose = _listed(pak.parent)[0]
+    if not loose:
+        return
+    packed_at = pak.stat().st_mtime
+    newer = [name for name in loose if (pak.parent / name).stat().st_mtime > packed_at]
+    what = f"{count(len(loose), 'picture')} beside {PAK_NAME} are not read, as in DeepFaceLab"
+    if newer:
+        what += f"; {len(newer):,} of them are newer than it: {first_names(newer)}. To train on them, take the pak away"
+    yield what
 
 
 def _listed(folder: Path) -> tuple[list[str], list[str]]:
@@ -438,8 +457,8 @@ def pack(source: Path, out: Path, say: Callable[[str], None], progress: Callable
     """
     faces = open_faceset(source)
     say(f"data: {len(faces.faces):,} faces in {faces.path}")
-    if faces.passed_over_line:
-        say(f"data: {faces.passed_over_line}")
+    for line in faces.lines:
+        say(f"data: {line}")
     out.parent.mkdir(parents=True, exist_ok=True)
     pack_faceset(faces, out, progress)
     return len(faces)

@@ -16,7 +16,10 @@ def opencv() -> Any:
     Raises:
         BadInput: it is not installed.
     """
-    return optional_module("cv2", "training on faces needs OpenCV", "face")
+    cv2 = optional_module("cv2", "training on faces needs OpenCV", "face")
+    # what it warns of on the console, at every reading, is told by name and once: such as a mask that is cut off
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
+    return cv2
 
 
 # Where the points of a mean face lie.
@@ -170,6 +173,42 @@ def alignment_matrix(landmarks: ArrayLike, size: int, face_type: FaceType) -> ND
         falling, rising = _unit(diagonal), _unit(top_right - bottom_left)
     corners = np.stack([centre - falling * reach, centre + rising * reach, centre + falling * reach])  # [3, 2]
     return _affine_through(corners, np.array([[0.0, 0.0], [size, 0.0], [size, size]])).astype(np.float32)
+
+
+MOST_SHIFT = 0.02
+"""Of an aligned picture's landmarks from where it should have them, in sides: the extractor puts them there exactly."""
+MOST_RESIZE = 16
+"""Times that a picture may have been reduced."""
+FAR = 0.25
+"""Shift in sides, or share of the scale, from which on masks from landmarks lie visibly wrong."""
+
+
+def resize_since(landmarks: ArrayLike, size: int, face_type: FaceType) -> float | None:
+    """Return the factor by which an aligned picture was resized since its landmarks were written; 1: it was not.
+
+    An aligned picture is cut out by its landmarks, so that the map from it to itself is the identity. If only its scale
+    is another, the picture was enlarged or reduced; None: the landmarks are not those of such a picture.
+
+    Args:
+        landmarks: x, y in pixels, [68, 2].
+        size: side of the picture in pixels.
+        face_type: of the picture; those that are not turned upright say nothing.
+
+    Raises:
+        BadInput: the landmarks lie on one line, or are no numbers.
+    """
+    if not face_type.is_option:
+        return 1.0
+    try:
+        with np.errstate(all="ignore"):
+            matrix = alignment_matrix(landmarks, size, face_type)
+            scale = float(np.sqrt(abs(np.linalg.det(matrix[:, :2]))))
+    except np.linalg.LinAlgError:
+        return None
+    shift = float(abs(matrix[:, :2] * size - np.eye(2) * scale * size).max() + abs(matrix[:, 2]).max()) / size
+    if shift <= MOST_SHIFT * max(1.0, scale) and 1 <= round(size / scale) <= MOST_RESIZE * size:
+        return 1.0 if abs(scale - 1) <= MOST_SHIFT else size / round(size / scale)
+    return 1.0 if shift <= FAR and abs(scale - 1) <= FAR else None
 
 
 def invert_affine(matrix: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ class FaceNeeds:
         Raises:
             ValueError: they are not as they are by themselves.
         """
-        if settings != DataSettings(flip=False, allow_upscale=False):
+        if settings != DataSettings(pretrain=settings.pretrain):
             raise ValueError(
                 "data: these settings are for sets of pictures; faces are sampled as the objective says "
                 "(objective.random_src_flip, objective.random_dst_flip)"
@@ -79,7 +79,7 @@ class FaceNeeds:
         """
         faces = open_faceset(path)
         options.say(f"data {name}: {len(faces.faces):,} faces in {faces.path}")
-        if line := faces.passed_over_line:
+        for line in faces.lines:
             options.say(f"data {name}: {line}")
         return faces
 

@@ -1,8 +1,8 @@
 """From an aligned picture to what training takes: the face bent and not, its mask, and its eyes and mouth."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from frugan.faces.data.colour_transfer import transfer_colour
 from frugan.faces.data.face import Face, FaceType, SampleSettings
 from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.geometry import alignment_matrix, eyes_mouth_mask, face_mask, opencv
+from frugan.wording import shown
 
 # The random change of shape of a training sample: a bent grid, a turn, a scale, a shift and a mirror image.
 #
@@ -264,12 +265,13 @@ def _unit(picture: NDArray[np.uint8]) -> Picture:
     return unit
 
 
-# Samples by their place in a stream; faces that cannot be read give way to others.
+# Samples by their place in a stream; faces that cannot be read or used give way to others.
 
 MOST_TRIES = 8
-"""Faces in a row that cannot be read: then it is the disk, and not a picture."""
+"""Faces in a row that cannot be used: then it is the disk or the whole set, and not a picture."""
 Lost = Mapping[str, str]
-"""Where a face was that cannot be read any more -> why."""
+"""Where a face was that cannot be read or used -> why."""
+Used = TypeVar("Used")
 Arrays = Mapping[str, NDArray[np.float32]]
 """The parts of n samples by name, each [n, C, R, R]."""
 
@@ -296,7 +298,7 @@ class SampleMaker:
         return {name: (count, channels, side, side) for name, channels in self.settings.channels.items()}
 
     def make(self, wanted: Wanted, into: Arrays, place: int) -> Lost:
-        """Make one sample; a face that cannot be read any more gives way to the next that can.
+        """Make one sample; a face that cannot be read or used gives way to the next that can.
 
         Args:
             wanted: which one.
@@ -307,24 +309,35 @@ class SampleMaker:
             The faces that gave way.
 
         Raises:
-            BadInput: MOST_TRIES files in a row cannot be read or used any more.
+            BadInput: MOST_TRIES faces in a row cannot be read or used.
         """
         lost: dict[str, str] = {}
-        face, picture = _readable(self.faceset, wanted.face, lost)
-        reference = None if self.references is None else _readable(self.references, wanted.reference, lost)[1]
-        sample = make_sample(self.faceset.faces[face], picture, self.settings, wanted.seed, reference)
+        reference = None
+        if self.references is not None:
+            reference = _first_usable(self.references, wanted.reference, lost, self.references.picture)
+        sample = _first_usable(self.faceset, wanted.face, lost, lambda face: self._sample(face, wanted.seed, reference))
         for name, array in into.items():
             array[place] = getattr(sample, name).transpose(2, 0, 1)  # [R, R, C] to [C, R, R]
         return lost
 
-
-def _readable(faceset: Faceset, first: int, lost: dict[str, str]) -> tuple[int, NDArray[np.uint8]]:
-    """The first face from `first` on that can be read, and its picture."""
-    for index in range(first, first + min(MOST_TRIES, len(faceset)) - 1):
-        at = index % len(faceset)
+    def _sample(self, index: int, seed: int, reference: NDArray[np.uint8] | None) -> FaceSample:
+        face, picture, where = self.faceset.faces[index], self.faceset.picture(index), shown(str(self.faceset.path))
         try:
-            return at, faceset.picture(at)
+            return make_sample(face, picture, self.settings, seed, reference)
         except BadInput as error:
-            lost[faceset.places[at][0] + ": " + faceset.faces[at].name] = str(error)
-    last = (first + min(MOST_TRIES, len(faceset)) - 1) % len(faceset)
-    return last, faceset.picture(last)
+            raise BadInput(f"{where}: {error}") from error
+        except (opencv().error, np.linalg.LinAlgError) as error:
+            raise BadInput(
+                f"{where}: {shown(face.name)}: no sample can be made of it ({error}); take it out"
+            ) from error
+
+
+def _first_usable(faceset: Faceset, first: int, lost: dict[str, str], use: Callable[[int], Used]) -> Used:
+    """Return what the first face from `first` on is used for that can be."""
+    indices = [index % len(faceset) for index in range(first, first + min(MOST_TRIES, len(faceset)))]
+    for index in indices[:-1]:
+        try:
+            return use(index)
+        except BadInput as error:
+            lost[faceset.places[index][0] + ": " + faceset.faces[index].name] = str(error)
+    return use(indices[-1])

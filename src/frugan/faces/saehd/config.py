@@ -205,6 +205,24 @@ class SAEHDNetworks(Settings):
         return Archi.parse(self.archi)
 
 
+PRETRAINING: Mapping[str, Any] = MappingProxyType(
+    {
+        "random_warp": False,
+        "random_src_flip": True,
+        "random_dst_flip": True,
+        "random_hsv_power": 0.0,
+        "ct_mode": "none",
+        "gan_power": 0.0,
+        "face_style_power": 0.0,
+        "bg_style_power": 0.0,
+        "uniform_yaw": True,
+    }
+)
+"""Options in force while pretraining lasts, whatever is set."""
+PRETRAINING_ENDS = "objective.pretrain=false"
+"""Word of the command line by which a resumption ends it."""
+
+
 class SAEHDObjective(Settings):
     """Losses and sampling of SAEHD training; all may change in mid-run."""
 
@@ -236,7 +254,12 @@ class SAEHDObjective(Settings):
     mixed_face_types: bool = setting(
         False, "allow source and destination of different face types; each face is cropped to the recipe's", CHANGEABLE
     )
-    pretrain: bool = setting(False, "teach the networks faces of many people first; continue in a new run with --init")
+    pretrain: bool = setting(
+        False,
+        "teach the networks faces of many people first (data.pretrain); false on a resumption ends it: steps count "
+        "from 0 again, with a fresh bottleneck",
+        CHANGEABLE,
+    )
 
     @field_validator("ct_mode", mode="before")
     @classmethod
@@ -247,18 +270,4 @@ class SAEHDObjective(Settings):
     @property
     def effective(self) -> "SAEHDObjective":
         """Options in force: pretraining sets several aside, as in the original."""
-        if not self.pretrain:
-            return self
-        return self.model_copy(
-            update={
-                "random_warp": False,
-                "random_src_flip": True,
-                "random_dst_flip": True,
-                "random_hsv_power": 0.0,
-                "ct_mode": "none",
-                "gan_power": 0.0,
-                "face_style_power": 0.0,
-                "bg_style_power": 0.0,
-                "uniform_yaw": True,
-            }
-        )
+        return self.model_copy(update=PRETRAINING) if self.pretrain else self

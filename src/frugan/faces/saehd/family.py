@@ -3,20 +3,24 @@
 Network and parameter names are the original's; `inter_AB` and the like follow from the architecture string.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import Dimension, Family, GridRequest
+from frugan.contract.family import Dimension, Family, GridRequest, Preliminary
 from frugan.contract.phase import Networks, Phase
+from frugan.contract.settings import DataSettings
 from frugan.faces.data.face import FaceType, SampleSettings
 from frugan.faces.data.needs import FaceNeeds
 from frugan.faces.saehd.config import (
     LEAST_RESOLUTION,
     MOST_RESOLUTION,
     PATCHES,
+    PRETRAINING,
+    PRETRAINING_ENDS,
     SAEHDNetworks,
     SAEHDObjective,
     nearest_patch,
@@ -177,6 +181,29 @@ class SAEHDFamily(Family):
             "preview": GridRequest(rows=rows, columns=len(titles), titles=titles),
             "preview-masked": GridRequest(rows=rows, columns=len(titles), titles=titles, masked=True),
         }
+
+    def preliminary(self, objective: SAEHDObjective, data: DataSettings) -> Preliminary | None:
+        """Pretraining, which the original calls so too."""
+        if not objective.pretrain:
+            return None
+        faces = f"from {data.pretrain} (data.pretrain)"
+        if data.pretrain is None:
+            faces = (
+                "from --data; that should hold many people, and not the two of a swap (or name it: data.pretrain=PATH)"
+            )
+        overruled = {f"objective.{name}": value for name, value in PRETRAINING.items()}
+        words = ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in PRETRAINING.items())
+        return Preliminary(
+            name="pretraining",
+            overrules=overruled,
+            data=data.pretrain,
+            lines=(
+                f"pretraining (objective.pretrain): both sides learn faces of many people, {faces}",
+                f"pretraining: in force whatever else is set: {words}, no learning-rate dropout",
+                f"pretraining ends by {PRETRAINING_ENDS} on resuming: the swap then begins at step 0, with a fresh "
+                "bottleneck (inter)",
+            ),
+        )
 
     def fresh_after(self, before: SAEHDObjective, now: SAEHDObjective) -> tuple[str, ...]:
         """After pretraining the bottleneck forgets the many people, as in the original."""

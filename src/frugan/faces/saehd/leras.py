@@ -21,6 +21,7 @@ from frugan.contract.formats import (
     Trained,
 )
 from frugan.errors import BadInput
+from frugan.faces.saehd.config import PRETRAINING_ENDS
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import (
     OPTIMIZER_FILES,
@@ -44,12 +45,11 @@ from frugan.faces.saehd.leras_files import (
 )
 from frugan.faces.saehd.leras_options import (
     AUTOENCODER,
-    LEGACY,
-    ORDER,
     check_agreement,
     exported_options,
     imported_recipe,
     open_faces,
+    untold_options,
 )
 from frugan.wording import first_lines, storable
 
@@ -69,8 +69,8 @@ class Leras(FileFormat):
         model = read_model(conversion.source, conversion.name)
         recipe = ours.recipe(*imported_recipe(model.name, model.iteration, model.options, conversion.source))
         conversion.say(f"model {model.name!r}: {recipe.summary}, iteration {model.iteration:,}")
-        for option in sorted(model.options.keys() - {*ORDER, *LEGACY}):
-            conversion.say(f"option {option}: unknown here; kept for the way back")
+        for line in untold_options(model.options):
+            conversion.say(line)
         _say_duration(model, recipe, conversion.say)
         networks, optimizers = _Importer(conversion, model, recipe).tensors()
         recipe_file = conversion.out / RECIPE_FILE
@@ -80,10 +80,9 @@ class Leras(FileFormat):
             "name": model.name,
             "iteration": model.iteration,
         }
-        words = f"{shlex.quote(str(recipe_file))} --data WORKSPACE --out {shlex.quote(str(conversion.out))}"
         lines = [
             f"{conversion.out}: model {model.name!r} at iteration {model.iteration:,}",
-            f"Next: frugan train {words}",
+            *_next_commands(recipe, shlex.quote(str(recipe_file)), shlex.quote(str(conversion.out))),
         ]
         event = {
             "format": FORMAT,
@@ -127,6 +126,17 @@ class Leras(FileFormat):
         lines = [f"{folder}: model {name!r} at iteration {trained.step:,}"]
         lines += [f"The files that it replaced: {replaced}"] if replaced else []
         return Converted(folder, facts, lines, name=name, step=trained.step, backup=backup)
+
+
+def _next_commands(recipe: RecipeValues, recipe_file: str, run: str) -> list[str]:
+    """Return a line with the command that trains on; of a model in pretraining mode one for each way."""
+    if not recipe.objective.pretrain:
+        return [f"Next: frugan train {recipe_file} --data WORKSPACE --out {run}"]
+    return [
+        "The model is in pretraining mode: it learns faces of many people, and swaps none yet.",
+        f"To begin the swap: frugan train {recipe_file} {PRETRAINING_ENDS} --data WORKSPACE --out {run}",
+        f"To pretrain on: frugan train {recipe_file} data.pretrain=FACES_OF_MANY --out {run}",
+    ]
 
 
 def _say_duration(model: LerasModel, recipe: RecipeValues, say: Say) -> None:

@@ -195,6 +195,7 @@ def _resolution(files: Files) -> int | None:
 MOST_FILE_BYTES = 8 << 30
 """Largest file: the arrays of the largest published models take 2 GiB."""
 MARK = "_SAEHD_"
+BACKUPS = "autobackups"
 DATA = "data.dat"
 
 NETWORKS = (
@@ -293,9 +294,24 @@ def _read_data(path: Path, name: str) -> LerasModel:
 
 def _unpickled(path: Path) -> Any:
     try:
-        return load_pickle(read_untrusted(path, MOST_FILE_BYTES), str(path))
+        content = read_untrusted(path, MOST_FILE_BYTES)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}); copy it again") from error
+    if not content.strip(b"\0"):
+        what = "nothing but zeros" if content else "empty"
+        raise BadInput(f"{path}: {what}, as a power loss leaves files; {_way_back(path)}")
+    return load_pickle(content, str(path))
+
+
+def _way_back(path: Path) -> str:
+    """Say where an older state of the model is that a damaged file belongs to; the original numbers the newest 01."""
+    name, mark, _ = path.name.partition(MARK)
+    if mark:
+        backups = path.parent / file_name(name, BACKUPS)
+        newest = min((folder for folder in backups.glob("[0-9][0-9]") if folder.is_dir()), default=None)
+        if newest is not None:
+            return f"its newest backup is {newest}, which `frugan convert` reads like the model itself"
+    return f"take a backup of the model ({file_name('NAME', BACKUPS)} beside it is not there)"
 
 
 def _checked_history(history: Any, path: Path) -> list[list[float]]:
@@ -340,7 +356,7 @@ def _checked_array(array: Any, key: str, path: Path) -> Any:
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or array.dtype.itemsize != 4:
         raise BadInput(f"{path}: {key} is {array.dtype}; expected float32, which the original trains in")
     if not np.isfinite(array).all():
-        raise BadInput(f"{path}: {key} holds NaN or infinities: the model is broken; take a backup of it")
+        raise BadInput(f"{path}: {key} holds NaN or infinities: the model is broken; {_way_back(path)}")
     return np.asarray(array, np.float32, order="C")
 
 

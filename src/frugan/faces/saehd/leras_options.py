@@ -13,9 +13,10 @@ from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trai
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import Faceset
-from frugan.faces.saehd.config import SAEHDObjective, stack_for, stacks
+from frugan.faces.saehd.config import PRETRAINING_ENDS, SAEHDObjective, stack_for, stacks
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import DATA, file_name
+from frugan.wording import shown_value
 
 NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")
 """Options that say what the arrays are; the others have defaults."""
@@ -78,6 +79,21 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
         "optimizers": {"default": optimizer},
         "saving": {"backup_every": f"{hours}h" if hours else None},
     }
+
+
+def untold_options(options: Mapping[str, Any]) -> list[str]:
+    """A line for every option of a model that no field of the recipe stands for, or another value."""
+    lines = [
+        f"option {name}={shown_value(options[name])}: unknown here; kept for the way back"
+        for name in sorted(options.keys() - {*ORDER, *LEGACY})
+    ]
+    lines += [f"option {name}: left out, as the original does" for name in sorted(LEGACY & options.keys())]
+    if not str(options["archi"]).startswith("df") and options.get("true_face_power"):
+        lines.append(f"option true_face_power={options['true_face_power']}: 0, as the original takes it for liae")
+    patch, taken = options.get("gan_patch_size"), _patch_size(options)
+    if patch is not None and taken is not None and taken != patch:
+        lines.append(f"option gan_patch_size={patch}: {taken}, the nearest that divides the resolution")
+    return lines
 
 
 def imported_recipe(
@@ -222,6 +238,11 @@ def open_faces(conversion: Conversion, ours: OurSide) -> Trained:
     trained, saehd = ours.checkpoint(), SAEHDFamily.name
     if (family := trained.recipe.values["family"]) != saehd:
         raise BadInput(f"{conversion.source}: a {family} model; DeepFaceLab and DeepFaceLive take {saehd} only")
+    if trained.recipe.objective.pretrain:
+        conversion.say(
+            f"{conversion.source}: still pretraining, on faces of many people: it swaps no face yet. It ends by "
+            f"{PRETRAINING_ENDS} on resuming, and in DeepFaceLab by its option pretrain"
+        )
     return trained
 
 
