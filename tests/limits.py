@@ -14,6 +14,7 @@ Limit = Callable[[str, object], None]
 LIMITS = {
     "bytes sent to the host": "frugan.accelerator.host_memory.SMALLEST_BYTES",
     "elements of a small gradient": "frugan.engine.state.working_weights.SMALL_ELEMENTS",
+    "elements of a large average": "frugan.engine.state.ema.LARGE_ELEMENTS",
     "elements of a slice": "frugan.engine.state.gradients.SLICE_ELEMENTS",
     "room for observations": "frugan.contract.layers.ROOM",
     "skips in a row": "frugan.engine.run.step_log.MOST_SKIPS",

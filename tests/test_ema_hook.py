@@ -10,6 +10,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import frugan
 from frugan.engine.durations import Duration
+from limits import Limit
 
 DECAY = 0.9
 
@@ -41,6 +42,42 @@ def test_it_is_torchs_own_average() -> None:
     for name, parameter in theirs.module.named_parameters():
         torch.testing.assert_close(own[name], parameter, rtol=1e-6, atol=1e-7)
         assert not torch.equal(own[name], dict(model.named_parameters())[name])
+
+
+class Tied(nn.Module):
+    """Its last layer has the weight of its first, as language models have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+        self.last.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_tied_weight_is_averaged_once(on_host: bool, limit: Limit) -> None:
+    limit("elements of a large average", 1)
+    torch.manual_seed(0)
+    model = Tied()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hook = frugan.EmaHook(optimizer, model, frugan.EmaSettings(decay=DECAY), on_host=on_host)
+    before = model.first.weight.detach().clone()
+    train(model, optimizer, 1)
+    average = hook.networks["network"]
+    assert isinstance(average, Tied)
+    assert average.last.weight is average.first.weight
+    torch.testing.assert_close(average.first.weight, torch.lerp(before, model.first.weight.detach(), 1 - DECAY))
+
+
+def test_averages_are_in_eval_mode() -> None:
+    model = network()
+    hook = frugan.EmaHook(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    average = hook.networks["network"]
+    assert average(torch.ones(1, 3)).shape == (1, 1)  # one sample has no batch statistics
+    assert int(average.state_dict()["1.num_batches_tracked"]) == 0
+    assert model.training
 
 
 @pytest.mark.parametrize(("buffers", "moved"), [("copy", 1.0), ("average", 0.1)])

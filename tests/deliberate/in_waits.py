@@ -59,9 +59,9 @@ FAULTS = (
     Fault(
         "an average that has not begun waits for the verdict",
         "engine/state/ema.py",
-        "            self._follow(name, decay, moved[name], self._sources[name].state_dict())\n",
+        "            self._follow(name, decay, moved[name], _distinct(self._sources[name]))\n",
         "            if decay or bool(moved[name]):\n"
-        "                self._follow(name, decay, moved[name], self._sources[name].state_dict())\n",
+        "                self._follow(name, decay, moved[name], _distinct(self._sources[name]))\n",
         CONTAINED,
     ),
     Fault(

@@ -210,7 +210,7 @@ class Ema:
             device = next(source.parameters()).device
             _to(network, torch.device("cpu") if on_host else device)
             if on_host and device.type != "cpu":
-                values = {"": torch.empty((), dtype=torch.bool, device=device), **source.state_dict()}
+                values = {"": torch.empty((), dtype=torch.bool, device=device), **_distinct(source)}
                 buffers = host_likes(list(values.values()), "what the average takes over")
                 self.landings[name] = dict(zip(values, buffers, strict=True))
 
@@ -231,7 +231,7 @@ class Ema:
             self._coming = _Coming(names, decay, self._sent(names, moved))
             return
         for name in names:
-            self._follow(name, decay, moved[name], self._sources[name].state_dict())
+            self._follow(name, decay, moved[name], _distinct(self._sources[name]))
 
     def let_weights_move(self) -> None:
         """Make work queued from now on wait until pending weights have left for the host."""
@@ -243,7 +243,7 @@ class Ema:
         """Start copying weights to the host, beside later work of the card; return an event after the copy."""
         into, values = list[Tensor](), list[Tensor]()
         for name in names:
-            landing, source = self.landings[name], self._sources[name].state_dict()
+            landing, source = self.landings[name], _distinct(self._sources[name])
             landing[""].copy_(moved[name], non_blocking=True)  # at once: nobody keeps it
             into += [landing[key] for key in source]
             values += source.values()
@@ -264,7 +264,7 @@ class Ema:
 
     def _follow(self, name: str, decay: float, accepted: Tensor, values: Mapping[str, Tensor]) -> None:
         """Move one network's average towards values, if they were accepted."""
-        averages = self._averages[name].state_dict()
+        averages = _distinct(self._averages[name])
         copied = [key for key in values if key in self._copied[name]]
         followed = [key for key in values if key not in self._copied[name]]
         copy_accepted([averages[key] for key in copied], [values[key] for key in copied], accepted)
@@ -277,6 +277,14 @@ def _copied(network: nn.Module) -> nn.Module:
     copies: dict[int, object] = {id(buffer): buffer.clone() for buffer in network.buffers()}
     copies |= {id(p): nn.Parameter(p.detach().clone(), requires_grad=False) for p in network.parameters()}
     return copy.deepcopy(network, copies)
+
+
+def _distinct(network: nn.Module) -> dict[str, Tensor]:
+    """Return a network's state by name, each tensor once: a tied weight has several names and is averaged by one."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        found.setdefault(id(tensor), (name, tensor.detach()))
+    return dict(found.values())
 
 
 def _to(network: nn.Module, device: torch.device) -> None:

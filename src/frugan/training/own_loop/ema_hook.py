@@ -34,7 +34,7 @@ class EmaHook:
             a network that has not one of them goes without.
 
     Attributes:
-        networks: the averages, by name; copies of the networks, to draw samples with and to save.
+        networks: the averages, by name; copies of the networks in eval mode, to draw samples with and to save.
         steps: of the optimizer so far.
 
     Raises:
@@ -81,6 +81,8 @@ class EmaHook:
         self._batch = batch or 1
         self._ema = Ema(sources, dict.fromkeys(sources, buffers), settings, on_host=on_host)
         self._averages = self._ema.networks  # to set attributes of, whatever is on its way to their weights
+        for average in self._averages.values():
+            average.eval()  # normalises by running statistics, and does not move them
         self._accepted = {name: _accepted_flag(network) for name, network in sources.items()}
         self._handle = optimizer.register_step_post_hook(self._after_step)
 
