@@ -5,6 +5,7 @@ times as long as these, and the first one that is called imports a compiler. Wha
 """
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -141,12 +142,19 @@ class Dataless:
     What an operation gives is found once for each set of its operands' shapes, and made by a look into a table from
     then on; so is its work.
 
+    Args:
+        keep_values: whole numbers and truth values that follow from the program and from real tensors are computed, so
+            that a model may ask a mask whether it masks anything; see `is_kept`.
+
     Attributes:
         value: what a tensor is said to hold when it is asked; None: that is an error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_values: bool = False) -> None:
         self.value: float | None = None
+        self._keep_values = keep_values
+        # storage without data -> itself, and the number that it is filled with
+        self._fills: dict[int, tuple[weakref.ref[torch.UntypedStorage], float]] = {}
         self._known: dict[tuple[Any, ...], Known] = {}
         self._viewing: set[Any] = set()
 
@@ -165,7 +173,7 @@ class Dataless:
             _describe(kwargs.items(), parts, tensors)
         if tensors and not all(x.is_meta for x in tensors):
             if not any(x.is_meta for x in tensors):
-                return func(*args, **_without_device(kwargs)), None  # constants, made of numbers in the program
+                return self._run_on_values(func, args, kwargs)
             args, kwargs = _on_meta(args), {name: _on_meta(value) for name, value in kwargs.items()}
             return self.run(func, args, kwargs)
         if len(tensors) > 1:
@@ -173,8 +181,56 @@ class Dataless:
         key = tuple(parts)
         known = self._known.get(key)
         if known is None:
-            return self._first_time(func, args, kwargs, key, tensors)
-        return _made(known.specs, func, args, kwargs), known
+            out, known = self._first_time(func, args, kwargs, key, tensors)
+        else:
+            out = _made(known.specs, func, args, kwargs)
+        if self._keep_values:
+            out = self._with_value(func, args, kwargs, tensors, out)
+        return out, known
+
+    def _with_value(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: Sequence[Tensor], out: Any
+    ) -> Any:
+        """Return a result with its value, where the program says it: a constant, or a mask made of one number."""
+        if not tensors:
+            if _is_constant(func, out):
+                return func(*args, **_without_device(kwargs))
+            if func in FILLS:
+                number = FILLS[func]
+                filled = float(args[1] if number is None else number)
+                self._fills[id(out.untyped_storage())] = weakref.ref(out.untyped_storage()), filled
+            return out
+        if not self._fills:
+            return out
+        if func._schema.is_mutable:
+            for tensor in tensors:
+                self._fills.pop(id(tensor.untyped_storage()), None)
+        elif func is aten._to_copy.default and not out.is_floating_point() and is_kept(out):
+            storage = tensors[0].untyped_storage()
+            kept, number = self._fills.get(id(storage), (None, 0.0))
+            if kept is not None and kept() is storage:
+                return torch.full(out.shape, number, dtype=out.dtype)
+        return out
+
+    def _run_on_values(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Known | None]:
+        """Run an operation on real tensors alone: constants, made of numbers in the program, or kept values.
+
+        Where values are kept, results that are not worth keeping have no data.
+        """
+        if self._keep_values and func is aten._to_copy.default and kwargs.get("dtype") in (None, args[0].dtype):
+            return args[0], None  # to where the step runs, which is where it is
+        known = None
+        is_new = not (func.is_view or func._schema.is_mutable or func in _ALIASES)
+        if self._keep_values and is_new and func is not aten._local_scalar_dense.default:
+            try:
+                blank = {name: _on_meta(value) for name, value in kwargs.items()}
+                out, known = self.run(func, _on_meta(args), blank)
+            except RuntimeError:  # of sizes that depend on values, or a value itself
+                pass
+            else:
+                if not is_kept(out):
+                    return out, known
+        return func(*args, **_without_device(kwargs)), known
 
     def _first_time(
         self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], key: tuple[Any, ...], tensors: Sequence[Tensor]
@@ -212,6 +268,33 @@ class Dataless:
             return out, None
         self._known[key] = known = Known(_specs_of(out))
         return out, known
+
+
+KEPT_ELEMENTS = 1 << 20
+"""Most that a tensor has whose values are kept: masks of samples, not of pairs of places."""
+KEPT_NUMBERS = 64
+"""Most floating-point numbers that are kept: constants, and no activations."""
+
+
+FILLS: Mapping[Any, float | None] = MappingProxyType(
+    {aten.ones.default: 1.0, aten.zeros.default: 0.0, aten.full.default: None}
+)
+"""Operation that fills a tensor -> with which number; None: with its second argument."""
+
+
+def is_kept(out: Any) -> bool:
+    """Return whether the values of an operation's result, or of an input, are worth keeping."""
+    if not isinstance(out, Tensor):
+        return isinstance(out, tuple | list) and all(isinstance(x, Tensor) and is_kept(x) for x in out)
+    most = KEPT_NUMBERS if out.is_floating_point() or out.is_complex() else KEPT_ELEMENTS
+    return out.numel() <= most
+
+
+def _is_constant(func: Any, out: Any) -> bool:
+    """Return whether an operation without tensors gives whole numbers or truth values, and the same each time."""
+    if not isinstance(out, Tensor) or out.is_floating_point() or out.is_complex() or not is_kept(out):
+        return False
+    return torch.Tag.nondeterministic_seeded not in func.tags and "empty" not in func._schema.name
 
 
 _WRITTEN: Any = ("written",)
@@ -317,7 +400,16 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
         is_causal: bool = False,
         **options: Any,
     ) -> Tensor:
-        fits = query.is_meta and {*options} <= {"scale"} and query.ndim == 4 and (with_dropout or not dropout_p)
+        learns_mask = attn_mask is not None and attn_mask.requires_grad  # of which no fused kernel has a gradient
+        if attn_mask is not None and query.is_meta:
+            attn_mask = attn_mask if attn_mask.is_meta else _on_meta(attn_mask)  # its values are not needed here
+        fits = (
+            query.is_meta
+            and not learns_mask
+            and {*options} <= {"scale"}
+            and query.ndim == 4
+            and (with_dropout or not dropout_p)
+        )
         if not fits or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
             return plain(query, key, value, attn_mask, dropout_p, is_causal, **options)
         if attn_mask is not None and attn_mask.dtype == torch.bool:

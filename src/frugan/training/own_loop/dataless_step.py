@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from frugan.accelerator.choice import accelerator_of
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.state.working_weights import pending_gradient
-from frugan.stepmemory.dataless import META, Dataless, WithoutData, running_without_data
+from frugan.stepmemory.dataless import META, Dataless, WithoutData, is_kept, running_without_data
 from frugan.stepmemory.measurement import Measurement
 from frugan.stepmemory.tracker import Category, Tracker, tensors_of
 from frugan.stepmemory.work import Work, WorkCounter
@@ -51,7 +51,8 @@ class Task:
     averages: tuple[Tensor, ...]  # that lie beside the model
     device: torch.device  # the model's
     as_card: bool  # planned for a card, wherever the model is
-    dataless: Dataless = field(default_factory=Dataless)  # runs operations, and remembers what they give
+    # runs operations, and remembers what they give
+    dataless: Dataless = field(default_factory=lambda: Dataless(keep_values=True))
 
     def copied(self, leaf: Tensor) -> bool:
         """Return whether a batch tensor is in host memory and its micro-batches are copied to a card."""
@@ -66,7 +67,7 @@ class Task:
         dataless = self.dataless
         with running_without_data(with_dropout=self.as_card):
             model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card)
-            inputs = tree_map(_without_data, self.inputs)
+            inputs = tree_map(_blank, self.inputs)
             with WithoutData(dataless), _scalars_readable(dataless):
                 _initialise_state(optimizer)
             held = {*model.parameters(), *model.buffers(), *moved_by(optimizer).values()}
@@ -143,6 +144,13 @@ class _WatchedParts:
         self._tracker.mark("gradients", gradients, again=True)
 
 
+def _blank(leaf: Any) -> Any:
+    """Replace an input or a buffer by one without data, but for small ones of whole numbers or truth values."""
+    if isinstance(leaf, Tensor) and not leaf.is_meta and not leaf.is_floating_point() and is_kept(leaf):
+        return leaf.detach().to("cpu", copy=True)
+    return _without_data(leaf)
+
+
 def _without_data(leaf: Any) -> Any:
     return torch.empty_like(leaf, device=META) if isinstance(leaf, Tensor) else leaf
 
@@ -158,7 +166,7 @@ def on_meta(
     twins: dict[int, Any] = {}
     for parameter in (*model.parameters(), *moved_by(optimizer).values()):
         twins[id(parameter)] = nn.Parameter(_without_data(parameter), requires_grad=parameter.requires_grad)
-    twins |= {id(buffer): _without_data(buffer) for buffer in model.buffers()}
+    twins |= {id(buffer): _blank(buffer) for buffer in model.buffers()}
     constants = (v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor))
     twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
     return twin_model, _optimizer_twin(optimizer, twins, as_card=as_card)

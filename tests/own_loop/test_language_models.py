@@ -1,0 +1,116 @@
+"""Traits of language models: masks that are asked for a value, biases that are learned, constants made of numbers."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import frugan
+from frugan.stepmemory.tracker import Tracker, tensors_of
+
+WORDS, WIDTH, HEADS, LENGTH, BATCH = 40, 16, 2, 12, 4
+
+
+class TinyLanguageModel(nn.Module):
+    """Words [B, T] and a mask of them, 0 where one pads, or none -> mean loss of the next word.
+
+    Args:
+        learns_bias: adds a learned bias to the attention of places, as T5 does.
+    """
+
+    positions: Tensor
+
+    def __init__(self, *, learns_bias: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, WIDTH)
+        self.register_buffer("positions", torch.arange(LENGTH))
+        self.places = nn.Embedding(LENGTH, WIDTH)
+        self.projections = nn.Linear(WIDTH, 3 * WIDTH)
+        self.bias = nn.Parameter(torch.zeros(HEADS, LENGTH, LENGTH)) if learns_bias else None
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words: Tensor, mask: Tensor | None) -> Tensor:
+        x = self.embedding(words) + self.places(self.positions)
+        if mask is None:  # as BART's decoder does
+            mask = torch.ones(words.shape, device=x.device)
+        seen = None
+        if not mask.to(torch.bool).all():  # transformers leaves out masks that mask nothing
+            seen = mask.to(torch.bool)[:, None, None, :]
+        query, key, value = self.projections(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        bias = self.bias[None] if self.bias is not None else None
+        if seen is not None and bias is not None:
+            bias = bias.masked_fill(~seen, -1e9)
+        y = F.scaled_dot_product_attention(query, key, value, seen if bias is None else bias)
+        logits = self.head(y.transpose(1, 2).flatten(2))
+        kept = torch.arange(LENGTH - 1).tolist()  # a constant that is asked for its numbers
+        return F.cross_entropy(logits[:, kept].flatten(0, 1), words[:, 1:].flatten())
+
+
+def loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+    result: Tensor = model(**batch)
+    return result
+
+
+def batch_of(kind: str) -> dict[str, Any]:
+    random = torch.Generator().manual_seed(0)
+    mask = torch.ones(BATCH, LENGTH, dtype=torch.int64)
+    if kind == "padded":
+        mask[1, -3:] = 0
+    return {
+        "words": torch.randint(WORDS, (BATCH, LENGTH), generator=random),
+        "mask": None if kind == "none" else mask,
+    }
+
+
+@pytest.mark.parametrize("learns_bias", [False, True])
+@pytest.mark.parametrize("kind", ["padded", "whole", "none"])
+def test_the_peak_is_that_of_the_way_which_the_values_choose(kind: str, learns_bias: bool) -> None:
+    torch.manual_seed(0)
+    model, batch = TinyLanguageModel(learns_bias=learns_bias), batch_of(kind)
+    optimizer = torch.optim.AdamW(model.parameters())
+    report = frugan.plan_module(model, loss, batch, optimizer, precision="fp32")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()  # makes the optimizer's state
+    held: Any = {
+        "parameters": [*model.parameters(), *model.buffers()],
+        "optimizer": tensors_of(list(optimizer.state.values())),
+        "batch": tensors_of(batch),
+    }
+    with Tracker(held) as tracker:
+        step()
+    assert report.peak_bytes == pytest.approx(tracker.peak_bytes, abs=1024)  # scalars
+
+
+def test_a_mask_costs_what_it_masks() -> None:
+    """A plan goes the way of the batch that it is given."""
+    model = TinyLanguageModel()
+    optimizer = torch.optim.AdamW(model.parameters())
+    peaks = {
+        kind: frugan.plan_module(model, loss, batch_of(kind), optimizer, precision="fp32").peak_bytes
+        for kind in ("padded", "whole")
+    }
+    assert peaks["padded"] > peaks["whole"]
+
+
+def test_values_that_come_of_activations_are_still_refused() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer(x)
+            return y if (y > 0).any() else -y
+
+    model = Branches()
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(frugan.BadInput, match="looks at a tensor's value"):
+        frugan.plan_module(model, lambda m, x: m(x).mean(), torch.ones(2, 4), optimizer)
