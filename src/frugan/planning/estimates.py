@@ -15,9 +15,9 @@ from frugan.planning.prediction import Prediction
 from frugan.stepmemory.cards import Card
 from frugan.stepmemory.work import Work
 
-SURE = 0.99
-"""Share of what lives by a line through smaller micro-batches that counts as the least: allocators round sizes up, so
-that what lives grows by steps."""
+LOWER_BOUND = 0.99
+"""Factor of the lower bound of live memory, which is extrapolated from smaller micro-batches: it grows by steps, as
+allocators round sizes up."""
 ANCHORS = 3
 """Micro-batches that are run to know all others: those of one group or one sample work a little differently."""
 
@@ -41,8 +41,8 @@ class Estimate:
     """How long a plan may take: what plans are compared by, whatever the budget."""
 
     plan: Plan
-    seconds: float  # of a step; no operation starts for nothing, even where the card is busy meanwhile
-    added_seconds: float  # all its parts added up: decides where the host is waited for, so that no copy is free
+    seconds: float  # of a step; counts the start of every operation, even one hidden behind a busy card
+    added_seconds: float  # all parts added up: breaks ties where the host is waited for and copies would look free
 
 
 class Estimates:
@@ -185,22 +185,23 @@ class Estimates:
         return known[large] + forward * (-(-batch // micro_batch) - batch / large)
 
     def least_bytes(self, plan: Plan, tried: Collection[PlanCandidate] = ()) -> float:
-        """Return the least that a plan may reserve.
+        """Return a lower bound of what a plan reserves.
 
         What lives at a moment of a step grows in a straight line with the micro-batch, so the peak, the most over all
-        moments, bends upwards only: a line through two smaller micro-batches stays below it. But what was too small
-        to be worth its way to the host may go in larger ones.
+        moments, bends upwards only: a line through two smaller micro-batches stays below it. But what is too small
+        to be offloaded at a small micro-batch may be offloaded at a larger one.
 
         Args:
-            tried: plans that were run; what has fewer samples at once and no less on the card takes no more.
+            tried: plans that were run. A plan with a larger micro-batch takes at least as much as one of these, less
+                what it moves off the card besides.
         """
         away = self._moved_bytes(plan)
-        least = SURE * self._alive_bytes(plan, at_least=True) - away
+        least = LOWER_BOUND * self._alive_bytes(plan, at_least=True) - away
         for other in tried:
             if self._holds_no_less(plan, other.plan):
                 less = max(0.0, away - self._moved_bytes(other.plan))
                 less += other.prediction.stayed_bytes * (plan.micro_batch > other.plan.micro_batch)
-                least = max(least, SURE * other.prediction.tensor_bytes - less)
+                least = max(least, LOWER_BOUND * other.prediction.tensor_bytes - less)
         return least
 
     def likely_bytes(self, plan: Plan) -> float:
@@ -213,7 +214,7 @@ class Estimates:
         """Return what a plan that moves nothing away keeps alive at its peak.
 
         Args:
-            at_least: whether no gradient counts that may be gone by then.
+            at_least: leave out gradients that may be freed by the peak.
         """
         known = self._of_kept(plan)
         return max(self._alive_in(phase, plan, known, at_least=at_least) for phase in self.heaviest_stage.phases)
@@ -233,9 +234,9 @@ class Estimates:
         alive += slope * (wanted - size)
         if at_least and wanted > size:
             alive -= like.stayed_bytes * wanted / size
-        # Gradients that are added up are held longer, and beside a second micro-batch they are whole.
+        # With several micro-batches all gradients stay while the next one runs.
         whole = sum(self.space.fp32_bytes[name] for name in phase.trainable)
-        # Of two forwards in half precision the sums are in fp32 only in the end, of more from the first on.
+        # Of exactly two in half precision they are summed in fp32 at the end, of more from the start.
         is_half_sum = at_least and plan.precision.name != "fp32" and wanted < seen <= 2 * wanted
         held = whole / 2 if is_half_sum else whole
         is_peak = like.place.split("/")[0] == phase.name
@@ -319,8 +320,8 @@ def _alive_at(ran: Prediction, phase: Phase, *, at_least: bool) -> float:
     """Return what lived at a phase's peak in a plan that was run.
 
     Args:
-        at_least: without what blocks are larger than what was asked for: up to a MiB each, in one plan and not in
-            another, which no line goes through.
+        at_least: without the rounding of the allocator, up to a MiB a block: it differs between plans and would spoil
+            the extrapolation.
     """
     size_bytes = ran.by_phase.get(phase.name, 0)
     return float(size_bytes - (ran.live_bytes - ran.tensor_bytes) if at_least else size_bytes)

@@ -28,7 +28,7 @@ from frugan.setup.recipe_setup import training_of
 from frugan.stepmemory.cards import DESKTOP_BYTES, PUBLISHED, Budget, Card
 
 NEAREST_SECONDS = 3.0
-"""For the nearest change of a recipe that does not fit: that it does not is what was asked."""
+"""Limit for finding the smallest change that would make a recipe fit; short, as it was only asked whether it does."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Planner:
     def _nearest_change(self, budget: Budget, most_seconds: float) -> tuple[str, ...] | None:
         """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result.
 
-        Nothing is begun that would not be done in time, by what those before took; the first is.
+        The first is always tried; another is begun only if, by the slowest so far, it will be done in time.
         """
         stage = self.search.estimates.heaviest_stage
         begun = time.perf_counter()
@@ -224,7 +224,7 @@ class Planner:
             same = recipe.training.precision == self.recipe.training.precision
             precision = self.precision if same else self.card.precision(recipe.training.precision)
             other = replace(self, recipe=recipe, precision=precision, known=None)
-            fits = other.search.least_bytes(stage) <= budget.step_bytes
+            fits = other.search.thriftiest_bytes(stage) <= budget.step_bytes
             self.store.learn(other.store)
             longest_seconds = max(longest_seconds, time.perf_counter() - before)
             if fits:

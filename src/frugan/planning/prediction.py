@@ -43,7 +43,7 @@ HOST = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Prediction:
-    """Memory and work of a plan in one stage of training, or at most in several."""
+    """Memory and work of a plan, in one stage of training or the most over several."""
 
     # most that lives at once, as torch's own count on a card: a block that is a little larger than what
     # was asked for counts whole
@@ -51,7 +51,9 @@ class Prediction:
     reserved_bytes: int  # the least that the caching allocator must be allowed to reserve; on a CPU what lives
     place: str  # where the peak of what lives falls: "phase/network.block"
     stage: str  # name of the stage of training in which it does
-    categories: dict[str, int]  # bytes that live at the peak, by what they are for, without what blocks are larger
+    categories: dict[
+        str, int
+    ]  # bytes that live at the peak, by what they are for, without the rounding of the allocator
     by_phase: dict[str, int]  # phase -> its own peak of what lives; "sheets": that of making grids of samples
     work: Work  # of an average step
     host_bytes: int = 0  # most that the plan keeps in host memory, besides pictures
@@ -60,7 +62,7 @@ class Prediction:
 
     @property
     def tensor_bytes(self) -> int:
-        """Bytes that live at the peak, without what blocks are larger than their tensors."""
+        """Bytes that live at the peak, without the rounding of the allocator."""
         return sum(self.categories.values())
 
     def as_json(self) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def step_memory(
     rough: bool = False,
     dataless: Dataless | None = None,
 ) -> StepMemory:
-    """Run one step without data: of two micro-batches, for a third takes no more than the second."""
+    """Run one step without data, of two micro-batches: later ones peak no higher than the second."""
     as_card = target == "card"
     if as_card:
         plan = CardPlan.of(plan)

@@ -1,8 +1,8 @@
 """Finds the plan of least predicted time that fits a budget.
 
 A step without data takes seconds, so only a few plans are run. From some of them the time of all others is estimated,
-and the least that each may take. Plans are then run from the fastest on until one fits; left out on the way is only
-what takes more than the budget at least. A plan is taken for what it was predicted to reserve when it was run, and
+and a lower bound of its memory. Plans are then run from the fastest on until one fits; a plan is skipped only if its
+lower bound exceeds the budget. A plan is taken for what it was predicted to reserve when it was run, and
 plans are compared by times that do not depend on the budget: so no plan that fits is faster, and a larger budget never
 gets a slower one.
 """
@@ -20,8 +20,8 @@ from frugan.stepmemory.cards import Card
 
 LOWER = 0.93
 """A rung of the ladder takes at most this share of the one before it."""
-KEPT = 1.1
-"""What a plan takes of what it promised to, at most, to be the smallest: beyond, another may take less."""
+TOLERANCE = 1.1
+"""If the plan of least estimated memory reserves more than this multiple of it, the next is run too."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ class Search:
         return candidate
 
     def _fastest_within(self, budget_bytes: int, estimates: Estimates) -> PlanCandidate | None:
-        """Return the first plan that fits, from the fastest on: what is not run takes more at least."""
+        """Return the first plan that fits, from the fastest on; skipped are those whose lower bound exceeds the budget."""
         tried: list[PlanCandidate] = []
         left = [estimate.plan for estimate in estimates.fastest_first]
         while left:
             plan = left.pop(0)
             if estimates.least_bytes(plan, tried) > budget_bytes:
                 continue
-            # beside it the one that would be next, of those of which that is known without a run
+            # beside it the next plan that may fit, of those whose lower bound needs no further run
             fitting = (after for after in left if keeps_all(after) and estimates.least_bytes(after) <= budget_bytes)
             self.predict.ahead([(one, estimates.heaviest_stage, False) for one in (plan, next(fitting, plan))])
             candidate = self.run(plan, budget_bytes)
@@ -115,18 +115,18 @@ class Search:
         return None
 
     def least(self) -> PlanCandidate:
-        """Return the plan that promises to take least, and does not take much more."""
+        """Return the smallest plan: in the order of estimated memory, the first that confirms its estimate."""
         estimates = self.all_estimates
         likely = [(estimates.likely_bytes(estimate.plan), estimate.plan) for estimate in estimates.fastest_first]
         candidates: list[PlanCandidate] = []
         for likely_bytes, plan in sorted(likely, key=lambda one: (one[0], one[1].micro_batch)):
             candidates.append(self.run(plan))
-            if candidates[-1].prediction.reserved_bytes <= KEPT * likely_bytes:
+            if candidates[-1].prediction.reserved_bytes <= TOLERANCE * likely_bytes:
                 break
         return min(candidates, key=lambda candidate: candidate.prediction.reserved_bytes)
 
-    def least_bytes(self, like: Stage) -> int:
-        """Return about what every saving at once reserves, in the stage that is called like another."""
+    def thriftiest_bytes(self, like: Stage) -> int:
+        """Return what the plan with every allowed saving reserves, in the stage with the name of another."""
         stages = self.space.training.distinct_stages
         stage = next((stage for stage in stages if stage.name == like.name), stages[-1])
         return self.predict(self.space.thriftiest(), stage, rough=False).reserved_bytes

@@ -76,8 +76,8 @@ def plan_together(
         say: is given a line where nothing fits, before a change that would is looked for.
 
     Returns:
-        The plan of the card with the least room, and what all of them cost, but where only the first is asked. Without
-        a budget the ladder of one card.
+        The plan of the card with the highest peak, with what all of them cost unless `only_fits`. Without a budget the
+        ladder of one card.
 
     Raises:
         BadInput: more cards than groups, or as `Planner.report`.
@@ -99,7 +99,7 @@ def plan_together(
     planned = _planned(shared, dealt, budget_bytes, in_one_forward=in_one_forward)
     planner, report = max(planned, key=lambda pair: pair[1].peak_bytes)  # it stands for all
     if only_fits:
-        return report  # that does not fit, if any does not
+        return report  # does not fit if any share does not
 
     # What all of them cost together, and what they wait for.
     if not report.fits and not in_one_forward:
@@ -143,8 +143,8 @@ def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> t
     """Return what is added up in an average step of the whole training, and the time that it takes.
 
     Args:
-        sharing: the card, where weights are gathered after each update because their optimizers' state is shared out.
-            What that takes at the pace of the card's own bus is in its time already; None: it is not.
+        sharing: the card, if optimizer state is sharded and weights are gathered after each update. Its step time
+            has that at the speed of its bus already, so only the excess is added. None: it is not sharded.
     """
     networks = training.build("meta")
     sums: dict[str, Sum] = {}

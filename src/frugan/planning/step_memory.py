@@ -118,8 +118,8 @@ def measure_step(
         as_card: count what would lie on a card, though everything is in one memory: not the pictures and draws on the
             host but their copies, and no state that the plan keeps on the host.
         grids: makes grids of samples; watched after the step.
-        micro_batches: of each update that are run, and the remainder as a last one if it is more than one; the others
-            are reckoned with. None: all.
+        micro_batches: how many of each update are run; with more than one, also a smaller last one. The rest is
+            extrapolated. None: all are run.
         count_zeros: as a step does whose gradients are reported.
         dataless: runs operations where the state has no data.
     """
@@ -155,7 +155,7 @@ def measure_step(
 
 @dataclass
 class _Sent:
-    """Host memory that copies take, in blocks as a card's copies have them, and what got none for being small."""
+    """Pinned host memory of offloaded activations, in the allocator's blocks, and bytes too small to be offloaded."""
 
     blocks: Blocks[None] = field(default_factory=Blocks)
     stayed_bytes: int = 0  # of this micro-batch
@@ -232,15 +232,15 @@ class _MemoryProbe(Probe):
 
     def phase_ends(self, phase: Phase) -> None:
         self._tracker.place = "between phases"
-        # A micro-batch like the second one for each that was left out; the first one makes what the others add to.
+        # Each micro-batch that was left out counts as the second: the first one makes the sums that others add to.
         laps = [*self._laps, self._done]
         like = laps[2] - laps[1] if len(laps) > 2 else laps[-1] - laps[-2]
         self.found.append((self._counter.work - self._before + like * self._left_out) * (1 / phase.every))
 
     def _grow_to_the_last(self, phase: Phase, terms: Terms) -> None:
-        """Let the second micro-batch find what the last one would, and leave it: the terms of those that are left out.
+        """Add to the second micro-batch the memory that the last one would find in use.
 
-        One beyond the second also finds sums that the second was the first to make, and not what they were made of.
+        The first micro-batch left out adds all that the second left behind, each further one its own loss terms.
         """
         (begins, first_bytes), ends = self._first_end, len(self._tracker.trace.events)
         left_bytes = self._tracker.live_bytes - first_bytes
@@ -340,9 +340,9 @@ def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Wor
 
 
 def _passing_bytes(state: TrainingState, phase: Phase) -> int:
-    """Return the bytes of one way that moving statistics to the card and back takes the time of.
+    """Return how many bytes one way take as long as moving the statistics to the card and back.
 
-    While a piece goes, the next one comes: only one, the largest, has a way to itself.
+    Both directions overlap, but for one piece, the largest.
     """
     optimizer = state.optimizers[phase.optimizer]
     parameters = (p for name in phase.trainable for p in state.networks[name].parameters() if p.requires_grad)
@@ -353,7 +353,7 @@ def _passing_bytes(state: TrainingState, phase: Phase) -> int:
 
 
 def _gathered_bytes(state: TrainingState, phase: Phase) -> int:
-    """Return the bytes of other cards' updates that come over: as from the host, by which cards exchange."""
+    """Return the bytes gathered from other cards; they count as the host's, by which cards of one machine exchange."""
     shards = state.optimizers[phase.optimizer].shards
     if shards is None:
         return 0
@@ -371,7 +371,7 @@ def _slots(state: TrainingState) -> list[Tensor]:
 
 
 def _numbers(state: TrainingState) -> list[Tensor]:
-    """Counts and scales, each a block of its own: of a small training they are one of some hundred."""
+    """Return scalar tensors (counts, loss scales): each takes a whole block, which shows in small trainings."""
     scales = (number for scale in state.loss_scales.values() for number in (scale.scale, scale.good))
     counts = (count for optimizer in state.optimizers.values() for count in optimizer.counts.values())
     return [*scales, *counts, *state.skipped.values(), *state.carried.values()]

@@ -139,8 +139,7 @@ class Known:
 class Dataless:
     """Runs operations on tensors without data, torch's own on its "meta" device, in a few microseconds each.
 
-    What an operation gives is found once for each set of its operands' shapes, and made by a look into a table from
-    then on; so is its work.
+    Shapes and cost of an operation's results are found once for each set of its operands' shapes, and then looked up.
 
     Args:
         keep_values: whole numbers and truth values that follow from the program and from real tensors are computed, so
@@ -159,7 +158,7 @@ class Dataless:
         self._viewing: set[Any] = set()
 
     def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Known | None]:
-        """Run an operation: its results, and what is known of it; None: it is a view, which costs nothing.
+        """Run an operation; return its results, and their shapes and cost, or None: a view, a constant or a number.
 
         Raises:
             RuntimeError: it asks for a value.
@@ -253,7 +252,7 @@ class Dataless:
     def _asked_of_torch(
         self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], key: tuple[Any, ...], tensors: Sequence[Tensor]
     ) -> tuple[Any, Known | None]:
-        """Run an operation that has no rule; nothing is known of one that gives other things than new tensors."""
+        """Run an operation that has no rule; it is looked up from then on only if all its results are new tensors."""
         placed = {**_without_device(kwargs), "device": META} if _takes_device(func) else kwargs
         out = func(*args, **placed)
         outputs = (

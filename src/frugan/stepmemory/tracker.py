@@ -59,7 +59,7 @@ def lone_holders() -> Holders:
 
 
 def is_made_in_place(args: tuple[Any, ...], held_by: Holders, lone: Holders, first_made_in: int | None) -> bool:
-    """Whether the engine would make a sum, neither scaled nor into anything, in the memory of its first operand.
+    """Return whether autograd would compute a plain `add`, unscaled and without `out`, in place in its first operand.
 
     It adds two gradients so when nobody else holds the first one; but not while anything watches its operations, as a
     tracker does. Who watches can tell such a sum from others by who holds its operands, and do what the engine would
@@ -80,7 +80,7 @@ def is_made_in_place(args: tuple[Any, ...], held_by: Holders, lone: Holders, fir
     a, b = args
     if not isinstance(b, Tensor) or a.dtype != b.dtype or a.shape != b.shape or not _is_dense(a):
         return False
-    # The formulas of second derivatives add what they have just made, which is no sum of the engine's.
+    # Formulas of second derivatives also add tensors that they have just made; those are no sums of gradients.
     return "BackwardBackward" not in node.name() or first_made_in != running_node()
 
 
@@ -187,10 +187,10 @@ class Trace:
         return Replay(allocator.peak_reserved_bytes, allocator.peak_taken_bytes, allocator.small_reserved_bytes, taken)
 
     def needed_bytes(self, unlimited: "Replay", repeats: int = 1, first: int = 0) -> int:
-        """The least that the allocator must be allowed: at a limit it gives back what it only keeps, and goes on.
+        """Return the smallest limit at which a step succeeds: at a limit, cached free segments are given back.
 
         Args:
-            unlimited: what it does without one; the segments of small requests, which are few, stay as they are there.
+            unlimited: the replay without a limit; its segments of small requests, which are few, are taken as they are.
             repeats, first: as for `replay`.
         """
         sizes = self.sizes_bytes
@@ -211,10 +211,10 @@ class Trace:
         return enough
 
     def _repeated(self, repeats: int, first: int) -> list[int]:
-        """All events, those from number `first` on so often.
+        """Return all events, those from number `first` on so often.
 
-        What a round puts in the place of something older (a state's new value, say), the next one replaces where the
-        first one replaced that: of what was left anew, the last that is as large.
+        If a step frees an old storage and leaves a new one of the same size (a state's new value), the next repetition
+        frees that new one at the same event; of several, the one made last.
         """
         older = {event for event in self.events[:first] if event >= 0}
         begun = self.events[first:]
@@ -236,7 +236,7 @@ class Trace:
         """Have an allocator make and free what events say.
 
         Args:
-            made: is told the number of each storage that is made, once it has room.
+            on_made: is told the number of each storage that is made, once it has room.
         """
         sizes_bytes, allocate, free = self.sizes_bytes, allocator.allocate, allocator.free  # a million events a plan
         blocks: dict[int, Block] = {}
@@ -379,7 +379,7 @@ class Tracker(TorchDispatchMode):
                 self.trace.categories[number] = category
 
     def repeat(self, tensors: Iterable[Tensor], times: int) -> int:
-        """Count what tensors hold so many times more, until it is freed; how much they hold themselves."""
+        """Record so many copies of these tensors' memory, freed together with it; return the bytes of one copy."""
         own_bytes = 0
         for storage in {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors)}.values():
             if (number := self._number(storage)) is not None:
