@@ -444,7 +444,7 @@ FAULTS = (
     Fault(
         "a training tries kernels that it has no use for",
         "training/kernels.py",
-        "return [name for name in kernel_names() if asked & overridden(kernel(name))] if asked else []",
+        "return [name for name in kernel_names() if operations & overridden(kernel(name))] if operations else []",
         "return kernel_names()",
         CHOSEN,
     ),
