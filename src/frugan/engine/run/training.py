@@ -30,7 +30,7 @@ from frugan.errors import BadInput
 SMALL_BATCH = 8
 """Samples per update of a training without a recipe."""
 SMALL_GIVEN_BATCH = 2
-"""Samples per update of a training without a recipe whose samples are made from given pictures, with far more pixels."""
+"""Samples per update where such a training makes samples from given pictures, which have far more pixels."""
 
 MakeGrids = Callable[[Networks, int, Previews], object]
 """(prepared networks, micro-batch, where given pictures come from) -> grids of samples."""
