@@ -38,12 +38,13 @@ WARPS = 4
 
 
 class Layers(NamedTuple):
-    """Where rows lie: those of outputs one layer behind the other, those of inputs as is said here."""
+    """Positions of the rows of inputs; rows of outputs lie layer after layer."""
 
     samples: int  # rows of each layer
-    places: tuple[int, ...]  # of each layer's first input; equal ones stand together, and are one and the same
-    step: int  # from one row of inputs to the next; 0: a layer's rows lie one behind the other
-    size: int  # of all inputs
+    # position of each layer's first input; layers with equal positions follow each other, and share their inputs
+    places: tuple[int, ...]
+    step: int  # distance from one row of inputs to the next; 0: a layer's rows lie one after the other
+    size: int  # number of all inputs
 
 
 # What is to be computed, in torch's operations. All is fp32.
