@@ -177,7 +177,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesOps):
         nn.init.zeros_(self.noise_strength)
 
     def forward(self, x: Tensor, style: Tensor, noise: Noise, norms: Tensor | None = None) -> Tensor:
-        """Run the layer.
+        """Convolve with styled weights, add noise and bias, and activate.
 
         Args:
             x: [N, I, H, W].
