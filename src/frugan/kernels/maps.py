@@ -1,4 +1,4 @@
-"""Layout of maps in memory, their division between the programs of a kernel, and passing many tensors to these."""
+"""How maps lie in memory and are divided between the programs of a kernel, and how those are told of many tensors."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,10 +10,10 @@ from torch import Tensor
 TILE = 2048
 """Numbers that a program works on at once: 16 bytes of halves for each of its threads."""
 MOST_WIDE = 256
-"""Largest number of them that lie side by side in memory."""
+"""Largest number of these that lie side by side in memory."""
 WARPS = 8
 MOST_PROGRAMS = 1024
-"""Largest number of programs that write sums, about: a few for each multiprocessor, so that few rows are added up."""
+"""That write sums, about: a few for each multiprocessor, and few rows to add up."""
 OF_ROWS: Mapping[str, int] = MappingProxyType({"BLOCK_R": 32, "BLOCK_C": 32, "num_warps": 4})
 """Rows of sums and channels that a program adds up at once."""
 LEAST_SUMMED = 64
@@ -21,29 +21,29 @@ LEAST_SUMMED = 64
 
 
 class Grid(NamedTuple):
-    """Division of a map [N, C, ..] between programs."""
+    """How a map [N, C, ..] is divided between programs."""
 
     pictures: int
-    pixels: int  # pixels of a picture; all pixels of a map, where pictures need not be told apart
+    pixels: int  # of a picture; all of a map, where pictures need not be told apart
     channels: int
     last: bool  # channels lie side by side, pixels otherwise
     block_p: int  # pixels of a tile
     block_c: int  # channels of a tile
-    loops: int  # tiles of a program, one after the other
+    loops: int  # tiles of a program, one behind the other
 
     @property
     def rows(self) -> int:
-        """Number of programs for the pixels, each of which writes a row of sums."""
+        """Programs beside each other: rows of sums."""
         return self.pictures * -(-self.pixels // (self.block_p * self.loops))
 
     @property
     def blocks(self) -> int:
-        """Number of programs for the channels."""
+        """Programs for the channels."""
         return -(-self.channels // self.block_c)
 
 
 def grid_of(x: Tensor, *, apart: bool, summed: bool) -> Grid:
-    """Divide a map by its shape and layout alone.
+    """By shape and layout alone.
 
     Args:
         x: [N, C] or [N, C, H, W], in one of the two layouts.
@@ -83,7 +83,7 @@ def laid_out(x: Tensor) -> Tensor:
 
 
 def laid_out_like(x: Tensor, result: Tensor) -> Tensor:
-    """Lay out a map like a result that is in one of the two layouts."""
+    """In the layout of what is in one of the two."""
     last = result.ndim == 4 and is_channels_last(result)
     return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 

@@ -27,14 +27,14 @@ EPS = 1e-4
 
 
 class Rows(NamedTuple):
-    """Division of the pixels of a map for its statistics."""
+    """How the pixels of a map are divided for its statistics."""
 
     grid: Grid
-    units: int  # number of units with statistics of their own: groups, or pictures
+    units: int  # that are told apart: groups, or pictures
 
     @classmethod
     def of(cls, x: Tensor, groups: int) -> "Rows":
-        """Divide by shape and layout alone; where channels lie side by side, a group's pictures count as one."""
+        """By shape and layout alone: where channels lie side by side, a group's pictures are one."""
         if is_channels_last(x):
             x = x.permute(0, 2, 3, 1).unflatten(0, (groups, -1)).flatten(1, 2).permute(0, 3, 1, 2)
         return cls(grid_of(x, apart=True, summed=True), len(x))
@@ -277,7 +277,7 @@ def _groups(x: Tensor, found: Tensor) -> tuple[int, int]:
 
 
 def _step(values: Tensor) -> int:
-    """Distance of the values of one picture from those of the next."""
+    """From one picture's to the next."""
     return 0 if len(values) == 1 else values.stride(0)
 
 

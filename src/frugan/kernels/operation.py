@@ -1,4 +1,4 @@
-"""Registration of operations with torch: by a kernel on a CUDA card, and in plain torch everywhere else.
+"""How an operation is told to torch: by a kernel on a CUDA card, and in plain torch everywhere else.
 
 A tracker, a planner or a checkpoint sees one operation, with the bytes that it moves. Its plain way also says what the
 kernel has to give.

@@ -170,7 +170,7 @@ def _entries(gradients: Sequence[Tensor], matrices: Sequence[Tensor], result: Se
 
 
 def element_of(tensors: Sequence[Tensor]) -> Any:
-    """Triton's type for the dtype of tensors."""
+    """Their dtype, in Triton's words."""
     from triton import language as tl
 
     return {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}[tensors[0].dtype]
@@ -221,7 +221,7 @@ def through(gradients: Sequence[Tensor], left: Tensor, right: Tensor, divisors: 
 
 
 def _by_spots(gradient: Tensor) -> Tensor:
-    """Lay out a gradient so that rows of a convolution's kernel follow each other without gaps, as most do already."""
+    """In a layout in which a kernel's rows follow one another as its columns do; most are."""
     followed = gradient.ndim < 4 or gradient.stride(2) == gradient.stride(3) * gradient.shape[3]
     return gradient if followed else gradient.contiguous()
 

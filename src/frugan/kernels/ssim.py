@@ -25,7 +25,7 @@ TILE = 1024
 """Numbers that a program works on at once: 16 bytes for each of its threads."""
 WARPS = 8
 MOST_PROGRAMS = 1024
-"""Largest number of programs that write sums, about: a few for each multiprocessor."""
+"""That write sums, about: a few for each multiprocessor."""
 
 Blur = tuple[Tensor, Tensor]
 """Matrices [H, H'] and [W, W'] that make of x [.., H, W] the blurred downᵀ·x·across [.., H', W']."""
@@ -259,5 +259,5 @@ class Dssim(TritonKernel):
 
 
 def _compare(a: Tensor, b: Tensor, *, ops: Ops) -> Tensor:
-    """Compare by an odd and an even window."""
+    """In windows of which one is even."""
     return ops.dssim(a, b, (5, 6), 1.0)

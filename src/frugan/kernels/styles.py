@@ -38,13 +38,12 @@ WARPS = 4
 
 
 class Layers(NamedTuple):
-    """Positions of the rows of inputs; rows of outputs lie layer after layer."""
+    """Where rows lie: those of outputs one layer behind the other, those of inputs as is said here."""
 
     samples: int  # rows of each layer
-    # position of each layer's first input; layers with equal positions follow each other, and share their inputs
-    places: tuple[int, ...]
-    step: int  # distance from one row of inputs to the next; 0: a layer's rows lie one after the other
-    size: int  # number of all inputs
+    places: tuple[int, ...]  # of each layer's first input; equal ones stand together, and are one and the same
+    step: int  # from one row of inputs to the next; 0: a layer's rows lie one behind the other
+    size: int  # of all inputs
 
 
 # What is to be computed, in torch's operations. All is fp32.
@@ -307,7 +306,7 @@ def one_by_one(
 
 
 def _in_a_row(*tensors: Tensor) -> list[Tensor]:
-    """Make tensors contiguous for kernels; gradients may be expanded or transposed."""
+    """As kernels read them; gradients may come spread out, or turned."""
     return [tensor.contiguous() for tensor in tensors]
 
 
