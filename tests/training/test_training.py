@@ -235,7 +235,7 @@ def test_built_and_loaded_networks_are_safe_to_call(tmp_path: Path) -> None:
     called = generator(z, generator.embed(y))  # type: ignore[operator]
     with prepared(generator), torch.no_grad():
         by_engine = generator(z, generator.embed(y))  # type: ignore[operator]
-    torch.testing.assert_close(called.detach(), by_engine, rtol=0, atol=1e-6)  # divided alone, or with all others
+    torch.testing.assert_close(called.detach(), by_engine, rtol=0, atol=5e-6)  # divided alone, or with all others
     called.sum().backward()
     assert all(p.grad is not None for p in generator.parameters())
     assert all(torch.equal(v, state[k]) for k, v in generator.state_dict().items())

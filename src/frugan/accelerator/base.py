@@ -265,10 +265,12 @@ class Processor(Accelerator):
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-PRODUCT_SIDE, PRODUCTS = 256, 64
-"""What is timed, and how often: some 50 milliseconds in all. One takes less than a time slice of a busy processor."""
+PRODUCT_SIDE = 256
+"""Side of the timed matrices; one product takes less than a time slice of a busy processor."""
+PRODUCTS = 64
+"""Number of products that are timed, some 50 milliseconds in all."""
 CLEARLY = 1.2
-"""How many times as fast, to count as faster."""
+"""Ratio of times from which on one way counts as faster."""
 
 
 @cache

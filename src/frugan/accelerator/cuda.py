@@ -28,7 +28,7 @@ _WHERE_LITTLE_IS_FREE = (
     "CUDNN_STATUS_INTERNAL_ERROR",
     "unable to find an engine",  # no algorithm of a convolution whose workspace could be had
 )
-"""What a library says that got no memory, and that has other causes as well."""
+"""Messages of libraries that got no memory, which may have other causes as well."""
 
 LITTLE_BYTES = 512 * MIB
 """More than a library takes for its handle, or a convolution of the networks that ship for its workspace."""

@@ -29,7 +29,7 @@ class PackedBlock:
     """One allocation that holds several tensors."""
 
     size_bytes: int
-    numbers: tuple[int, ...]  # of the tensors in it
+    numbers: tuple[int, ...]  # numbers of the tensors in it
     firsts: tuple[int, ...]  # byte at which each of them begins
 
 
@@ -211,7 +211,7 @@ Memory = TypeVar("Memory")
 class Blocks(Generic[Memory]):
     """Blocks of host memory that are used again and again, each time the smallest that is large enough."""
 
-    total_bytes: int = 0  # of all that were ever made
+    total_bytes: int = 0  # size of all blocks that were ever allocated
     _free: list[tuple[int, Memory]] = field(default_factory=list)  # with their sizes, smallest first
     _returned: list[tuple[int, Memory]] = field(default_factory=list)  # since a block was taken, in any order
 
@@ -410,11 +410,15 @@ class HostCopies:
         return away.take()
 
 
-TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MOST = -1, -3, -4
-"""Numbers of `mallopt`'s settings, from glibc's malloc.h."""
+# `mallopt`'s numbers of settings, from glibc's malloc.h
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3
+MMAP_MOST = -4
 NEVER = -1
-OWN_MMAP_MOST, OWN_MMAP_THRESHOLD, OWN_TRIM_THRESHOLD = 65536, 32 * MIB, 64 * MIB
-"""What the C library has, or comes to by itself in a process that uses large blocks."""
+# the C library's values, initially or after a process has used large blocks
+OWN_MMAP_MOST = 65536
+OWN_MMAP_THRESHOLD = 32 * MIB
+OWN_TRIM_THRESHOLD = 64 * MIB
 
 
 @contextmanager

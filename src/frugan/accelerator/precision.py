@@ -26,9 +26,9 @@ class Precision:
     """A resolved precision and why it was chosen."""
 
     name: Literal["fp32", "fp16", "bf16"]
-    dtype: torch.dtype  # of the working weights
-    reason: str  # why, for the line that says so
-    warning: str | None = None  # what speaks against it, or None
+    dtype: torch.dtype  # data type of the working weights
+    reason: str  # why it was chosen
+    warning: str | None = None  # drawback of this precision here; None: there is none
 
 
 def resolve_precision(requested: PrecisionName, device: torch.device) -> Precision:

@@ -20,12 +20,12 @@ class CardReading:
     """Recent load and state of a card; None: its driver does not say."""
 
     busy: float | None = None  # share of the time, 0 to 1, in which it ran any kernel, whoever's
-    others_busy: float | None = None  # the same of other programs alone, added up
+    others_busy: float | None = None  # share in which it ran kernels of other programs, added up over these
     others: int | None = None  # other programs that compute on it, or hold memory to
-    used_bytes: int | None = None  # of its memory, by all programs
+    used_bytes: int | None = None  # memory in use, by all programs
     temperature_c: float | None = None
     power_w: float | None = None
-    clock_mhz: float | None = None  # of its processors
+    clock_mhz: float | None = None  # clock of its processors
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Holder:
     card: str  # the card's UUID
     number: int  # the card's, in the driver's order
     process: int  # its number
-    size_bytes: int | None  # that it holds; None: the driver does not say
+    size_bytes: int | None  # memory that it holds; None: the driver does not say
 
 
 class Sensors(Protocol):

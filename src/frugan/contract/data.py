@@ -70,10 +70,10 @@ class Forgiving(Protocol):
 
 @dataclass(frozen=True)
 class RunData:
-    """One data source of a run."""
+    """A data source of a run, as checkpoints keep it."""
 
-    digest: str  # of the pictures that the run was last trained on
-    first_digest: str  # of the pictures that it began with
+    digest: str  # digest of the pictures that the run was last trained on
+    first_digest: str  # digest of the pictures that it began with
     # what the labels mean, in their order; empty: there are no classes, or the run began before names were kept
     class_names: tuple[str, ...] = ()
     # class of the pictures -> its name in the run, for classes that have another name there; None: all have the
@@ -94,7 +94,7 @@ class RunData:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How the sources of a run are opened."""
+    """Options for opening the sources of a run."""
 
     settings: DataSettings  # the recipe's section `data`
     prepared: Path  # folder for prepared data, which are made once

@@ -43,7 +43,7 @@ class Previews(Protocol):
 class GridRequest:
     """Contents of a grid of samples; a family may ignore fields that it has no use for."""
 
-    seed: int = 0  # of the random inputs
+    seed: int = 0  # seed of the random inputs
     classes: Sequence[int] | None = None  # class of each row; None: `rows` of all classes
     columns: int = 10  # pictures in a row
     truncation: float = 1.0  # standard deviation of the latents (1: as trained)

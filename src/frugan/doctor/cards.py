@@ -29,7 +29,7 @@ from frugan.wording import MIB, first_line, show_size
 
 ASKED = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "display_active")
 WSL_PROGRAM = Path("/usr/lib/wsl/lib/nvidia-smi")
-"""Where Windows puts it for Linux under it; not always on the path there."""
+"""Path of nvidia-smi in Linux under Windows, where it is not always on the search path."""
 PATIENCE_SECONDS = 30.0
 """A driver that hangs is a finding too."""
 
@@ -43,7 +43,7 @@ Run = Callable[[Sequence[str]], "ProgramOutput"]
 class ProgramOutput:
     """Output of a program, and whether it ended well."""
 
-    code: int | None  # that it ended with; None: it did not end in time
+    code: int | None  # exit code; None: the program did not end in time
     text: str  # its output and its errors
 
 
@@ -53,10 +53,10 @@ class PhysicalCard:
 
     index: int  # in the driver's order, which is that of the slots
     uuid: str  # "GPU-…"
-    name: str  # its maker's
-    total_bytes: int | None  # of memory; None: it does not say
-    used_bytes: int | None  # by all programs; None: it does not say
-    shows: bool | None  # whether a desktop is drawn by it; None: it does not say
+    name: str  # product name
+    total_bytes: int | None  # total memory; None: the driver does not say
+    used_bytes: int | None  # memory in use by all programs; None: the driver does not say
+    shows: bool | None  # whether it draws a desktop; None: the driver does not say
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Driver:
 
     found: bool  # whether its program is there
     version: str | None = None  # "580.65.06"; None: not known
-    cards: tuple[PhysicalCard, ...] = ()  # that it sees
-    trouble: str | None = None  # what it said instead of cards; None: it answered
+    cards: tuple[PhysicalCard, ...] = ()  # cards that the driver sees
+    trouble: str | None = None  # message of the driver in place of cards; None: it answered
 
     @property
     def branch(self) -> int | None:
@@ -452,8 +452,9 @@ class MeasuredMemory:
 
     allocated_bytes: int = 0  # most that lived at once
     reserved_bytes: int = 0  # most that torch's allocator reserved
-    kept_bytes: int = 0  # what it still reserved at the end, for what lives on
-    outside_bytes: int = 0  # what was taken beside it at the end: CUDA's context and libraries, and other programs
+    kept_bytes: int = 0  # memory that the allocator still reserved at the end
+    # memory taken outside the allocator by the end: CUDA's context and libraries, and other programs
+    outside_bytes: int = 0
 
 
 @dataclass

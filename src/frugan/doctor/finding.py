@@ -5,25 +5,24 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 State = Literal["fine", "limited", "impossible", "passed", "failed", "not checked"]
-"""Of the machine: nothing to do, training works and could work better, training cannot work. Of a check: the other
-three."""
+"""State of the machine (all is well; training works and could work better; training cannot work), or of a check."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """A finding about the machine, or the outcome of a check."""
 
-    name: str  # of what was looked at, a word or two; of a check what was tried: "memory saving recompute"
+    name: str  # subject in a word or two; name of a check: "memory saving recompute"
     state: State  # whether training is possible, and as it should be; whether a check went as it should
-    line: str  # what was found, or why it was not looked at
-    cure: str | None = None  # what to do about it; None: nothing
+    line: str  # result in a sentence, or the reason why there is none
+    cure: str | None = None  # advice; None: nothing needs to be done
     # figures for a program, and for people who read the record of a card that they do not have. Nothing in them says
     # who or where someone is: they are attached to reports.
     values: Mapping[str, Any] = field(default_factory=dict)
-    subject: str | None = None  # what a check was made on, a family's name or a recipe's; None: this is no check
+    subject: str | None = None  # family or recipe of a check; None: this is no check
 
     def as_json(self) -> dict[str, Any]:
-        """For a program and for the record; checks have names of their own for the same."""
+        """Return the finding for programs and for the record, in which checks have other keys."""
         values = asdict(self)
         subject = values.pop("subject")
         if subject is None:

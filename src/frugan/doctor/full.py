@@ -76,7 +76,7 @@ Origin = Mapping[str, str | int | None]
 
 
 def origin_of(card: Accelerator, driver: Driver) -> dict[str, str | int | None]:
-    """Where this call's figures are from."""
+    """Return the card and the versions that the figures of this call belong to."""
     return {
         "card": card.name,
         "card memory": card.total_bytes,
@@ -92,11 +92,11 @@ class SavedRecord:
     """Outcomes of earlier calls and of this one so far."""
 
     file: Path
-    origin: Origin  # of all that it has
+    origin: Origin  # origin of all outcomes
     outcomes: dict[str, list[Finding]] = field(default_factory=dict)  # by piece
     begun: dict[str, int] = field(default_factory=dict)  # piece -> calls that began it and did not come back from it
     took: dict[str, float] = field(default_factory=dict)  # piece -> seconds
-    seconds: float = 0.0  # of earlier calls
+    seconds: float = 0.0  # duration of earlier calls
 
     @classmethod
     def of(cls, file: Path, origin: Origin) -> "SavedRecord":
@@ -151,12 +151,12 @@ class SavedRecord:
 
 @dataclass
 class Session:
-    """One call: the time that it has, and what it adds to a record."""
+    """A call of the full self-test, with its time limit and the record that it adds to."""
 
     device: str  # its name
     saved: SavedRecord
     findings: list[Finding]  # about the machine
-    end: float  # of the time, by the clock of `time.perf_counter`
+    end: float  # time at which the session must end, by `time.perf_counter`
     tell: Tell = quiet
     began: float = field(default_factory=time.perf_counter)
 

@@ -198,8 +198,8 @@ LEAST_TORCH = (2, 11)
 class Extra:
     """Packages of an optional dependency group, and their use."""
 
-    packages: tuple[str, ...]  # as the registry names them
-    purpose: str  # what for
+    packages: tuple[str, ...]  # names of the packages in the registry
+    purpose: str  # use of the packages, for people
 
 
 EXTRAS: Mapping[str, Extra] = MappingProxyType(

@@ -64,7 +64,7 @@ REAL_SIZE_RECIPES = (
 )
 """The largest first; of every family one that a slow card trains too."""
 COUNTED = (Sized("biggan-digits-32"), Sized("stylegan2-digits-32"), Sized("saehd-demo-64"))
-"""In which a host has most to start beside what a card has to do."""
+"""Trainings in which a host has most to start for each kernel of a card."""
 
 
 def measured_training(family: str) -> Training:
@@ -74,8 +74,10 @@ def measured_training(family: str) -> Training:
 
 
 PREDICTED, TIME, RUNS_OUT = "memory as predicted", "time as predicted", "out of memory, by a cap"
-ALLOCATED, RESERVED = 0.05, 0.10
-"""Relative errors on a card that are let pass; workspaces count as far as they were measured or guessed."""
+ALLOCATED = 0.05
+"""Largest accepted relative error of allocated memory on a card, with workspaces as they were measured or guessed."""
+RESERVED = 0.10
+"""Largest accepted relative error of reserved memory on a card."""
 MEASURED_STEPS = 3
 MOST_SECONDS = 30.0
 """Time limit for timing steps."""
@@ -88,7 +90,9 @@ def real_size_checks(family: str, card: CardTools | None, figures: Card | None) 
     """Yield the checks at ordinary size: their name if they break, their subject, and the check.
 
     Args:
-        card, figures: its tools, and what is known of it; None: this is none.
+        family: name of the family.
+        card: tools of the card; None: the device is no card.
+        figures: known properties of the card; None: the device is no card.
     """
     if card is not None and figures is not None and family in MEASURED:
 

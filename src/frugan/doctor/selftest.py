@@ -64,7 +64,7 @@ class SelfTest:
 
     device: str  # name of the card or the processor
     findings: list[Finding]  # about the machine
-    outcomes: list[Finding]  # of every check
+    outcomes: list[Finding]  # outcomes of all checks
     record: dict[str, Any]  # for a file that is attached to a report
 
     @property

@@ -37,7 +37,7 @@ HOST = torch.device("cpu")
 class MadePictures:
     """Samples without meaning of the kind that each source gives."""
 
-    needs: Mapping[str, SourceSpec]  # what each source has to give
+    needs: Mapping[str, SourceSpec]  # requirements on each source
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         pictures = [self._one(source, stream, at) for at in range(position, position + count)]
@@ -132,10 +132,10 @@ def other_losses(family: Family) -> Mapping[str, object]:
 
 @dataclass(frozen=True)
 class Way:
-    """How a step is run."""
+    """Device, precision and memory saving of a step."""
 
-    device: torch.device  # where
-    precision: Precision = FP32  # of the working weights
+    device: torch.device
+    precision: Precision = FP32  # precision of the working weights
     exact: bool = False  # in float64 throughout, in which only faults differ; losses are fp32 all the same
     saver: SaverName | None = None  # one memory saving; None: none
     micro_batch: int | None = None  # samples in one forward; None: the batch
@@ -145,7 +145,6 @@ class Way:
 class Trial:
     """A training that has begun."""
 
-    # state, step, plan: of the engine
     state: TrainingState
     step: Step
     plan: Plan

@@ -32,7 +32,7 @@ RANKS = "two ranks train as one"
 SCORES = "scores as on the processor"
 FEATURES = "features of pictures"
 REASON = re.compile(r"(bad input|training stopped|failed|[\w.]*(Error|Exception)):")
-"""How the line begins that says why a rank ended; its launcher's own traceback comes after it."""
+"""Beginning of the line that says why a rank ended, which comes before its launcher's traceback."""
 RUN_SECONDS = 60.0
 """A guess for a command that trains two steps, with the start of Python and torch."""
 RANKS_APART = 1e-3

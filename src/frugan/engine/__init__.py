@@ -1,1 +1,1 @@
-"""How training runs: working weights, precision, step, EMA, checkpoints, loop."""
+"""Running of trainings: working weights, precision, step, EMA, checkpoints, and the loop."""

@@ -28,8 +28,8 @@ class Duration:
     """
 
     amount: float  # a whole number of steps or images; seconds may be a fraction; infinite without an end
-    unit: Unit  # what is counted
-    text: str  # as it was written
+    unit: Unit  # unit of the amount
+    text: str  # text as it was written
 
     @classmethod
     def parse(cls, text: str) -> "Duration":
@@ -91,7 +91,7 @@ class Duration:
         return int(self.amount) if self.unit == "steps" else -(-int(self.amount) // batch)
 
     def seconds(self, batch: int, step_seconds: float) -> float | None:
-        """How long training takes at so many seconds a step; None: it has no end."""
+        """Return the duration of a training in seconds; None: it has no end."""
         steps = self.known_steps(batch)
         seconds = self.amount if steps is None else steps * step_seconds
         return seconds if math.isfinite(seconds) else None
@@ -109,7 +109,7 @@ class Duration:
 
 
 ENDLESS = Duration(math.inf, "endless", "endless")
-"""Of a training that only a person stops; of nothing else, so that `parse` does not know it."""
+"""Duration of a training that only a person stops; nothing else may be endless, so `parse` does not know it."""
 
 
 def _above_nothing(duration: Duration) -> Duration:
@@ -147,9 +147,9 @@ Way = Annotated[
 
 @dataclass(frozen=True)
 class Course:
-    """How far values that have a final one (`final_…` in recipes) are on their way to it; all of them together."""
+    """Course of all settings with a final value (`final_…` in recipes) from their first value to that."""
 
-    images: float | None = None  # that the whole way takes; None: they stay at their first value
+    images: float | None = None  # images that it takes to reach the final values; None: they stay at their first value
     # along half a cosine, slow at both ends (Loshchilov and Hutter 2016, arXiv 1608.03983), and not along a line
     cosine: bool = False
 
@@ -197,7 +197,7 @@ class GridClock(Clock):
     A thousand steps are minutes of one training and days of another, and whoever begins one wants to see something.
     """
 
-    took_seconds: float | None = None  # that the last grids took; None: none were drawn yet
+    took_seconds: float | None = None  # duration of drawing the last grids; None: none were drawn yet
     _drawn: float = field(init=False)
 
     def __post_init__(self) -> None:

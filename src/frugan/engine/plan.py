@@ -14,7 +14,7 @@ from frugan.errors import BadInput
 
 @dataclass(frozen=True)
 class Layout:
-    """How working weights are laid out."""
+    """Data type and memory format of working weights."""
 
     dtype: torch.dtype = torch.float32  # compute dtype of everything but the parameters that a layer keeps in fp32
     channels_last: bool = False  # 4-dimensional weights in channels-last order; activations follow them
@@ -55,15 +55,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a training is fitted to a device: micro-batch, precision, and what saves memory."""
+    """Fit of a training to a device: micro-batch, precision and memory savings."""
 
     micro_batch: int  # samples in one forward; a multiple of the recipe's normalisation batch, at most the batch
-    precision: Precision  # of the working weights
+    precision: Precision  # precision of the working weights
     recompute: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # network -> blocks that are recomputed
     # what recomputed blocks keep: the results of convolutions and matrix products, so that only the cheap rest is made
     # again (False: nothing but what they are given)
     keep_products: bool = False
-    offload: bool = False  # what recomputed blocks are given is kept in host memory until it is needed again
+    offload: bool = False  # inputs of recomputed blocks are kept in host memory until they are needed again
     bring_ahead: bool = False  # and comes back while backward is at the block after it: faster, one block's inputs more
     # network -> dense layers whose weights are cast slice by slice when they are used
     in_slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Plan:
         return Layout(dtype, dtype != torch.float32 or accelerator_of(device).fp32_channels_last)
 
     def as_json(self) -> dict[str, Any]:
-        """For a checkpoint, or a program to read."""
+        """Return the plan as JSON values, for checkpoints and programs."""
         return {
             "micro_batch": self.micro_batch,
             "precision": self.precision.name,

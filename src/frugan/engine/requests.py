@@ -19,8 +19,8 @@ from typing import Literal
 class StopRequest:
     """A request to stop training, if there was one."""
 
-    signal_name: str | None = None  # of the signal that asked for it; None: no request
-    doing: str = "what was begun"  # what will be finished first
+    signal_name: str | None = None  # name of the signal, or of what else asked to stop; None: no request
+    doing: str = "what was begun"  # work that will be finished first
 
     @property
     def asked(self) -> bool:

@@ -28,7 +28,7 @@ class Compared:
 
     pictures: PictureSet | None = None
     file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
-    doubt: str | None = None  # what to know of the pictures before believing scores
+    doubt: str | None = None  # reason to doubt scores by these pictures; None: there is none
 
 
 def compared_with(

@@ -26,16 +26,16 @@ if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
 
 PASSED_ROWS = 2048
-"""In one message: 16 MiB of Inception's features."""
+"""Rows in one message, which are 16 MiB of Inception's features."""
 
 
 @dataclass(frozen=True)
 class FeatureTask:
     """Pictures to draw, and what to gather from them."""
 
-    request: DrawRequest  # which pictures
-    samples: int  # how many
-    dimensions: int  # of the features
+    request: DrawRequest  # pictures to draw
+    samples: int  # number of pictures
+    dimensions: int  # dimensions of the features
     inception: bool  # whether class scores are gathered
     rows: bool  # whether features are kept, and not their moments alone
     pictures: bool = False  # whether pictures are kept, as a judge sees them, and no features are gathered
@@ -45,14 +45,13 @@ class FeatureTask:
 class GatheredFeatures:
     """Features and statistics of generated pictures."""
 
-    moments: Moments  # of their features
-    inception: StreamingInceptionScore | None  # of their class scores, if those were asked for
-    labels: NDArray[np.int64]  # of their classes [n]
+    moments: Moments  # moments of the features
+    inception: StreamingInceptionScore | None  # inception score, if it was requested
+    labels: NDArray[np.int64]  # class of each picture [n]
     standing_size: int  # samples in a batch of standing statistics
-    # pictures_not_finite, features_not_finite: that held such values
-    pictures_not_finite: int
-    features_not_finite: int
-    pictures: Tensor | None = None  # themselves, uint8 [n, C, S, S] as a judge sees them, if those were asked for
+    pictures_not_finite: int  # pictures with values that are not finite
+    features_not_finite: int  # pictures with features that are not finite
+    pictures: Tensor | None = None  # the pictures as a judge sees them, uint8 [n, C, S, S], if they were requested
 
     def add(self, next_part: "GatheredFeatures") -> None:
         """Take over what another rank has gathered of the pictures that follow."""
@@ -72,13 +71,13 @@ class GatheredFeatures:
 class FeatureCollector:
     """Draws pictures with networks and looks at them with a feature network; a part of them where there are ranks."""
 
-    recipe: Recipe  # of the networks
+    recipe: Recipe  # recipe of the networks
     # gives the networks that draw, and the one of features; asked once there is something to draw
     tools: Callable[[], tuple[Mapping[str, nn.Module], FeatureNetwork]]
-    device: torch.device  # that does it
+    device: torch.device  # device of the networks
     progress: Callable[[int, int], None] | None = None  # (pictures done, of how many)
-    ranks: "RankGroup | None" = None  # that share the work; None: this process has all of it
-    most: int | None = None  # samples in one forward that there is room for here; None: as many as are asked for
+    ranks: "RankGroup | None" = None  # ranks that share the work; None: this process does all of it
+    most: int | None = None  # largest number of samples in one forward for which there is room; None: no limit
 
     def draw(self, draw: FeatureTask, store: RowStore) -> GatheredFeatures:
         """On the first rank: draw, every rank a part, and gather what all of them found.

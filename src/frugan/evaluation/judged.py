@@ -23,8 +23,8 @@ class TwoSampleTest:
     Both comparisons have as many pictures on either side, so that their results compare.
     """
 
-    pictures: PictureSet  # the real ones
-    samples: int  # that a judge may have of each side
+    pictures: PictureSet  # real pictures
+    samples: int  # largest number of pictures on each side
     judge: Judge
 
     @staticmethod

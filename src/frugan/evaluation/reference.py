@@ -51,7 +51,7 @@ class DigitFeatures:
     """
 
     classifier: DigitClassifier  # fitted to the demo's training half
-    digest: str  # of its weights
+    digest: str  # digest of the weights
     name: str = "digits"
     resizer: str = "area to 8"
 
@@ -153,7 +153,7 @@ FORMAT = 1
 class Reference:
     """Real pictures as a feature network sees them."""
 
-    moments: Moments | Normal  # of all of them, or from a file
+    moments: Moments | Normal  # moments of all pictures, or from a file
     rows: NDArray[np.float32]  # features of up to `MOST_ROWS`, in a fixed random order [N, D], mapped from disk
     labels: NDArray[np.int64]  # class of each of these [N]
 
@@ -164,13 +164,13 @@ class Reference:
 
     @classmethod
     def of_file(cls, file: FileMoments) -> Self:
-        """Moments alone, without any picture."""
+        """Make a reference of moments alone, without pictures."""
         none = np.empty((0, len(file.normal.mean)), np.float32)
         return cls(file.normal, none, np.empty(0, np.int64))
 
     @classmethod
     def without_features(cls) -> Self:
-        """Where nothing is compared by features."""
+        """Make an empty reference, for metrics without features."""
         nothing = StreamingMoments(0).finish()
         return cls(nothing, np.empty((0, 0), np.float32), np.empty(0, np.int64))
 

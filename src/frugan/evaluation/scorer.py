@@ -60,19 +60,20 @@ LEAST_PER_CLASS = 2
 class EvaluationOptions:
     """Options of `evaluate`."""
 
-    # of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network
-    # has no class probabilities
+    # some of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network has no class
+    # probabilities
     metrics: tuple[str, ...] | None = None
     samples: int = 50_000  # pictures to generate
-    network: str = "inception"  # of features, as --network names it
-    network_file: Path | None = None  # of that network's weights
-    draw: DrawRequest = field(default_factory=DrawRequest)  # which pictures, and by which statistics
-    ema: bool = True  # score the averaged networks; False: those that are trained
-    split: str = "all"  # what the real pictures are, for the provenance
+    network: str = "inception"  # feature network, as --network names it
+    network_file: Path | None = None  # file of the weights of the feature network
+    # pictures to draw, and the statistics of batch normalisation
+    draw: DrawRequest = field(default_factory=DrawRequest)
+    ema: bool = True  # score the averaged networks; False: the trained ones
+    split: str = "all"  # split of the real pictures, for the provenance
     device: str = "auto"  # "auto", "cpu", or a kind of card: "cuda", "cuda:1"
     # file of moments that the Fréchet distance is measured to; None: those of the real pictures
     reference: Path | None = None
-    judge: Judge = field(default_factory=Judge)  # of two-sample
+    judge: Judge = field(default_factory=Judge)  # settings of two-sample
 
 
 def check_options(options: EvaluationOptions, draws: Sequence[DrawRequest], recipe: Recipe) -> None:
@@ -114,13 +115,13 @@ class Evaluation:
     # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid", "cmmd",
     # "two_sample", "two_sample_half_width", "two_sample_real"
     scores: Mapping[str, float]
-    provenance: Provenance  # what they were measured with
+    provenance: Provenance  # how they were measured
     # class name -> Fréchet distance within it; empty if not asked for
     by_class: Mapping[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()  # what to know before believing them
+    warnings: tuple[str, ...] = ()  # reasons to doubt the scores
 
     def as_json(self) -> dict[str, Any]:
-        """For a program to read."""
+        """Return the evaluation as JSON values, for programs."""
         return {
             "scores": dict(self.scores),
             "by_class": dict(self.by_class),
@@ -133,17 +134,15 @@ class Evaluation:
 class Scorer:
     """Scores networks of one recipe against one set of pictures, or against moments of one."""
 
-    # recipe, network, options: what is scored by what
-    recipe: Recipe
+    recipe: Recipe  # recipe of the networks
     network: FeatureNetwork
-    pictures: PictureSet | None  # real ones; None: there are moments alone
+    pictures: PictureSet | None  # real pictures; None: there are moments alone
     options: EvaluationOptions
-    where: str  # the pictures' place, for the provenance
-    # say, progress: see `evaluate`
-    say: Say
-    progress: Callable[[int, int], None] | None = None
+    where: str  # place of the real pictures, for the provenance
+    say: Say  # see `evaluate`
+    progress: Callable[[int, int], None] | None = None  # see `evaluate`
     file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
-    # that draw a part of the pictures each; the first one scores them. None: this process draws all.
+    # ranks that draw a part of the pictures each, of which the first one scores them; None: this process draws all
     ranks: "RankGroup | None" = None
 
     @cached_property

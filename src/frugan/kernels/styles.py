@@ -306,7 +306,7 @@ def one_by_one(
 
 
 def _in_a_row(*tensors: Tensor) -> list[Tensor]:
-    """Make tensors contiguous for kernels; gradients may be expanded or transposed."""
+    """As kernels read them; gradients may come spread out, or turned."""
     return [tensor.contiguous() for tensor in tensors]
 
 

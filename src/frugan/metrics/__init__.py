@@ -1,1 +1,1 @@
-"""How good generated pictures are."""
+"""Measures of generated pictures, and the feature networks that they use."""

@@ -35,7 +35,7 @@ class DigitClassifier:
     """Tells which digit a picture shows, among the labels that it was fitted on."""
 
     labels: Tensor  # the different labels, in rising order [K]
-    support: Tensor  # what it was fitted on [N, side * side], float64
+    support: Tensor  # pictures that it was fitted on [N, side * side], float64
     weights: Tensor  # [N, K], float64
     side: int = SIDE  # pictures are reduced to it
 
@@ -70,7 +70,7 @@ class DigitClassifier:
         return self.labels[self.scores(pictures).argmax(1)]
 
     def scores(self, pictures: Tensor) -> Tensor:
-        """How much pictures look like each label, about -1 to 1: [M, 1 or 3, R, R] in [-1, 1] -> float64 [M, K].
+        """Likeness of pictures to each label, about -1 to 1: [M, 1 or 3, R, R] in [-1, 1] -> float64 [M, K].
 
         Raises:
             ValueError: other shapes, or non-finite pictures.

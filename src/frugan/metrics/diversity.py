@@ -1,4 +1,4 @@
-"""How samples relate to real pictures: how much those of a class differ, and which training pictures are nearest."""
+"""Variety of the samples of a class beside that of real pictures, and the training pictures nearest to samples."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -170,7 +170,7 @@ class Pictures(Protocol):
 class Nearest:
     """Nearest real pictures of each query."""
 
-    indices: Tensor  # of the nearest pictures of the set, nearest first [N, K]
+    indices: Tensor  # indices of the nearest pictures of the set, nearest first [N, K]
     distances: Tensor  # root mean square difference to them, 0 to 255 [N, K]
     usual: float  # median distance of a picture of the set to its nearest other one
 

@@ -38,7 +38,7 @@ DAMAGED = (
 NETWORKS = "inception, inception-torchvision, dinov2, clip, digits, pixels, a TorchScript file, or module:callable"
 """Names of feature networks, for messages."""
 NOT_USED = ("AuxLogits.", "num_batches_tracked")
-"""In names of weights that no feature comes from: torchvision's second classifier, and counters."""
+"""Parts of the names of weights that features do not depend on: torchvision's second classifier, and counters."""
 INCEPTIONS: Mapping[str, tuple[PublicWeights, Variant]] = MappingProxyType(
     {name: (PUBLIC[name], of) for name, of in (("inception", OF_2015), ("inception-torchvision", TORCHVISION))}
 )
@@ -49,12 +49,12 @@ INCEPTIONS: Mapping[str, tuple[PublicWeights, Variant]] = MappingProxyType(
 class Features:
     """Features of pictures, on the host."""
 
-    pooled: Tensor  # fp32 [N, D]: what distances are measured between
+    pooled: Tensor  # features that distances are measured between, fp32 [N, D]
     logits: Tensor | None  # class scores without bias, fp32 [N, K]; None: the network has no classes
 
 
 class FeatureNetwork(Protocol):
-    """A network of features, and what it takes to tell it from others."""
+    """A network of features with a name and a digest."""
 
     @property
     def name(self) -> str:
@@ -66,10 +66,10 @@ class FeatureNetwork(Protocol):
 
     @property
     def resizer(self) -> str:
-        """How it brings pictures to its own size."""
+        """Description of the resizing of pictures."""
 
     def to(self, device: torch.device) -> None:
-        """Run on a device from now on, with its weights there, as far as it is not where it is by its own choice."""
+        """Move the network to a device, unless it has chosen its device itself."""
 
     def __call__(self, pictures: Tensor) -> Features:
         """Features of uint8 pictures [N, 1 or 3, H, W] of any size."""
@@ -77,7 +77,7 @@ class FeatureNetwork(Protocol):
 
 @dataclass(frozen=True)
 class NoFeatures:
-    """In place of a network, where nothing that is measured needs features."""
+    """Stands for a network where no metric needs features."""
 
     name: str = "none"
     digest: str = "none"
@@ -149,7 +149,7 @@ class InceptionFeatures:
 
     @property
     def resizer(self) -> str:
-        """How it brings pictures to 299 pixels."""
+        """Description of the resizing to 299 pixels."""
         return self.network.variant.resizer
 
     def to(self, device: torch.device) -> None:
@@ -168,9 +168,9 @@ class NamedFeatures:
     """Any callable: uint8 [N, 3, H, W] -> features [N, D], or (features, class scores)."""
 
     network: Callable[[Tensor], object]
-    name: str  # as it was asked for
-    digest: str  # of its file, or of what it says about itself
-    device: torch.device  # that it takes pictures on
+    name: str  # name as it was requested
+    digest: str  # digest of the file, or as the network gives it
+    device: torch.device  # device that it takes pictures on
     resizer: str = "the network's own"
     # loads it for a device, as constants of TorchScript stay where they were loaded to; None: it is no such file
     load: Callable[[torch.device], Callable[[Tensor], object]] | None = None

@@ -71,15 +71,15 @@ def normalised_as_imagenet(pictures: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Variant:
-    """In what the two networks differ."""
+    """Differences between the two Inception networks."""
 
-    name: str  # as a score names it
-    classes: int  # that the class scores are of
-    prepare: Callable[[Tensor], Tensor]  # uint8 [N, 3, H, W] -> what the first layer takes [N, 3, 299, 299]
-    resizer: str  # the same in words
+    name: str  # name in scores
+    classes: int  # number of classes
+    prepare: Callable[[Tensor], Tensor]  # uint8 [N, 3, H, W] -> input of the first layer [N, 3, 299, 299]
+    resizer: str  # description of `prepare`
     counts_padding: bool  # whether average pools count the zeros beyond the edge
-    last_pool: str  # of Mixed_7c: "largest" or "average"
-    class_scores: str  # of `FEATURES`: those that the inception score is made of
+    last_pool: str  # pool of Mixed_7c: "largest" or "average"
+    class_scores: str  # entry of `FEATURES` that the inception score is computed from
 
 
 OF_2015 = Variant(

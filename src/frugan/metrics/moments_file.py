@@ -32,10 +32,10 @@ class FileMoments:
 
     path: Path  # the file
     digest: str  # SHA-256 of the file
-    normal: Normal  # what it holds
-    pictures: int | None = None  # that they are of; None: the file does not say
-    network_digest: str | None = None  # of the network that made the features; None: the file does not say
-    resolution: int | None = None  # side of these pictures in pixels; None: the file does not say
+    normal: Normal  # contents
+    pictures: int | None = None  # number of pictures; None: the file does not say
+    network_digest: str | None = None  # digest of the feature network; None: the file does not say
+    resolution: int | None = None  # side of the pictures in pixels; None: the file does not say
 
 
 def read_moments(path: Path, features: int) -> FileMoments:

@@ -1,4 +1,4 @@
-"""How far pictures are from one picture, as people see it rather than pixel by pixel; differentiable.
+"""Perceptual distances of pictures from one picture, which are differentiable.
 
 Source: Zhang et al. 2018 (arXiv 1801.03924): differences of features that are normalised at each place.
 """

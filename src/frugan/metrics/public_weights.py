@@ -24,22 +24,22 @@ class MissingWeights(BadInput):
 class PublicWeights:
     """A published file of weights."""
 
-    network: str  # that it is of, as --network names it
-    file: str  # its name
-    address: str  # that it is published at
-    digest: str  # that its SHA-256 begins with
+    network: str  # feature network, as --network names it
+    file: str  # name of the file
+    address: str  # address where it is published
+    digest: str  # beginning of its SHA-256
     setting: str  # environment variable that may name the file
 
     def place(self, named: Path | None, cache: Path) -> Path:
-        """Where the file is looked for: as it was named, by the environment variable, or in the cache."""
+        """Path of the file: the named one, that of the environment variable, or one in the cache."""
         setting = os.environ.get(self.setting)
         return named or (Path(setting) if setting else cache / self.file)
 
     def found(self, named: Path | None, cache: Path) -> Path:
-        """The file on this machine.
+        """Find the file on this machine.
 
         Raises:
-            MissingWeights: it is not there.
+            MissingWeights: it does not exist.
         """
         file = self.place(named, cache)
         if not file.is_file():

@@ -13,11 +13,12 @@ from torch import Tensor
 Statistics = Literal["running", "standing", "batch"]
 """Statistics of batch normalisation: the averages of training, averages over new batches, or those of each batch."""
 Rounding = Literal["nearest", "bf16"]
-"""How pictures become bytes: to the nearest level, or as the R3GAN program has it, which computes 127.5·x + 128 in
-bfloat16 and cuts off what is behind the point: a third of all values are a level higher."""
+"""Rounding of pictures to bytes: to the nearest level, or like the R3GAN program, which computes 127.5·x + 128 in
+bfloat16 and cuts off decimals, so that a third of all values are a level higher."""
 
-GENERATED, REAL = "generated", "real"
-"""Pictures that were scored."""
+# kinds of scored pictures
+GENERATED = "generated"
+REAL = "real"
 
 SAME = (
     "network",
@@ -34,44 +35,40 @@ SAME = (
 """Fields in which two cards must agree for their scores to be compared."""
 
 NONE = "none"
-"""In place of a name or a digest: there was no such thing."""
+"""Stands for a missing name or digest."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """How scores were measured."""
+    """Circumstances in which scores were measured."""
 
-    # network, network_digest: of features
-    network: str
-    network_digest: str
-    resizer: str  # how pictures came to the network's size
-    samples: int  # generated pictures
-    # data, data_digest, real: the real pictures: where, which, how many; "none" and 0: moments alone were given
-    data: str
-    data_digest: str
-    real: int
+    network: str  # name of the feature network
+    network_digest: str  # digest of its weights
+    resizer: str  # how pictures were brought to the network's size
+    samples: int  # number of generated pictures
+    data: str  # place of the real pictures; "none": moments alone were given
+    data_digest: str  # digest of the real pictures; "none": moments alone were given
+    real: int  # number of real pictures; 0: moments alone were given
     rows: int  # real pictures that KID, precision and scores within classes compare with
-    classes: str  # generated ("all", or their numbers)
-    split: str  # of the data ("all", "unseen")
-    seed: int  # of the samples
-    ema: bool  # whether the averaged networks made them
+    classes: str  # generated classes ("all", or their numbers)
+    split: str  # split of the data ("all", "unseen")
+    seed: int  # seed of the samples
+    ema: bool  # whether the averaged networks drew them
     truncation: float  # standard deviation of the latents
-    statistics: str  # of batch normalisation; with the batches that they were gathered from, if standing
-    precision: str  # of the generator
-    weights: str  # where they come from
+    statistics: str  # statistics of batch normalisation; if standing, with their number of batches
+    precision: str  # precision of the generator
+    weights: str  # path of the weights
     step: int  # steps that they were trained for
-    # reference, reference_digest: file of moments that the Fréchet distance is measured to, and its digest; "none":
-    # those of the real pictures
+    # file of moments that the Fréchet distance is measured to; "none": moments of the real pictures
     reference: str = NONE
-    reference_digest: str = NONE
-    # psi, psi_layers: how far styles lie from the mean one, and in how many of the first layers; None: all
-    psi: float = 1.0
-    psi_layers: int | None = None
-    noise: str = "const"  # what layers add: their own, another for each picture, or none
-    rounding: str = "nearest"  # how pictures became bytes; "bf16": as the R3GAN program has it
-    judge: str = NONE  # what told generated pictures from real ones, and on how many
-    # which pictures were scored; REAL: one part of the real ones against the rest, which the fields about weights and
-    # samples say nothing of
+    reference_digest: str = NONE  # digest of this file
+    psi: float = 1.0  # place of styles between the mean style (0) and the sample's own (1)
+    psi_layers: int | None = None  # number of first layers that psi applies to; None: all
+    noise: str = "const"  # noise that layers add; see `frugan.contract.family.Noise`
+    rounding: str = "nearest"  # see `Rounding`
+    judge: str = NONE  # networks of two-sample, and the number of pictures that they saw
+    # kind of the scored pictures; REAL: a part of the real ones was scored against the rest, and the fields about
+    # weights and samples mean nothing
     scored: str = GENERATED
 
     @property

@@ -1,4 +1,4 @@
-"""How well a small network tells two sets of pictures apart: a judge that needs no labels and no weights.
+"""Two-sample test: the accuracy of small networks that tell two sets of pictures apart, without labels and weights.
 
 Source: Lopez-Paz and Oquab 2017 (arXiv 1610.06545).
 """
@@ -28,12 +28,11 @@ SHIFT_PIXELS = 2
 
 @dataclass(frozen=True)
 class Judge:
-    """How much a judgement takes: a mean over several networks, each with its own halves, weights and batches."""
+    """Effort of a judgement, which is a mean over several networks with their own halves, weights and batches."""
 
-    networks: int = 3  # by the seeds 0, 1 ...; the result depends on nothing else
-    # steps, batch: for which each learns, and pictures in one
-    steps: int = 400
-    batch: int = 32
+    networks: int = 3  # number of networks, with the seeds 0, 1 ..., on which alone the result depends
+    steps: int = 400  # steps that each network learns for
+    batch: int = 32  # pictures in a batch
 
     def __str__(self) -> str:
         several = "1 network" if self.networks == 1 else f"{self.networks} networks"
@@ -42,7 +41,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class TwoSample:
-    """How often a network that was shown half of two sets is right about the other halves.
+    """Accuracy of networks that have learnt from halves of two sets, on the other halves.
 
     Attributes:
         accuracies: one for each seed, each with its own halves and its own network; 0.5 cannot tell, 1 always can.

@@ -31,15 +31,14 @@ from frugan.wording import first_line
 
 @dataclass(frozen=True)
 class Transformer:
-    """One of them, and how it takes pictures."""
+    """A vision transformer, and the preparation of its pictures."""
 
-    name: str  # as --network names it, and its scores
-    side: int  # of its pictures in pixels
-    # means, deviations: that its pictures are normalised by: red, green, blue, from 0 to 1
-    means: tuple[float, float, float]
-    deviations: tuple[float, float, float]
-    features: int  # that it gives
-    timm: str  # what timm calls it
+    name: str  # name for --network and in scores
+    side: int  # side of its pictures in pixels
+    means: tuple[float, float, float]  # means that red, green and blue, from 0 to 1, are normalised by
+    deviations: tuple[float, float, float]  # standard deviations that they are normalised by
+    features: int  # number of features
+    timm: str  # name in timm
 
     @property
     def setting(self) -> str:
@@ -63,11 +62,12 @@ TRANSFORMERS: Mapping[str, Transformer] = MappingProxyType({variant.name: varian
 class TransformerFeatures:
     """A transformer as a feature network."""
 
-    transformer: Transformer  # which
+    transformer: Transformer
     network: nn.Module  # normalised fp32 [N, 3, side, side] -> features [N, D], on `device`
-    digest: str  # SHA-256 of the file that it comes from
-    device: torch.device  # that it runs on
-    script: Path | None = None  # of TorchScript, loaded anew for another device: its constants stay where they are
+    digest: str  # SHA-256 of its file
+    device: torch.device  # device that it runs on
+    # file of TorchScript, loaded anew for another device, as its constants stay where they are
+    script: Path | None = None
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class TransformerFeatures:
 
     @property
     def resizer(self) -> str:
-        """How it brings pictures to its size."""
+        """Description of the resizing of pictures."""
         return f"bicubic with antialiasing to {self.transformer.side}"
 
     def to(self, device: torch.device) -> None:

@@ -66,8 +66,8 @@ def upfirdn2d(
     Args:
         x: [N, C, H, W].
         fir: filter [T, T'] of any dtype, for every channel; it takes no gradient.
-        up: zeros are put in to have as many times as many samples.
-        down: one of that many samples is kept.
+        up: factor of upsampling, in both directions.
+        down: factor of downsampling, in both directions.
         padding: zeros around the upsampled map.
         flip: correlate with the filter; False: convolve.
         gain: multiplies the result.

@@ -39,8 +39,8 @@ NO_TOKEN = "This page wants its token: open the address that `frugan page` print
 class Guard:
     """Stands before an application and lets nobody else in."""
 
-    app: ASGIApp  # what is guarded
-    token: str  # of this server, made anew at each start
+    app: ASGIApp  # application that is guarded
+    token: str  # token of this server, new at each start
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, hand out the cookie, or pass on."""

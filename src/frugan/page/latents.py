@@ -55,7 +55,7 @@ class ProjectionJob:
     """A projection that goes on, or is over."""
 
     source: str
-    name: str  # that its latents are kept as
+    name: str  # name under which its latents are kept
     steps: int
     space: str  # "": the first that the generator has
     features: str

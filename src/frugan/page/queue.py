@@ -38,17 +38,17 @@ class Entry:
     """A training that waits, runs, or has ended."""
 
     run: str  # name of its folder; see `frugan.page.owners.places`
-    words: tuple[str, ...]  # behind `frugan train`
+    words: tuple[str, ...]  # words after `frugan train`
     state: Literal["waiting", "running", "ended"] = "waiting"
     process: str | None = None  # number and beginning of its process
-    code: int | None = None  # that it ended with; None: it has not, or nobody was there to see
+    code: int | None = None  # exit code; None: it has not ended, or nobody saw it
 
     @classmethod
     def read(cls, values: Any) -> "Entry":
-        """From JSON.
+        """Read an entry from JSON values.
 
         Raises:
-            ValueError: it is none.
+            ValueError: they are no entry.
         """
         try:
             entry = cls(**{**values, "words": tuple(values["words"])})
@@ -66,7 +66,8 @@ class Queue:
     """The queue of a folder of runs; any number of processes may have it open."""
 
     runs: Path  # the folder
-    program: tuple[str, ...] = (sys.executable, "-P", "-m", "frugan")  # that trains, and works the queue off
+    # command that trains, and that works off the queue
+    program: tuple[str, ...] = (sys.executable, "-P", "-m", "frugan")
     _runner: subprocess.Popen[bytes] | None = None
     _started: float = 0.0
     _lock: Lock = field(default_factory=Lock)  # clicks come in threads of their own
@@ -77,7 +78,7 @@ class Queue:
         return self.runs / QUEUE
 
     def log(self, run: str) -> Path:
-        """Where a training prints to."""
+        """Path of the file that a training prints to."""
         return self._inside / f"{run.replace('/', '~')}.log"
 
     @property
@@ -85,7 +86,7 @@ class Queue:
         return self.runs / ".queue"
 
     def entries(self) -> list[Entry]:
-        """In order: what runs, what waits, what has ended."""
+        """Entries in order: those that run, that wait, and that have ended."""
         found = []
         values = read_json(self.path).get("entries", ())
         for value in values if isinstance(values, list) else ():

@@ -67,7 +67,7 @@ class _Known:
     """Cache of a run between two requests."""
 
     reader: RunReader
-    lock: Lock = field(default_factory=Lock)  # of the reader
+    lock: Lock = field(default_factory=Lock)  # lock of the reader
     glance: tuple[int, int, Glance] | None = None  # size and time of the event file, and what its end said
     sheets: tuple[int, dict[str, dict[int, Path]]] | None = None  # time of their folder, and kind -> step -> file
 

@@ -39,7 +39,7 @@ REPORT_FILES = ("charts.js",)
 SANDBOX = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts"
 )
-"""For the report, which brings its scripts: as a page without origin, which can ask nothing of this server."""
+"""Policy for the report, whose scripts then belong to a page without origin and cannot send requests to this server."""
 
 
 @dataclass

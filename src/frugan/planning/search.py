@@ -98,7 +98,7 @@ class Search:
         return candidate
 
     def _fastest_within(self, budget_bytes: int, estimates: Estimates) -> PlanCandidate | None:
-        """Return the first plan that fits, from the fastest on; skipped are those whose lower bound exceeds the budget."""
+        """Return the fastest plan that fits; those whose lower bound exceeds the budget are not run."""
         tried: list[PlanCandidate] = []
         left = [estimate.plan for estimate in estimates.fastest_first]
         while left:

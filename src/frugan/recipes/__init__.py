@@ -9,7 +9,7 @@ SMALLEST_CARDS = "smallest_cards.json"
 SMALLEST_FP32_CARDS = "smallest_fp32_cards.json"
 PARAMETERS = "parameters.json"
 CHOICE = "choice.toml"
-"""What frugan chooses among where nobody names a recipe; none itself."""
+"""File of the candidates and thresholds for choosing a recipe where nobody names one."""
 
 
 def built_in() -> tuple[str, ...]:

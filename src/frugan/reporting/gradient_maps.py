@@ -15,12 +15,11 @@ MOST_COLUMNS = 80
 class GradientMap:
     """Gradients of one network in one phase."""
 
-    # network, phase: names
-    network: str
-    phase: str
-    layers: tuple[str, ...]  # in the network's order
-    steps: tuple[int, ...]  # the last step of each column, rising
-    # of each layer [layers][steps]: log10 of the L2 norm; -inf: all were exactly zero; None: it got none
+    network: str  # name of the network
+    phase: str  # name of the phase
+    layers: tuple[str, ...]  # names of the layers, in the network's order
+    steps: tuple[int, ...]  # last step of each column, rising
+    # log10 of the L2 norm of each layer [layers][steps]; -inf: all gradients were exactly zero; None: there were none
     norms: tuple[tuple[float | None, ...], ...]
     zeros: tuple[tuple[float | None, ...], ...]  # likewise the share of exact zeros; None: it got none
 

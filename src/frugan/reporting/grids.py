@@ -24,11 +24,11 @@ INK = (255, 255, 255)
 
 SMALLEST_LETTERS = 12
 LETTERS_SHARE = 8
-"""Letters of a row's name take such a part of its height: a grid of large pictures is shown reduced."""
+"""Height of a row over that of the letters in its name, as a grid of large pictures is shown reduced."""
 WIDEST_LABEL = 2.0
-"""Of a row's name, in heights of the row; longer ones go on below, and are cut where the row ends."""
+"""Largest width of a row's name, in heights of the row; longer names are wrapped, and cut where the row ends."""
 LINE_SPACING = 1.4
-"""Longest of such names, in letters."""
+"""Distance of lines, in heights of the letters."""
 MARGIN = 4
 
 
@@ -217,7 +217,7 @@ def grid_width(columns: int, side: int) -> int:
 
 
 def that_fit(side: int, beside: int = 0) -> int:
-    """How many pictures of that side one file has room for in a row or a column, beside so many pixels of words; at
+    """Number of pictures of a side that fit into a row or a column of a file, beside that many pixels of words; at
     least 1."""
     return max(1, (LARGEST_SIDE - beside - GAP) // (_enlarged(side) + GAP))
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from frugan.wording import GIB, by_pictures, clock, score_name, show_size, two_sample_in_words
 
 LARGE_DATA_SHARE = 0.2
-"""Of a step's time that was waiting for data: from here on the line says so."""
+"""Share of a step's time spent waiting for data from which on the line says so."""
 
 
 def describe(event: Mapping[str, object]) -> str | None:

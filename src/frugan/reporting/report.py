@@ -93,7 +93,7 @@ class RunReader:
     """Reads a run piece by piece as it grows."""
 
     folder: RunFolder  # the run
-    name: str  # as it is shown
+    name: str  # name to show
     _charts: Charts = field(default_factory=Charts)
     _notes: dict[tuple[str, str], None] = field(default_factory=dict)
     last: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # newest event of each kind
@@ -198,15 +198,15 @@ def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 MOST_LEVELS = 12
 """Most levels of nested tables; recipes have up to 5."""
 NOTABLE_DATA_SHARE = 0.05
-"""Of the steps' time that was waiting for data: what is less is not worth a tile."""
+"""Share of the steps' time spent waiting for data from which on it is worth a tile."""
 
 
 def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: float | None = None) -> dict[str, str]:
-    """Where a run stands.
+    """Tiles that show the state of a run: name -> value.
 
     Args:
         last: newest event of each kind.
-        data_share: of the steps' time, waiting for data.
+        data_share: share of the steps' time spent waiting for data.
         card_busy: share of the time in which the card was lately; None: it is not known.
     """
     step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
@@ -330,7 +330,7 @@ class Grids:
                 yield Picture(number, kind, *shown)
 
     def _shown(self, path: Path, most_bytes: int) -> Shown | None:
-        """None: it cannot be read."""
+        """Picture to show; None: the file cannot be read."""
         try:
             key = (path, path.stat().st_mtime_ns, most_bytes)
             if key not in self._known:  # what the last page no longer showed is forgotten

@@ -61,11 +61,10 @@ def chart_of(score: str, network: object) -> tuple[str, str]:
 
 @dataclass
 class Curve:
-    """One curve, thinned as it grows: neighbours are averaged, so that a long run keeps its shape."""
+    """A curve that is thinned as it grows: neighbours are averaged, so that a long run keeps its shape."""
 
-    # steps, values: of the points so far
-    steps: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)  # steps of the points so far
+    values: list[float] = field(default_factory=list)  # values of the points so far
     _stride: int = 1
     _waiting: list[tuple[int, float]] = field(default_factory=list)
 
@@ -115,8 +114,8 @@ class Curve:
 class Picture:
     """A grid at a step."""
 
-    step: int  # of training
-    kind: str  # which grid ("samples")
+    step: int  # step of training
+    kind: str  # name of the grid ("samples")
     uri: str  # the picture itself, as a data URI
     rows: tuple[str, ...] = ()  # names of its rows, from the top; empty: they have none
 
@@ -125,7 +124,7 @@ class Picture:
 class RunView:
     """Values that the report shows of one run."""
 
-    name: str  # of its folder
+    name: str  # name of the run's folder
     charts: Mapping[str, Mapping[str, Curve]]  # title -> curve name -> curve; in the order in which they are shown
     facts: Mapping[str, Mapping[str, str]]  # title -> fact -> value, as text: recipe, plan, machine
     pictures: tuple[Picture, ...]  # grids, oldest first
@@ -161,9 +160,8 @@ class Charts:
     gradients: GradientMaps = field(default_factory=GradientMaps)  # by layer
     # phase -> (step, updates skipped until then), for each step in which any was skipped
     skipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    # took_seconds, data_seconds: of all steps that tell of it: their time, and what of it was waiting for data
-    took_seconds: float = 0.0
-    data_seconds: float = 0.0
+    took_seconds: float = 0.0  # duration of all steps whose events have it
+    data_seconds: float = 0.0  # part of this duration that was spent waiting for data
     card_busy: float | None = None  # share of the time in which the card was busy, by the last event that says so
 
     def read(self, events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
@@ -342,7 +340,7 @@ def _gradient_map(gradient_map: GradientMap) -> dict[str, Any]:
 
 
 def _short(logarithm: float | None) -> float | str | None:
-    """To two places; "zero" where all gradients were: JSON knows no infinity."""
+    """Round to two decimals; "zero" where all gradients were zero, as JSON has no infinity."""
     if logarithm is None:
         return None
     return round(logarithm, 2) if math.isfinite(logarithm) else "zero"

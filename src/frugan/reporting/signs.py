@@ -22,34 +22,35 @@ LEAST_VARIETY = 0.65
 whose classes each showed one way of writing a digit had 0.35 to 0.6 of it; real pictures in the samples' places had at
 least 0.89, in 3,600 draws of 32 from digits, drawn faces, letters, icons and parts of a photograph."""
 LEAST_NEIGHBOUR_DISTANCE = 0.4
-"""The same of a sample and its nearest neighbour: few pictures that come again and again. Real pictures at least 0.66,
-drawn with repetition from classes of a few dozen."""
+"""Distance between a sample and its nearest neighbour, generated over real, below which we warn of few pictures that
+come again and again. Real pictures had at least 0.66, drawn with repetition from classes of a few dozen."""
 LEAST_VARIETY_OF_ONE = 0.4
-"""Of a single class, where the others vary; real pictures at least 0.52."""
+"""Least variety of a single class, where the others vary; real pictures had at least 0.52."""
 VARIETY_RECOVERED = 1.15
-"""Times the least variety: from there on a warning may come again."""
+"""Factor on the least variety from which on a warning may come again."""
 NOTABLY_LESS = 0.75
-"""Times what was told of: worth another warning, like twice as many classes."""
+"""Factor on the variety of the last warning below which another one is due, as for twice as many classes."""
 MOST_CLASSES_NAMED = 5
 EQUILIBRIUM: Mapping[str, float] = MappingProxyType(
     {"relativistic": math.log(2), "non-saturating": 2 * math.log(2), "hinge": 2.0}
 )
-"""Loss -> what it is for a discriminator that finds all pictures alike: of a pair, or of real and fake added up."""
+"""Loss -> its value for a discriminator that finds all pictures alike, of a pair, or of real and fake added up."""
 AT_EQUILIBRIUM = 0.03
-"""How far from it the loss of a step may be, as a share of it and averaged over `SATURATION_STEPS`: 0.003 in a training
-whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in other ways."""
+"""Largest relative distance of a loss from this value, averaged over `SATURATION_STEPS`, that counts as guessing: 0.003
+in a training whose penalty left the discriminator flat, at least 0.12 at any time in ten that went well or failed in
+other ways."""
 NOWHERE = 1e6
 """Distance from equilibrium of a loss whose equilibrium is not known."""
 TOLD_APART = 0.8
-"""Share of pictures that a fresh network is right about, from which on there is much that one could see."""
+"""Share of pictures that a fresh network is right about, from which on a discriminator has much to see."""
 BETTER = 0.1
-"""By which a score is better than the one before, for sure: counted on 500 samples each is known to 0.05 or so (beside
-what one network sees and another does not, where differences are faint). That a discriminator guesses is no proof:
+"""Difference from which on a score is surely better than the one before: from 500 samples each is known to 0.05 or so
+(apart from differences so faint that only some networks see them). That a discriminator guesses is no proof:
 drawn fish were told apart 100 times in 100 after 600 steps and 75 times after 1,200, while theirs guessed all the time
 between. Where pictures stayed bad: maps 100 and 100, sprites of a game 98 and 89."""
 ALL_TOLD_APART = 0.99
 SCORES_IN_A_ROW = 3
-"""Before a generator is said to have given up: at first every one is told apart."""
+"""Number of such scores after which a generator has given up, as at first every generator's pictures are told apart."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ class CollapseSigns:
     _saturated: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     guessed: dict[str, tuple[int, float]] = field(default_factory=dict)
-    _recipe: Mapping[str, Any] = field(default_factory=dict)  # of the training, as the event of its start has it
+    _recipe: Mapping[str, Any] = field(default_factory=dict)  # recipe of the training, from the event of its start
     # step, two-sample score
     _judged: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))
     _values: dict[str, deque[float]] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class CollapseSigns:
 
     @property
     def _penalty(self) -> str:
-        """How the recipe names its penalty on the discriminator's gradient, in brackets; empty: by no name known."""
+        """Name of the penalty on the discriminator's gradient in the recipe, in brackets; empty: there is none."""
         names = [f"objective.{name}" for name in ("gamma", "r1_gamma") if name in self._objective]
         return f" ({names[0]})" if names else ""
 
@@ -179,7 +180,7 @@ class CollapseSigns:
         )
 
     def _away(self, phase: str) -> float:
-        """How far the losses of a phase are from that of guessing, as a share of it; 0: too few are known."""
+        """Relative distance of the losses of a phase from that of guessing; 0: too few are known."""
         losses = self._losses.get(phase)
         return losses.away if losses is not None and losses.enough else 0.0
 
@@ -311,7 +312,7 @@ def _share(mean: float, nearest: float) -> float:
 BUSY_ENOUGH = 0.6
 """Share of the time from which on a card counts as busy enough."""
 FIRST_STEPS = 10
-"""Of a training, after its start or resumption: they compile, choose algorithms and draw the first grids."""
+"""First steps after a start or a resumption, which compile, choose algorithms and draw the first grids."""
 LEAST_SAMPLES = 30
 """Fewest samples of the card, one a second, before it is judged."""
 MUCH_BY_OTHERS = 0.1
@@ -326,9 +327,8 @@ class _CardTime:
     busy: float = 0.0
     by_others: float = 0.0
     others: float = 0.0  # programs times seconds
-    # took, waited: of the steps themselves: their time, and what of it was waiting for data
-    took: float = 0.0
-    waited: float = 0.0
+    took: float = 0.0  # duration of the steps
+    waited: float = 0.0  # part of it that was spent waiting for data
 
     @property
     def share(self) -> float:

@@ -411,7 +411,7 @@ def _check_contents(value: Any) -> None:
 
 
 def _written_out(value: Any, known: dict[int, int]) -> int:
-    """How many values there are if what is shared is counted each time; of at most `MOST_LEVELS` levels.
+    """Number of values if shared ones are counted each time, in at most `MOST_LEVELS` levels.
 
     Args:
         value: a container or a leaf.

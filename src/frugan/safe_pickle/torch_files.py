@@ -357,7 +357,7 @@ def _layer_in(identity: Any) -> Any:
 
 
 def _head(raw: bytes, reader: type[ObjectReader], what: str, alike: str) -> int:
-    """Where the pickle of the contents begins, after those of magic number, version and machine.
+    """Position of the pickle of the contents, after those of magic number, version and machine.
 
     Args:
         reader: for these three.

@@ -41,9 +41,9 @@ class Direction:
     """One way to move vectors."""
 
     name: str
-    layers: tuple[int, ...]  # whose vectors it moves, counted from 0
+    layers: tuple[int, ...]  # layers whose vectors it moves, counted from 0
     deviation: float  # standard deviation of the generator's own vectors along it: what moves are counted in
-    vector: Tensor  # of length 1 [size], fp32, on the host
+    vector: Tensor  # vector of length 1 [size], fp32, on the host
 
     def is_along(self, other: Self) -> bool:
         """Return whether both move the same layers along the same line, in either sense."""
@@ -55,8 +55,8 @@ class Directions:
     """Directions of one generator."""
 
     weights: str  # digest of the weights that they were found in
-    space: str  # of the vectors: "z", "w"
-    method: str  # by which they were found
+    space: str  # name of the space: "z", "w"
+    method: str  # method by which they were found
     entries: tuple[Direction, ...]
 
     @cached_property
@@ -219,7 +219,7 @@ class Pairs:
 
     first: Tensor  # [N, size]
     second: Tensor  # [N, size]
-    shares: Tensor | None  # of the pairs' classes [N, classes]
+    shares: Tensor | None  # class shares of the pairs [N, classes]
 
     @classmethod
     @torch.no_grad()

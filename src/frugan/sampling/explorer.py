@@ -33,10 +33,10 @@ class Points:
     """Places in a latent space, each of which is a picture."""
 
     vectors: Tensor  # [N, layers, size], fp32, on the host
-    shares: Tensor | None = None  # of each class [N, classes]; None: there are no classes
+    shares: Tensor | None = None  # class shares [N, classes]; None: there are no classes
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of points."""
         return len(self.vectors)
 
     def __getitem__(self, which: slice | Sequence[int]) -> Self:
@@ -45,7 +45,7 @@ class Points:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """All of them, one after the other."""
+        """Join points, one part after the other."""
         shares = [part.shares for part in parts if part.shares is not None]
         return cls(torch.cat([part.vectors for part in parts]), torch.cat(shares) if shares else None)
 
@@ -60,7 +60,7 @@ class Points:
         return replace(self, vectors=vectors)
 
     def walk(self, count: int) -> Self:
-        """So many points on the way that goes by all of these in straight lines, both ends included."""
+        """Return `count` points on straight lines from each of these points to the next, both ends included."""
         place = torch.linspace(0, len(self) - 1, count)
         before = place.floor().long().clamp(max=max(0, len(self) - 2))  # [count]
         after = (before + 1).clamp(max=len(self) - 1)
@@ -76,11 +76,11 @@ class Points:
 
 @dataclass
 class Explorer:
-    """Draws what lies in the latent space of a run's generator; see `explore`."""
+    """Draws points of the latent space of a run's generator; see `explore`."""
 
     opened: Opened
-    digest: str  # of the generator's weights
-    layout: Layout  # that its networks are prepared in at present
+    digest: str  # digest of the generator's weights
+    layout: Layout  # layout that the networks are prepared in at present
     micro_batch: int  # pictures in one forward
     _prepared: ExitStack = field(default_factory=ExitStack)
 
@@ -91,7 +91,7 @@ class Explorer:
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """Device of the networks."""
         return next(self.opened.networks[self.space.network].parameters()).device
 
     @property

@@ -47,10 +47,10 @@ class StandingStatistics(Observer):
 class Sampler:
     """Draws pictures from prepared networks; see `generating`."""
 
-    recipe: Recipe  # of the networks
-    networks: Mapping[str, nn.Module]  # prepared
-    request: DrawRequest  # which pictures
-    classes: int  # that the network knows
+    recipe: Recipe  # recipe of the networks
+    networks: Mapping[str, nn.Module]  # prepared networks
+    request: DrawRequest  # pictures to draw
+    classes: int  # number of classes that the network knows
     not_finite: int = 0  # pictures so far that held values which are not finite; they are black
     _block: int = field(init=False)
 
@@ -59,7 +59,7 @@ class Sampler:
 
     @staticmethod
     def block_of(recipe: Recipe, request: DrawRequest) -> int:
-        """Pictures that are drawn from one seed; statistics of batches need whole ones."""
+        """Number of pictures that are drawn from one seed; statistics of batches need whole batches."""
         group = recipe.training.normalisation_batch or 1
         return group * -(-BLOCK // group) if request.statistics == "batch" else BLOCK
 
@@ -74,7 +74,7 @@ class Sampler:
             yield pixels(grid[here], self.request.rounding), labels[here]
 
     def _drawn(self, number: int) -> tuple[Tensor, Tensor]:
-        """One block of pictures [n, C, R, R] in [-1, 1], and their classes [n]."""
+        """Draw a block of pictures [n, C, R, R] in [-1, 1], with their classes [n]."""
         request = self.request
         labels = self._labels(derive_seed(request.seed, "sample classes", number), self._block)
         seed = derive_seed(request.seed, "sample latents", number)

@@ -144,9 +144,9 @@ MOST_AT_ONCE = 16
 class Opened:
     """Networks that draw samples."""
 
-    weights: Weights  # where they come from
+    weights: Weights  # weights that they were loaded from
     networks: dict[str, nn.Module]  # averaged ones, where training averages
-    layout: Layout  # of their working weights
+    layout: Layout  # layout of their working weights
 
     @property
     def recipe(self) -> Recipe:
@@ -160,10 +160,10 @@ class Opened:
 
 
 def device_and_precision(weights: Weights, requested: str, say: Say) -> tuple[torch.device, Precision]:
-    """Where networks of a weights file run, and in which precision; both are said.
+    """Choose the device and the precision that networks of a weights file run in, and report both.
 
     Raises:
-        BadInput: no such device here.
+        BadInput: there is no such device.
     """
     device, why = use_device(requested)
     say(f"weights: {weights.path}")

@@ -31,14 +31,20 @@ SAFE_FEATURES: tuple[str, ...] = WITHOUT_CODE
 """Features that a page may request: they run no code from a file."""
 MOST_STEPS = 100_000
 RATE = 0.1
-RISE, FALL = 0.05, 0.25
-"""Shares of the steps in which the learning rate rises in a line, and in which it falls as a cosine."""
-NOISE, NOISY = 0.05, 0.75
-"""Deviation of what is added to vectors at first, in theirs, and the share of the steps in which it ends."""
-CANDIDATES, STARTS = 48, 4
-"""Random points that are looked at before the first step, and how many of the nearest of them are followed."""
+RISE = 0.05
+"""Share of the steps in which the learning rate rises linearly."""
+FALL = 0.25
+"""Share of the steps in which the learning rate falls as a cosine."""
+NOISE = 0.05
+"""Deviation of the noise on vectors at first, as a share of the vectors' own deviation."""
+NOISY = 0.75
+"""Share of the steps in which this noise fades out."""
+CANDIDATES = 48
+"""Random points that are tried before the first step."""
+STARTS = 4
+"""Number of the nearest of them that the search starts from."""
 FULL_SIDE = 64
-"""Pixels up to which so many are looked at; of larger pictures, which take longer, as many fewer."""
+"""Side of pictures up to which that many are tried; of larger pictures, which take longer, fewer in proportion."""
 CERTAIN = 0.9
 """Share of its class that a candidate begins with, so that others may still win."""
 CALM = 1e-3
@@ -53,20 +59,19 @@ SHOWN_EVERY = 10
 class Projection:
     """Result of a projection."""
 
-    points: Points  # one
+    points: Points  # the point that was found
     target: Tensor  # the given picture, fitted [C, R, R] in [-1, 1]
-    start: Tensor  # of the mean vector, and of all classes alike [C, R, R]
-    picture: Tensor  # of the point [C, R, R]
-    # before, after: distance of both
-    before: float
-    after: float
-    features: str  # that distances are measured in
+    start: Tensor  # picture of the mean vector, and of all classes in equal shares [C, R, R]
+    picture: Tensor  # picture of the point [C, R, R]
+    before: float  # distance of `start` from the target
+    after: float  # distance of `picture` from the target
+    features: str  # features by which distances are measured
     space: str  # "w", "w+", "z"
     steps: int
 
     @property
     def told(self) -> dict[str, str]:
-        """For the file of its latents."""
+        """Metadata for the file of the point."""
         return {
             "searched": self.space,
             "features": self.features,
@@ -253,7 +258,7 @@ class _Search:
 
     @torch.no_grad()
     def _measured(self, points: Points) -> Tensor:
-        """How far some points are [N]."""
+        """Distances of points [N]."""
         at_once = self.explorer.micro_batch
         parts = [points[at : at + at_once] for at in range(0, len(points), at_once)]
         return torch.cat([self.distance(self._drawn(part)) for part in parts])
@@ -262,7 +267,7 @@ class _Search:
         return self.space.draw(points.vectors, points.shares, "const", None)
 
     def _points(self, which: Sequence[int], noise: float = 0.0, random: torch.Generator | None = None) -> Points:
-        """Some of those that move, with noise of a deviation."""
+        """Some of the moving points, with noise of a deviation."""
         vectors = torch.stack([self.vectors[at] for at in which])  # [n, layers or 1, size]
         if noise:
             vectors = vectors + noise * torch.randn(vectors.shape, generator=random).to(vectors)

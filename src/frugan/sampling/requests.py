@@ -15,15 +15,13 @@ from frugan.reporting.grids import TITLE_HEIGHT, that_fit
 
 @dataclass(frozen=True)
 class DrawRequest(GridRequest):
-    """A grid with what no family needs to know of it; or which single pictures to draw: each of a class at random, of
-    `classes` (None: of all), and no rows and columns."""
+    """A grid with settings that families need not know; or single pictures to draw, each of a random one of `classes`
+    (None: of all), without rows and columns."""
 
-    rows_per_sheet: int | None = None  # of a grid by classes, which then is several files; None: as many as fit
-    statistics: Statistics = "running"  # of batch normalisation
-    # standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
-    # the recipe's normalisation batch
-    standing_batches: int = STANDING_BATCHES
-    standing_size: int | None = None
+    rows_per_sheet: int | None = None  # rows in a file of a grid by classes; None: as many as fit
+    statistics: Statistics = "running"  # statistics of batch normalisation
+    standing_batches: int = STANDING_BATCHES  # number of batches for standing statistics
+    standing_size: int | None = None  # samples in each of these; None: the recipe's normalisation batch
     rounding: Rounding = "nearest"
     # how pictures may be moved: "sefa", "pca", either with " layers=0-3" behind it, or a file that one of them wrote
     directions: str | Path | None = None

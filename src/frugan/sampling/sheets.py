@@ -18,21 +18,21 @@ from frugan.sampling.provenance import numbers
 from frugan.sampling.requests import DrawRequest, check_grid
 
 REACH = 3.0
-"""Standard deviations to both sides, if nothing is said."""
+"""Standard deviations to both sides, by default."""
 MOST_MOVE = 100.0
-"""Standard deviations: far beyond what a generator was trained to draw."""
+"""Largest move in standard deviations, far beyond all that a generator was trained to draw."""
 KEPT_AS = "directions.json"
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A grid of points, with what stands above and beside it."""
+    """A grid of points, with titles above and names beside it."""
 
     points: Points  # [rows * columns]
     rows: int
     columns: int
-    titles: tuple[str, ...]  # of the columns; none: they need none
-    labels: tuple[str, ...]  # of the rows; none: they need none
+    titles: tuple[str, ...]  # titles of the columns; empty: they have none
+    labels: tuple[str, ...]  # names of the rows; empty: they have none
 
 
 def explores(request: GridRequest, recipe: Recipe) -> bool:
@@ -226,6 +226,6 @@ def _walks(explorer: Explorer, request: DrawRequest, stations: Points, stops: in
 
 
 def drawn(explorer: Explorer, sheet: Sheet, request: DrawRequest) -> Tensor:
-    """Its pictures [rows, columns, C, R, R] in [-1, 1]."""
+    """Draw the pictures of a sheet [rows, columns, C, R, R] in [-1, 1]."""
     pictures = explorer.draw(sheet.points, request.noise, request.seed)
     return pictures.view(sheet.rows, sheet.columns, *pictures.shape[1:])

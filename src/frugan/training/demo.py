@@ -35,9 +35,8 @@ class DemoResult:
     classifier_accuracy: float  # accuracy on unseen real digits of the classifier fitted on real ones
     seconds: float  # wall time of everything
     run: Path  # the run folder
-    # samples, interpolation: the last grids
-    samples: Path
-    interpolation: Path
+    samples: Path  # last grid of samples
+    interpolation: Path  # last grid of interpolations
     style_mixing: Path | None = None  # a grid of one digit's styles; None: the networks have none
 
 

@@ -17,11 +17,11 @@ from frugan.wording import duration
 WORTH_TIMING = 50
 """Steps for each number of threads: timing one takes up to 10."""
 WORTH_AN_ESTIMATE = 20
-"""Steps: fewer tell by themselves how long they take."""
+"""Smallest number of steps for an estimate; fewer are over soon."""
 WORTH_SECONDS = 120.0
-"""The same for a training that ends by the clock."""
+"""Smallest duration for an estimate, of a training that ends by the clock."""
 LONG_SECONDS = 2 * 24 * 3600.0
-"""From here on a training is said to be long, with what would be shorter."""
+"""Duration from which on a training is reported as long, with shorter alternatives."""
 
 
 @dataclass

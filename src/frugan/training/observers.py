@@ -39,8 +39,8 @@ FIRST_LOOK_STEPS = 500
 FIRST_LOOK_IMAGES = 10_000
 """Before both of these a generator has learnt too little: its samples may all be alike, or differ as noise does."""
 SAMPLES = 32
-"""Of each class. Real pictures in their places had at least 0.89 of the real distance, as a mean over the classes, in
-all of 3,600 draws from six sets; with 16 it went down to 0.83."""
+"""Samples of each class. Real pictures in their places had at least 0.89 of the real distance, as a mean over the
+classes, in all of 3,600 draws from six sets; with 16 it went down to 0.83."""
 MOST_CLASSES = 10
 LEAST_REAL = 10
 """Pictures of a class from which on their distances say what is usual in it."""
@@ -48,7 +48,8 @@ MOST_REAL = 200
 MOST_REAL_BYTES = 256 * 2**20
 """Real pictures read in all, unless `SAMPLES` of each class are more."""
 TWINS_SHARE = 0.25
-"""Of a class's real pictures: among so many samples, one that knows them all and nothing else seldom repeats itself."""
+"""Samples over real pictures of a class, at most, for repetitions to count: a generator that knows nothing but all of
+these pictures then seldom repeats itself."""
 SEED = 4
 
 
@@ -61,8 +62,8 @@ class VarietyWatch:
     0.91 of the real distance at step 600, those of the trained weights 0.58.
     """
 
-    recipe: Recipe  # of the training
-    pictures: PictureSet  # what it learns from
+    recipe: Recipe  # recipe of the training
+    pictures: PictureSet  # pictures of the training
 
     @cached_property
     def classes(self) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ ON_HOST = frozenset({"ema-on-host", "optimizer-on-host", "offload"})
 MOST_OF_HOST = 0.75
 """Share of it that a plan may keep there: the program, its pictures and the system want the rest."""
 MOST_GROWTH_BYTES = GIB
-"""That CUDA's context is taken to grow by during training, with what NCCL takes; more is another program's."""
+"""Assumed growth of CUDA's context during training, with NCCL's memory; more is another program's."""
 
 
 @dataclass
@@ -49,10 +49,9 @@ class TrainingPlanner:
     there is nothing to choose.
     """
 
-    run: TrainRun  # what is trained, as it was asked for; is told of every choice
-    # device, precision: where and how
-    device: torch.device
-    precision: Precision
+    run: TrainRun  # the run as it was requested; it is told of every choice
+    device: torch.device  # device that trains
+    precision: Precision  # precision of the working weights
     asked_bytes: int | None = None  # budget that was asked for, now or when the run was begun; None: none was
     common: Plan | None = None  # a plan that shares out the optimizers' state as all ranks must; None: this one decides
     # budget that is kept to, and what other programs are taken to have had by then; None: there is no cap

@@ -29,18 +29,17 @@ WINDOWS = 10
 """Means over a tenth of the steps are compared: single steps of a GAN part by chance alone."""
 NOTABLE = 0.1
 _DECAYS = ("beta2", "decay")
-"""What optimizers call how long they remember the size of gradients."""
+"""Names of the settings by which optimizers remember the size of gradients."""
 
 
 @dataclass(frozen=True)
 class Drift:
     """Difference of one logged curve between two trainings."""
 
-    phase: str  # that it belongs to
-    what: str  # a loss term's name, or "gradient norm"
-    # first, last: relative difference of the means over the first and the last tenth of the steps
-    first: float
-    last: float
+    phase: str  # phase of the curve
+    what: str  # name of a loss term, or "gradient norm"
+    first: float  # relative difference of the means over the first tenth of the steps
+    last: float  # relative difference of the means over the last tenth
     notable_from: int | None  # step from which on the difference stays above a tenth; None: it does not
 
 
@@ -52,9 +51,9 @@ class PrecisionComparison:
     precisions: tuple[str, str]  # their precisions
     drifts: tuple[Drift, ...]  # the largest last
     skipped: tuple[int, int]  # updates skipped as not finite, in each run
-    advice: str | None  # what to look at; None: nothing drifted
-    block: BlockError | None  # whose output half precision changes most; None: the networks name no blocks
-    try_first: str | None  # the words that keep it in fp32
+    advice: str | None  # advice on where to look; None: nothing drifted
+    block: BlockError | None  # block whose output half precision changes most; None: the networks name no blocks
+    try_first: str | None  # override that keeps the block in fp32
 
 
 def compare_precision(
@@ -74,11 +73,11 @@ def compare_precision(
 
     Args:
         out: folder for the two runs.
-        precision: of the second run: "fp32", "fp16" or "bf16".
-        steps: of each.
+        precision: precision of the second run: "fp32", "fp16" or "bf16".
+        steps: steps of each run.
 
     Raises:
-        BadInput: fewer than 20 steps, runs that exist, or twice the same precision.
+        BadInput: there are fewer than 20 steps, the runs exist already, or both precisions are equal.
     """
     folders = _new_folders(Path(out), precision, steps)
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe

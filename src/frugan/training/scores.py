@@ -79,8 +79,8 @@ class TrainingScores:
     """Scores the networks of a training against its own pictures."""
 
     run: TrainRun  # is told when scores could not be taken: no reason to end a training
-    recipe: Recipe  # as it is at present, with its evaluation settings
-    device: torch.device  # that trains
+    recipe: Recipe  # recipe as it is at present, with its evaluation settings
+    device: torch.device  # device that trains
     _recall_told: bool = False
 
     @property

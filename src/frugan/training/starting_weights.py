@@ -29,8 +29,8 @@ class StartingWeights:
 
     path: Path  # the file
     tensors: dict[str, Tensor]  # "network.parameter" -> tensor
-    recipe: Recipe | None  # that they were trained by; None: another program's
-    class_names: tuple[str, ...] = ()  # what labels mean; empty: nobody knows
+    recipe: Recipe | None  # recipe that they were trained by; None: another program trained them
+    class_names: tuple[str, ...] = ()  # meaning of the labels; empty: unknown
 
     @property
     def networks(self) -> set[str]:
@@ -263,7 +263,7 @@ def _table_sizes(
 
 
 LEAST_SHARE = 0.05
-"""Of all numbers must agree; with less a training would as good as start from nothing."""
+"""Smallest share of all numbers that must be taken over; with less, a training would nearly start from scratch."""
 PICKLES = frozenset({".pkl", ".pt", ".pth"})
 
 
@@ -275,7 +275,7 @@ class Start:
     weights: Weights  # opened, verified; read when the run begins
     # what tables of classes start from; None: from the weights' own, which must be of as many
     classes: ClassStart | None = None
-    damage: Sequence[str] = ()  # what is to be told of checkpoints that were passed over
+    damage: Sequence[str] = ()  # lines on damaged checkpoints that were skipped
 
     @classmethod
     def of(cls, init: str | Path | None, classes: str | None) -> "Start | None":
@@ -419,11 +419,10 @@ def refuse_untrained(networks: Mapping[str, nn.Module], taken: Iterable[str] = (
 class _Fit:
     """Copies the matching part of some weights into networks."""
 
-    # start, recipe, class_names, say: as of `start_from`
     start: Start
     recipe: Recipe
     class_names: Sequence[str]
-    differing: Sequence[str]  # in what the networks differ, in words
+    differing: Sequence[str]  # differences of the networks, in words
     other: Collection[str]  # networks that begin anew
     say: Say
 

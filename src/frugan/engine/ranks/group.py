@@ -219,13 +219,13 @@ def forwards_of(plan: Plan) -> int:
 class RankGroup:
     """Several processes that train together, seen from one of them; see `Ranks`."""
 
-    place: Place  # of this process
-    device: torch.device  # that it trains on
+    place: Place  # place of this process
+    device: torch.device  # device that this process trains on
     watch: Heartbeat  # notices who is lost
     orders: Any  # gloo's group, by which the first rank says what comes next
-    devices: tuple[str, ...] = ()  # what each rank trains on, in words
+    devices: tuple[str, ...] = ()  # device of each rank, in words
     proportions: Sequence[float] | None = None  # in which samples are dealt to ranks; None: alike
-    summed_bytes: int = 0  # that were added up over the ranks so far
+    summed_bytes: int = 0  # bytes that were summed over the ranks so far
     _known: set[str] = field(default_factory=set)
     _teams: dict[range, Team] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Where a launcher has put this process among those that train together, and which samples fall to each place."""
+"""Place of this process among those that a launcher has started, and the samples that each place gets."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from frugan.errors import BadInput
 
 @dataclass(frozen=True)
 class Place:
-    """Where a launcher has put this process."""
+    """Place of this process among those that a launcher has started."""
 
     rank: int  # among all processes
     size: int  # number of processes

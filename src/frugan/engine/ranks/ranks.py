@@ -23,7 +23,7 @@ class TeamGroup:
     """A group that a team of ranks shares; see `SharedGroup`."""
 
     part: int  # samples of the group that this rank holds
-    samples: int  # of the whole group
+    samples: int  # samples of the whole group
     all_reduce: Callable[[Tensor], None]  # replaces a contiguous tensor by its sum over the team
 
     def sum(self, values: Tensor) -> Tensor:
@@ -34,10 +34,10 @@ class TeamGroup:
 
 @dataclass(frozen=True)
 class LonePart:
-    """A part of a group without the other ranks, who are taken to hold the like of it: where a step is only timed."""
+    """A part of a group without the other ranks, which are assumed to hold equal values; for timing a step."""
 
     part: int  # samples that this process holds
-    samples: int  # of the whole group
+    samples: int  # samples of the whole group
 
     def sum(self, values: Tensor) -> Tensor:
         """Scale to the whole group, as if all other ranks held the same values."""
@@ -182,16 +182,16 @@ class Ranks(Protocol):
 class ObservedShare:
     """Observations of layers and parts during an update, on this rank."""
 
-    observer: Observer  # of the layers
-    phase_state: PhaseState  # of the phase's parts
-    share: Share  # of the update's samples
+    observer: Observer  # observations of layers
+    phase_state: PhaseState  # observations of the phase's parts
+    share: Share  # this rank's samples of the update
 
 
 @dataclass(frozen=True)
 class OneRank:
     """A process that trains alone, or acts for a while as if it did."""
 
-    rank: int = 0  # whose share it takes
+    rank: int = 0  # rank whose share it takes
     size: int = 1  # number of ranks
     proportions: Sequence[float] | None = None  # in which samples are dealt; None: equal
     devices: tuple[str, ...] = ()
@@ -205,14 +205,14 @@ class OneRank:
         return [value]
 
     def shard(self) -> Shard | None:
-        """Its slices; those of the others, who are not there, stay as they are."""
+        """Return the slices of this rank; those of the missing ranks stay as they are."""
         return Shard(self.rank, self.size) if self.size > 1 else None
 
     def collected(self, state: TrainingState) -> AbstractContextManager[None]:
         return nullcontext()
 
     def share(self, samples: int, group: int) -> Share:
-        """Its samples: all of them, if it is the only one."""
+        """Return the samples of this rank, which are all if it is the only one."""
         share = deal(samples, group, self.size, self.proportions)[self.rank]
         return replace(share, parts=(len(share.samples),)) if self.in_parts and group > 1 else share
 
@@ -221,7 +221,7 @@ class OneRank:
         return -(-samples // group) < self.size and group > 1
 
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
-        """Its own part of a group, as if those of the others were like it."""
+        """Return this process's part of a group, as if the other parts were equal to it."""
         return LonePart(len(share.samples), share.group) if share.parts else None
 
     def add_up(
@@ -303,8 +303,9 @@ SHARES = "shares"
 class ShareChoice:
     """The shares of a run's ranks."""
 
-    samples: tuple[int, ...] | None = None  # of each rank; None: all alike
-    plans: list[dict[str, Any]] = field(default_factory=list)  # of each rank, as JSON; empty: all have the first one's
+    samples: tuple[int, ...] | None = None  # samples of each rank; None: all equal
+    # plan of each rank, as JSON; empty: all have the plan of the first rank
+    plans: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -320,7 +321,9 @@ class ShareChoice:
 
         Args:
             words: the value of `--shares`: "equal" or a number for each rank; None: as the run had it.
-            batch, group: samples of a step, and of them those that are normalised together.
+            batch: samples of a step.
+            group: samples that are normalised together.
+            ranks: the ranks.
             saved: the JSON state of the checkpoint that is resumed.
             say: is given a line for what was chosen.
 

@@ -21,11 +21,11 @@ from frugan.engine.requests import StopRequest
 
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 30.0
-"""Without a heartbeat, a rank counts as lost."""
+"""Time without a heartbeat after which a rank counts as lost."""
 SUSPECTED_SECONDS = 4.0
-"""The same once a message to another rank has failed."""
+"""Time without a heartbeat after which a rank counts as lost once a message to a rank has failed."""
 GRACE_SECONDS = 3.0
-"""How long a process may take to end by itself."""
+"""Time that a process has to end by itself."""
 FAILED = 1
 """Exit code of a process that the watchdog ends."""
 PLACES = 1 << 14
@@ -55,7 +55,7 @@ class Store(Protocol):
 class Way:
     """The places where some ranks have called each other so far."""
 
-    count: int = 0  # of all of them
+    count: int = 0  # number of all places
     last: deque[str] = field(default_factory=lambda: deque(maxlen=PLACES))
 
     def add(self, place: str) -> None:
@@ -75,7 +75,7 @@ class Heartbeat:
 
     store: Store  # a connection of its own
     rank: int  # number of this rank
-    names: Sequence[str]  # of all ranks, for messages
+    names: Sequence[str]  # names of all ranks, for messages
     stop: StopRequest = field(default_factory=StopRequest)  # a stop that was asked of any rank is asked of the first
     told: bool = False  # whether it is known why ranks end, other than by a loss
     _beats: int = 0

@@ -14,7 +14,7 @@ from typing import Any, Self
 Event = dict[str, Any]
 
 MOST_LINE_BYTES = 16 << 20
-"""Of an event: those with the gradients of all parameters take up to 1 MiB."""
+"""Largest size of an event; those with the gradients of all parameters take up to 1 MiB."""
 
 
 def _jsonable(value: Any) -> Any:

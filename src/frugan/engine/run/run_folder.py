@@ -29,9 +29,9 @@ from frugan.files import RUN_RECIPE, Folders, atomic_file, read_untrusted
 LOCK = "run.lock"
 OWNER = "owner.json"
 BEAT_SECONDS = 5.0
-"""How often an owner touches its file."""
+"""Time between two touches of its file by an owner."""
 WATCH_SECONDS = 20.0
-"""For so long another machine's file is watched: four beats, as network file systems show changes late."""
+"""Time to watch a file of another machine: four beats, as network file systems show changes late."""
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def _refusal(folder: Path, owner: dict[str, Any] | None) -> BadInput:
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk is full, the user's share of it is, or files may not be as large."""
 MARGIN = 1.01
-"""For names, shapes and JSON beside the numbers."""
+"""Factor on the size of the numbers, for names, shapes and JSON beside them."""
 
 
 def no_room(error: OSError) -> bool:
@@ -179,7 +179,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 GRID_NAME = re.compile(r"step-([0-9]{1,15})-(.+)\.png")
-"""Of a file in `RunFolder.samples`: step and kind."""
+"""Name of a file in `RunFolder.samples`, with step and kind."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ DTYPES: Mapping[torch.dtype, str] = MappingProxyType(
 )
 """Names of types in safetensors files."""
 ALIGNMENT_BYTES = 8
-"""Of the first tensor in a safetensors file."""
+"""Alignment of the first tensor in a safetensors file."""
 
 
 def flush(path: Path) -> None:

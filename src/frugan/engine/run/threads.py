@@ -88,9 +88,9 @@ class _Stopwatch(Probe):
 
 
 OWN_VARIABLE = "OMP_NUM_THREADS"
-"""By which a person says how many; obeyed."""
+"""Variable by which a person sets the number of threads."""
 SECONDS_EACH = 10.0
-"""For timing one count, where a step is shorter than half of it; else two steps."""
+"""Time to try one number of threads; longer where two steps take longer."""
 ROUNDS = 5
 """Timings of each count at most, in turn, so that what else the machine does disturbs all of them."""
 HOPELESS = 3.0

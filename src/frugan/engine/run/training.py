@@ -30,7 +30,7 @@ from frugan.errors import BadInput
 SMALL_BATCH = 8
 """Samples per update of a training without a recipe."""
 SMALL_GIVEN_BATCH = 2
-"""The same where samples are made from given pictures, which have many more pixels."""
+"""Samples per update where such a training makes samples from given pictures, which have far more pixels."""
 
 MakeGrids = Callable[[Networks, int, Previews], object]
 """(prepared networks, micro-batch, where given pictures come from) -> grids of samples."""
@@ -42,11 +42,11 @@ class Stage:
 
     phases: tuple[Phase, ...]  # in the order in which they run
     settings: Mapping[str, OptimizerSettings]  # optimizer settings by name
-    sources: Mapping[str, SourceSpec] = field(default_factory=dict)  # what its data sources give
+    sources: Mapping[str, SourceSpec] = field(default_factory=dict)  # requirements on each source
     name: str = "from the start"  # for people: "from step 700,000 on"
-    begins: int = 0  # its first step
-    share: float = 1.0  # of all steps of the training; 0: it would begin after the end
-    # what its phases were made of; stages of one differ in settings alone, and take the same memory
+    begins: int = 0  # first step
+    share: float = 1.0  # share of all steps of the training; 0: it would begin after the end
+    # objective of the phases, as JSON; stages with equal objectives differ in settings alone, and take equal memory
     objective: str = ""
 
 
@@ -66,11 +66,12 @@ class Training:
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]  # networks -> blocks that may be recomputed
     course: Course = field(default_factory=Course)  # schedule of everything that changes during training
     make_grids: MakeGrids | None = None  # makes the grids of a snapshot; None: there are none
-    ops: Ops = PLAIN  # what its layers compute by
-    ranks: int = 1  # that train together, each a batch of this size; they may share out the optimizers' state
+    ops: Ops = PLAIN  # operations that layers compute by
+    ranks: int = 1  # number of ranks that train together, each with a batch of this size
     in_parts: bool = False  # its groups of samples are parts of groups that ranks share
-    name: str = ""  # of the recipe, for people
-    whole: "Training | None" = None  # that this is a rank's share of, or has another batch than; None: this is it
+    name: str = ""  # name of the recipe, for people
+    # training that this is a rank's share of, or a copy with another batch; None: neither
+    whole: "Training | None" = None
 
     @classmethod
     def of_family(

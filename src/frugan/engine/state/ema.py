@@ -155,7 +155,7 @@ class EmaSettings(Settings):
 class _Coming:
     """Weights being copied to the host, to be averaged there."""
 
-    names: tuple[str, ...]  # of their networks
+    names: tuple[str, ...]  # names of the networks
     decay: float
     arrived: Event
 

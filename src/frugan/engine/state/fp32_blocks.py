@@ -66,7 +66,7 @@ def keep_in_fp32(networks: Mapping[str, nn.Module], blocks: Mapping[str, Sequenc
 
 
 def marked(network: nn.Module) -> list[nn.Module]:
-    """Its blocks that stay in fp32 and would not by themselves."""
+    """Blocks of a network that are kept in fp32 by the recipe."""
     return [module for module in network.modules() if _MARK in module.__dict__]
 
 
@@ -75,7 +75,7 @@ class _InFp32:
     """The forward of a block that computes in fp32 within a network in half precision."""
 
     forward: Callable[..., Any]  # the block's original forward
-    dtype: torch.dtype  # of the layers around it
+    dtype: torch.dtype  # data type of the layers around it
 
     def __call__(self, *args: Any) -> Any:
         result = self.forward(*map(_wide, args))

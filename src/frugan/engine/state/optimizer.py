@@ -325,7 +325,7 @@ PIECE_ON_CARD = 1 << 23
 SMALL_PIECE = 1 << 12
 """Fewer elements are copied together with others, moved as one, and copied back."""
 SMALL_PIECE_ON_CARD = 1 << 19
-"""The same on a card, which takes as long to start a kernel as to move so many."""
+"""Value of `SMALL_PIECE` on a card, which moves as many elements in the time of starting a kernel."""
 TOGETHER = 1 << 21
 """Elements that are copied together, at most: they are memory besides the masters."""
 
@@ -336,7 +336,7 @@ class _Update:
 
     rejected: Tensor  # bool
     squares_kept: Tensor  # share of the running squares that stays: all of it where the update is rejected
-    step: Tensor  # that directions are multiplied by: minus the learning rate, and 0 where it is rejected
+    step: Tensor  # factor on directions: minus the learning rate, and 0 where the update is rejected
 
 
 class PiecewiseOptimizer(Optimizer):
@@ -529,18 +529,20 @@ class AdaBelief(PiecewiseOptimizer):
 class _Piece:
     """A piece of a parameter, and the part of it that is moved here."""
 
-    elements: int  # of the piece
-    first: int  # of them that is moved here
+    elements: int  # size of the piece
+    first: int  # first element of it that is moved here
 
 
 def _pieces(
     tensors: Sequence[Tensor], size: int, begins: int, whole: int
 ) -> Iterator[tuple[_Piece, tuple[Tensor, ...]]]:
-    """Flat views of the same elements of tensors of one shape and layout; those that are not here are empty.
+    """Flat views of corresponding elements of tensors of one shape and layout, piece by piece; absent ones are empty.
 
     Args:
-        size: of a piece.
-        begins, whole: with which element of their parameter they begin, and how many that has.
+        tensors: the tensors.
+        size: elements of a piece.
+        begins: element of the parameter with which the tensors begin.
+        whole: number of elements of the parameter.
     """
     flat = [(t if t.is_contiguous() else t.permute(0, 2, 3, 1)).view(-1) for t in tensors]
     for first in range(0, whole, size):

@@ -180,7 +180,7 @@ KINDS: Mapping[str, type[OptimizerSettings]] = MappingProxyType(
 """Settings types by the word that `kind` has for them; families may bring others."""
 
 DEFAULT_KIND = "adam"
-"""Where `kind` is not given."""
+"""Kind of an optimizer whose `kind` is not given."""
 
 
 def networks_of(optimizer: str, phases: Sequence[Phase]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from frugan.torch_internals import foreach_copy_
 from frugan.wording import MIB
 
 SMALLEST_ELEMENTS = 1 << 10
-"""What is smaller is kept whole by every rank: a message costs more."""
+"""Parameters with fewer elements are updated by every rank, as a message would cost more."""
 ALIGNED = 64
 """Elements; slices begin at multiples, so that vectors of a processor end where they did."""
 BUCKET_BYTES = 64 * MIB
@@ -30,7 +30,7 @@ AllGather = Callable[[Tensor, Tensor], None]
 
 @dataclass(frozen=True)
 class Shard:
-    """Which of several ranks this one is, when it takes slices."""
+    """Number of this rank among those that share out parameters by slices."""
 
     rank: int  # number of this rank
     size: int  # number of ranks
@@ -62,8 +62,8 @@ class Slice:
 class OptimizerShards:
     """One rank's slices of an optimizer's parameters."""
 
-    shard: Shard  # which rank this is
-    slices: tuple[Slice, ...]  # of every parameter, in order
+    shard: Shard  # this rank
+    slices: tuple[Slice, ...]  # slice of every parameter, in order
     # number of a parameter, and slot -> the whole statistic on the host: while a checkpoint is written, and from when
     # one was read until all ranks have their slices of it
     whole: dict[tuple[int, str], Tensor] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class _Segment:
     length: int  # elements of every slice
 
     def place(self, rank: int) -> Tensor:
-        """Where those of a rank lie; the last rank's may be fewer."""
+        """View of a rank's elements; the last rank may have fewer."""
         first = rank * self.slice_length + self.offset
         return self.flat[first : min(first + self.length, (rank + 1) * self.slice_length)]
 

@@ -67,7 +67,7 @@ class Layers:
         return SNEmbedding(classes, features, **self._norm())  # type: ignore[arg-type]
 
     def attention(self, channels: int) -> nn.Module:
-        """Self-attention whose convolutions are this network's."""
+        """Self-attention, with convolutions of the network's settings."""
         return SelfAttention(channels, lambda a, b: self.convolution(a, b, 1, bias=False))
 
     def conditional_norm(self, channels: int, condition_size: int | None) -> ConditionalBatchNorm:

@@ -177,7 +177,7 @@ class SynthesisLayer(Scaled, SumsSquares, UsesOps):
         nn.init.zeros_(self.noise_strength)
 
     def forward(self, x: Tensor, style: Tensor, noise: Noise, norms: Tensor | None = None) -> Tensor:
-        """Run the layer.
+        """Convolve with styled weights, add noise and bias, and activate.
 
         Args:
             x: [N, I, H, W].
@@ -514,15 +514,7 @@ class DiscriminatorBlock(nn.Module):
             self.skip = EqualisedConv2d(inputs, outputs, 1, resample="down", activate=False, gain=gain, half=half)
 
     def forward(self, x: Tensor | None, picture: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Run the block.
-
-        Args:
-            x: output of the block before [N, C, H, W]; None for the first block.
-            picture: picture at this side [N, colours, H, W], if the block sees it.
-
-        Returns:
-            x [N, C', H/2, W/2], and the picture at half the side if the next block sees it.
-        """
+        """x [N, C, H, W] (None for the first block), and the picture if it is seen -> both at half the side."""
         if self.sees_picture:
             assert picture is not None
             seen = self.fromrgb(picture)
