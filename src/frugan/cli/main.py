@@ -49,19 +49,15 @@ def run() -> None:
 
     What ends a program from outside ends it as Ctrl-C does: whatever is written is whole or deleted.
     """
-    with _ended_as_by_ctrl_c():
-        _run()
-
-
-def _run() -> None:
     try:
-        from rich.console import Console
+        with _ended_as_by_ctrl_c():
+            from rich.console import Console
 
-        from frugan.cli.application import application
+            from frugan.cli.application import application
 
-        console = Console(stderr=True, highlight=False)
-        with _warnings_as_lines(console), _report_errors(console):
-            application()()
+            console = Console(stderr=True, highlight=False)
+            with _warnings_as_lines(console), _report_errors(console):
+                application()()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -379,6 +379,13 @@ class WithoutData(TorchDispatchMode):
         return self._dataless.run(func, args, kwargs or {})[0]
 
 
+def _can_be_fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> bool:
+    """Return whether torch has a fused kernel for these on a device: none has a gradient of its mask."""
+    if not query.is_meta or query.ndim != 4 or (attn_mask is not None and attn_mask.requires_grad):
+        return False
+    return all(x.stride(-1) == 1 and x.shape[-1] == value.shape[-1] for x in (query, key, value))
+
+
 @contextmanager
 def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
     """Inside, attention on tensors without data is the fused one wherever it would be on a device.
@@ -399,17 +406,10 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
         is_causal: bool = False,
         **options: Any,
     ) -> Tensor:
-        learns_mask = attn_mask is not None and attn_mask.requires_grad  # of which no fused kernel has a gradient
-        if attn_mask is not None and query.is_meta:
-            attn_mask = attn_mask if attn_mask.is_meta else _on_meta(attn_mask)  # its values are not needed here
-        fits = (
-            query.is_meta
-            and not learns_mask
-            and {*options} <= {"scale"}
-            and query.ndim == 4
-            and (with_dropout or not dropout_p)
-        )
-        if not fits or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
+        if attn_mask is not None and query.is_meta and not attn_mask.is_meta:
+            attn_mask = _on_meta(attn_mask)  # its values are not needed here
+        is_fused = {*options} <= {"scale"} and (with_dropout or not dropout_p)
+        if not (is_fused and _can_be_fused(query, key, value, attn_mask)):
             return plain(query, key, value, attn_mask, dropout_p, is_causal, **options)
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = query.new_zeros(attn_mask.shape)  # what torch makes of it

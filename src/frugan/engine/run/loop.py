@@ -155,28 +155,9 @@ class Loop:
         Raises:
             Diverged: updates were skipped too often in a row.
         """
-        try:
-            return self._train(stop)
-        except Exception as error:
-            self._save_before(error)
-            raise
-
-    def _save_before(self, error: Exception) -> None:
-        """Save, as a stop does, what an error would lose; where that cannot be done, the error is enough to tell.
-
-        Several ranks do not meet to save: others may wait for what will not come.
-        """
-        whole = self.state.step > 0 and not self.state.within_step and self.ranks.size == 1
-        if isinstance(error, Diverged) or not whole or (isinstance(error, OSError) and no_room(error)):
-            return
-        with suppress(OSError, RuntimeError, MemoryError, Diverged):
-            self.steps.read()
-            self._save_and_prune()
-
-    def _train(self, stop: StopRequest) -> bool:
-        """Run the loop as `train` says."""
         self._clock = (time.perf_counter(), self.seconds)
-        with keep_freed_memory(self.state.device.type == "cpu"), self.steps.card, ExitStack() as opened:
+        on_cpu = self.state.device.type == "cpu"
+        with self._saving_on_error(), keep_freed_memory(on_cpu), self.steps.card, ExitStack() as opened:
             stage = opened.enter_context(self.stages(self))
             while (action := self._next_action(stage, stop)) not in (Action.OVER, Action.STOP):
                 if action is Action.STEP:
@@ -211,6 +192,22 @@ class Loop:
                     self._draw(stage)
         self.ranks.barrier()  # none has ended well where the first one could not write
         return over
+
+    @contextmanager
+    def _saving_on_error(self) -> Iterator[None]:
+        """Save before an error goes on, as a stop does; where that cannot be done, the error is enough to tell.
+
+        Several ranks do not meet to save: others may wait for what will not come.
+        """
+        try:
+            yield
+        except Exception as error:
+            is_whole = self.state.step > 0 and not self.state.within_step and self.ranks.size == 1
+            if is_whole and not isinstance(error, Diverged) and not (isinstance(error, OSError) and no_room(error)):
+                with suppress(OSError, RuntimeError, MemoryError, Diverged):
+                    self.steps.read()
+                    self._save_and_prune()
+            raise
 
     @property
     def _is_first(self) -> bool:
