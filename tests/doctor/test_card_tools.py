@@ -22,6 +22,7 @@ class Counters:
             "synchronize": lambda _: None,
             "empty_cache": lambda: None,
             "reset_peak_memory_stats": lambda _: None,
+            "mem_get_info": lambda _: (2 * GIB, 8 * GIB),
             "memory_allocated": lambda _: self.allocated * MIB,
             "memory_reserved": lambda _: self.reserved * MIB,
             "max_memory_allocated": lambda _: self.peak_allocated * MIB,

@@ -35,7 +35,7 @@ def shown(runs: Path, **environment: str) -> Iterator[tuple[subprocess.Popen[str
 
 
 def wait_for(what: Callable[[], object]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600  # what hangs; others may use the processor
     while not what():
         assert time.monotonic() < end
         time.sleep(0.1)
