@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trained
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
@@ -57,9 +59,7 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
     networks = {name: options[name] for name in (*NETWORKS, "gan_dims") if name in options}
     if (patch := _patch_size(options)) is not None:
         networks["gan_patch_size"] = patch
-    objective = {name: options[name] for name in SAEHDObjective.model_fields if name in options}
-    if not str(options["archi"]).startswith("df"):
-        objective.pop("true_face_power", None)  # as the original does
+    objective, _ = _objective(options)
     optimizer: dict[str, Any] = {
         "kind": "adabelief" if options.get("adabelief", True) else "rmsprop",
         "learning_rate": LEARNING_RATE,
@@ -81,6 +81,29 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _objective(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The section `objective`, and a line for every option with a value that only a fork knows.
+
+    Powers beyond the limits come to these, as where the original asks for them; what is no value at all to the default.
+    """
+    objective = {name: options[name] for name in SAEHDObjective.model_fields if name in options}
+    if not str(options["archi"]).startswith("df"):
+        objective.pop("true_face_power", None)  # as the original does
+    lines = []
+    try:
+        SAEHDObjective.model_validate(objective)
+    except ValidationError as error:
+        for fault in error.errors():
+            name, limits = str(fault["loc"][0]), fault.get("ctx", {})
+            nearest = limits.get("le", limits.get("ge", SAEHDObjective.model_fields[name].default))
+            lines.append(
+                f"option {name}={shown_value(objective[name])}: unknown here; taken as {nearest} (to choose another: "
+                f"objective.{name}=)"
+            )
+            objective[name] = nearest
+    return objective, lines
+
+
 def untold_options(options: Mapping[str, Any]) -> list[str]:
     """A line for every option of a model that no field of the recipe stands for, or another value."""
     lines = [
@@ -93,7 +116,7 @@ def untold_options(options: Mapping[str, Any]) -> list[str]:
     patch, taken = options.get("gan_patch_size"), _patch_size(options)
     if patch is not None and taken is not None and taken != patch:
         lines.append(f"option gan_patch_size={patch}: {taken}, the nearest that divides the resolution")
-    return lines
+    return [*lines, *_objective(options)[1]]
 
 
 def imported_recipe(
