@@ -250,6 +250,14 @@ class Family(ABC):
         """
         return {}
 
+    def foreign_option(self, name: str, value: str) -> Sequence[str] | None:
+        """Words of the command line for an option of the original program; None: it has no such option. Default: None.
+
+        Raises:
+            BadInput: the option has no such value.
+        """
+        return None
+
     def preliminary(self, objective: Any, data: DataSettings) -> Preliminary | None:
         """Training that comes before the usual one, where this objective asks for it. Default: None."""
         return None

@@ -4,7 +4,7 @@ Network and parameter names are the original's; `inter_AB` and the like follow f
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from frugan.faces.saehd.config import (
     SAEHDNetworks,
     SAEHDObjective,
     nearest_patch,
+    option_words,
 )
 from frugan.faces.saehd.networks import (
     CodeDiscriminator,
@@ -181,6 +182,10 @@ class SAEHDFamily(Family):
             "preview": GridRequest(rows=rows, columns=len(titles), titles=titles),
             "preview-masked": GridRequest(rows=rows, columns=len(titles), titles=titles, masked=True),
         }
+
+    def foreign_option(self, name: str, value: str) -> Sequence[str] | None:
+        """Options of the original under its names, such as batch_size=8 and lr_dropout=y."""
+        return option_words(name, value)
 
     def preliminary(self, objective: SAEHDObjective, data: DataSettings) -> Preliminary | None:
         """Pretraining, which the original calls so too."""

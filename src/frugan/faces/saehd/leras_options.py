@@ -15,7 +15,7 @@ from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trai
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import Faceset
-from frugan.faces.saehd.config import PRETRAINING_ENDS, SAEHDObjective, stack_for, stacks
+from frugan.faces.saehd.config import CLIP_NORM, DROPOUT, PERIOD, PRETRAINING_ENDS, SAEHDObjective, stack_for, stacks
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import DATA, file_name
 from frugan.wording import shown_value
@@ -40,7 +40,7 @@ HOUR_SECONDS = 3600
 MOST_HOURS = 24
 
 DEFAULT_BATCH = 8
-LEARNING_RATE, DROPOUT, PERIOD, CLIP_NORM = 5e-5, 0.3, 500, 1.0
+LEARNING_RATE = 5e-5
 FIXED = {"learning_rate": LEARNING_RATE, "eps": 1e-6, "decay": 0.9, "beta1": 0.9, "beta2": 0.999}
 """Settings of the optimizers that the original has no option for."""
 
