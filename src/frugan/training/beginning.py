@@ -11,7 +11,7 @@ import torch
 
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ShareChoice, check_ranks
-from frugan.engine.run.checkpoint import checkpoint_name
+from frugan.engine.run.checkpoint import BackupLimits, checkpoint_name
 from frugan.engine.run.loop import Loop
 from frugan.engine.run.step_log import DivergenceWatch, StepLog
 from frugan.engine.state.state import TrainingState
@@ -39,6 +39,7 @@ from frugan.training.run import TrainRun
 from frugan.training.stages import stages_of
 from frugan.training.starting_weights import refuse_untrained, start_from
 from frugan.version import __version__
+from frugan.wording import parse_size
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,9 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
         duration=training.duration,
         batch=training.batch,
         keep=recipe.saving.keep_checkpoints,
+        backup_limits=BackupLimits(
+            recipe.saving.keep_backups, None if (size := recipe.saving.backups_size) is None else parse_size(size)
+        ),
         run=run.folder,
         log=run.log,
         steps=StepLog(

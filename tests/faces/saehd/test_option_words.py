@@ -33,7 +33,7 @@ def test_every_option_has_words_that_a_recipe_takes(name: str) -> None:
         ("adabelief=n", ["optimizers.default.kind=rmsprop"]),
         ("clipgrad=no", ["optimizers.default.clip_norm=none"]),
         ("target_iter=0", ["training.duration=endless"]),
-        ("autobackup_hour=0", ["saving.backup_every=none"]),
+        ("autobackup_hour=0", ["saving.backup_every=none", "saving.keep_backups=24"]),
         ("random_warp=N", ["objective.random_warp=false"]),
     ],
 )

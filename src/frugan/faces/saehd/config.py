@@ -278,6 +278,8 @@ class SAEHDObjective(Settings):
 
 DROPOUT, PERIOD, CLIP_NORM = 0.3, 500, 1.0
 """Of the optimizers, where the original's lr_dropout and clipgrad are on."""
+BACKUPS_KEPT = 24
+"""The newest, as the original does."""
 _YES_OR_NO = MappingProxyType(
     {"y": True, "yes": True, "true": True, "1": True} | dict.fromkeys(("n", "no", "false", "0"), False)
 )
@@ -329,7 +331,10 @@ _OPTIONS: Mapping[str, Callable[[str], list[str]]] = MappingProxyType(
     {
         "batch_size": lambda value: [f"training.batch={value}"],
         "target_iter": lambda value: _or_none(value, "training.duration", " steps", "endless"),
-        "autobackup_hour": lambda value: _or_none(value, "saving.backup_every", "h", "none"),
+        "autobackup_hour": lambda value: [
+            *_or_none(value, "saving.backup_every", "h", "none"),
+            f"saving.keep_backups={BACKUPS_KEPT}",
+        ],
         "adabelief": lambda value: [f"optimizers.default.kind={'adabelief' if _is_on(value) else 'rmsprop'}"],
         "clipgrad": lambda value: [f"optimizers.default.clip_norm={CLIP_NORM if _is_on(value) else 'none'}"],
         "lr_dropout": _learning_rate_dropout,

@@ -15,7 +15,16 @@ from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trai
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import Faceset
-from frugan.faces.saehd.config import CLIP_NORM, DROPOUT, PERIOD, PRETRAINING_ENDS, SAEHDObjective, stack_for, stacks
+from frugan.faces.saehd.config import (
+    BACKUPS_KEPT,
+    CLIP_NORM,
+    DROPOUT,
+    PERIOD,
+    PRETRAINING_ENDS,
+    SAEHDObjective,
+    stack_for,
+    stacks,
+)
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import DATA, file_name
 from frugan.wording import shown_value
@@ -77,7 +86,7 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
             "duration": f"{target} steps" if (target := options.get("target_iter")) else "endless",
         },
         "optimizers": {"default": optimizer},
-        "saving": {"backup_every": f"{hours}h" if hours else None},
+        "saving": {"backup_every": f"{hours}h", "keep_backups": BACKUPS_KEPT} if hours else {},
     }
 
 
