@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -208,6 +208,23 @@ class Family(ABC):
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Network -> names of the blocks that may be recomputed, in the order in which they run. Default: none may."""
         return {}
+
+    def transformed(
+        self, networks: Any, built: Networks, sources: Mapping[str, Any], count: int, micro_batch: int
+    ) -> Iterator[tuple[str, Tensor]]:
+        """What it makes of the first `count` given pictures, one by one: name and picture [C, R, R] in [-1, 1], fp32.
+
+        Default: none, of a family that draws from random inputs.
+
+        Args:
+            built: prepared networks.
+            sources: the opened data, by name.
+            micro_batch: pictures in one forward.
+
+        Raises:
+            BadInput: a picture cannot be read.
+        """
+        return iter(())
 
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Network -> (network, samples) -> one forward on inputs that it makes itself, for counting and timing.
