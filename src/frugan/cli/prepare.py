@@ -23,6 +23,8 @@ Form = Literal["set", "zip", "hdf5", "webdataset"]
 SUFFIXES: dict[str, Form] = {".zip": "zip", ".hdf5": "hdf5", ".h5": "hdf5"}
 OF_PICTURES = ("resample", "allow_upscale", "fit", "background", "workers", "form")
 """Parameters that say how pictures, not faces, are prepared."""
+METADATA = ".metadata"
+"""Ends the name of a file with the metadata of faces."""
 DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
 
@@ -91,6 +93,8 @@ def prepare(**values: Any) -> None:
 
     Back to loose files: frugan prepare packed/faceset.pak aligned
 
+    Their metadata, before other programs edit the pictures: frugan prepare aligned faces.metadata (and back again)
+
     For scores: frugan prepare prepared/holiday holiday-128.npz --reference (mean and covariance of features)
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace like DeepFaceLab's, of two imaginary people)
@@ -124,7 +128,10 @@ def prepare(**values: Any) -> None:
         from frugan.faces.data.faceset import holds_pak
 
         source = local_path(arguments.source)
-        (_unpack_faces if holds_pak(source) else _prepare_pictures)(arguments, source)
+        if METADATA in (source.suffix, arguments.out.suffix):
+            _move_metadata(arguments, source)
+        else:
+            (_unpack_faces if holds_pak(source) else _prepare_pictures)(arguments, source)
 
 
 def _prepare_pictures(arguments: PrepareOptions, source: Path) -> None:
@@ -278,6 +285,17 @@ def _refuse_of_pictures(arguments: PrepareOptions) -> None:
     _refuse(arguments.context, OF_PICTURES, "has no effect on faces, which are packed as they are")
     if arguments.resolution is not None:
         raise BadInput(f"--resolution {arguments.resolution}: faces are packed as they are; leave it out")
+
+
+def _move_metadata(arguments: PrepareOptions, source: Path) -> None:
+    """Save the metadata of faces in a file, or write them into pictures again."""
+    from frugan.faces.data.metadata_file import restore_metadata, save_metadata
+
+    _refuse_of_pictures(arguments)
+    restores = source.suffix == METADATA
+    with Bar("faces") as move:
+        count = (restore_metadata if restores else save_metadata)(source, arguments.out, say, move)
+    print(f"metadata of {count:,} faces: {shown(str(arguments.out))}")
 
 
 def _unpack_faces(arguments: PrepareOptions, source: Path) -> None:

@@ -15,10 +15,9 @@ from PIL import Image
 
 from faces.data.golden_faces import GOLDEN, expected_faces
 from frugan.errors import BadInput
-from frugan.faces.data.dfl_jpeg import MISFIT
+from frugan.faces.data.dfl_jpeg import MISFIT, write_face_jpeg
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.faceset import Faceset, open_faceset, pack_faceset, unpack
-from tools.draw_faces.face_jpegs import write_face_jpeg
 
 ALIGNED, PACKED = GOLDEN / "faceset" / "aligned", GOLDEN / "faceset" / "packed"
 LANDMARKS = np.stack([np.arange(68), np.arange(68)], 1).astype(np.float32)
@@ -241,7 +240,7 @@ def test_a_pak_is_unpacked_into_what_was_packed(faces: MakeFaces, tmp_path: Path
         {p.relative_to(of).as_posix(): p.read_bytes() for p in of.rglob("*.jpg")} for of in (folder, tmp_path / "again")
     ]
     assert files[0] == files[1]
-    with pytest.raises(BadInput, match="is there already; expected a new or empty folder"):
+    with pytest.raises(BadInput, match="is there already; choose a new or empty folder for the faces"):
         unpack(pak, tmp_path / "again", said.append, None)
 
 

@@ -25,7 +25,7 @@ from frugan.faces.data.dfl_jpeg import (
 )
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.geometry import opencv, yaw
-from frugan.files import atomic_file, atomic_folder
+from frugan.files import atomic_file, atomic_folder, refuse_full
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import Global, dump_pickle
 from frugan.wording import MIB, count, first_names, shown
@@ -479,8 +479,7 @@ def unpack(source: Path, out: Path, say: Callable[[str], None], progress: Callab
         BadInput: no pak, `out` holds something, or a face has a name that no file can have here, or that of another.
     """
     faces = open_faceset(source)
-    if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
-        raise BadInput(f"{shown(str(out))} is there already; expected a new or empty folder")
+    refuse_full(out, "the faces")
     for line in faces.lines:
         say(f"data: {line}")
     with atomic_folder(out.absolute()) as beside:
