@@ -212,7 +212,7 @@ class Family(ABC):
     def transformed(
         self, networks: Any, built: Networks, sources: Mapping[str, Any], count: int, micro_batch: int
     ) -> Iterator[tuple[str, Tensor]]:
-        """What it makes of the first `count` given pictures, one by one: name and picture [C, R, R] in [-1, 1], fp32.
+        """Make a picture of each of the first `count` given ones: its name and [C, R, R] in [-1, 1], fp32.
 
         Default: none, of a family that draws from random inputs.
 

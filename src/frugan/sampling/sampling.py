@@ -245,8 +245,8 @@ def transform(
         raise BadInput(f"{folder}: holds something already, which would mix with these; choose another --out")
     paths: list[Path] = []
     with torch.no_grad(), _prepared(opened, None):
-        made = recipe.kind.transformed(recipe.networks, opened.networks, sources, count, micro_batch)
-        for number, (name, picture) in enumerate(made):
+        pictures = recipe.kind.transformed(recipe.networks, opened.networks, sources, count, micro_batch)
+        for number, (name, picture) in enumerate(pictures):
             stem = "".join(letter if letter.isalnum() or letter in " ._-" else "_" for letter in name)  # untrusted
             path = folder / f"{stem}.png"
             if path in paths:  # two pictures of one name

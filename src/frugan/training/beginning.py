@@ -15,6 +15,7 @@ from frugan.engine.run.checkpoint import BackupLimits, checkpoint_name
 from frugan.engine.run.loop import Loop
 from frugan.engine.run.step_log import DivergenceWatch, StepLog
 from frugan.engine.state.state import TrainingState
+from frugan.recipe.recipe import SavingSettings
 from frugan.setup.devices import card_identity, explain_out_of_memory, misspelt_cards, use_device
 from frugan.setup.networks import weights_metadata
 from frugan.setup.ops import ops_of
@@ -109,9 +110,7 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
         duration=training.duration,
         batch=training.batch,
         keep=recipe.saving.keep_checkpoints,
-        backup_limits=BackupLimits(
-            recipe.saving.keep_backups, None if (size := recipe.saving.backups_size) is None else parse_size(size)
-        ),
+        backup_limits=_backup_limits(recipe.saving),
         run=run.folder,
         log=run.log,
         steps=StepLog(
@@ -135,6 +134,11 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
     if start.decision.over is not None:
         _begin_anew(run, loop, start.decision.over)
     return loop
+
+
+def _backup_limits(saving: SavingSettings) -> BackupLimits:
+    size = saving.backups_size
+    return BackupLimits(saving.keep_backups, None if size is None else parse_size(size))
 
 
 def _begin_anew(run: TrainRun, loop: Loop, over: str) -> None:

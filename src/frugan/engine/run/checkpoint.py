@@ -158,7 +158,7 @@ def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:
 
 @dataclass(frozen=True)
 class BackupLimits:
-    """What may be kept of checkpoints that are backups; the newest always is."""
+    """Limits of how many backups are kept, and of their size; the newest always is."""
 
     number: int | None = None  # None: any
     total_bytes: int | None = None  # of the disk; None: any

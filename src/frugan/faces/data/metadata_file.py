@@ -27,7 +27,7 @@ from frugan.files import atomic_file
 from frugan.wording import MIB, count, first_names, shown
 
 MOST_HEAD_BYTES = MIB
-"""Of a JPEG before its pixels: some segments of 64 KiB."""
+"""Largest head of a JPEG, before its pixels: some segments of 64 KiB."""
 
 Say = Callable[[str], None]
 Progress = Callable[[int, int], None]

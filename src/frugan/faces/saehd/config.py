@@ -277,7 +277,7 @@ class SAEHDObjective(Settings):
 # The original's options as they are typed there.
 
 DROPOUT, PERIOD, CLIP_NORM = 0.3, 500, 1.0
-"""Of the optimizers, where the original's lr_dropout and clipgrad are on."""
+"""Settings of the optimizers where the original's lr_dropout and clipgrad are on."""
 BACKUPS_KEPT = 24
 """The newest, as the original does."""
 _YES_OR_NO = MappingProxyType(
