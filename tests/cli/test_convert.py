@@ -65,7 +65,13 @@ def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> N
     [
         (["a", "b"], "neither --from nor --to: expected one of --from biggan-pytorch (a checkpoint of BigGAN-PyTorch)"),
         (["a", "b", "--from", "dfm"], "--from dfm: a file for DeepFaceLive can only be written (--to)"),
-        (["a", "b", "--from", "leras", "--to", "dfm"], "--from leras --to dfm: expected one of --from biggan-pytorch"),
+        (["a", "b", "--from", "leras", "--to", "dfm"], "a: no such folder; expected the folder of a DeepFaceLab model"),
+        (
+            ["a", "b", "--from", "dfm", "--to", "leras"],
+            "--from dfm: a file for DeepFaceLive can only be written (--to)",
+        ),
+        (["a", "b", "--from", "leras", "--to", "dfm", "--raw"], "--raw is for "),
+        (["a", "b", "--from", "stylegan-pickle", "--to", "dfm"], "becomes no run, which --to dfm is made of"),
         (["a", "b", "--from", "leras", "--half"], "--half is for --to dfm; leave it out"),
         (["a", "b", "--from", "leras", "--data", "c"], "--data is for --to dfm and --to leras"),
         (["a", "b", "--to", "leras", "--half"], "--half is for --to dfm"),

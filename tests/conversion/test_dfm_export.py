@@ -9,7 +9,8 @@ import pytest
 from onnxruntime import InferenceSession
 
 from conversion.leras_runs import back
-from frugan.conversion.convert import to_dfm
+from frugan.contract.formats import Conversion
+from frugan.conversion.convert import convert, to_dfm, to_leras
 from frugan.errors import BadInput
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
@@ -64,3 +65,15 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     with pytest.raises(BadInput, match="has no checkpoint yet"):
         back(tmp_path / "run", tmp_path / "out")
+
+
+def test_a_model_of_deepfacelabs_becomes_a_dfm_in_one_step(tmp_path: Path, trained: Path) -> None:
+    model = to_leras(trained, tmp_path / "model", say=lambda _: None).path
+    expected = to_dfm(trained, tmp_path / "expected.dfm", say=lambda _: None)
+    conversion = Conversion(model, tmp_path / "new" / "swap.dfm", say=lambda _: None, overrides=("batch_size=2",))
+    made = convert(conversion, "leras", "dfm")
+    graphs = [onnx.load(path).graph.initializer for path in (made.path, expected.path)]
+    assert [array.raw_data for array in graphs[0]] == [array.raw_data for array in graphs[1]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["expected.dfm", "model", "new"]
+    with pytest.raises(BadInput, match=r"is there already; .*--replace"):
+        convert(conversion, "leras", "dfm")

@@ -13,6 +13,7 @@ from conversion.leras_models import change, model_of, write
 from conversion.leras_runs import EVERY_PHASE, back, there
 from frugan.conversion.convert import from_leras, to_leras
 from frugan.errors import BadInput
+from frugan.recipe.loading import load_recipe
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")
 
@@ -26,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("narrow_faces")
             r"my face_SAEHD_inter\.npy: dense2/bias:0: missing, expected \[64\]",
         ),
         (
-            lambda f: change(f, "encoder", {"down1/downs_1/conv1/bias:0": np.zeros((2, 4), np.float32)}),
-            r"encoder\.npy: down1/downs_1/conv1/bias:0: \[2, 4\], expected \[8\]",
+            lambda f: change(f, "encoder", {"down1/downs_1/conv1/bias:0": np.zeros((2, 5), np.float32)}),
+            r"encoder\.npy: down1/downs_1/conv1/bias:0: \[2, 5\], expected \[8\]",
         ),
         (
             lambda f: change(f, "src_dst_opt", {"vs_inter/dense1/bias_0:0": None}),
@@ -60,7 +61,6 @@ def test_missing_and_misshapen_arrays_are_named(tmp_path: Path, spoil: Callable[
         ({"resolution": 100}, "resolution 100: .*the nearest is 96"),
         ({"resolution": 65}, "resolution 65: .*the nearest is 64"),
         ({"resolution": "big"}, "networks.resolution: .*whole number"),
-        ({"gan_power": 9.0}, "objective.gan_power: .*less than or equal to 5"),
         ({"batch_size": 0}, "training.batch"),
         ({"ae_dims": ...}, "my face_SAEHD_data.dat: option ae_dims is missing"),
     ],
@@ -124,6 +124,49 @@ def test_options_that_are_taken_otherwise_are_told(tmp_path: Path) -> None:
     _, said = there(tmp_path, model)
     assert "option true_face_power=0.01: 0, as the original takes it for liae" in said
     assert re.search(r"option gan_patch_size=640: \d+, the nearest that divides the resolution", said)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "taken"),
+    [
+        ("ct_mode", "fs-aug", "none"),
+        ("gan_power", 9.0, 5.0),
+        ("random_hsv_power", -1.0, 0.0),
+        ("random_warp", "sometimes", True),
+        ("uniform_yaw", [1], False),
+    ],
+)
+def test_values_that_forks_alone_know_come_to_the_nearest(tmp_path: Path, option: str, value: Any, taken: Any) -> None:
+    run, said = there(tmp_path, model_of(discriminators=False, **{option: value}))
+    assert re.search(rf"option {option}=.*: unknown here; taken as {taken} ", said)
+    assert getattr(load_recipe(str(run)).objective, option) == taken
+    assert back(run, tmp_path / "again")[0].options[option] == value
+
+
+def test_values_that_cannot_be_read_may_be_given_otherwise(tmp_path: Path) -> None:
+    model = model_of(discriminators=False, batch_size=0, ct_mode="fs-aug")
+    run, _ = there(tmp_path, model, "training.batch=4", "objective.ct_mode=rct")
+    recipe = load_recipe(str(run))
+    assert (recipe.training.batch, recipe.objective.model_dump()["ct_mode"]) == (4, "rct")
+
+
+def test_half_precision_and_flat_arrays_are_read_as_the_original_does(tmp_path: Path) -> None:
+    model = model_of(discriminators=False)
+    whole = {stem: dict(arrays) for stem, arrays in model.networks.items()}
+    folder = write(tmp_path / "model", model)
+    change(folder, "encoder", {key: array.astype(np.float16) for key, array in whole["encoder"].items()})
+    change(folder, "inter", {key: array.reshape(-1) for key, array in whole["inter"].items()})
+    slot = model.optimizers["src_dst_opt"]["ms_inter/dense1/weight_0:0"]
+    change(folder, "src_dst_opt", {"ms_inter/dense1/weight_0:0": slot.reshape(-1, 1)})
+    run, said = there(tmp_path)
+    assert "my face_SAEHD_encoder.npy: in half precision; training goes on in fp32 from there" in said
+    assert re.search(r"my face_SAEHD_inter\.npy: \d arrays of other shapes, reshaped as in the original", said)
+    again, _ = back(run, tmp_path / "again")
+    for key, array in whole["encoder"].items():
+        np.testing.assert_array_equal(again.networks["encoder"][key], array.astype(np.float16).astype(np.float32))
+    for key, array in whole["inter"].items():
+        np.testing.assert_array_equal(again.networks["inter"][key], array)
+    np.testing.assert_array_equal(again.optimizers["src_dst_opt"]["ms_inter/dense1/weight_0:0"], slot)
 
 
 @pytest.mark.parametrize("backed_up", [True, False])

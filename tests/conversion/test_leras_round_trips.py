@@ -17,6 +17,7 @@ from frugan.faces.saehd.dfm import check_dfm
 from frugan.faces.saehd.leras_files import LerasModel, read_model, write_model
 from frugan.faces.saehd.networks import encode, swap_code
 from frugan.recipe.loading import load_recipe
+from frugan.reporting.loss_history import LossHistory
 from frugan.setup.networks import Weights, networks_from
 from frugan.training.training import train
 from parity.saehd.golden import ARCHIS, FOLDER, record
@@ -188,6 +189,7 @@ def test_a_model_in_pretraining_mode_is_said_to_be_and_goes_on_to_the_swap(tmp_p
     assert (model.iteration, model.options["pretrain"], len(model.loss_history)) == (1234, True, 4)
     words = ["objective.pretrain=false", "training.batch=2", "training.duration=2 steps"]
     train(recipe, DATA, run, overrides=words, options=CPU, say=lambda _: None)
+    assert [*LossHistory.of(run / "events.jsonl").steps["src"]] == [1, 2]
     model, said = back(run, tmp_path / "swap")
     assert "pretraining" not in said
     assert (model.name, model.iteration, len(model.loss_history)) == (NAME, 2, 2)

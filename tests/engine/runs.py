@@ -9,7 +9,7 @@ from contract.rig import Rig
 from frugan.engine.durations import ENDLESS, Clock, Duration, GridClock
 from frugan.engine.plan import Plan
 from frugan.engine.requests import StopRequest
-from frugan.engine.run.checkpoint import newest_whole, restore
+from frugan.engine.run.checkpoint import BackupLimits, newest_whole, restore
 from frugan.engine.run.events import Event, EventLog
 from frugan.engine.run.loop import Loop, RunningStage
 from frugan.engine.run.run_folder import RunFolder
@@ -34,12 +34,14 @@ def train(
     pictured: list[int] | None = None,
     next_plan: NextPlan | None = None,
     command: bool = False,
+    backup_limits: BackupLimits | None = None,
 ) -> tuple[Rig, list[Event], bool]:
     """Train to `steps` (None: without an end), from the newest checkpoint if there is one.
 
     Args:
         stop_after: ask for a stop once this many steps are done.
         pictured: takes the steps at which a snapshot was wanted.
+        backup_limits: what is kept of backups; None: all.
         command: give the loop a command that goes on with the run, for messages.
     """
     rig = rig or Rig.create(MadeUpFamily())
@@ -92,6 +94,7 @@ def train(
             log=log,
             steps=StepLog(log, run.checkpoints, rig.state.device, duration, words, sound),
             metadata={},
+            backup_limits=backup_limits or BackupLimits(),
             kept={},
             seconds=float(newest[1]["seconds"]) if newest else 0.0,
             images=int(newest[1]["images"]) if newest else 0,

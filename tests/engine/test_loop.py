@@ -15,7 +15,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import FP16, Rig, assert_same
 from engine.runs import train
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine.run.checkpoint import list_checkpoints, newest_whole, restore, save_checkpoint, verify
+from frugan.engine.run.checkpoint import BackupLimits, list_checkpoints, newest_whole, restore, save_checkpoint, verify
 from frugan.engine.run.events import read_events
 from frugan.engine.run.tensor_files import digest
 from frugan.errors import BadInput, TrainingFailed
@@ -152,6 +152,22 @@ def test_newest_are_kept_and_backups_for_good(tmp_path: Path) -> None:
     assert [c.step for c in list_checkpoints(tmp_path / "checkpoints")] == [2, 14, 16]
     assert [c.step for c in list_checkpoints(tmp_path / "backups")] == [5, 10, 15]
     assert pictured == [1, 4, 8, 10, 12, 16]  # every 32 images, and after 1 and 10 steps; the last once only
+
+
+@pytest.mark.parametrize(("number", "backups", "kept"), [(2, None, [10, 15]), (None, 2.5, [10, 15]), (9, 0.5, [15])])
+def test_backups_keep_a_number_and_a_size(
+    tmp_path: Path, number: int | None, backups: float | None, kept: list[int]
+) -> None:
+    train(tmp_path, 15)
+    folder = tmp_path / "backups"
+    size = sum(path.stat().st_size for path in (folder / "step-000000015").iterdir())
+    BackupLimits(number, None if backups is None else int(backups * size)).apply(folder)
+    assert [c.step for c in list_checkpoints(folder)] == kept
+
+
+def test_backups_are_limited_while_training_goes_on(tmp_path: Path) -> None:
+    train(tmp_path, 15, backup_limits=BackupLimits(number=1))
+    assert [c.step for c in list_checkpoints(tmp_path / "backups")] == [15]
 
 
 def test_damaged_checkpoint_is_named_and_passed_over(tmp_path: Path) -> None:

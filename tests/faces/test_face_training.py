@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -14,10 +15,12 @@ from frugan.engine.run.events import EventLog, read_events
 from frugan.engine.step.step import Step
 from frugan.errors import BadInput
 from frugan.faces.data.batches import FaceBatches
-from frugan.faces.data.face import FaceType
+from frugan.faces.data.face import FaceType, SampleSettings
+from frugan.faces.data.faceset import open_faceset
+from frugan.faces.data.sample import aligned_picture
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.reporting.loss_history import LossHistory
-from frugan.sampling.sampling import sample
+from frugan.sampling.sampling import sample, transform
 from frugan.training.training import train
 from tools.draw_faces.drawn_faceset import draw_faceset
 
@@ -258,6 +261,28 @@ def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path, pre
         sample(run, tmp_path / "more", device="cpu", say=print)
     with pytest.raises(BadInput, match="--classes: for families that draw from random inputs"):
         sample(run, tmp_path / "more", GridRequest(classes=(1,)), data=DATA, device="cpu", say=print)
+
+
+def test_swapped_faces_as_single_files(tmp_path: Path) -> None:
+    """As the networks make them of the faces as they are, under their names."""
+    run = train_faces(tmp_path / "run", steps=1)[0].run
+    paths = transform(run, tmp_path / "out", 3, data=DATA, micro_batch=2, device="cpu", say=print)
+    assert [path.relative_to(tmp_path).as_posix() for path in paths] == [f"out/pngs/{n:05}_0.png" for n in range(3)]
+    faceset = open_faceset(FACES)
+    networks = frugan.load(run)
+    settings = SampleSettings(64, FaceType.FULL, random_warp=False, random_flip=False)
+    face = aligned_picture(faceset.faces[2], faceset.picture(2), settings)
+    code = networks["inter"](networks["encoder"](torch.from_numpy(face).permute(2, 0, 1)[None]))
+    swapped = networks["decoder_src"](code)[0][0].detach().flip(0).clamp(0, 1) * 255
+    with Image.open(paths[2]) as picture:
+        shown = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+        assert "synthetic" in picture.text["Description"]  # type: ignore[attr-defined]
+    assert float((shown - swapped).abs().max()) <= 1
+    with pytest.raises(BadInput, match="holds something already"):
+        transform(run, tmp_path / "out", 3, data=DATA, device="cpu", say=print)
+    odd = replace(faceset, faces=tuple(replace(face, person="../../x") for face in faceset.faces))
+    paths = transform(run, tmp_path / "odd", 1, data={"src": odd, "dst": odd}, device="cpu", say=print)
+    assert [path.name for path in paths] == [".._.._x-00000_0.png"]
 
 
 def test_networks_from_a_run_can_be_called(tmp_path: Path) -> None:

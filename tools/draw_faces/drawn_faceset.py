@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from frugan.faces.data.dfl_jpeg import write_face_jpeg
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.geometry import alignment_matrix, opencv, transform_points
-from tools.draw_faces.face_jpegs import write_face_jpeg
 from tools.draw_faces.frame import draw_frame
 from tools.draw_faces.moment import Moment, draw_moment
 from tools.draw_faces.people import PEOPLE

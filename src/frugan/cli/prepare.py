@@ -23,6 +23,8 @@ Form = Literal["set", "zip", "hdf5", "webdataset"]
 SUFFIXES: dict[str, Form] = {".zip": "zip", ".hdf5": "hdf5", ".h5": "hdf5"}
 OF_PICTURES = ("resample", "allow_upscale", "fit", "background", "range", "workers", "form")
 """Parameters that say how pictures, not faces, are prepared."""
+METADATA = ".metadata"
+"""Ends the name of a file with the metadata of faces."""
 DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
 
@@ -36,7 +38,7 @@ class PrepareOptions:
         str,
         typer.Argument(
             help="folder of pictures, NVlabs zip, HDF5 file, tar files, CIFAR binary folder; "
-            f"folder of aligned faces; or {DRAWN}: faces of two imaginary people, which come with frugan"
+            f"folder of aligned faces; faceset.pak; or {DRAWN}: faces of two imaginary people, which come with frugan"
         ),
     ]
     out: Annotated[
@@ -93,6 +95,10 @@ def prepare(**values: Any) -> None:
 
     Faces: frugan prepare workspace/data_src/aligned packed/faceset.pak (a file that DeepFaceLab reads too)
 
+    Back to loose files: frugan prepare packed/faceset.pak aligned
+
+    Their metadata, before other programs edit the pictures: frugan prepare aligned faces.metadata (and back again)
+
     For scores: frugan prepare prepared/holiday holiday-128.npz --reference (mean and covariance of features)
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace like DeepFaceLab's, of two imaginary people)
@@ -123,7 +129,13 @@ def prepare(**values: Any) -> None:
     elif arguments.out.suffix == ".pak":
         _pack_faces(arguments, local_path(arguments.source))
     else:
-        _prepare_pictures(arguments, local_path(arguments.source))
+        from frugan.faces.data.faceset import holds_pak
+
+        source = local_path(arguments.source)
+        if METADATA in (source.suffix, arguments.out.suffix):
+            _move_metadata(arguments, source)
+        else:
+            (_unpack_faces if holds_pak(source) else _prepare_pictures)(arguments, source)
 
 
 def _prepare_pictures(arguments: PrepareOptions, source: Path) -> None:
@@ -274,17 +286,43 @@ def _write_drawn(arguments: PrepareOptions) -> None:
     print(f"Next: frugan train saehd-demo-64 --data {shlex.quote(str(out))} --out RUN")
 
 
-def _pack_faces(arguments: PrepareOptions, source: Path) -> None:
-    """Pack aligned faces.
+def _refuse_of_pictures(arguments: PrepareOptions) -> None:
+    """Refuse options that say how pictures are prepared.
 
     Raises:
         BadInput: a resolution was given, or an option has no effect.
     """
-    from frugan.faces.data.faceset import pack
-
     _refuse(arguments.context, OF_PICTURES, "has no effect on faces, which are packed as they are")
     if arguments.resolution is not None:
         raise BadInput(f"--resolution {arguments.resolution}: faces are packed as they are; leave it out")
+
+
+def _move_metadata(arguments: PrepareOptions, source: Path) -> None:
+    """Save the metadata of faces in a file, or write them into pictures again."""
+    from frugan.faces.data.metadata_file import restore_metadata, save_metadata
+
+    _refuse_of_pictures(arguments)
+    restores = source.suffix == METADATA
+    with Bar("faces") as move:
+        count = (restore_metadata if restores else save_metadata)(source, arguments.out, say, move)
+    print(f"metadata of {count:,} faces: {shown(str(arguments.out))}")
+
+
+def _unpack_faces(arguments: PrepareOptions, source: Path) -> None:
+    """Write the faces of a faceset.pak as loose files."""
+    from frugan.faces.data.faceset import unpack
+
+    _refuse_of_pictures(arguments)
+    with Bar("unpacking") as move:
+        count = unpack(source, arguments.out, say, move)
+    print(f"{count:,} faces: {shown(str(arguments.out))}")
+
+
+def _pack_faces(arguments: PrepareOptions, source: Path) -> None:
+    """Pack aligned faces."""
+    from frugan.faces.data.faceset import pack
+
+    _refuse_of_pictures(arguments)
     with Bar("packing") as move:
         count = pack(source, arguments.out, say, move)
     print(f"{count:,} faces: {arguments.out}")

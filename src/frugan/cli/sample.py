@@ -102,7 +102,10 @@ class SampleOptions:
     random: Annotated[bool, typer.Option("--random", help="a grid of random classes, --rows by --columns")] = False
     npz: Annotated[int | None, typer.Option(help="write this many random samples to samples.npz (x uint8, y)")] = None
     pngs: Annotated[
-        int | None, typer.Option(help="write this many random samples as PNGs, a folder for each class")
+        int | None,
+        typer.Option(
+            help="write this many random samples as PNGs, a folder for each class; swapped faces, from --data"
+        ),
     ] = None
     animate: Annotated[
         str | None, typer.Option(help="write an interpolation as an animation of this name in --out: .gif or .mp4")
@@ -204,7 +207,7 @@ def sample(**values: Any) -> None:
 
     Your own picture: frugan sample runs/style --out samples --project me.jpg --space w+
 
-    Faces: frugan sample runs/swap --data workspace --out samples --rows 8
+    Faces: frugan sample runs/swap --data workspace --out samples --rows 8 (swapped ones as single files: --pngs 100)
     """
     arguments = SampleOptions(**values)
     from frugan.sampling.generators import default_micro_batch
@@ -236,7 +239,7 @@ def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") 
     """Draw the requested kind of files."""
     from frugan.sampling.projection import project
     from frugan.sampling.requests import MANY
-    from frugan.sampling.sampling import animate, check_memorisation, draw
+    from frugan.sampling.sampling import animate, check_memorisation, draw, transform
     from frugan.sampling.sampling import sample as draw_grids
 
     out, device, data = arguments.out, arguments.device, arguments.data or []
@@ -260,6 +263,10 @@ def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") 
             counts = {"samples": arguments.rows, "nearest": arguments.nearest}
             check = check_memorisation(weights, data[0], out, request, **counts, device=device, say=say, progress=bar)
         return list(check.sheets)
+    if arguments.pngs is not None and weights.recipe.shows_given:
+        named_data = named_paths(data) if data else None
+        micro_batch = request.micro_batch
+        return transform(weights, out, arguments.pngs, data=named_data, micro_batch=micro_batch, device=device, say=say)
     if arguments.given().keys() & set(MANY):
         grid = (arguments.rows, arguments.columns) if arguments.random else None
         return draw(weights, out, request, npz=arguments.npz, pngs=arguments.pngs, sheet=grid, device=device, say=say)

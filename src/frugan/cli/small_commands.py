@@ -79,7 +79,7 @@ def convert(
 
     Back: frugan convert runs/swap workspace/model --to leras --data workspace --replace
 
-    DeepFaceLive: frugan convert runs/swap swap.dfm --to dfm
+    DeepFaceLive: frugan convert runs/swap swap.dfm --to dfm (or workspace/model swap.dfm --from leras --to dfm)
 
     BigGAN: frugan convert weights/EXPERIMENT runs/mine --from biggan-pytorch (and back with --to)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -212,6 +212,23 @@ class Family(ABC):
         """Network -> names of the blocks that may be recomputed, in the order in which they run. Default: none may."""
         return {}
 
+    def transformed(
+        self, networks: Any, built: Networks, sources: Mapping[str, Any], count: int, micro_batch: int
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Make a picture of each of the first `count` given ones: its name and [C, R, R] in [-1, 1], fp32.
+
+        Default: none, of a family that draws from random inputs.
+
+        Args:
+            built: prepared networks.
+            sources: the opened data, by name.
+            micro_batch: pictures in one forward.
+
+        Raises:
+            BadInput: a picture cannot be read.
+        """
+        return iter(())
+
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Functions by network, (network, samples) -> output, that run it on inputs of their own, to count and time.
 
@@ -258,6 +275,14 @@ class Family(ABC):
             BadInput: there is no such rule.
         """
         return {}
+
+    def foreign_option(self, name: str, value: str) -> Sequence[str] | None:
+        """Words of the command line for an option of the original program; None: it has no such option. Default: None.
+
+        Raises:
+            BadInput: the option has no such value.
+        """
+        return None
 
     def preliminary(self, objective: Any, data: DataSettings) -> Preliminary | None:
         """Training that comes before the usual one, where this objective asks for it. Default: None."""

@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
+from typing import Any
 
 from frugan import registry
 from frugan.contract.formats import RECIPE_FILE, Conversion, Converted, FileFormat
@@ -31,7 +33,7 @@ OPTIONS = MappingProxyType(
 
 
 def convert(conversion: Conversion, made_by: str = OWN, to: str = OWN) -> Converted:
-    """Convert a model from one of these formats to our own, or the other way round.
+    """Convert a model from one of these formats to our own, the other way round, or to another of them.
 
     Args:
         conversion: what, and how.
@@ -39,10 +41,11 @@ def convert(conversion: Conversion, made_by: str = OWN, to: str = OWN) -> Conver
         to: format of what is written.
 
     Raises:
-        BadInput: neither or both are formats of others, one cannot be read or written, or an option is not for it.
+        BadInput: neither is a format of others, one cannot be read or written, or an option is not for it.
     """
-    if (made_by == OWN) == (to == OWN):
-        options = f"--from {made_by} --to {to}" if made_by != OWN else "neither --from nor --to"
+    if OWN not in (made_by, to):
+        return _convert_over_a_run(conversion, made_by, to)
+    if made_by == to:
         known = _formats()
         ways = [
             f"--from {name} ({known_format.program})"
@@ -54,7 +57,7 @@ def convert(conversion: Conversion, made_by: str = OWN, to: str = OWN) -> Conver
             for name, known_format in known.items()
             if known_format.writes is not None
         ]
-        raise BadInput(f"{options}: expected one of " + ", ".join(ways))
+        raise BadInput("neither --from nor --to: expected one of " + ", ".join(ways))
     direction, name = ("from", made_by) if to == OWN else ("to", to)
     chosen = _format(name)
     taken = chosen.reads if direction == "from" else chosen.writes
@@ -66,6 +69,26 @@ def convert(conversion: Conversion, made_by: str = OWN, to: str = OWN) -> Conver
         return chosen.write(conversion, Ours(conversion))
     check_target(conversion, chosen.makes)
     return write_imported(conversion, chosen.read(conversion, Ours(conversion)), chosen.makes)
+
+
+def _convert_over_a_run(conversion: Conversion, made_by: str, to: str) -> Converted:
+    """Convert from one format to another by a run that is deleted again."""
+    source, target = _format(made_by), _format(to)
+    reads, writes = source.reads or frozenset(), target.writes or frozenset()
+    if source.reads is not None and target.writes is not None and "run" not in source.makes:
+        raise BadInput(f"--from {made_by} --to {to}: {source.program} becomes no run, which --to {to} is made of")
+    _check_options(conversion, reads | writes, f"--from {made_by} --to {to}")
+    there = next(folder for folder in conversion.out.absolute().parents if folder.is_dir())
+    with TemporaryDirectory(prefix=".converting-", dir=there) as folder:
+        run = Path(folder) / (conversion.source.absolute().name or "model")
+        convert(_with_options(conversion, reads, out=run), made_by)
+        return convert(_with_options(conversion, writes - reads, source=run), to=to)
+
+
+def _with_options(conversion: Conversion, names: Collection[str], **paths: Path) -> Conversion:
+    """Return a conversion of other paths, with some of its options."""
+    options: dict[str, Any] = {name: getattr(conversion, name) for name in OPTIONS if name in names}
+    return Conversion(**{"source": conversion.source, "out": conversion.out, "say": conversion.say, **options, **paths})
 
 
 def _format(name: str) -> FileFormat:

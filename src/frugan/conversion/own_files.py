@@ -1,6 +1,7 @@
 """Recipes, weights, checkpoints and data of frugan, for file formats that request them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,9 @@ class Ours:
         self._conversion = conversion
 
     def recipe(self, values: Mapping[str, Any], where: str) -> RecipeValues:
-        recipe = parse_recipe(values, where)
-        if self._conversion.overrides:
-            recipe = recipe_with(recipe.model_dump(mode="json"), self._conversion.overrides, f"recipe of {where}")
-        return recipe_values(recipe)
+        if self._conversion.overrides:  # a value that cannot be read may be given otherwise
+            return recipe_values(recipe_with(deepcopy(dict(values)), self._conversion.overrides, f"recipe of {where}"))
+        return recipe_values(parse_recipe(values, where))
 
     def shipped(self, name: str) -> RecipeValues | None:
         recipe = shipped_recipe(name)

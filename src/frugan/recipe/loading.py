@@ -5,6 +5,7 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -16,7 +17,7 @@ from pydantic_core import PydanticUndefined
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
 from frugan.files import RUN_RECIPE, read_untrusted
-from frugan.recipe.overrides import apply_overrides, followed, put
+from frugan.recipe.overrides import apply_overrides, followed, in_our_words, put
 from frugan.recipe.recipe import Recipe, explain, known_keys
 from frugan.recipe.removed import refuse_removed
 from frugan.recipes import built_in, toml_of
@@ -125,6 +126,7 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
         BadInput: a key or value is unknown; the message has the nearest valid name.
     """
     _refuse_odd_shapes(values, where)
+    overrides = list(chain.from_iterable(in_our_words(values, overrides).values()))
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
     apply_overrides(values, overrides, known)
     for key, value in followed(values, overrides).items():
@@ -148,6 +150,13 @@ def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
     for name, value in values.get("optimizers", {}).items():
         if not isinstance(value, Mapping):
             raise BadInput(f"{where}:\noptimizers.{name}: expected a table, not {str(value)[:40]!r}")
+
+
+def as_given(name: str, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides in frugan's words, and a line for each that was given in those of the family's original program."""
+    ours = in_our_words(_load_values(name), overrides)
+    lines = [f"{word} is {' '.join(meant)} here" for word, meant in ours.items() if [word] != list(meant)]
+    return list(chain.from_iterable(ours.values())), lines
 
 
 def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:

@@ -17,6 +17,29 @@ DEFAULT_OPTIMIZER = "default"
 """Name of the settings for every optimizer of the family that has none of its own."""
 
 
+def in_our_words(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Override -> the words that it stands for: itself, or those for an option of the family's original program.
+
+    Args:
+        values: the recipe's, not validated.
+
+    Raises:
+        BadInput: an option has no such value there.
+    """
+    kind = family(values["family"]) if isinstance(values.get("family"), str) else None
+    ours: dict[str, Sequence[str]] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        foreign = None
+        if kind is not None and equals and "." not in name:
+            try:
+                foreign = kind.foreign_option(name, value)
+            except BadInput as error:
+                raise BadInput(f"{name}={error}") from error
+        ours[word] = [word] if foreign is None else foreign
+    return ours
+
+
 def apply_overrides(values: dict[str, Any], words: Sequence[str], known: Sequence[str]) -> None:
     """Change a recipe's values in place.
 

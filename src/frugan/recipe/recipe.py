@@ -19,7 +19,7 @@ from frugan.errors import BadInput
 from frugan.families import family
 from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put
 from frugan.recipe.removed import without_removed
-from frugan.wording import nearest
+from frugan.wording import nearest, parse_size
 
 MOST_BATCH = 1_000_000
 """Largest batch, far beyond any in use; the random inputs of a step are drawn for a whole batch."""
@@ -118,7 +118,16 @@ class SavingSettings(Settings):
     checkpoint_every: Interval = setting(Duration.parse("1k steps"), "time between checkpoints", CHANGEABLE)
     keep_checkpoints: int = setting(2, "how many of the newest checkpoints to keep", CHANGEABLE, ge=1)
     backup_every: Interval | None = setting(
-        None, "time between checkpoints that are kept for good; none: no such checkpoints", CHANGEABLE
+        None, "time between checkpoints that are kept beside the newest ones; none: no such checkpoints", CHANGEABLE
+    )
+    keep_backups: int | None = setting(
+        None, "how many of the newest of these to keep; none: all of them", CHANGEABLE | ADDED, ge=1
+    )
+    backups_size: str | None = setting(
+        None,
+        "room on the disk for all of these, such as 20GiB: the oldest are deleted, the newest stays; none: any",
+        CHANGEABLE | ADDED,
+        max_length=40,
     )
     snapshot_every: Interval = setting(
         Duration.parse("1k steps"),
@@ -133,6 +142,13 @@ class SavingSettings(Settings):
     report_every: Interval = setting(
         Duration.parse("100 steps"), "time between tables of gradients and singular values in the events", CHANGEABLE
     )
+
+    @field_validator("backups_size")
+    @classmethod
+    def _is_a_size(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_size(value)
+        return value
 
 
 class StageSettings(Settings):

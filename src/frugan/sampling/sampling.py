@@ -223,6 +223,51 @@ def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:
     return open_sources(recipe, data, say, None)
 
 
+def transform(
+    source: str | Path | Weights,
+    out: str | Path,
+    count: int,
+    *,
+    data: Data | None,
+    micro_batch: int = GridRequest().micro_batch,
+    device: str = "auto",
+    say: Say = print,
+) -> list[Path]:
+    """Write what networks make of given pictures, such as swapped faces, each as a PNG under the name of its picture.
+
+    Args:
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
+        out: folder; they go into the folder `pngs` in it.
+        count: pictures, the first ones of what is given.
+        data: the pictures.
+        micro_batch: pictures in one forward.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        BadInput: no such weights, or no pictures; or the folder holds something.
+    """
+    if count < 1:
+        raise BadInput(f"--pngs {count}: expected at least 1 picture")
+    opened = open_networks(source, device, say)
+    recipe, folder = opened.recipe, Path(out) / "pngs"
+    sources = _given(recipe, data, say)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise BadInput(f"{folder}: holds something already, which would mix with these; choose another --out")
+    paths: list[Path] = []
+    with torch.no_grad(), _prepared(opened, None):
+        pictures = recipe.kind.transformed(recipe.networks, opened.networks, sources, count, micro_batch)
+        for number, (name, picture) in enumerate(pictures):
+            stem = "".join(letter if letter.isalnum() or letter in " ._-" else "_" for letter in name)  # untrusted
+            path = folder / f"{stem}.png"
+            if path in paths:  # two pictures of one name
+                path = folder / f"{stem}-{number}.png"
+            write_png(pixels(picture).numpy(), path, opened.provenance)
+            paths.append(path)
+    return paths
+
+
 GAP = 2
 """Black pixels between the pictures of an animation."""
 

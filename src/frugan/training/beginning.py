@@ -11,10 +11,11 @@ import torch
 
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ShareChoice, check_ranks
-from frugan.engine.run.checkpoint import checkpoint_name
+from frugan.engine.run.checkpoint import BackupLimits, checkpoint_name
 from frugan.engine.run.loop import Loop
 from frugan.engine.run.step_log import DivergenceWatch, StepLog
 from frugan.engine.state.state import TrainingState
+from frugan.recipe.recipe import SavingSettings
 from frugan.setup.devices import card_identity, explain_out_of_memory, misspelt_cards, use_device
 from frugan.setup.networks import weights_metadata
 from frugan.setup.ops import ops_of
@@ -39,6 +40,7 @@ from frugan.training.run import TrainRun
 from frugan.training.stages import stages_of
 from frugan.training.starting_weights import refuse_untrained, start_from
 from frugan.version import __version__
+from frugan.wording import parse_size
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
         duration=training.duration,
         batch=training.batch,
         keep=recipe.saving.keep_checkpoints,
+        backup_limits=_backup_limits(recipe.saving),
         run=run.folder,
         log=run.log,
         steps=StepLog(
@@ -131,6 +134,11 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
     if start.decision.over is not None:
         _begin_anew(run, loop, start.decision.over)
     return loop
+
+
+def _backup_limits(saving: SavingSettings) -> BackupLimits:
+    size = saving.backups_size
+    return BackupLimits(saving.keep_backups, None if size is None else parse_size(size))
 
 
 def _begin_anew(run: TrainRun, loop: Loop, over: str) -> None:

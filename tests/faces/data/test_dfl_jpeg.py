@@ -16,10 +16,9 @@ from PIL import Image
 
 from faces.data.golden_faces import GOLDEN, expected_faces
 from frugan.errors import BadInput
-from frugan.faces.data.dfl_jpeg import DAMAGED, FAR_POLYGONS, MISFIT, NOT_SQUARE, read_face_jpeg
+from frugan.faces.data.dfl_jpeg import DAMAGED, FAR_POLYGONS, MISFIT, NOT_SQUARE, read_face_jpeg, write_face_jpeg
 from frugan.faces.data.face import Face, FaceType, Polygon
 from frugan.safe_pickle.writer import dump_pickle
-from tools.draw_faces.face_jpegs import write_face_jpeg
 
 LANDMARKS = [[10.0 + i, 20.5 + i] for i in range(68)]
 

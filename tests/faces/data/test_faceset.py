@@ -15,10 +15,9 @@ from PIL import Image
 
 from faces.data.golden_faces import GOLDEN, expected_faces
 from frugan.errors import BadInput
-from frugan.faces.data.dfl_jpeg import MISFIT
+from frugan.faces.data.dfl_jpeg import MISFIT, write_face_jpeg
 from frugan.faces.data.face import Face, FaceType
-from frugan.faces.data.faceset import Faceset, open_faceset, pack_faceset
-from tools.draw_faces.face_jpegs import write_face_jpeg
+from frugan.faces.data.faceset import Faceset, open_faceset, pack_faceset, unpack
 
 ALIGNED, PACKED = GOLDEN / "faceset" / "aligned", GOLDEN / "faceset" / "packed"
 LANDMARKS = np.stack([np.arange(68), np.arange(68)], 1).astype(np.float32)
@@ -231,3 +230,27 @@ def test_packing_and_opening_again(faces: MakeFaces, tmp_path: Path) -> None:
         pack_faceset(opened, tmp_path)
     with pytest.raises(BadInput, match=r"none.x\.pak cannot be written: No such file"):
         pack_faceset(opened, tmp_path / "none" / "x.pak")
+
+
+def test_a_pak_is_unpacked_into_what_was_packed(faces: MakeFaces, tmp_path: Path, said: list[str]) -> None:
+    folder = faces("ann/1.jpg", "bob/1.jpg", "bob/2.jpg")
+    pak = pack_faceset(open_faceset(folder), tmp_path / "faceset.pak")
+    assert unpack(pak, tmp_path / "again", said.append, None) == 3
+    files = [
+        {p.relative_to(of).as_posix(): p.read_bytes() for p in of.rglob("*.jpg")} for of in (folder, tmp_path / "again")
+    ]
+    assert files[0] == files[1]
+    with pytest.raises(BadInput, match="is there already; choose a new or empty folder for the faces"):
+        unpack(pak, tmp_path / "again", said.append, None)
+
+
+@pytest.mark.parametrize("name", ["../x.jpg", "a/b.jpg", "a\\b.jpg", "..", "C:x.jpg", "1.jpg"])
+def test_names_in_a_pak_lead_nowhere_else(faces: MakeFaces, tmp_path: Path, said: list[str], name: str) -> None:
+    """The last one is that of another face."""
+    loose = open_faceset(faces("1.jpg", "2.jpg"))
+    renamed = replace(loose, faces=(loose.faces[0], replace(loose.faces[1], name=name)))
+    pak = pack_faceset(renamed, tmp_path / "faceset.pak")
+    with pytest.raises(BadInput, match=r"faceset\.pak: face 1 is called '.*', which is no name for a file here"):
+        unpack(pak, tmp_path / "out", said.append, None)
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "x.jpg").exists()

@@ -181,7 +181,9 @@ def test_older_options_have_the_originals_defaults() -> None:
         "period": 500,
     }
     assert values["training"] == {"batch": 8, "duration": "endless"}
-    assert values["saving"] == {"backup_every": None}
+    assert values["saving"] == {}
+    hourly = recipe_values({**OPTIONS, "autobackup_hour": 3})["saving"]
+    assert hourly == {"backup_every": "3h", "keep_backups": 24}
     assert (values["networks"]["gan_patch_size"], "gan_dims" in values["networks"]) == (8, False)
     assert values["objective"] == {}
     assert recipe_values({**OPTIONS, "lr_dropout": False})["optimizers"]["default"].keys() == {"kind", "learning_rate"}

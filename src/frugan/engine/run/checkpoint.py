@@ -157,6 +157,24 @@ def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
+@dataclass(frozen=True)
+class BackupLimits:
+    """Limits of how many backups are kept, and of their size; the newest always is."""
+
+    number: int | None = None  # None: any
+    total_bytes: int | None = None  # of the disk; None: any
+
+    def apply(self, folder: Path) -> None:
+        """Delete the oldest backups beyond the limits."""
+        taken_bytes = 0
+        for age, backup in enumerate(reversed(list_checkpoints(folder))):
+            taken_bytes += sum(path.stat().st_size for path in backup.path.rglob("*") if path.is_file())
+            too_many = self.number is not None and age >= self.number
+            too_large = self.total_bytes is not None and taken_bytes > self.total_bytes
+            if age > 0 and (too_many or too_large):
+                shutil.rmtree(backup.path)
+
+
 def set_aside_newer(folder: Path, than: Checkpoint, prefix: str = DAMAGED) -> list[Path]:
     """Rename checkpoints that are newer than the one a run goes on from: they are damaged, or training diverged there.
 

@@ -21,6 +21,7 @@ from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.requests import Requests, StopRequest
 from frugan.engine.run.checkpoint import (
     EARLIER,
+    BackupLimits,
     BestCheckpoints,
     Checkpoint,
     checkpoint_name,
@@ -132,6 +133,7 @@ class Loop:
     metadata: Mapping[str, str]  # for weights files
     kept: Mapping[str, Any]  # JSON values kept in every checkpoint; they may change while training goes on
     requests: Requests = field(default_factory=Requests)  # what is asked for while training goes on
+    backup_limits: BackupLimits = field(default_factory=BackupLimits)  # what is kept of backups
     # whether training goes on when the disk has no room for a checkpoint, until the end
     continue_when_full: bool = False
     seconds: float = 0.0  # of training so far, over all resumptions
@@ -344,11 +346,13 @@ class Loop:
             keep_newest(self.run.checkpoints, self.keep, sound)
 
     def _back_up(self) -> None:
-        """Write a backup, and set aside one of the same step from before the run went back."""
+        """Write a backup, and delete those beyond the limits; one of this step from before the run went back stays."""
         old = Checkpoint(self.run.backups / checkpoint_name(self.state.step), self.state.step)
         if self._is_first and old.path.exists():
             set_aside(old, EARLIER)
         self.save(self.run.backups)
+        if self._is_first:
+            self.backup_limits.apply(self.run.backups)
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint, from what all ranks have; all of them call it."""

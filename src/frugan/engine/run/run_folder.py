@@ -210,7 +210,7 @@ class RunFolder:
 
     @property
     def backups(self) -> Path:
-        """Checkpoints that are kept for good."""
+        """Checkpoints of `saving.backup_every`."""
         return self.path / "backups"
 
     @property

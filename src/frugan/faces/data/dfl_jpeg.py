@@ -14,6 +14,7 @@ from frugan.errors import BadInput
 from frugan.faces.data.face import LANDMARKS, Face, FaceType, Polygon
 from frugan.faces.data.geometry import resize_since
 from frugan.safe_pickle.reader import load_pickle
+from frugan.safe_pickle.writer import dump_pickle
 
 # The segments that come before a JPEG's pixels.
 #
@@ -382,3 +383,57 @@ def _face_type(word: Any, where: str) -> FaceType:
         return FaceType.from_file(word)
     except BadInput as error:
         raise BadInput(f"{where}: {error}. Extract the face again with DeepFaceLab.") from error
+
+
+# A face's metadata, written into a picture.
+
+APP0 = 0xE0
+MOST_CONTENT = 65_533  # bytes; a length takes 2 bytes and counts itself
+
+
+def write_face_jpeg(jpeg: bytes, face: Face) -> bytes:
+    """Return a JPEG with the face's metadata, in place of what it had.
+
+    Args:
+        jpeg: the picture.
+        face: what to say of it. Its person is not kept: that is the folder's name.
+
+    Raises:
+        BadInput: no JPEG, or more metadata than a segment holds, 65,533 bytes.
+    """
+    about: dict[str, Any] = {
+        "face_type": face.face_type.in_files,
+        "landmarks": face.landmarks.tolist(),
+        "source_filename": face.source_filename,
+        "source_rect": None if face.source_rect is None else face.source_rect.astype(int).tolist(),
+        "source_landmarks": None if face.source_landmarks is None else face.source_landmarks.tolist(),
+        "image_to_face_mat": face.image_to_face,
+        "eyebrows_expand_mod": face.eyebrows_expand_mod if face.eyebrows_expand_mod != 1 else None,
+        "seg_ie_polys": polygons_for_file(face) if face.polygons else None,
+        "xseg_mask": mask_for_file(face),
+    }
+    content = dump_pickle({key: value for key, value in about.items() if value is not None})
+    if len(content) > MOST_CONTENT:
+        raise BadInput(
+            f"{face.name}: its metadata takes {len(content):,} bytes, of which {len(face.xseg_mask or b''):,} are the "
+            f"mask; a JPEG holds {MOST_CONTENT:,}. Encode the mask as JPEG, or smaller."
+        )
+    return with_metadata(jpeg, content, face.name)
+
+
+def with_metadata(jpeg: bytes, content: bytes, name: str) -> bytes:
+    """Return a JPEG with encoded metadata of at most 65,533 bytes, in place of what it had.
+
+    Raises:
+        BadInput: no JPEG.
+    """
+    try:
+        picture_size(jpeg)
+        end = max((segment.end for segment in segments(jpeg) if APP0 <= segment.marker <= APP15), default=AFTER_START)
+        old = list(metadata_segments(jpeg))
+    except NotJpeg as error:
+        raise BadInput(f"{name} is {error}; expected the JPEG of an aligned face.") from error
+    head = jpeg[:end]
+    for segment in reversed(old):
+        head = head[: segment.start] + head[segment.end :]
+    return head + struct.pack(">BBH", 0xFF, APP15, len(content) + 2) + content + jpeg[end:]

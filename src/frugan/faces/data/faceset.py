@@ -25,7 +25,7 @@ from frugan.faces.data.dfl_jpeg import (
 )
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.geometry import opencv, yaw
-from frugan.files import atomic_file
+from frugan.files import atomic_file, atomic_folder, refuse_full
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import Global, dump_pickle
 from frugan.wording import MIB, count, first_names, shown
@@ -461,6 +461,40 @@ def pack(source: Path, out: Path, say: Callable[[str], None], progress: Callable
         say(f"data: {line}")
     out.parent.mkdir(parents=True, exist_ok=True)
     pack_faceset(faces, out, progress)
+    return len(faces)
+
+
+def holds_pak(path: Path) -> bool:
+    """Return whether a path is a faceset.pak, whatever its name, or a folder with one."""
+    return path.suffix == Path(PAK_NAME).suffix if path.is_file() else (path / PAK_NAME).is_file()
+
+
+def unpack(source: Path, out: Path, say: Callable[[str], None], progress: Callable[[int, int], None] | None) -> int:
+    """Write the faces of a pak as loose files, those of each person into a folder; whole or not at all.
+
+    Returns:
+        How many.
+
+    Raises:
+        BadInput: no pak, `out` holds something, or a face has a name that no file can have here, or that of another.
+    """
+    faces = open_faceset(source)
+    refuse_full(out, "the faces")
+    for line in faces.lines:
+        say(f"data: {line}")
+    with atomic_folder(out.absolute()) as beside:
+        for number, face in enumerate(faces.faces):
+            parts = [*([face.person] if face.person else []), face.name]
+            path = beside.joinpath(*parts)
+            if any(set(part) & set("/\\:\0") or part in ("", ".", "..") for part in parts) or path.exists():
+                raise BadInput(
+                    f"{shown(str(faces.path))}: face {number} is called {shown('/'.join(parts))!r}, which is "
+                    "no name for a file here, or that of another face"
+                )
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(faces.encoded(number))
+            if progress is not None:
+                progress(number + 1, len(faces))
     return len(faces)
 
 

@@ -176,7 +176,7 @@ def alignment_matrix(landmarks: ArrayLike, size: int, face_type: FaceType) -> ND
 
 
 MOST_SHIFT = 0.02
-"""Of an aligned picture's landmarks from where it should have them, in sides: the extractor puts them there exactly."""
+"""Sides that an aligned picture's landmarks may lie from their place: the extractor puts them there exactly."""
 MOST_RESIZE = 16
 """Times that a picture may have been reduced."""
 FAR = 0.25

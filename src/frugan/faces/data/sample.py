@@ -186,6 +186,16 @@ def make_sample(
     )
 
 
+def aligned_picture(face: Face, picture: NDArray[np.uint8], settings: SampleSettings) -> Picture:
+    """Return a picture, uint8 BGR [H, W, 3], as a sample that is neither turned nor bent: float32 [R, R, 3] in [0, 1].
+
+    Raises:
+        BadInput: OpenCV is not installed, or the landmarks are those of no face.
+    """
+    aligned = _aligned(face, _unit(picture), settings.face_type, settings.resolution, cubic=True)
+    return aligned.clip(0, 1)
+
+
 def _placed_picture(picture: Picture, settings: SampleSettings, warp: Warp) -> Picture:
     """Return a picture, float32 [size, size, 3], turned and so on: [R, R, 3]."""
     moved = _resized(warp.move_picture(picture), settings.resolution, cubic=True)

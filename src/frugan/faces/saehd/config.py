@@ -4,7 +4,7 @@ Names and defaults are the original's.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from frugan.contract.settings import CHANGEABLE, Settings, restarts, setting
+from frugan.errors import BadInput
 from frugan.faces.data.face import ColourTransfer, FaceTypeOption
 
 # The architecture string, such as "df-ud".
@@ -271,3 +272,72 @@ class SAEHDObjective(Settings):
     def effective(self) -> "SAEHDObjective":
         """Options in force: pretraining sets several aside, as in the original."""
         return self.model_copy(update=PRETRAINING) if self.pretrain else self
+
+
+# The original's options as they are typed there.
+
+DROPOUT, PERIOD, CLIP_NORM = 0.3, 500, 1.0
+"""Settings of the optimizers where the original's lr_dropout and clipgrad are on."""
+BACKUPS_KEPT = 24
+"""The newest, as the original does."""
+_YES_OR_NO = MappingProxyType(
+    {"y": True, "yes": True, "true": True, "1": True} | dict.fromkeys(("n", "no", "false", "0"), False)
+)
+_HERE: Mapping[str, str] = MappingProxyType(
+    {
+        "models_opt_on_gpu": "--memory decides where the optimizer is",
+        "write_preview_history": "previews are always kept",
+    }
+)
+"""Options that nothing stands for, and why."""
+
+
+def option_words(name: str, value: str) -> list[str] | None:
+    """Words of the command line for an option of the original; None: it has no such option.
+
+    Raises:
+        BadInput: the option has no such value, or nothing stands for it.
+    """
+    if name in _HERE:
+        raise BadInput(f"{value}: no such option here: {_HERE[name]}; leave it out")
+    if name in _OPTIONS:
+        return _OPTIONS[name](value)
+    for section, of in (("networks", SAEHDNetworks), ("objective", SAEHDObjective)):
+        if (field := of.model_fields.get(name)) is not None:
+            return [f"{section}.{name}={str(_is_on(value)).lower() if field.annotation is bool else value}"]
+    return None
+
+
+def _is_on(value: str) -> bool:
+    if value.lower() not in _YES_OR_NO:
+        raise BadInput(f"{value}: expected y or n")
+    return _YES_OR_NO[value.lower()]
+
+
+def _or_none(value: str, of: str, unit: str, none: str) -> list[str]:
+    """Return the word for a number of the original, whose 0 is none."""
+    if not (value.isascii() and value.isdigit() and len(value) < 13):
+        raise BadInput(f"{value}: expected a whole number; 0: none")
+    return [f"{of}={int(value)}{unit}" if int(value) else f"{of}={none}"]
+
+
+def _learning_rate_dropout(value: str) -> list[str]:
+    is_on = value.lower() == "cpu" or _is_on(value)
+    dropout, period = (DROPOUT, PERIOD) if is_on else ("none", "none")
+    return [f"optimizers.default.dropout={dropout}", f"optimizers.default.period={period}"]
+
+
+_OPTIONS: Mapping[str, Callable[[str], list[str]]] = MappingProxyType(
+    {
+        "batch_size": lambda value: [f"training.batch={value}"],
+        "target_iter": lambda value: _or_none(value, "training.duration", " steps", "endless"),
+        "autobackup_hour": lambda value: [
+            *_or_none(value, "saving.backup_every", "h", "none"),
+            f"saving.keep_backups={BACKUPS_KEPT}",
+        ],
+        "adabelief": lambda value: [f"optimizers.default.kind={'adabelief' if _is_on(value) else 'rmsprop'}"],
+        "clipgrad": lambda value: [f"optimizers.default.clip_norm={CLIP_NORM if _is_on(value) else 'none'}"],
+        "lr_dropout": _learning_rate_dropout,
+    }
+)
+"""Option -> what its value is here, where it is no field of the same name."""

@@ -4,9 +4,11 @@ Network and parameter names are the original's; `inter_AB` and the like follow f
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +16,9 @@ from frugan.contract.family import Dimension, Family, GridRequest, Preliminary
 from frugan.contract.phase import Networks, Phase
 from frugan.contract.settings import DataSettings
 from frugan.faces.data.face import FaceType, SampleSettings
+from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.needs import FaceNeeds
+from frugan.faces.data.sample import aligned_picture
 from frugan.faces.saehd.config import (
     LEAST_RESOLUTION,
     MOST_RESOLUTION,
@@ -24,6 +28,7 @@ from frugan.faces.saehd.config import (
     SAEHDNetworks,
     SAEHDObjective,
     nearest_patch,
+    option_words,
 )
 from frugan.faces.saehd.networks import (
     CodeDiscriminator,
@@ -174,6 +179,23 @@ class SAEHDFamily(Family):
             rows.append(torch.stack([s, ss, d, dd, sd], 1).float().cpu())  # [n, 5, 3, R, R]
         return torch.cat(rows).flip(2).clamp(0, 1) * 2 - 1  # BGR to RGB
 
+    @torch.no_grad()
+    def transformed(
+        self, networks: SAEHDNetworks, built: Networks, sources: Mapping[str, Faceset], count: int, micro_batch: int
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Swapped faces: the first ones of the destination, by their names, as they lie in their pictures."""
+        archi, faces = networks.letters, sources["dst"]
+        settings = self.sources(networks, SAEHDObjective())["dst"].samples
+        device = next(built["encoder"].parameters()).device
+        for first in range(0, min(count, len(faces)), micro_batch):
+            here = range(first, min(first + micro_batch, count, len(faces)))
+            pictures = [aligned_picture(faces.faces[at], faces.picture(at), settings) for at in here]
+            batch = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous().to(device)  # [n, 3, R, R]
+            swapped, _ = decode(archi, built, swap_code(archi, built, encode(built, batch)), "src")
+            for at, picture in zip(here, swapped.float().cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
+                face = faces.faces[at]
+                yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
+
     def snapshots(self, networks: SAEHDNetworks) -> Mapping[str, GridRequest]:
         """The preview, and the same through the masks."""
         rows, titles = PREVIEW_ROWS, COLUMNS
@@ -181,6 +203,10 @@ class SAEHDFamily(Family):
             "preview": GridRequest(rows=rows, columns=len(titles), titles=titles),
             "preview-masked": GridRequest(rows=rows, columns=len(titles), titles=titles, masked=True),
         }
+
+    def foreign_option(self, name: str, value: str) -> Sequence[str] | None:
+        """Options of the original under its names, such as batch_size=8 and lr_dropout=y."""
+        return option_words(name, value)
 
     def preliminary(self, objective: SAEHDObjective, data: DataSettings) -> Preliminary | None:
         """Pretraining, which the original calls so too."""

@@ -29,6 +29,7 @@ from frugan.faces.saehd.leras_files import (
     UPDATES,
     Arrays,
     LerasModel,
+    as_original_reads,
     check_free,
     faults,
     file_of,
@@ -51,7 +52,7 @@ from frugan.faces.saehd.leras_options import (
     open_faces,
     untold_options,
 )
-from frugan.wording import first_lines, storable
+from frugan.wording import count, first_lines, storable
 
 FORMAT = "leras"
 
@@ -71,6 +72,8 @@ class Leras(FileFormat):
         conversion.say(f"model {model.name!r}: {recipe.summary}, iteration {model.iteration:,}")
         for line in untold_options(model.options):
             conversion.say(line)
+        if model.half:
+            conversion.say(f"{', '.join(model.half)}: in half precision; training goes on in fp32 from there")
         _say_duration(model, recipe, conversion.say)
         networks, optimizers = _Importer(conversion, model, recipe).tensors()
         recipe_file = conversion.out / RECIPE_FILE
@@ -169,6 +172,7 @@ class _Importer:
         Raises:
             BadInput: an array is missing or misshapen.
         """
+        self._reshape()
         self._check_autoencoder()
         networks: dict[str, Tensor] = {}
         for name in self._built:
@@ -179,6 +183,19 @@ class _Importer:
         for name in OPTIMIZER_FILES:
             optimizers |= self._optimizer(name, there | fresh)
         return networks, optimizers
+
+    def _reshape(self) -> None:
+        """Read flat arrays, and others of as many numbers, as the original does."""
+        for name, network in self._built.items():
+            file = file_of(name)
+            changed = as_original_reads(self._model.networks.get(file, {}), dict(weight_keys(network).values()))
+            if changed:
+                self._say(
+                    f"{self._model.file(file)}: {count(changed, 'array')} of other shapes, reshaped as in the original"
+                )
+            for kind in SLOTS:
+                for arrays in self._model.optimizers.values():
+                    as_original_reads(arrays, dict(slot_keys(name, network, kind).values()))
 
     def _check_autoencoder(self) -> None:
         lines: list[str] = []

@@ -9,7 +9,7 @@ Source: DeepFaceLab's behaviour.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isqrt
+from math import isqrt, prod
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +217,7 @@ class LerasModel:
     networks: dict[str, Arrays] = field(default_factory=dict)
     # file, such as "src_dst_opt" -> its float32 arrays, and `iters:0`
     optimizers: dict[str, Arrays] = field(default_factory=dict)
+    half: list[str] = field(default_factory=list)  # names of its files that were in half precision
     sample_for_preview: Any = None  # the faces of its previews; None: it chooses some when it is opened
 
     def file(self, stem: str) -> str:
@@ -257,7 +258,8 @@ def read_model(folder: Path, name: str | None = None) -> LerasModel:
         for stem in stems:
             path = folder / model.file(stem)
             if path.is_file():
-                kind[stem] = _read_arrays(path)
+                kind[stem], is_half = _read_arrays(path)
+                model.half += [path.name] if is_half else []
     return model
 
 
@@ -339,11 +341,22 @@ def _plain(value: Any, where: str) -> Any:
     raise BadInput(f"{where} is a {type(value).__name__}; expected numbers, words and lists of them")
 
 
-def _read_arrays(path: Path) -> Arrays:
+def _read_arrays(path: Path) -> tuple[Arrays, bool]:
+    """Return the arrays of a file, and whether it has any in half precision."""
     value = _unpickled(path)
     if not isinstance(value, dict) or not value:
         raise BadInput(f"{path}: expected arrays by name; this is no file of a SAEHD model")
-    return {key: _checked_array(array, key, path) for key, array in value.items()}
+    is_half = any(isinstance(array, np.ndarray) and array.dtype == np.float16 for array in value.values())
+    return {key: _checked_array(array, key, path) for key, array in value.items()}, is_half
+
+
+def as_original_reads(arrays: Arrays, expected: Mapping[str, Shape]) -> int:
+    """Give arrays of other shapes and as many numbers the shapes expected, in place; return how many there were."""
+    others = [key for key, shape in expected.items() if key in arrays and arrays[key].shape != shape]
+    fitting = [key for key in others if arrays[key].size == prod(expected[key])]
+    for key in fitting:
+        arrays[key] = arrays[key].reshape(expected[key])
+    return len(fitting)
 
 
 def _checked_array(array: Any, key: str, path: Path) -> Any:
@@ -353,8 +366,8 @@ def _checked_array(array: Any, key: str, path: Path) -> Any:
         if array.size != 1 or array.dtype.kind not in "iu" or not 0 <= int(array.item()) < 1 << 62:
             raise BadInput(f"{path}: {key} is {array.dtype} {list(array.shape)}; expected one number of updates")
         return np.int64(array.item())
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or array.dtype.itemsize != 4:
-        raise BadInput(f"{path}: {key} is {array.dtype}; expected float32, which the original trains in")
+    if not isinstance(array, np.ndarray) or array.dtype not in (np.float32, np.float16):
+        raise BadInput(f"{path}: {key} is {array.dtype}; expected float32, which the original trains in, or float16")
     if not np.isfinite(array).all():
         raise BadInput(f"{path}: {key} holds NaN or infinities: the model is broken; {_way_back(path)}")
     return np.asarray(array, np.float32, order="C")

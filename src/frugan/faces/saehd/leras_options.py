@@ -9,11 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trained
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import Faceset
-from frugan.faces.saehd.config import PRETRAINING_ENDS, SAEHDObjective, stack_for, stacks
+from frugan.faces.saehd.config import (
+    BACKUPS_KEPT,
+    CLIP_NORM,
+    DROPOUT,
+    PERIOD,
+    PRETRAINING_ENDS,
+    SAEHDObjective,
+    stack_for,
+    stacks,
+)
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import DATA, file_name
 from frugan.wording import shown_value
@@ -38,7 +49,7 @@ HOUR_SECONDS = 3600
 MOST_HOURS = 24
 
 DEFAULT_BATCH = 8
-LEARNING_RATE, DROPOUT, PERIOD, CLIP_NORM = 5e-5, 0.3, 500, 1.0
+LEARNING_RATE = 5e-5
 FIXED = {"learning_rate": LEARNING_RATE, "eps": 1e-6, "decay": 0.9, "beta1": 0.9, "beta2": 0.999}
 """Settings of the optimizers that the original has no option for."""
 
@@ -57,9 +68,7 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
     networks = {name: options[name] for name in (*NETWORKS, "gan_dims") if name in options}
     if (patch := _patch_size(options)) is not None:
         networks["gan_patch_size"] = patch
-    objective = {name: options[name] for name in SAEHDObjective.model_fields if name in options}
-    if not str(options["archi"]).startswith("df"):
-        objective.pop("true_face_power", None)  # as the original does
+    objective, _ = _objective(options)
     optimizer: dict[str, Any] = {
         "kind": "adabelief" if options.get("adabelief", True) else "rmsprop",
         "learning_rate": LEARNING_RATE,
@@ -77,8 +86,31 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
             "duration": f"{target} steps" if (target := options.get("target_iter")) else "endless",
         },
         "optimizers": {"default": optimizer},
-        "saving": {"backup_every": f"{hours}h" if hours else None},
+        "saving": {"backup_every": f"{hours}h", "keep_backups": BACKUPS_KEPT} if hours else {},
     }
+
+
+def _objective(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The section `objective`, and a line for every option with a value that only a fork knows.
+
+    Powers beyond the limits come to these, as where the original asks for them; what is no value at all to the default.
+    """
+    objective = {name: options[name] for name in SAEHDObjective.model_fields if name in options}
+    if not str(options["archi"]).startswith("df"):
+        objective.pop("true_face_power", None)  # as the original does
+    lines = []
+    try:
+        SAEHDObjective.model_validate(objective)
+    except ValidationError as error:
+        for fault in error.errors():
+            name, limits = str(fault["loc"][0]), fault.get("ctx", {})
+            nearest = limits.get("le", limits.get("ge", SAEHDObjective.model_fields[name].default))
+            lines.append(
+                f"option {name}={shown_value(objective[name])}: unknown here; taken as {nearest} (to choose another: "
+                f"objective.{name}=)"
+            )
+            objective[name] = nearest
+    return objective, lines
 
 
 def untold_options(options: Mapping[str, Any]) -> list[str]:
@@ -93,7 +125,7 @@ def untold_options(options: Mapping[str, Any]) -> list[str]:
     patch, taken = options.get("gan_patch_size"), _patch_size(options)
     if patch is not None and taken is not None and taken != patch:
         lines.append(f"option gan_patch_size={patch}: {taken}, the nearest that divides the resolution")
-    return lines
+    return [*lines, *_objective(options)[1]]
 
 
 def imported_recipe(
