@@ -361,6 +361,25 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
     assert "Earlier checkpoints are untouched" in frugan("train", "biggan-digits-32", "--data", "x").stderr
 
 
+def test_fields_given_twice(frugan: Frugan) -> None:
+    result = frugan("recipes", "biggan-small-32")
+    assert result.returncode == 0
+    for words, code in ((["training.batch=32"] * 2, 0), (["training.batch=32", "training.batch=64"], 2)):
+        result = frugan("info", "biggan-small-32", *words, "--no-latency")
+        assert result.returncode == code
+    assert "training.batch: given twice, 32 and 64" in result.stderr
+
+
+@pytest.mark.parametrize("word", ["~/x", "--data=~/x", "images=~/x"])
+def test_the_home_folder_in_quotes_and_behind_a_sign(
+    word: str, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/of/someone")
+    words = [word] if word.startswith("--") else ["--data", word]
+    result = frugan("train", "biggan-small-32", *words, "--out", "~/there")
+    assert (result.returncode, "~" in result.stderr, "/of/someone/x" in result.stderr) == (2, False, True)
+
+
 def test_a_queue_in_no_folder(tmp_path: Path, frugan: Frugan) -> None:
     result = frugan("page", str(tmp_path / "nothere"), "--work-off")
     assert (result.returncode, "no such folder (looked from" in result.stderr) == (2, True)

@@ -6,6 +6,8 @@ until `run` begins nothing can tell of a Ctrl-C.
 """
 
 import errno
+import os
+import re
 import signal
 import sys
 import threading
@@ -53,7 +55,13 @@ def run() -> None:
         _run()
 
 
+HOME = re.compile(r"(--[a-z-]+=|[a-z]+=|)(~/.*)", re.DOTALL)
+
+
 def _run() -> None:
+    # a shell leaves ~ as it is in quotes and behind "=", as in --data=~/pictures
+    matches = [HOME.fullmatch(word) for word in sys.argv]
+    sys.argv = [m[1] + os.path.expanduser(m[2]) if m else word for m, word in zip(matches, sys.argv, strict=True)]
     try:
         from rich.console import Console
 

@@ -204,7 +204,21 @@ ForTime = Annotated[
     str | None,
     typer.Option("--for", metavar="TIME", help="without RECIPE: about how long training shall take; default: 30min"),
 ]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")]
+
+
+def _once(words: list[str] | None) -> list[str] | None:
+    """Refuse a field that is given twice with different values."""
+    values: dict[str, str] = {}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if equals and values.setdefault(key, value) != value:
+            raise BadInput(f"{key}: given twice, {values[key]} and {value}; leave one of them out")
+    return words
+
+
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override", callback=_once)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 WeightsFrom = Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")]
 Psi = Annotated[

@@ -171,8 +171,10 @@ def local_path(path: str | Path) -> Path:
     """The path that data are read from.
 
     Raises:
-        BadInput: an address; its text, which may hold a password or a signature, is not repeated.
+        BadInput: nothing, or an address; its text, which may hold a password or a signature, is not repeated.
     """
+    if not str(path):
+        raise BadInput("data: an empty path, perhaps of a variable of the shell that is not set; give the folder")
     address = _ADDRESS.match(path) if isinstance(path, str) else None
     if address is not None:
         raise BadInput(
