@@ -106,11 +106,12 @@ class Hdf5:
     def lines(self, classes: Classes, resolution: int) -> Iterator[str]:
         """Warn of what the format cannot hold, and of what its program takes for granted."""
         yield from _lost_names(classes, "the file")
-        yield f"BigGAN-PyTorch reads it as ILSVRC{resolution}.hdf5 in its data folder, with --dataset I{resolution}_hdf5"
+        size = resolution
+        yield f"BigGAN-PyTorch reads it as ILSVRC{size}.hdf5 in its data folder, with --dataset I{size}_hdf5"
         if (number := len(classes.names)) != IMAGENET_CLASSES:
             yield (
-                f"it takes that for {IMAGENET_CLASSES:,} classes: write {number:,} beside it in the table of classes in "
-                "its utils.py"
+                f"it takes that for {IMAGENET_CLASSES:,} classes: write {number:,} beside it in the table of classes "
+                "in its utils.py"
             )
 
 
