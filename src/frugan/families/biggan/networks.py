@@ -462,17 +462,24 @@ def spared_macs(network: nn.Module, side: int) -> int:
         if isinstance(block, SelfAttention):  # queries and keys are padded to the width of the values
             channels = len(cast(Tensor, block.o.weight))
             spared -= side**2 * (side**2 // 4) * (channels // 2 - channels // 8)
-        elif isinstance(block, GeneratorBlock):
-            weight, side = cast(Tensor, block.conv1.weight), 2 * side
-            spared += 3 * side**2 * cast(Tensor, block.conv_sc.weight).numel() // 4
-            spared += 5 * side**2 * weight.numel() // 9 if sums_weights(side**2 // 4, weight) else 0
-        elif isinstance(block, DiscriminatorBlock) and block.downsample:
-            weight = cast(Tensor, block.conv2.weight)
-            spared += 0 if block.first else 3 * side**2 * cast(Tensor, block.conv_sc.weight).numel() // 4
-            spared += 5 * side**2 * weight.numel() // 9 if folds_means(side**2, weight) else 0
+            continue
+        if isinstance(block, GeneratorBlock) or (isinstance(block, DeepGeneratorBlock) and block.up):
+            side *= 2
+        spared += _spared_by(block, side)
+        if getattr(block, "downsample", False):
             side //= 2
-        elif isinstance(block, DeepGeneratorBlock):
-            side *= 2 if block.up else 1
-        elif isinstance(block, DeepDiscriminatorBlock):
-            side //= 2 if block.downsample else 1
     return spared
+
+
+def _spared_by(block: nn.Module, side: int) -> int:
+    """Return what a block spares on its larger map; a deep one computes as the release's."""
+    if isinstance(block, GeneratorBlock):
+        weight, skip_moves = cast(Tensor, block.conv1.weight), True
+        folded = sums_weights(side**2 // 4, weight)
+    elif isinstance(block, DiscriminatorBlock) and block.downsample:
+        weight, skip_moves = cast(Tensor, block.conv2.weight), not block.first
+        folded = folds_means(side**2, weight)
+    else:
+        return 0
+    skip = 3 * cast(Tensor, block.conv_sc.weight).numel() // 4 if skip_moves else 0
+    return side**2 * (skip + (5 * weight.numel() // 9 if folded else 0))
