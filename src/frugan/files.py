@@ -57,7 +57,7 @@ def read_json(path: Path, otherwise: Callable[[str], Exception] | None = None) -
     except (OSError, ValueError, RecursionError) as error:  # BadInput is a ValueError too
         if otherwise is None:
             return {}
-        raise otherwise(str(error)) from error
+        raise otherwise((isinstance(error, OSError) and error.strerror) or str(error)) from error
     return values
 
 

@@ -271,7 +271,7 @@ def test_a_curve_over_truncations(
 def test_info_of_what_frugan_chooses(frugan: Frugan) -> None:
     """Whose discriminator has no buffers."""
     printed = json.loads(frugan("info", "biggan-small-32", "--device", "cpu", "--json", "--no-latency").stdout)
-    assert printed["networks"]["D"]["macs"] > 0
+    assert printed["original_macs"]["D"] > printed["networks"]["D"]["macs"] > 0
 
 
 @pytest.mark.long
@@ -359,6 +359,23 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
     assert "checkpoints" not in result.stderr
     monkeypatch.setattr("frugan.training.training.train", full)
     assert "Earlier checkpoints are untouched" in frugan("train", "biggan-digits-32", "--data", "x").stderr
+
+
+def test_fields_given_twice(frugan: Frugan) -> None:
+    words = ["training.batch=64", "training.batch=32"]
+    result = frugan("info", "biggan-small-32", *words, "networks.classes=2", "networks.classes=2", "--no-latency")
+    assert (result.returncode, result.stderr.count("given twice")) == (0, 1)
+    assert "training.batch: given twice, 64 and 32; the last one holds" in result.stderr
+
+
+@pytest.mark.parametrize("word", ["~/x", "--data=~/x", "images=~/x"])
+def test_the_home_folder_in_quotes_and_behind_a_sign(
+    word: str, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/of/someone")
+    words = [word] if word.startswith("--") else ["--data", word]
+    result = frugan("train", "biggan-small-32", *words, "--out", "~/there")
+    assert (result.returncode, "~" in result.stderr, "/of/someone/x" in result.stderr) == (2, False, True)
 
 
 def test_a_queue_in_no_folder(tmp_path: Path, frugan: Frugan) -> None:

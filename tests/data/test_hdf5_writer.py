@@ -22,6 +22,8 @@ def test_what_we_write_comes_back(folder: MakeFolder, picture: MakePicture, tmp_
     count, lines = pack_pictures(path, tmp_path / "set.hdf5", Hdf5(), Fitting(8))
     assert count == CHUNK + 4
     assert any("0 cat, 1 dog" in line for line in lines)
+    assert any("reads it as ILSVRC8.hdf5 in its data folder, with --dataset I8_hdf5" in line for line in lines)
+    assert any("takes that for 1,000 classes: write 2 beside it" in line for line in lines)
     with h5py.File(tmp_path / "set.hdf5") as file:
         assert (file["imgs"].shape, file["imgs"].dtype) == ((count, 3, 8, 8), np.uint8)
         assert (file["labels"].shape, file["labels"].dtype) == ((count,), np.int64)

@@ -23,6 +23,7 @@ from frugan.metrics.scores import Provenance
 from frugan.progress import quiet
 from frugan.sampling.generators import Opened
 from frugan.sampling.requests import DrawRequest
+from frugan.setup.networks import Weights
 from training.pictures import write_pictures
 
 
@@ -283,5 +284,10 @@ def test_other_classes_are_told_of_in_a_sentence(scored: Path, tmp_path: Path, s
     (line,) = evaluation.warnings[:1]
     assert line.startswith("the classes of the pictures (cat, dog) are not those that the run was trained on (dunkel ü")
     assert f"warning: {line}" in said
+    by_class = evaluate(
+        scored / "run", tmp_path, replace(OPTIONS, metrics=("intra-fid",), network=OPTIONS.network), say=quiet
+    ).by_class
+    assert by_class
+    assert set(by_class) <= set(Weights.open(scored / "run").class_names)
     same = evaluate(scored / "run", scored / "pictures", options, say=quiet)
     assert not any("classes" in each for each in same.warnings)

@@ -186,6 +186,8 @@ def test_biggan_costs_what_the_reference_says(
     )
     assert 2e-9 * (cost.per_call.macs - stacked) == pytest.approx(2 / 3 * norm_gflop, abs=6e-5)
     assert cost.parameters == sum(p.numel() for p in network.parameters())
+    whole = cost.per_sample.macs + BigGANFamily().spared_macs(config)[name]
+    assert 2e-9 * whole == pytest.approx(gflop + norm_gflop, abs=6e-4)
 
 
 @pytest.mark.long

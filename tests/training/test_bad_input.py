@@ -209,6 +209,20 @@ def test_run_folders(run: Path, tmp_path: Path) -> None:
         train(recipe, pictures, run, options=CPU)
 
 
+def test_a_checkpoint_without_its_manifest_can_be_named_itself(run: Path, tmp_path: Path) -> None:
+    checkpoint = run / "checkpoints" / "step-000000001"
+    (checkpoint / "MANIFEST.json").unlink()
+    with pytest.raises(BadInput, match=r"MANIFEST\.json: No such file.*\n.*step-000000001: without its MANIFEST\.json"):
+        sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
+    sample(checkpoint, tmp_path / "sheets", device="cpu", say=lambda _: None)
+
+
+def test_no_data(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="data: an empty path"):
+        train(write_recipe(tmp_path), "", tmp_path / "run", options=CPU)
+    assert not (tmp_path / "run").exists()
+
+
 def test_another_family_is_told_in_one_line(run: Path, tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "pictures")
     with pytest.raises(BadInput) as refused:

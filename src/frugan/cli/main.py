@@ -6,6 +6,8 @@ until `run` begins nothing can tell of a Ctrl-C.
 """
 
 import errno
+import os
+import re
 import signal
 import sys
 import threading
@@ -44,11 +46,18 @@ def _warnings_as_lines(console: "Console") -> Iterator[None]:
         threading.excepthook = before
 
 
+HOME = re.compile(r"(--[a-z-]+=|[a-z]+=|)(~/.*)", re.DOTALL)
+"""A word that is a path below the home folder, perhaps behind an option's or a set's name."""
+
+
 def run() -> None:
     """Run the command line; errors become one sentence on stderr.
 
     What ends a program from outside ends it as Ctrl-C does: whatever is written is whole or deleted.
     """
+    # a shell leaves ~ as it is in quotes and behind "=", as in --data=~/pictures
+    matches = [HOME.fullmatch(word) for word in sys.argv]
+    sys.argv = [m[1] + os.path.expanduser(m[2]) if m else word for m, word in zip(matches, sys.argv, strict=True)]
     try:
         with _ended_as_by_ctrl_c():
             from rich.console import Console

@@ -204,7 +204,23 @@ ForTime = Annotated[
     str | None,
     typer.Option("--for", metavar="TIME", help="without RECIPE: about how long training shall take; default: 30min"),
 ]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")]
+
+
+def _tell_of_repeated(words: list[str] | None) -> list[str] | None:
+    """Say which value holds of a field that is given twice, as scripts do that add to others' words."""
+    values: dict[str, str] = {}
+    for word in words or ():
+        key, _, value = word.partition("=")
+        if (before := values.get(key, value)) != value:
+            say(f"{key}: given twice, {before} and {value}; the last one holds")
+        values[key] = value
+    return words
+
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override", callback=_tell_of_repeated),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 WeightsFrom = Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")]
 Psi = Annotated[

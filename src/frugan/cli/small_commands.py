@@ -204,19 +204,31 @@ def info(
     from frugan.planning.network_costs import info as measure
 
     recipe_info = measure(source, overrides or [], device=device, latency=latency)
+    recipe = recipe_info.recipe
+    originals = {
+        name: recipe_info.networks[name].macs + spared
+        for name, spared in recipe.kind.spared_macs(recipe.networks).items()
+    }
     if as_json:
-        print_json(recipe_info.as_json())
+        print_json({**recipe_info.as_json(), "original_macs": originals})
         return
-    about = recipe_info.recipe.about
+    about = recipe.about
     # A row for each network: names are for copying and never cut, however many there are.
     table = Table(*COLUMNS, box=None, pad_edge=False)
     for name, network in recipe_info.networks.items():
         table.add_row(name, *_rows(network))
     console = Console(highlight=False, width=max(Console().width, 140))
     settings = f" Settings: {about.source}." if about.source else ""
-    summary = about.summary or f"family {recipe_info.recipe.family}"
+    summary = about.summary or f"family {recipe.family}"
     console.print(f"{recipe_info.name}: {summary}.{settings} Trained: {about.trained}.", soft_wrap=True)
     console.print(table)
+    if originals:
+        counted = " and ".join(f"{macs / 1e9:.2f} GMAC ({name})" for name, macs in originals.items())
+        console.print(
+            f"Papers count {counted} for a picture: the authors' program computes the same in another order, and "
+            "prepares its weights anew.",
+            soft_wrap=True,
+        )
     peaks = f"{recipe_info.peaks.macs_per_s / 1e9:,.0f} GMAC/s and {recipe_info.peaks.bytes_per_s / 1e9:,.1f} GB/s"
     console.print(
         f"Measured on {recipe_info.device} in {recipe_info.precision}, which reaches {peaks}. {CAVEAT}", soft_wrap=True

@@ -237,6 +237,13 @@ class Family(ABC):
         """
         return {}
 
+    def spared_macs(self, networks: Any) -> Mapping[str, int]:
+        """Network -> multiply-accumulates that one picture takes less here than in the program that it comes from.
+
+        That program's weights are prepared with the picture, which papers count. Default: nobody has counted them.
+        """
+        return {}
+
     def drawing(self, networks: Any, built: Networks) -> Drawing | None:
         """Return the generator as one call of tensors, for `export`. Default: None, there is none."""
         return None

@@ -61,6 +61,7 @@ class NvlabsZip:
             yield f"{resolution} is no power of two: NVlabs' programs refuse such pictures"
 
 
+IMAGENET_CLASSES = 1000
 CHUNK = 500
 """Pictures in a chunk, as in BigGAN-PyTorch's own files."""
 
@@ -103,8 +104,15 @@ class Hdf5:
                 flush()
 
     def lines(self, classes: Classes, resolution: int) -> Iterator[str]:
-        """Warn of what the format cannot hold."""
+        """Warn of what the format cannot hold, and of what its program takes for granted."""
         yield from _lost_names(classes, "the file")
+        size = resolution
+        yield f"BigGAN-PyTorch reads it as ILSVRC{size}.hdf5 in its data folder, with --dataset I{size}_hdf5"
+        if (number := len(classes.names)) != IMAGENET_CLASSES:
+            yield (
+                f"it takes that for {IMAGENET_CLASSES:,} classes: write {number:,} beside it in the table of classes "
+                "in its utils.py"
+            )
 
 
 def _lost_names(classes: Classes, holder: str) -> Iterator[str]:

@@ -266,6 +266,11 @@ def prepare(
             kept = _already_there(out, key)
             assert kept is not None  # it holds something
             return kept
+        except (FileExistsError, NotADirectoryError) as error:
+            raise BadInput(
+                f"{shown(str(error.filename))}: is a file, and a folder is wanted there; choose another place (OUT; "
+                "FRUGAN_PREPARED for what train prepares)"
+            ) from error
         except OSError as error:  # reading errors are Unreadable: this is the writing side
             raise BadInput(
                 f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. Free some "

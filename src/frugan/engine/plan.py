@@ -124,9 +124,10 @@ def check_micro_batch(micro_batch: int, batch: int, group: int) -> None:
     if micro_batch < 1 or micro_batch > batch or micro_batch % group:
         choices = f"a multiple of {group} from {group} to {batch}" if group > 1 else f"1 to {batch}"
         choices = choices if batch > group else f"{batch}, the whole batch"
+        why = f" (batch {batch}, normalised or compared in groups of {group})" if group > 1 else ""
+        smaller = "; a smaller group is a change of the recipe: training.normalisation_batch"
         raise BadInput(
-            f"micro-batch {micro_batch}: expected {choices} (batch {batch}, normalised or compared in groups of "
-            f"{group}); a smaller group is a change of the recipe: training.normalisation_batch"
+            f"micro-batch {micro_batch}: expected {choices}{why}{smaller if 0 < micro_batch < batch else ''}"
         )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
-from frugan.data.formats.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.run_data import other_classes
 from frugan.errors import BadInput
 from frugan.evaluation.scorer import EvaluationOptions, features_of
@@ -51,6 +51,8 @@ def compared_with(
     doubt = other_classes(weights.class_names, pictures)
     if doubt is not None:
         say(f"warning: {doubt}")
+        if len(names := weights.class_names) == len(pictures.class_names):  # scores of classes are kept by the run's
+            pictures = relabelled(pictures, names, dict(zip(pictures.class_names, names, strict=True)))
     return Compared(pictures, moments, doubt)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.evaluation.scorer import Evaluation
+from frugan.files import atomic_file
 from frugan.metrics.scores import NONE
 from frugan.progress import Say
 
@@ -83,4 +84,5 @@ def plot_truncation_curve(evaluations: Sequence[Evaluation], path: Path) -> None
         fontsize=9,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    with atomic_file(path) as beside:
+        figure.savefig(beside, dpi=120)

@@ -231,9 +231,14 @@ def upsampled_conv2d(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     Small pictures of many channels really are doubled: there the sums of weights would take more than they save. The
     choice does not depend on the number of samples, so neither does the rounding.
     """
-    if x.shape[2] * x.shape[3] < len(weight):
+    if not sums_weights(x.shape[2] * x.shape[3], weight):
         return F.conv2d(F.interpolate(x, scale_factor=2), weight, bias, padding=1)
     return F.conv_transpose2d(x, _sums(weight), bias, stride=2, padding=1)
+
+
+def sums_weights(pixels: int, weight: Tensor) -> bool:
+    """Whether a picture of so many pixels is doubled by sums of the weights [O, I, 3, 3]."""
+    return pixels >= len(weight)
 
 
 def _sums(weight: Tensor) -> Tensor:
@@ -250,17 +255,17 @@ def _sums(weight: Tensor) -> Tensor:
 # quarter of the memory.
 
 
-def folds_means(x: Tensor, weight: Tensor) -> bool:
+def folds_means(pixels: int, weight: Tensor) -> bool:
     """Whether means after a 3x3 convolution are worth folding into it.
 
     For small maps of many channels they are not: there the means of weights take more than they save. The choice does
     not depend on the number of samples, so neither does the rounding.
 
     Args:
-        x: input of the convolution [N, I, H, W].
+        pixels: of the map that is convolved.
         weight: [O, I, 3, 3].
     """
-    return x.shape[2] * x.shape[3] >= 4 * len(weight)
+    return pixels >= 4 * len(weight)
 
 
 def pooled_conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, *, penalised: bool = False) -> Tensor:

@@ -372,8 +372,10 @@ def check_statistics(request: DrawRequest, recipe: Recipe) -> None:
         BadInput: none, or of a size that is no whole group.
     """
     group = recipe.training.normalisation_batch or 1
-    if min(request.micro_batch, request.standing_batches) < 1:
-        raise BadInput("--micro-batch and --standing-batches: expected at least 1")
+    counts = {"--micro-batch": request.micro_batch, "--standing-batches": request.standing_batches}
+    for option, value in counts.items():
+        if value < 1:
+            raise BadInput(f"{option} {value}: expected at least 1")
     if request.standing_size is not None and (request.standing_size < 2 or request.standing_size % group):
         raise BadInput(
             f"--standing-size {request.standing_size}: expected a multiple of the normalisation batch, {group}, and at "

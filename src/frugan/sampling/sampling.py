@@ -458,6 +458,8 @@ def check_memorisation(
     pictures = open_real(opened.recipe, data, say, progress)
     with generating(opened.recipe, opened.networks, opened.layout, request or DrawRequest()) as generator:
         drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, C, R, R]
+    if nearest > len(pictures):
+        say(f"--nearest {nearest}: there are {len(pictures):,} training pictures; each row shows all of them")
     count = min(nearest, len(pictures))
     near = nearest_pictures(drawn, pictures, count, progress)
     beside = torch.from_numpy(np.array(pictures[near.indices.flatten().numpy()])).unflatten(0, (samples, count))

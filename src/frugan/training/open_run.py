@@ -11,7 +11,7 @@ from typing import Any
 
 from frugan.contract.data import RunData
 from frugan.data.formats.set_file import is_prepared
-from frugan.data.formats.source import is_hidden
+from frugan.data.formats.source import is_hidden, local_path
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.requests import KEYS_HINT, SIGNALS, handled, listening, stop_on_signals
@@ -300,7 +300,7 @@ def _refuse_lost_checkpoints(run: RunFolder) -> None:
 def _refuse_among_pictures(run: Path, data: Data) -> None:
     for folder in data.values() if isinstance(data, Mapping) else [data]:
         # a prepared set knows its own files
-        if not isinstance(folder, str | Path) or not Path(folder).is_dir() or is_prepared(Path(folder)):
+        if not isinstance(folder, str | Path) or not local_path(folder).is_dir() or is_prepared(Path(folder)):
             continue
         whole = Path(folder).resolve()
         if run.is_relative_to(whole) and not any(map(is_hidden, run.relative_to(whole).parts)):

@@ -4,7 +4,7 @@ import io
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,12 +75,8 @@ def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, reading: Reading
         raise BadInput(f"{where}: {encrypted:,} pictures are encrypted; unpack the zip and give the folder.")
     listing = members.get(f"{root}{LISTING}")
     if listing is None:
-        below = [name.removeprefix(root) for name in everything if name.startswith(root)]
-        folders = {name.partition("/")[0] for name in below if "/" in name}
         aside = [name.removeprefix(root) for name in members if not is_picture_name(name)]
-        classes = classes_from_folders(
-            names, where, without_pictures(aside, (folder for folder in folders if not is_hidden(folder)))
-        )
+        classes = classes_from_folders(names, where, without_pictures(aside, _folders(everything, root)))
     else:
         place = f"{LISTING} of {where}"
         with translated((Unreadable,), lambda e: BadInput(f"{place} cannot be read: {e}. Make the zip again.")):
@@ -94,15 +90,23 @@ def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, reading: Reading
     def picture(index: int) -> Image.Image:
         return read_picture(io.BytesIO(_content(archive, members[root + names[index]], MOST_FILE_BYTES)), reading)
 
-    lines: tuple[str, ...] = (
-        (f"names are taken below the folder {shown(root)!r}, which holds the whole zip",) if root else ()
-    )
-    if code not in PLAIN_CODES:
-        lines += (f"names in the zip are taken for {code}: it does not say what code they are in",)
     others = Counter(kind_of_file(name) for name in members.keys() - {*pictures, f"{root}{LISTING}"})
-    return Source(
-        "zip of pictures", path, names, classes, size, picture, archive.close, (*lines, *ignored_line(others))
-    )
+    lines = (*_lines_of_names(root, code), *ignored_line(others))
+    return Source("zip of pictures", path, names, classes, size, picture, archive.close, lines)
+
+
+def _lines_of_names(root: str, code: str) -> Iterator[str]:
+    if root:
+        yield f"names are taken below the folder {shown(root)!r}, which holds the whole zip"
+    if code not in PLAIN_CODES:
+        yield f"names in the zip are taken for {code}: it does not say what code they are in"
+
+
+def _folders(everything: Iterable[str], root: str) -> set[str]:
+    """Return the folders in `root`, also those without pictures: they are classes too."""
+    below = [name.removeprefix(root) for name in everything if name.startswith(root)]
+    folders = {name.partition("/")[0] for name in below if "/" in name}
+    return {folder for folder in folders if not is_hidden(folder)}
 
 
 def _visible_files(everything: Mapping[str, zipfile.ZipInfo], where: str) -> dict[str, zipfile.ZipInfo]:

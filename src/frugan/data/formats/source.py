@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -171,8 +171,10 @@ def local_path(path: str | Path) -> Path:
     """The path that data are read from.
 
     Raises:
-        BadInput: an address; its text, which may hold a password or a signature, is not repeated.
+        BadInput: nothing, or an address; its text, which may hold a password or a signature, is not repeated.
     """
+    if not str(path):
+        raise BadInput("data: an empty path, perhaps of a variable of the shell that is not set; give the folder")
     address = _ADDRESS.match(path) if isinstance(path, str) else None
     if address is not None:
         raise BadInput(
@@ -242,18 +244,22 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Mapping[str,
         )
     if not class_names:
         return unlabelled(len(names), "no class folders: all pictures form one class, unlabelled")
-    if empty := sorted(set(folders) - set(class_names)):
-        raise BadInput(
-            f"{where}: {'this class folder has' if len(empty) == 1 else 'these class folders have'} no pictures: "
-            f"{first_names([name + (f' ({folders[name]})' if folders[name] else '') for name in empty])}. "
-            f"Put pictures there, or remove {'it' if len(empty) == 1 else 'them'}."
-        )
+    _refuse_empty({name: folders[name] for name in sorted(set(folders) - set(class_names))}, where)
     numbers = {name: number for number, name in enumerate(class_names)}
     line = f"{count(len(class_names), 'class')} from the first folder level: {first_names(class_names)}"
     if len(class_names) == 1:
         line = f"all pictures lie in the one folder {shown(class_names[0])!r}: one class, unlabelled"
     labels = np.array([numbers[folder] for folder in first], np.int64)
     return Classes(labels, class_names, len(class_names) > 1, (line, *_deeper(names)))
+
+
+def _refuse_empty(folders: Mapping[str, str], where: str) -> None:
+    """Refuse class folders without pictures, by name -> what they hold instead."""
+    if not folders:
+        return
+    have, them = ("this class folder has", "it") if len(folders) == 1 else ("these class folders have", "them")
+    named = first_names([f"{name} ({holds})" if holds else name for name, holds in folders.items()])
+    raise BadInput(f"{where}: {have} no pictures: {named}. Put pictures there, or remove {them}.")
 
 
 def _by_initials(names: Sequence[str]) -> bool:
@@ -306,9 +312,7 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
         return unlabelled(len(names), f"{where} gives no labels: one class, unlabelled")
     _refuse_mixed(rows, where)
     there = set(names)
-    pairs = [
-        (name if name in there else plain_name(name), label) for name, label in (_pair(row, where) for row in rows)
-    ]
+    pairs = [_pair(row, there, where) for row in rows]
     known = dict(pairs)
     if twice := [name for name, label in pairs if known[name] != label]:
         raise BadInput(f"{where} gives several labels to {first_names(twice)}. Expected one class for each picture.")
@@ -339,7 +343,8 @@ def _rows(text: bytes, where: str) -> list[Any] | None:
     return content.get("labels")
 
 
-def _pair(row: Any, where: str) -> tuple[str, int]:
+def _pair(row: Any, there: Collection[str], where: str) -> tuple[str, int]:
+    """Return the picture of `there` and its class."""
     if not (isinstance(row, list) and len(row) == 2 and isinstance(row[0], str)):
         raise BadInput(f"{where}: expected {FORM}; found {shown(repr(row))[:80]} among the labels")
     name, label = row
@@ -355,7 +360,7 @@ def _pair(row: Any, where: str) -> tuple[str, int]:
             f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; expected a class number from 0 to "
             f"{MOST_CLASSES - 1:,}."
         )
-    return name, label
+    return (name if name in there else plain_name(name)), label
 
 
 def _refuse_mixed(rows: list[Any], where: str) -> None:

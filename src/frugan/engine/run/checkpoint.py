@@ -245,7 +245,13 @@ def newest_whole(folder: Path, without: Collection[str] = ()) -> tuple[Checkpoin
         except DamagedCheckpoint as error:
             damage.append(str(error))
     if damage:
-        cures = ["restore one from backups/ if there are any, or begin a new run"]
+        cures = [
+            f"{checkpoint.path}: without its {MANIFEST_FILE} nothing of it can be checked; named itself in place of "
+            "the run, it is sampled from, or started from by --init, as it is"
+            for checkpoint in list_checkpoints(folder)
+            if not (checkpoint.path / MANIFEST_FILE).exists() and (checkpoint.path / NETWORKS_FILE).is_file()
+        ]
+        cures += ["restore one from backups/ if there are any, or begin a new run"]
         with suppress(BadInput):  # of this very kind
             weights = None if without else newest_whole(folder, (OPTIMIZERS_FILE,))
             if weights is not None:

@@ -14,8 +14,15 @@ from frugan.contract.family import BufferRule, Dimension, Drawing, GridRequest, 
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
-from frugan.families.biggan.config import GENERATOR, RESOLUTIONS, BigGANNetworks, BigGANObjective, discriminator_stages
-from frugan.families.biggan.networks import DEEP_BLOCKS, Discriminator, Generator
+from frugan.families.biggan.config import (
+    BOTTOM,
+    GENERATOR,
+    RESOLUTIONS,
+    BigGANNetworks,
+    BigGANObjective,
+    discriminator_stages,
+)
+from frugan.families.biggan.networks import DEEP_BLOCKS, Discriminator, Generator, spared_macs
 from frugan.families.biggan.phases import phases
 from frugan.families.picture_gan import PictureGan, latent_grid
 from frugan.nn.initialise import initialise
@@ -62,6 +69,14 @@ class BigGANFamily(PictureGan):
                 for j in range(len(stage))
             )
             for network, module in built.items()
+        }
+
+    def spared_macs(self, networks: BigGANNetworks) -> Mapping[str, int]:
+        """Network -> multiply-accumulates of a picture that its order of the same arithmetic spares."""
+        built = self.build(networks, "meta")
+        return {
+            "G": spared_macs(built["G"], BOTTOM),
+            "D": spared_macs(built["D"], networks.resolution),
         }
 
     def forwards(self, networks: BigGANNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:

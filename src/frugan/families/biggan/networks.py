@@ -18,8 +18,8 @@ from frugan.families.biggan.config import BOTTOM, GENERATOR, BigGANNetworks, dis
 from frugan.nn.attention import SelfAttention
 from frugan.nn.batch_norm import BatchNorm, ConditionalBatchNorm, gains_and_biases
 from frugan.nn.initialise import Embedding
-from frugan.nn.linear_maps import Conv2d, folds_means, plus_doubled, pooled_conv2d, upsampled_conv2d
-from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear
+from frugan.nn.linear_maps import Conv2d, folds_means, plus_doubled, pooled_conv2d, sums_weights, upsampled_conv2d
+from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear, SpectralNorm
 
 # Layers with the settings of a network.
 
@@ -144,7 +144,7 @@ class DiscriminatorBlock(UsesOps):
         del activated
         h = F.relu(h)
         second = cast(Conv2d, self.conv2)
-        if folds_means(h, second.weight):
+        if folds_means(h.shape[2] * h.shape[3], second.weight):
             h = pooled_conv2d(h, second.weight, second.bias, penalised=second.penalised)
             x = halved()
             del halved
@@ -441,3 +441,45 @@ class Discriminator(nn.Module):
         # The plain output and the projection on the class are one product: features·(weight + embedding) + bias.
         directions = torch.add(self.embed(classes), weight)[:, :, None]  # [B, C, 1]
         return torch.baddbmm(bias.view(1, 1, 1), features[:, None], directions).flatten(1)  # [B, 1]
+
+
+# What the release's order of the same arithmetic takes more.
+
+
+def spared_macs(network: nn.Module, side: int) -> int:
+    """Return how many multiply-accumulates of one picture are spared, those of preparing the weights included.
+
+    Args:
+        network: generator or discriminator.
+        side: of the map that its first block is given, in pixels.
+    """
+    spared = sum(
+        (2 * module.iterations + 1) * module.singular_values * module.weight.numel()
+        for module in network.modules()
+        if isinstance(module, SpectralNorm)
+    )
+    for block in (block for stage in cast(nn.ModuleList, network.blocks) for block in cast(nn.ModuleList, stage)):
+        if isinstance(block, SelfAttention):  # queries and keys are padded to the width of the values
+            channels = len(cast(Tensor, block.o.weight))
+            spared -= side**2 * (side**2 // 4) * (channels // 2 - channels // 8)
+            continue
+        if isinstance(block, GeneratorBlock) or (isinstance(block, DeepGeneratorBlock) and block.up):
+            side *= 2
+        spared += _spared_by(block, side)
+        if getattr(block, "downsample", False):
+            side //= 2
+    return spared
+
+
+def _spared_by(block: nn.Module, side: int) -> int:
+    """Return what a block spares on its larger map; a deep one computes as the release's."""
+    if isinstance(block, GeneratorBlock):
+        weight, skip_moves = cast(Tensor, block.conv1.weight), True
+        folded = sums_weights(side**2 // 4, weight)
+    elif isinstance(block, DiscriminatorBlock) and block.downsample:
+        weight, skip_moves = cast(Tensor, block.conv2.weight), not block.first
+        folded = folds_means(side**2, weight)
+    else:
+        return 0
+    skip = 3 * cast(Tensor, block.conv_sc.weight).numel() // 4 if skip_moves else 0
+    return side**2 * (skip + (5 * weight.numel() // 9 if folded else 0))
