@@ -235,15 +235,9 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Mapping[str,
         return _whole_folders(names)
     first = [name.partition("/")[0] if "/" in name else "" for name in names]
     class_names = tuple(sorted(set(first) - {""}))
-    loose = [name for name in names if "/" not in name]
-    if loose and class_names:
-        raise BadInput(
-            f"{where} holds both {count(len(loose), 'loose picture')} ({first_names(loose, 3)}) and class folders "
-            f"({first_names(class_names, 3)}). Expected one or the other: move the loose pictures into a class folder, "
-            "or all pictures into one folder."
-        )
     if not class_names:
         return unlabelled(len(names), "no class folders: all pictures form one class, unlabelled")
+    _refuse_loose(names, class_names, where)
     _refuse_empty({name: folders[name] for name in sorted(set(folders) - set(class_names))}, where)
     numbers = {name: number for number, name in enumerate(class_names)}
     line = f"{count(len(class_names), 'class')} from the first folder level: {first_names(class_names)}"
@@ -251,6 +245,17 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Mapping[str,
         line = f"all pictures lie in the one folder {shown(class_names[0])!r}: one class, unlabelled"
     labels = np.array([numbers[folder] for folder in first], np.int64)
     return Classes(labels, class_names, len(class_names) > 1, (line, *_deeper(names)))
+
+
+def _refuse_loose(names: Sequence[str], class_names: Sequence[str], where: str) -> None:
+    """Refuse loose pictures beside class folders."""
+    loose = [name for name in names if "/" not in name]
+    if loose:
+        raise BadInput(
+            f"{where} holds both {count(len(loose), 'loose picture')} ({first_names(loose, 3)}) and class folders "
+            f"({first_names(class_names, 3)}). Expected one or the other: move the loose pictures into a class folder, "
+            "or all pictures into one folder."
+        )
 
 
 def _refuse_empty(folders: Mapping[str, str], where: str) -> None:
@@ -316,6 +321,13 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
     known = dict(pairs)
     if twice := [name for name, label in pairs if known[name] != label]:
         raise BadInput(f"{where} gives several labels to {first_names(twice)}. Expected one class for each picture.")
+    _refuse_other_names(known, names, where)
+    return numbered(np.array([known[name] for name in names], np.int64), where)
+
+
+def _refuse_other_names(known: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    """Refuse labels of pictures that are not there, and pictures without a label."""
+    there = set(names)
     if lost := [name for name in known if name not in there]:
         raise BadInput(
             f"{where} names {count(len(known), 'picture')}, of which {len(lost):,} {'is' if len(lost) == 1 else 'are'} "
@@ -327,7 +339,6 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
             f"{where} has no label for {len(missing):,} of {len(names):,} pictures: {first_names(missing)}. "
             'Label every picture, or none ("labels": null).'
         )
-    return numbered(np.array([known[name] for name in names], np.int64), where)
 
 
 def _rows(text: bytes, where: str) -> list[Any] | None:
