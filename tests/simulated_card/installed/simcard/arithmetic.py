@@ -92,6 +92,8 @@ def kind_of(op: Any) -> str:
     """
     if op.namespace == "frugan":  # kernels of our own: their sums have an order of their own
         return "sums"
+    if op.namespace == "c10d":  # between ranks: all of them are given the same bits
+        return "moves"
     for kind, names in KINDS.items():
         if _bare(op) in names.split():
             return kind
@@ -101,7 +103,7 @@ def kind_of(op: Any) -> str:
 @cache
 def is_known(op: Any) -> bool:
     """Whether it has been said."""
-    return op.namespace == "frugan" or any(_bare(op) in names.split() for names in KINDS.values())
+    return op.namespace in ("frugan", "c10d") or any(_bare(op) in names.split() for names in KINDS.values())
 
 
 def _bare(op: Any) -> str:
