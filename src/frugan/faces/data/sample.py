@@ -343,7 +343,7 @@ class SampleMaker:
 
 
 def _first_usable(faceset: Faceset, first: int, lost: dict[str, str], use: Callable[[int], Used]) -> Used:
-    """Return what the first face from `first` on is used for that can be."""
+    """Return `use(index)` of the first usable face, from index `first` on."""
     indices = [index % len(faceset) for index in range(first, first + min(MOST_TRIES, len(faceset)))]
     for index in indices[:-1]:
         try:

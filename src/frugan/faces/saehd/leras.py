@@ -153,9 +153,9 @@ class _Importer:
     """Carries a model's arrays over, every one of them accounted for.
 
     Args:
-        asked: its source is the model's folder; it is given a line for everything that does not simply go over.
-        model: its arrays are taken out of it one by one, because they may be gigabytes.
-        recipe: made of its options.
+        conversion: its source is the model's folder; it is given a line for everything that does not simply go over.
+        model: arrays are taken out of it one by one, because they may be gigabytes.
+        recipe: made of the model's options.
     """
 
     def __init__(self, conversion: Conversion, model: LerasModel, recipe: RecipeValues) -> None:
@@ -178,7 +178,7 @@ class _Importer:
         for name in self._built:
             networks |= self._network(name)
         there = {key.partition(".")[0] for key in networks}
-        fresh = self._recipe.used - there  # start with first weights, and are there too
+        fresh = self._recipe.used - there  # freshly initialised, so they have optimizer state too
         optimizers: dict[str, Tensor] = {}
         for name in OPTIMIZER_FILES:
             optimizers |= self._optimizer(name, there | fresh)
@@ -219,7 +219,7 @@ class _Importer:
         return BadInput(f"{self._folder}: options and arrays of model {model!r} do not agree:\n  {first_lines(lines)}")
 
     def _network(self, name: str) -> dict[str, Tensor]:
-        """Its tensors; none: it starts afresh, now or when it is switched on."""
+        """Return a network's tensors; empty if it is initialised afresh, now or when it is switched on."""
         file, arrays = self._model.file(file_of(name)), self._model.networks.pop(file_of(name), None)
         if arrays is None:
             if name in self._recipe.used:
@@ -236,7 +236,7 @@ class _Importer:
         return {f"{name}.{parameter}": from_file(arrays.pop(key)) for parameter, (key, _) in keys.items()}
 
     def _leave_out(self, name: str, arrays: Arrays) -> None:
-        """Refuse a discriminator that is used; one that is not would start anew in the original, too."""
+        """Refuse a misfitting discriminator that is in use; leave out one that is not, as the original would."""
         file = file_of(name)
         why = gan_misfit(self._recipe.networks, {file: arrays}) if name == "patch_discriminator" else []
         why += faults(self._model.file(file), arrays, dict(weight_keys(self._built[name]).values()))
@@ -246,7 +246,7 @@ class _Importer:
         self._model.optimizers.pop(OPTIMIZER_FILES[name], None)
 
     def _optimizer(self, name: str, there: set[str]) -> dict[str, Tensor]:
-        """Its statistics; none: they start afresh."""
+        """Return an optimizer's statistics; empty if they start afresh."""
         file, arrays = self._model.file(OPTIMIZER_FILES[name]), self._model.optimizers.pop(OPTIMIZER_FILES[name], None)
         moved = self._autoencoder if name == AUTOENCODER else (name,)
         if arrays is None or not there.issuperset(moved):

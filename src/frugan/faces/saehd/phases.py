@@ -180,14 +180,14 @@ def judged(real: bool, logits: tuple[Tensor, ...]) -> Terms:
 
 
 @dataclass(frozen=True)
-class Faces:
-    """The parts of SAEHD's phases."""
+class SAEHDLosses:
+    """Losses of SAEHD's phases, each of which is a part of one."""
 
     archi: Archi  # which networks there are
-    objective: SAEHDObjective  # as trained with
+    objective: SAEHDObjective  # in force
 
     def src(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-        """The source's loss, without style."""
+        """Compute the source's loss, without style."""
         return self._src(networks, micro, self._targets(micro, "src"))
 
     def dst(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
@@ -197,7 +197,7 @@ class Faces:
         return reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective, ops)
 
     def both(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-        """Both sides' losses with the style terms, which couple them."""
+        """Compute both sides' losses with the style terms, which couple them."""
         objective = self.objective
         src, dst = self._targets(micro, "src"), self._targets(micro, "dst")
         terms = self._src(networks, micro, src)
@@ -218,20 +218,20 @@ class Faces:
         return terms
 
     def real_code(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-        """The code discriminator takes the destination's codes for real."""
+        """Train the code discriminator to call the destination's codes real."""
         return judged(True, (self._judged_code(networks, micro, "dst"),))
 
     def fake_code(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-        """And the source's for not."""
+        """Train the code discriminator to call the source's codes fake."""
         return judged(False, (self._judged_code(networks, micro, "src"),))
 
     def real_face(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-        """The patch discriminator sees source faces as they are."""
+        """Train the patch discriminator to call source faces real."""
         targets = self._targets(micro, "src")
         return judged(True, networks["patch_discriminator"](targets.seen(targets.picture, self.objective)))
 
     def fake_face(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-        """And as the autoencoder makes them."""
+        """Train the patch discriminator to call faces of the autoencoder fake."""
         with torch.no_grad():
             vectors = encode(networks, micro.pictures["src"]["warped"])
             picture, _mask = decode(self.archi, networks, self._code(networks, vectors, "src"), "src")
@@ -280,7 +280,7 @@ def phases(networks: SAEHDNetworks, requested: SAEHDObjective) -> tuple[Phase, .
             f"objective.true_face_power {objective.true_face_power}: only df has a code of its own for each side; set "
             f"it to 0, or choose a df archi instead of {networks.archi}"
         )
-    faces = Faces(archi, objective)
+    losses = SAEHDLosses(archi, objective)
     autoencoder = network_names(archi)
     helpers = {"code_discriminator": objective.true_face_power, "patch_discriminator": objective.gan_power}
     coupled = bool(objective.face_style_power or objective.bg_style_power)
@@ -302,7 +302,7 @@ def phases(networks: SAEHDNetworks, requested: SAEHDObjective) -> tuple[Phase, .
             "autoencoder",
             updates=autoencoder,
             uses=(*autoencoder, *(name for name, power in helpers.items() if power)),
-            parts=(faces.both,) if coupled else (faces.src, faces.dst),
+            parts=(losses.both,) if coupled else (losses.src, losses.dst),
             frozen=("inter_AB",) if rests else (),
         )
     ]
@@ -312,7 +312,7 @@ def phases(networks: SAEHDNetworks, requested: SAEHDObjective) -> tuple[Phase, .
                 "code_discriminator",
                 updates=("code_discriminator",),
                 uses=("encoder", "inter", "code_discriminator"),
-                parts=(faces.real_code, faces.fake_code),
+                parts=(losses.real_code, losses.fake_code),
             )
         )
     if objective.gan_power:
@@ -323,7 +323,7 @@ def phases(networks: SAEHDNetworks, requested: SAEHDObjective) -> tuple[Phase, .
                 "patch_discriminator",
                 updates=("patch_discriminator",),
                 uses=("encoder", *inters, decoder, "patch_discriminator"),
-                parts=(faces.real_face, faces.fake_face),
+                parts=(losses.real_face, losses.fake_face),
             )
         )
     return tuple(step_phases)
