@@ -212,7 +212,7 @@ FAULTS = (
     ),
     Fault(
         "groups of a batch are normalised together",
-        "nn/batch_norm.py",
+        "contract/ops.py",
         "else x.split(group)",
         "else x.split(len(x))",
         "nn/test_batch_norm.py",

@@ -89,8 +89,8 @@ FAULTS = (
     Fault(
         "weights move while they are on their way to the average",
         "engine/step/step.py",
-        "may move masters.\n                state.ema.let_weights_move()\n",
-        "may move masters.\n",
+        "verdict is already in.\n                state.ema.let_weights_move()\n",
+        "verdict is already in.\n",
         BITS,
     ),
     Fault(
@@ -262,8 +262,8 @@ FAULTS = (
     Fault(
         "an update leaves its verdict in the optimizer",
         "engine/state/optimizer.py",
-        "            del self.found_inf  # no update leaves",
-        "            pass  # no update leaves",
+        "            del self.found_inf  # always",
+        "            pass  # always",
         PEAKS,
     ),
     Fault(

@@ -178,7 +178,7 @@ class Family(ABC):
 
     @abstractmethod
     def tiny(self) -> tuple[Any, Any]:
-        """Return sections (networks, objective) that are small enough for the contract tests and have every phase."""
+        """Return sections (networks, objective) that are small enough for the contract tests."""
 
     def initialise(self, networks: Any, built: Networks, seed: Callable[[str], int]) -> None:
         """Give the networks their first weights. Default: those that `build` draws on the host, from one stream.
@@ -232,7 +232,7 @@ class Family(ABC):
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Functions by network, (network, samples) -> output, that run it on inputs of their own, to count and time.
 
-        Default: none, and each network runs on the arguments of the first call of its forward in a training step.
+        Default: none; each network is then run with the arguments of its first forward call in a training step.
         Override it where phases call parts of a network and not the whole, or not every network at every setting.
         """
         return {}

@@ -71,7 +71,7 @@ class MicroBatch:
     draws: Mapping[str, Tensor]  # name -> tensor [size, ...] on the device
     size: int  # samples
     normalisation_batch: int | None = None  # consecutive samples that a part may look at together; None: all
-    # where other processes hold the rest of these samples' one group; None: groups are whole
+    # set if these samples are part of one group that several processes share; None: groups are whole
     shared: SharedGroup | None = None
 
     def group_mean(self, values: Tensor) -> Tensor:
@@ -156,8 +156,8 @@ class Phase:
     repeats: int = 1  # updates in a row, each on fresh pictures and draws
     shared_data: bool = True  # reads the step's pictures; False (always with repeats): pictures of its own
     fraction: float = 1.0  # share of the batch that it sees
-    # groups of samples that are looked at together, and micro-batches, are smaller by `fraction` too: for a loss that
-    # compares samples, of networks that do not normalise over them
+    # groups and micro-batches are smaller by `fraction` too: for losses that compare samples, in networks that do not
+    # normalise over them
     smaller_groups: bool = False
     gain: float = 1.0  # multiplies the loss
     # the loss is the sum over the batch, not the mean, where an original differentiates a sum

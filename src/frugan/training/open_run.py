@@ -227,7 +227,7 @@ def start_of(
     """Return the starting weights of a run without a checkpoint: as named, or as its event log has them.
 
     Args:
-        choice: of its recipe; None: that was named.
+        choice: how the recipe was chosen; None: it was named.
 
     Raises:
         BadInput: it cannot be read, or knows other classes than the recipe that was chosen for it and nobody said what
@@ -280,7 +280,7 @@ def refuse_early(loaded: Recipe, run: RunFolder, data: Data) -> None:
 
 
 def _refuse_lost_checkpoints(run: RunFolder) -> None:
-    """Refuse to begin a run again whose events tell of checkpoints of which none is there.
+    """Refuse to restart a run whose events list checkpoints when none of them is there.
 
     A run that ended before its first one is begun again without more ado.
     """

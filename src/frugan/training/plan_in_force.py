@@ -44,8 +44,8 @@ MOST_GROWTH_BYTES = GIB
 class TrainingPlanner:
     """Chooses plans for a run on the device that trains it.
 
-    `Planner` finds plans for a card that need not be there; what stands here, only a training knows: the plan that it
-    goes on with, its ranks' shares, what is free at this moment, what ran out, and that on a processor without a budget
+    `Planner` finds plans for a card that need not be there. This adds what only a running training knows: the plan to
+    resume, the shares of its ranks, what is free at this moment, and what ran out. On a processor without a budget
     there is nothing to choose.
     """
 
@@ -268,7 +268,7 @@ class TrainingPlanner:
         """
         reason = first_line(message)
         self.run.choose_here(f"out of memory {where}: {reason}{lost}; looking for a smaller plan")
-        # what was asked for has proved too much, but for what all ranks do together
+        # the savings that were asked for did not suffice: drop them, except those that all ranks share
         shared_savings, avoid = self._sharding_savings(plan)
         room = self._room_bytes()
         constraints = PlanConstraints(use={*use, *shared_savings}, avoid={*self.run.options.avoid, *avoid})
@@ -291,7 +291,7 @@ class TrainingPlanner:
         return choice.plan
 
     def _sharding_savings(self, plan: Plan | None) -> tuple[set[str], set[str]]:
-        """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
+        """Return savings to use and to avoid so that optimizer state is sharded as in a plan; None: no constraint."""
         both = {"shard-optimizer"} if plan is not None and self.run.ranks.size > 1 else set[str]()
         return (both, set()) if plan is not None and plan.shard_optimizer else (set(), both)
 
@@ -368,7 +368,7 @@ class TrainingPlanner:
             return False
         ranks, card = int(saved.get("ranks", 1)), saved.get("card")
         if ranks != self.run.ranks.size:
-            why = f", because the batch is now shared by {self.run.ranks.size}, and was by {ranks}"
+            why = f", because {self.run.ranks.size} processes now share the batch; before it was {ranks}"
         elif saved.get("device", self.device.type) != self.device.type:
             return False
         elif card != card_identity(self.device) and self._on_card:

@@ -131,7 +131,7 @@ def checkpoint_name(step: int) -> str:
 
 
 def step_in_name(path: Path) -> int | None:
-    """The step that a checkpoint's folder is named for; None: it is named as no checkpoint is."""
+    """The step that a checkpoint's folder is named for; None: its name is no checkpoint's."""
     number = path.name.removeprefix("step-")
     return int(number) if number != path.name and number.isdigit() else None
 
@@ -178,7 +178,7 @@ class BackupLimits:
 def set_aside_newer(folder: Path, than: Checkpoint, prefix: str = DAMAGED) -> list[Path]:
     """Rename checkpoints that are newer than the one a run goes on from: they are damaged, or training diverged there.
 
-    Left in place, they would keep whole ones of the same step from being written, and outlive them as the newest.
+    Left in place, they would block new checkpoints of the same steps, and still count as the newest.
 
     Args:
         prefix: of their new names.
@@ -190,7 +190,7 @@ def set_aside_newer(folder: Path, than: Checkpoint, prefix: str = DAMAGED) -> li
 
 
 def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
-    """Rename one checkpoint, so that it is none any more, and return where it is."""
+    """Rename one checkpoint, so that it no longer counts as one, and return where it is."""
     names = (f"{prefix}{checkpoint.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
     to = next(path for name in names if not (path := checkpoint.path.with_name(name)).exists())
     checkpoint.path.replace(to)
@@ -316,7 +316,7 @@ def restore(
         reinitialised: networks that do so and keep their optimizer state.
 
     Returns:
-        A line for everything that does not simply go on.
+        A line for everything that is not resumed unchanged.
 
     Raises:
         BadInput: the checkpoint is of another network or objective.
@@ -370,7 +370,7 @@ def _restore_numbers(saved: Mapping[str, Any], state: TrainingState, fresh: Coll
 
 
 def _restore_scale(into: LossScale, scale: float, good: float, *, was_found: bool) -> None:
-    """A loss scale belongs to fp16: from it to another precision there is none, and back it is looked for anew."""
+    """Only fp16 has a loss scale: a run that leaves fp16 drops it, one that returns searches for it again."""
     if not into.dynamic or (scale, good) == (1.0, 0.0):
         return
     into.scale.fill_(scale)
@@ -423,7 +423,7 @@ def _load_optimizer(
         prefix = f"{name}/{parameter_key}/"
         for key, value in tensors.items():
             if key.startswith(prefix) and not optimizer.load_statistic(parameter, key.removeprefix(prefix), value):
-                raise BadInput(f"{where}: {key} is {tuple(value.shape)}, which no such state has")
+                raise BadInput(f"{where}: {key} is {tuple(value.shape)}, which fits no statistic of this parameter")
 
 
 def _to_park(tensors: Mapping[str, Tensor], fresh: Collection[str]) -> dict[str, Tensor]:
@@ -442,7 +442,7 @@ def _counts(key: str) -> bool:
 SCORES = "scores.json"
 LOWER_IS_BETTER = frozenset({"fid", "kid_mean", "intra_fid", "cmmd"})
 GUESSED = 0.5
-"""A two-sample score of who can only guess: what is below it was luck, and no better."""
+"""Two-sample score of a judge that can only guess; a lower one is luck, and does not rank as better."""
 
 
 MEASURED_ALIKE = ("data_digest", "split", "samples", "classes", "truncation", "psi", "psi_layers", "noise", "ema")
@@ -481,7 +481,7 @@ class BestCheckpoints:
         kept, known = self._with(step, value, by), self._known(by)
         if step not in kept:
             return False
-        # what is there of this step is of another past, which the run has gone back behind
+        # a checkpoint of this step is from before the run went back, and is replaced
         shutil.rmtree(self.folder / checkpoint_name(step), ignore_errors=True)
         save(self.folder)
         steps = {str(k): v for k, v in kept.items()}

@@ -292,9 +292,8 @@ class Loop:
         return self.state.step == 0 or stage.report.due(self.state.step, self.seconds)
 
     def _do(self, action: Action, stage: RunningStage) -> None:
-        """Save, draw or score."""
-        # What is drawn, and a network of features, are not carved out of what steps have reserved; a processor's memory
-        # is not reserved.
+        """Save, back up, draw, score, or keep the best."""
+        # Grids and networks of features are not made in the memory that steps have reserved; a processor reserves none.
         makes_room = action in (Action.DRAW, Action.SCORE) and accelerator_of(self.state.device).is_card
         if makes_room:
             release_memory(self.state.device)

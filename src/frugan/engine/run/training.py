@@ -89,7 +89,7 @@ class Training:
         """A small training of a family without a recipe.
 
         Args:
-            networks, objective: None: as the family's contract tests have them, every term on.
+            networks, objective: None: as the family's contract tests have them.
             settings: of every optimizer.
             batch: None: a few samples.
             normalisation_batch: None: half the batch.

@@ -23,7 +23,7 @@ class LossScale:
     good: Tensor  # updates without overflow since the scale last moved; fp32 scalar
     dynamic: bool  # True in fp16
     # whether an update was accepted at this scale or a higher one. Until then the host waits for each verdict, and an
-    # update that overflows is repeated at half the scale (see `Step`).
+    # update that overflows is repeated at half the scale (see `retry_until_finite`).
     found: bool
 
     @classmethod

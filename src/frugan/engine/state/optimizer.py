@@ -133,7 +133,7 @@ class Optimizer(torch.optim.Optimizer):
     def load_statistic(self, parameter: nn.Parameter, slot: str, value: Tensor) -> bool:
         """Put a value of a checkpoint in place of what is kept for a parameter; False: there is nothing of its shape.
 
-        Of statistics that other ranks have a part of, it is kept until they have been given theirs.
+        If the statistic is sharded, the whole value is kept until other ranks have their slices.
         """
         into = self.state_for(parameter).get(slot)
         own_slice = self._slice_of(parameter) if slot in self.slots else None
@@ -164,8 +164,8 @@ def _let_go(computing: Stream, statistics: list[Tensor], copied: Event) -> None:
 def make_state(optimizer: Optimizer, *, on_host: bool) -> None:
     """Give every parameter its statistics, all zero.
 
-    Torch makes them at the first update, in the pieces that activations have left: the next step then finds no room for
-    the same activations, and memory grows. Made before the first step, they cost what they cost.
+    Torch would make them at the first update, in the gaps that freed activations leave: those of the next step would no
+    longer fit there, and memory would grow. Made before the first step, they do not.
 
     Args:
         on_host: in host memory (pinned beside a card), copied over for each parameter's update.
@@ -235,7 +235,7 @@ class FusedOptimizer(Optimizer):
             else:
                 self.step()
         finally:
-            del self.found_inf  # no update leaves more behind than another, nor one that memory ran out in
+            del self.found_inf  # always clean up, also after memory ran out
 
     def _step_parameter_by_parameter(self) -> None:
         """Run a step with statistics in host memory: each is copied over, updated and copied back.
@@ -280,7 +280,7 @@ class Adam(FusedOptimizer, torch.optim.Adam):
 class SGD(FusedOptimizer):
     """Gradient descent with momentum, as torch defines it.
 
-    A momentum that begins at zero is after the first step the gradient, as torch's is.
+    Momentum begins at zero, so after the first step it is the gradient, as in torch.
 
     Args:
         parameters: fp32 masters.
@@ -458,9 +458,9 @@ class PiecewiseOptimizer(Optimizer):
     def _move(
         self, weights: Tensor, gradients: Tensor, statistics: Sequence[Tensor], update: _Update, moving: Tensor | None
     ) -> None:
-        """Move a piece of statistics and weights; the gradients' memory is used for what is found on the way.
+        """Move a piece of statistics and weights; the gradients' memory holds intermediate results.
 
-        A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
+        A gradient that is not finite must not reach the statistics, not even multiplied by zero (NaN times 0 is NaN).
 
         Args:
             weights, gradients: [numbers].

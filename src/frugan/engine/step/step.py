@@ -64,8 +64,8 @@ class Step:
                 the same inputs, and later phases use that plan too. None: the error is raised.
         """
         results = []
-        # On a card autograd would run backward on a thread of its own, for several devices at once; here is one, and
-        # hooks and recomputation then run as on a processor.
+        # On a card autograd runs backward on another thread, to serve several devices. There is one here, so backward
+        # stays on this thread, and hooks and recomputation behave as on a processor.
         with torch.autograd.set_multithreading_enabled(False):
             for phase in self.phases:
                 for repeat in range(phase.repeats) if phase.due(state.step) else ():
@@ -118,7 +118,7 @@ class Step:
                 gradients = measure(parameters, zeros=update.count_zeros)
                 accepted = all_finite(torch.cat([gradients.norm[None], *terms.values()]))
 
-                # Regularise and clip; the verdict is already in. A hook may move masters.
+                # Regularise and clip; the verdict is already in.
                 state.ema.let_weights_move()
                 if phase.grad_hook is not None:
                     phase.grad_hook(networks)
@@ -183,7 +183,7 @@ class Step:
             recomputing(
                 networks,
                 plan.recompute,
-                # Torch returns a kept result once, and a penalty goes back through a block twice.
+                # Torch returns a saved product only once, but penalties run backward through a block twice.
                 keep_products=plan.keep_products and not phase.penalises_gradients,
                 host=host,
                 bring_ahead=plan.bring_ahead,

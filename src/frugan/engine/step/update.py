@@ -159,7 +159,7 @@ class Inputs:
         if share.parts:
             size = len(share.samples)
         elif size < phase.group(group) and self.ranks.any_parts(self.batch, group):
-            size = phase.group(group)  # the plan is one for a part of a group, and this rank has a whole one
+            size = phase.group(group)  # the plan was made for part of a group, and this rank has a whole one
         return micro_batch_sizes(len(share.samples), size)
 
     def micro_batches(
@@ -217,8 +217,8 @@ def _to(tensors: Mapping[str, Tensor], here: slice, device: torch.device) -> dic
 class TimedPictures:
     """A feed that measures how long the host waits for pictures.
 
-    A card that still has work queued loses less than that. One that is kept busy makes the host wait for its results
-    instead, and pictures are read meanwhile, so that little is measured here.
+    This is the most that a card loses: while work is queued it goes on, and beside a busy card pictures are read while
+    the host waits for its results.
     """
 
     feed: PictureFeed  # where pictures come from
@@ -242,8 +242,9 @@ NextPlan = Callable[[Plan, str, str], Plan]
 def retry_until_finite(
     run: RunUpdate, state: TrainingState, plan: Plan, update: Update, next_plan: NextPlan | None
 ) -> tuple[PhaseResult, Plan]:
-    """Run an update; repeat it with half the loss scale until the first one is finite, and with a smaller plan when
-    memory runs out before anything has moved.
+    """Run an update, and repeat it with a smaller plan if memory runs out before anything has moved.
+
+    Until the first update was accepted, one that is not finite is repeated at half the loss scale; later it is skipped.
 
     Repeating the first update lets fp16 train on the same pictures as fp32. Skipping it makes another run: with its
     first 3 to 20 steps skipped, `saehd-demo-64` had up to 20 % more loss after 500 steps, in fp32.

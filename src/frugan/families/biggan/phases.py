@@ -1,4 +1,4 @@
-"""BigGAN's training step: the discriminator learns to tell real from generated pictures, then the generator to pass.
+"""BigGAN's training step: the discriminator learns to tell real from generated pictures, then the generator to fool it.
 
 Source: Brock et al. 2018 (arXiv 1809.11096). The release judges real and generated pictures in one concatenated
 forward. Nothing in the discriminator looks across samples, so two parts give the same gradients in half the memory.
