@@ -211,6 +211,27 @@ FAULTS = (
         "parity/test_layers.py",
     ),
     Fault(
+        "a tied weight is averaged by each of its names",
+        "engine/state/ema.py",
+        "found.setdefault(id(tensor), (name, tensor.detach()))",
+        "found[len(found)] = name, tensor.detach()",
+        "test_ema_hook.py",
+    ),
+    Fault(
+        "a plan of one's own step forgets what its mask masks",
+        "training/own_loop/dataless_step.py",
+        "Dataless(keep_values=True)",
+        "Dataless()",
+        "own_loop/test_language_models.py",
+    ),
+    Fault(
+        "a mask of ones that is made on the way has no value",
+        "stepmemory/dataless.py",
+        "if kept is not None and kept() is storage:",
+        "if False:",
+        "own_loop/test_language_models.py",
+    ),
+    Fault(
         "groups of a batch are normalised together",
         "contract/ops.py",
         "else x.split(group)",
