@@ -114,3 +114,43 @@ def test_values_that_come_of_activations_are_still_refused() -> None:
     optimizer = torch.optim.SGD(model.parameters())
     with pytest.raises(frugan.BadInput, match="looks at a tensor's value"):
         frugan.plan_module(model, lambda m, x: m(x).mean(), torch.ones(2, 4), optimizer)
+
+
+class Growing(nn.Module):
+    """Blocks that add to a list which the next ones read, as DenseNet's and caches of keys do, behind others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = nn.ModuleList(Appending(1) for _ in range(3))
+        self.growing = nn.ModuleList(Appending(number) for number in (1, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.plain:
+            x = block(x, None)
+        features: list[Tensor] = []
+        for block in self.growing:
+            x = block(x, features)
+        return x
+
+
+class Appending(nn.Module):
+    """Reads all features so far; without a list its own input alone."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(32 * number, 32), nn.ReLU())
+
+    def forward(self, x: Tensor, features: list[Tensor] | None) -> Tensor:
+        if features is not None:
+            features.append(x)
+            x = torch.cat(features, 1)
+        y: Tensor = self.layers(x)
+        return y
+
+
+def test_blocks_that_cannot_be_recomputed_are_left_out_and_named() -> None:
+    model = Growing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    report = frugan.plan_module(model, lambda m, x: m(x).mean(), torch.ones(64, 32), optimizer, precision="fp32")
+    assert report.search.blocks == ("plain.0", "plain.1", "plain.2")
+    assert report.search.refused.keys() == {"growing.0", "growing.1"}

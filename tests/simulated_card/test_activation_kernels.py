@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -184,6 +184,7 @@ def test_bias_and_activation(case: Case, sums: bool, slope: float) -> None:
 
 @SETTINGS
 @given(CASES, st.booleans())
+@example(Case(2, 3, (4, 5), torch.float32, torch.contiguous_format, None, False, None), True)  # noise read at a stride
 def test_with_a_style(case: Case, noisy: bool) -> None:
     x, gradient, factors, noise, strength, bias = case.tensors()
     drawn = noise if noisy else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, get_args
 
 import torch
@@ -255,10 +256,43 @@ class Search:
     task: Task  # the step
     batch: int  # samples of it
     together: int | None  # that a forward must have; None: any number
-    blocks: tuple[str, ...]  # that may be recomputed
+    candidates: tuple[str, ...]  # names of blocks that would be recomputed, if torch can
     card: Card | None  # where it would run; None: on a CPU
     precision: Precision = field(default_factory=lambda: Precision("fp32", DTYPES["fp32"], "asked for"))
+    refused: dict[str, str] = field(
+        default_factory=dict
+    )  # block that cannot be recomputed -> why; known after `blocks`
     _known: dict[tuple[str, int, tuple[str, ...]], Taken] = field(default_factory=dict)
+
+    @cached_property
+    def blocks(self) -> tuple[str, ...]:
+        """Names of the blocks that can be recomputed: run again, they do and save the same.
+
+        A block that appends to a list or a cache that others read does not.
+        """
+        return self._recomputable(self.candidates)
+
+    def _recomputable(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of some blocks that can be recomputed together, found by halves."""
+        try:
+            if names:
+                self.taken(self.sizes[0], names)
+        except RuntimeError as error:
+            if len(names) == 1:
+                self.refused[names[0]] = why_refused(error)
+                return ()
+        else:
+            return names
+        half = len(names) // 2
+        first, second = self._recomputable(names[:half]), self._recomputable(names[half:])
+        together = (*first, *second)
+        try:
+            if first and second:
+                self.taken(self.sizes[0], together)
+        except RuntimeError as error:
+            self.refused.update(dict.fromkeys(second, why_refused(error)))
+            return first
+        return together
 
     @property
     def sizes(self) -> list[int]:
@@ -382,10 +416,13 @@ def _decisions(
         )
     if any(isinstance(m, _DropoutNd) and m.training and m.p for m in model.modules()) and micro_batch < search.batch:
         yield "dropout: its masks are drawn for each forward, so another micro-batch draws other ones"
-    if not search.blocks:
+    for name, reason in search.refused.items():
+        yield f"recompute: not {name}, which would not do the same again: {reason}"
+    if not search.candidates:
         yield "recompute: no list or sequence of modules holds blocks for it; name some with blocks=[...]"
     elif not recompute:
-        yield f"recompute: not needed; {count(len(search.blocks), 'block')} could be: {first_names(search.blocks)}"
+        names = search.candidates
+        yield f"recompute: not needed; {count(len(names), 'block')} could be: {first_names(names)}"
     if (card := search.card) is not None:
         yield (
             f"card: {card.name}; {show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} "
