@@ -3,9 +3,11 @@
 A release of torch may change any of them; tests/test_torch_internals.py then says which.
 """
 
+import copy
 import importlib
 import sys
 import weakref
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import eq
@@ -16,8 +18,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 __all__ = [
     "FakeTensorMode",
@@ -47,6 +49,27 @@ foreach_div = torch._foreach_div
 foreach_div_ = torch._foreach_div_
 foreach_mul_ = torch._foreach_mul_
 foreach_norm = torch._foreach_norm
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Map the leaves of nested containers, also those of a `UserDict`, which keeps its type (a tokenizer's batch)."""
+
+    def mapped(leaf: Any) -> Any:
+        if not isinstance(leaf, UserDict) or (is_leaf is not None and is_leaf(leaf)):
+            return function(leaf)
+        new = copy.copy(leaf)
+        new.data = tree_map(function, leaf.data, is_leaf)
+        return new
+
+    return _pytree.tree_map(mapped, tree, is_leaf=is_leaf)
+
+
+def tree_leaves(tree: Any) -> list[Any]:
+    """Return the leaves of nested containers, those inside a `UserDict` too."""
+    leaves = _pytree.tree_leaves(tree)
+    if not any(isinstance(leaf, UserDict) for leaf in leaves):
+        return leaves
+    return [inner for leaf in leaves for inner in (tree_leaves(leaf.data) if isinstance(leaf, UserDict) else [leaf])]
 
 
 def has_amx() -> bool:

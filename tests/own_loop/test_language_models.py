@@ -1,5 +1,6 @@
 """Traits of language models: masks that are asked for a value, biases that are learned, constants made of numbers."""
 
+from collections import UserDict
 from typing import Any
 
 import pytest
@@ -154,3 +155,30 @@ def test_blocks_that_cannot_be_recomputed_are_left_out_and_named() -> None:
     report = frugan.plan_module(model, lambda m, x: m(x).mean(), torch.ones(64, 32), optimizer, precision="fp32")
     assert report.search.blocks == ("plain.0", "plain.1", "plain.2")
     assert report.search.refused.keys() == {"growing.0", "growing.1"}
+
+
+class Batch(UserDict[str, Any]):
+    """What tokenizers return: a mapping that is no dict, read by attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "data":
+            raise AttributeError(name)
+        return self.data[name]
+
+
+def test_batches_of_other_mappings_and_texts_are_split() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen: list[tuple[int, list[str]]] = []
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        seen.append((len(batch.x), batch["texts"]))
+        result: Tensor = model(batch.x).mean()
+        return result
+
+    batch = Batch(x=torch.ones(4, 3), texts=["a", "b", "c", "d"])
+    report = frugan.plan_module(model, loss, batch, optimizer, precision="fp32")
+    plan = frugan.ModulePlan(report.batch, 2, report.precision, ())
+    seen.clear()
+    frugan.ModuleStep(model, loss, optimizer, plan)(batch)
+    assert seen == [(2, ["a", "b"]), (2, ["c", "d"])]

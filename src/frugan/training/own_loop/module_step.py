@@ -235,17 +235,23 @@ def samples_in(inputs: Inputs) -> int:
 def micro_batches(
     inputs: Inputs, sizes: Sequence[int], batch: int, device: torch.device
 ) -> Iterator[tuple[Inputs, float]]:
-    """A batch in parts on a device, each with its share of the batch."""
+    """A batch in parts on a device, each with its share of the batch; a text for each sample goes with its sample."""
+
+    def is_texts(leaf: Any) -> bool:
+        return isinstance(leaf, list | tuple) and len(leaf) == batch > 1 and all(isinstance(x, str) for x in leaf)
+
     first = 0
     for size in sizes:
         yield (
-            tree_map(partial(_part, first=first, size=size, device=device), inputs),
+            tree_map(partial(_part, first=first, size=size, device=device), inputs, is_texts),
             size / batch,
         )
         first += size
 
 
 def _part(leaf: Any, *, first: int, size: int, device: torch.device) -> Any:
+    if isinstance(leaf, list | tuple):
+        return leaf[first : first + size]
     if not isinstance(leaf, Tensor):
         return leaf
     return (leaf[first : first + size] if leaf.ndim else leaf).to(device, non_blocking=True)
