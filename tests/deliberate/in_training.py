@@ -222,14 +222,14 @@ FAULTS = (
         "training/own_loop/dataless_step.py",
         "Dataless(keep_values=True)",
         "Dataless()",
-        "own_loop/test_language_models.py",
+        "own_loop/test_other_models.py",
     ),
     Fault(
         "a mask of ones that is made on the way has no value",
         "stepmemory/dataless.py",
         "if kept is not None and kept() is storage:",
         "if False:",
-        "own_loop/test_language_models.py",
+        "own_loop/test_other_models.py",
     ),
     Fault(
         "groups of a batch are normalised together",

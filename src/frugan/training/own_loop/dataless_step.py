@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from frugan.accelerator.choice import accelerator_of
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.state.working_weights import pending_gradient
+from frugan.errors import BadInput
 from frugan.stepmemory.dataless import META, Dataless, WithoutData, is_kept, running_without_data
 from frugan.stepmemory.measurement import Measurement
 from frugan.stepmemory.tracker import Category, Tracker, tensors_of
@@ -168,7 +169,13 @@ def on_meta(
         twins[id(parameter)] = nn.Parameter(_without_data(parameter), requires_grad=parameter.requires_grad)
     twins |= {id(buffer): _blank(buffer) for buffer in model.buffers()}
     constants = (v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor))
-    twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
+    try:
+        twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
+    except TypeError as error:
+        raise BadInput(
+            f"the {type(model).__name__} cannot be copied, to be planned without data: {error}; keep such an attribute "
+            "outside of the module, or give its class a __deepcopy__"
+        ) from error
     return twin_model, _optimizer_twin(optimizer, twins, as_card=as_card)
 
 

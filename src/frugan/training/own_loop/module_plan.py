@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.data import DataLoader
 
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.precision import DTYPES, Precision, PrecisionName, resolve_precision
@@ -29,7 +30,7 @@ from frugan.training.own_loop.module_step import (
     moved_by,
     samples_in,
 )
-from frugan.wording import count, first_names, parse_size, show_size
+from frugan.wording import MIB, count, first_names, parse_size, show_size
 
 SLACK = "allocator slack"
 OUTSIDE = ("CUDA context", "library workspaces")
@@ -135,7 +136,7 @@ def plan_module(
         BadInput: unknown card or block, a wrapped model, inputs of different numbers of samples, or a module that asks
             for the value of a tensor.
     """
-    check_plain(model, optimizer)
+    check_plain(model, loss, optimizer)
     if precision not in (known := get_args(PrecisionName)):
         raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
     arguments = _as_arguments(inputs)
@@ -165,9 +166,12 @@ def plan_module(
 
 
 def _refuse_halves(model: nn.Module) -> None:
-    halves = [name for name, p in model.named_parameters() if p.dtype not in (torch.float32, torch.float64)]
+    exact = (torch.float32, torch.float64)
+    halves = [name for name, p in model.named_parameters() if p.requires_grad and p.dtype not in exact]
     if halves:
-        raise BadInput(f"{first_names(halves)}: expected parameters in fp32; what they are cast to is the plan's part")
+        raise BadInput(
+            f"{first_names(halves)}: expected parameters in fp32 where they train; casting is the plan's part"
+        )
 
 
 def _averages_on_card(ema: EmaHook | None) -> tuple[Tensor, ...]:
@@ -190,6 +194,8 @@ def _named_blocks(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _as_arguments(inputs: Sequence[Any] | Mapping[str, Any] | Tensor) -> Inputs:
+    if isinstance(inputs, DataLoader):
+        raise BadInput("inputs are a DataLoader: give one batch of it, next(iter(loader))")
     return (inputs,) if isinstance(inputs, Tensor | Mapping) else tuple(inputs)
 
 
@@ -197,6 +203,8 @@ def _budget_bytes(memory: str | int | None, named: str | None, card: Card | None
     if card is None:
         return None
     if memory is not None:
+        if not isinstance(memory, str) and memory < MIB:
+            raise BadInput(f'memory={memory}: that is {memory} bytes; expected a size such as "6GiB", or bytes')
         return parse_size(memory) if isinstance(memory, str) else memory
     return card.memory_bytes if named is not None else free_bytes(device)[0] + card.context_bytes
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedParameter
 from torch.utils.checkpoint import checkpoint
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
@@ -22,7 +23,7 @@ from frugan.engine.state.working_weights import WorkingWeights, working_weights
 from frugan.errors import BadInput, TrainingFailed
 from frugan.stepmemory.work import written_in_place
 from frugan.torch_internals import TorchDispatchMode, tree_leaves, tree_map
-from frugan.wording import first_line, nearest
+from frugan.wording import first_line, first_names, nearest
 
 Loss = Callable[..., Tensor]
 """(model, *inputs) -> the mean of the loss over the samples, a scalar."""
@@ -93,11 +94,17 @@ class ModuleStep:
         *,
         clip_norm: float | None = None,
     ) -> None:
-        check_plain(model, optimizer)
+        check_plain(model, loss, optimizer)
+        if not isinstance(plan, ModulePlan):
+            raise BadInput(f"plan {plan!r}: expected what frugan.plan_module returns")
+        if (planned := getattr(plan, "name", None)) not in (None, type(model).__name__):
+            raise BadInput(f"the plan is of a {planned}, and the model is a {type(model).__name__}: plan it")
         if clip_norm is not None and not clip_norm > 0:
             raise BadInput(f"clip_norm {clip_norm}: expected more than 0, or None for no clipping")
         for name in plan.recompute:
             block_named(model, name)
+        if any(parameter.is_meta for parameter in model.parameters()):
+            raise BadInput(f"the {type(model).__name__} is on the device meta, without data: make it on another")
         self.plan = plan
         self._model, self._loss, self._optimizer, self._clip_norm = model, loss, optimizer, clip_norm
         self._device = next(model.parameters()).device
@@ -450,8 +457,8 @@ def _undo_on_error(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         raise
 
 
-def check_plain(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse a wrapped model, one without parameters, and an optimizer that runs the model itself.
+def check_plain(model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a wrapped model, one without parameters to train, a loss that is a module, and optimizers with closures.
 
     Raises:
         BadInput: it is.
@@ -460,8 +467,19 @@ def check_plain(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         raise BadInput(f"the optimizer is {optimizer!r}: expected one of torch's, made for the model's parameters")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise BadInput("LBFGS runs forward and backward itself, in a closure; expected another of torch's optimizers")
-    if not any(True for _ in model.parameters()):
-        raise BadInput(f"the {type(model).__name__} has no parameters: there is nothing to train")
+    name = type(model).__name__
+    if isinstance(loss, nn.Module):
+        raise BadInput(
+            f"the loss is a {type(loss).__name__}: expected a function of the model and a batch, such as "
+            "lambda model, x, y: criterion(model(x), y)"
+        )
+    if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
+        raise BadInput(f"the {name} has lazy parameters without a shape yet: run the model once on a batch")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise BadInput(f"the {name} has no parameters that train: there is nothing to do")
+    sparse = [key for key, module in model.named_modules() if isinstance(module, nn.Embedding) and module.sparse]
+    if sparse:
+        raise BadInput(f"{first_names(sparse) or name}: sparse gradients are not planned; make it with sparse=False")
     if isinstance(model, DistributedDataParallel | nn.DataParallel) or hasattr(model, "_orig_mod"):
         raise BadInput(
             f"the model is a {type(model).__name__}: give the module inside it; plans are for one process, and for "

@@ -1,5 +1,6 @@
-"""Traits of language models: masks that are asked for a value, biases that are learned, constants made of numbers."""
+"""Traits of models that are not ours: masks asked for a value, learned biases, caches, and inputs of many kinds."""
 
+import threading
 from collections import UserDict
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 import frugan
 from frugan.stepmemory.tracker import Tracker, tensors_of
@@ -182,3 +184,75 @@ def test_batches_of_other_mappings_and_texts_are_split() -> None:
     seen.clear()
     frugan.ModuleStep(model, loss, optimizer, plan)(batch)
     assert seen == [(2, ["a", "b"]), (2, ["c", "d"])]
+
+
+class Locked(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(3, 1)
+        self.lock = threading.Lock()
+
+
+def half_base() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 3).bfloat16().requires_grad_(False), nn.Linear(3, 1))
+
+
+X = torch.ones(4, 3)
+
+
+def mean_of(model: nn.Module, x: Tensor) -> Tensor:
+    result: Tensor = model(x).mean()
+    return result
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "message"),
+    [
+        (nn.Linear(3, 1), {"memory": 6}, r"memory=6: that is 6 bytes"),
+        (nn.Linear(3, 1), {"inputs": DataLoader(TensorDataset(X))}, r"next\(iter\(loader\)\)"),
+        (nn.Linear(3, 1), {"loss": nn.CrossEntropyLoss()}, "expected a function of the model and a batch"),
+        (nn.Linear(3, 1).requires_grad_(False), {}, "no parameters that train"),
+        (nn.LazyLinear(1), {}, "run the model once on a batch"),
+        (nn.Embedding(10, 4, sparse=True), {"inputs": torch.zeros(4, dtype=torch.int64)}, "sparse=False"),
+        (Locked(), {}, "cannot be copied, to be planned without data"),
+        (nn.Linear(3, 1), {"blocks": ["nope"]}, "block 'nope' is unknown"),
+    ],
+    ids=lambda of: type(of).__name__ if isinstance(of, nn.Module) else None,
+)
+def test_what_cannot_be_planned_is_said(model: nn.Module, changed: dict[str, Any], message: str) -> None:
+    options = {"loss": mean_of, "inputs": X, **changed}
+    with pytest.raises(frugan.BadInput, match=message):
+        frugan.plan_module(model, options.pop("loss"), options.pop("inputs"), sgd(model), **options)
+
+
+def test_steps_refuse_plans_that_are_none_or_of_another_model_and_models_without_data() -> None:
+    model = nn.Linear(3, 1)
+    plan = frugan.plan_module(model, mean_of, X, sgd(model))
+    with pytest.raises(frugan.BadInput, match=r"plan '6GiB': expected what frugan.plan_module returns"):
+        frugan.ModuleStep(model, mean_of, sgd(model), "6GiB")  # type: ignore[arg-type]
+    other = nn.Sequential(nn.Linear(3, 1))
+    with pytest.raises(frugan.BadInput, match="the plan is of a Linear, and the model is a Sequential"):
+        frugan.ModuleStep(other, mean_of, sgd(other), plan)
+    blank = nn.Linear(3, 1, device="meta")
+    with pytest.raises(frugan.BadInput, match="on the device meta, without data"):
+        frugan.ModuleStep(blank, mean_of, sgd(blank), plan)
+
+
+def test_a_frozen_base_in_half_precision_is_planned_and_trained_on() -> None:
+    """As adapters on a large model are: only what trains has to be in fp32."""
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        base, head = model.children()
+        result: Tensor = head(base(x.bfloat16()).float()).mean()
+        return result
+
+    model = half_base()
+    optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.1)
+    plan = frugan.plan_module(model, loss, X, optimizer, precision="fp32")
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    assert not frugan.ModuleStep(model, loss, optimizer, plan)(X).skipped
+    moved = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert moved == {"1.weight", "1.bias"}
