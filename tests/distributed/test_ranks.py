@@ -186,7 +186,7 @@ def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path,
     longer = ["training.duration=6 steps"]
     recipe, pictures, cpu = str(folder / "tiny.toml"), folder / "pictures", TrainingOptions(device="cpu")
     train(recipe, pictures, folder / "run", overrides=longer, options=cpu, say=said.append)
-    assert any("the batch is now shared by 1, and was by 2" in line for line in said)
+    assert any("the batch is on 1 process now, and was on 2" in line for line in said)
     train(recipe, pictures, tmp_path / "alone", overrides=longer, options=cpu)
     weights = Path("checkpoints", "step-000000006", "networks.safetensors")
     both = (load_file(run / weights) for run in (folder / "run", tmp_path / "alone"))

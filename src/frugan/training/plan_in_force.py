@@ -20,7 +20,7 @@ from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes, outside_bytes, room_bytes, spills
 from frugan.training.recovery import BATCH
 from frugan.training.run import TrainRun
-from frugan.wording import GIB, first_line, parse_size, show_size, typed_size
+from frugan.wording import GIB, count, first_line, parse_size, show_size, typed_size
 
 if TYPE_CHECKING:
     from frugan.planning.candidate import PlanCandidate
@@ -368,7 +368,7 @@ class TrainingPlanner:
             return False
         ranks, card = int(saved.get("ranks", 1)), saved.get("card")
         if ranks != self.run.ranks.size:
-            why = f", because {self.run.ranks.size} processes now share the batch; before it was {ranks}"
+            why = f", because the batch is on {count(self.run.ranks.size, 'process')} now, and was on {ranks}"
         elif saved.get("device", self.device.type) != self.device.type:
             return False
         elif card != card_identity(self.device) and self._on_card:
