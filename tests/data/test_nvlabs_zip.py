@@ -231,7 +231,14 @@ def test_dots_and_backslashes_are_no_part_of_names(pack: Pack) -> None:
         assert source.classes.labels.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize(("name", "code"), [("表", "shift_jis"), ("猫", "utf-8"), ("é", "cp437")])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        *(("表", "shift_jis"), ("写真A", "shift_jis"), ("猫", "utf-8"), ("é", "cp437")),
+        # which could be read in Shift-JIS or GBK
+        *((name, "cp437") for name in ("Hütte", "Äpfel", "génial", "Straße", "Jalapeño")),
+    ],
+)
 def test_names_in_codes_that_a_zip_does_not_name(name: str, code: str, pack: Pack) -> None:
     raw = name.encode(code)  # a byte of the first looks like a backslash
     path = pack((f"{'x' * len(raw)}/1.png", "b/2.png"))

@@ -161,8 +161,15 @@ def test_backups_keep_a_number_and_a_size(
     train(tmp_path, 15)
     folder = tmp_path / "backups"
     size = sum(path.stat().st_size for path in (folder / "step-000000015").iterdir())
-    BackupLimits(number, None if backups is None else int(backups * size)).apply(folder)
+    BackupLimits(number, None if backups is None else int(backups * size)).apply(folder, 15)
     assert [c.step for c in list_checkpoints(folder)] == kept
+
+
+def test_a_backup_that_was_just_written_stays_whatever_lies_beside_it(tmp_path: Path) -> None:
+    """Those of a training that went further, before an older checkpoint was put back."""
+    train(tmp_path, 15)
+    BackupLimits(number=1).apply(tmp_path / "backups", 10)
+    assert [c.step for c in list_checkpoints(tmp_path / "backups")] == [10]
 
 
 def test_backups_are_limited_while_training_goes_on(tmp_path: Path) -> None:

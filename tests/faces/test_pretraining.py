@@ -95,6 +95,15 @@ def test_one_word_on_resuming_ends_it(tmp_path: Path) -> None:
     assert "not those the run was begun with" not in told
 
 
+def test_it_does_not_begin_again_in_the_midst_of_the_swap(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_faces(run, ON, steps=1)
+    train_faces(run, OFF, steps=2)
+    with pytest.raises(BadInput, match="is past its pretraining, which comes first"):
+        train_faces(run, ON, steps=3)
+    assert (run / "checkpoints" / "step-000000002").is_dir()
+
+
 @pytest.mark.long
 def test_killed_while_it_ends_it_ends_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object) -> None:

@@ -46,7 +46,7 @@ def _warnings_as_lines(console: "Console") -> Iterator[None]:
         threading.excepthook = before
 
 
-HOME = re.compile(r"(--[a-z-]+=|[a-z]+=|)(~/.*)", re.DOTALL)
+HOME = re.compile(r"((?:--[a-z-]+=)?(?:[a-z_.]+=)?)(~/.*)", re.DOTALL)
 """A word that is a path below the home folder, perhaps behind an option's or a set's name."""
 
 

@@ -137,7 +137,7 @@ class Shards:
         shard_bytes: size of a shard, about.
     """
 
-    share = 0.1
+    share = 0.001  # drawings take hardly more
 
     def __init__(self, shard_bytes: int = SHARD_BYTES) -> None:
         self._shard_bytes = shard_bytes

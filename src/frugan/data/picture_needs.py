@@ -190,7 +190,7 @@ def _without_effect(path: Path, settings: DataSettings) -> Iterator[str]:
         "stored": (settings.stored, "pixels"),
     }
     if settings.range is not None:
-        wanted["range"] = (f"{settings.range:g}", "none" if origin.range is None else f"{origin.range:g}")
+        wanted["range"] = (f"{settings.range:.17g}", "none" if origin.range is None else f"{origin.range:.17g}")
     if origin.transparent:  # else what they would be laid on makes no difference
         wanted["background"] = (background(settings.background), origin.background)
     if other := [f"{field}={stored}, not {here}" for field, (here, stored) in wanted.items() if here != stored]:

@@ -259,10 +259,12 @@ def transform(
     with torch.no_grad(), _prepared(opened, None):
         pictures = recipe.kind.transformed(recipe.networks, opened.networks, sources, count, micro_batch)
         for number, (name, picture) in enumerate(pictures):
-            stem = "".join(letter if letter.isalnum() or letter in " ._-" else "_" for letter in name)  # untrusted
-            path = folder / f"{stem}.png"
-            if path in paths:  # two pictures of one name
-                path = folder / f"{stem}-{number}.png"
+            stem = "".join(letter if letter.isalnum() or letter in " ._-" else "_" for letter in name)[
+                :200
+            ]  # untrusted
+            path, again = folder / f"{stem}.png", number
+            while path in paths:  # until nobody else has the name
+                path, again = folder / f"{stem}-{again}.png", again + 1
             write_png(pixels(picture).numpy(), path, opened.provenance)
             paths.append(path)
     return paths

@@ -148,7 +148,7 @@ def _begin_anew(run: TrainRun, loop: Loop, over: str) -> None:
     run.ranks.barrier()
     loop.save(run.folder.checkpoints)
     if run.is_first:
-        run.folder.leave_behind(over)
+        run.choose(f"what came of the {over} is kept in {run.folder.leave_behind(over)}")
 
 
 def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:

@@ -224,6 +224,11 @@ class Resumed:
         # The checkpoint's recipe counts, not recipe.json: that is changed already if a run died before it saved.
         before = recipe_of(checkpoint.path / NETWORKS_FILE)
         changed = changed_fields(before, run.recipe, run.folder.path)
+        if before.preliminary is None and (early := run.recipe.preliminary) is not None:
+            raise BadInput(
+                f"{run.folder.path} is past its {early.name}, which comes first: go on without it "
+                "(objective.pretrain=false), or begin it anew with another --out"
+            )
         over = None
         if anew := run.recipe.kind.fresh_after(before.objective, run.recipe.objective):
             over = before.preliminary.name if before.preliminary is not None else "training", anew
@@ -251,18 +256,16 @@ class Resumed:
         step = self.step
         for fault in self.damage:
             run.choose(f"damaged checkpoint skipped: {fault}")
-        for moved in set_aside_newer(run.folder.checkpoints, self.checkpoint):
-            run.choose(f"set aside as {moved}; delete it when it is of no more use")
+        for folder in (run.folder.checkpoints, run.folder.backups):
+            for moved in set_aside_newer(folder, self.checkpoint):
+                run.choose(f"set aside as {moved}; delete it when it is of no more use")
         if self.over is None:
             run.log.write("resume", step=step)
             run.choose(f"resuming {run.folder.path} at step {step:,}")
         else:
             name, at = self.over[0], self.checkpoint.step
             run.log.write("resume", step=step, over=name, after=at)
-            run.choose(
-                f"{name} is over at its step {at:,}: {run.folder.path} begins anew at step 0 with its weights; what "
-                f"came of it is kept in {run.folder.path / name}"
-            )
+            run.choose(f"{name} is over at its step {at:,}: {run.folder.path} begins anew at step 0 with its weights")
         for key, change in differences(self.before.at_step(step), run.recipe.at_step(step)).items():
             if key == "stages":
                 continue  # told below

@@ -1,6 +1,7 @@
 """Pictures in one file: NVlabs' zips, the HDF5 of BigGAN-PyTorch, and the binary versions of CIFAR. Untrusted."""
 
 import io
+import re
 import zipfile
 import zlib
 from collections import Counter
@@ -134,17 +135,39 @@ PLAIN_CODES = (UNDECLARED, "utf-8")
 def _code_of_names(archive: zipfile.ZipFile) -> str:
     r"""Return the code of the names that do not say theirs: in Shift-JIS and GBK a byte of a letter may look like "\".
 
-    UTF-8 is recognised by its form, the others are the likeliest of those in which all names can be read.
+    UTF-8 is recognised by its form. Names that are Latin words in the zip's own code ("Hütte") are in that; else it is
+    the likeliest of those in which all names can be read.
     """
-    raw = [member.filename.encode(UNDECLARED) for member in archive.infolist() if not member.flag_bits & UTF8_NAME]
-    for code in ("utf-8", "shift_jis", "gbk"):
-        try:
-            for name in raw:
-                name.decode(code)
-        except UnicodeDecodeError:
+    undeclared = [member.filename for member in archive.infolist() if not member.flag_bits & UTF8_NAME]
+    raw = [name.encode(UNDECLARED) for name in undeclared]
+    if _are_in("utf-8", raw):
+        return "utf-8"
+    is_latin = all(map(_is_latin, "".join(undeclared)))
+    has_backslashes = any("\\" in name for name in undeclared)
+    for code in ("shift_jis", "gbk"):
+        if not _are_in(code, raw) or (is_latin and not has_backslashes):
             continue
-        return code
+        if not is_latin or not any(BESIDE_LATIN.search(name.decode(code)) for name in raw):
+            return code
     return UNDECLARED
+
+
+BESIDE_LATIN = re.compile(r"[A-Za-z][^\x00-\x7f]|[^\x00-\x7f][A-Za-z]")
+"""Letters of two scripts side by side, as where one letter of a Latin word and the next were taken for one sign."""
+
+
+def _is_latin(letter: str) -> bool:
+    return letter.isascii() or (letter.isalpha() and letter < "\u0250")
+
+
+def _are_in(code: str, names: Iterable[bytes]) -> bool:
+    """Return whether all names can be read in a code."""
+    try:
+        for name in names:
+            name.decode(code)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _name(member: zipfile.ZipInfo, code: str) -> str:

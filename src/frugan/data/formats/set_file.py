@@ -158,7 +158,7 @@ def prepared_again(folder: Path, about: SetFile) -> str:
     words += ["--resample", origin.resample] if origin.resample != "bilinear" else []
     words += ["--fit", origin.fit] if origin.fit != "crop" else []
     words += ["--background", origin.background] if origin.background != WHITE else []
-    words += ["--range", f"{origin.range:g}"] if origin.range is not None else []
+    words += ["--range", f"{origin.range:.17g}"] if origin.range is not None else []
     return shown(shlex.join([*words, *(["--allow-upscale"] if origin.allow_upscale else [])]))
 
 

@@ -164,10 +164,15 @@ class BackupLimits:
     number: int | None = None  # None: any
     total_bytes: int | None = None  # of the disk; None: any
 
-    def apply(self, folder: Path) -> None:
-        """Delete the oldest backups beyond the limits."""
+    def apply(self, folder: Path, newest: int) -> None:
+        """Delete the oldest backups beyond the limits.
+
+        Args:
+            newest: step of the one that was just written, which stays whatever others say.
+        """
         taken_bytes = 0
-        for age, backup in enumerate(reversed(list_checkpoints(folder))):
+        backups = sorted(list_checkpoints(folder), key=lambda backup: (backup.step == newest, backup.step))
+        for age, backup in enumerate(reversed(backups)):
             taken_bytes += sum(path.stat().st_size for path in backup.path.rglob("*") if path.is_file())
             too_many = self.number is not None and age >= self.number
             too_large = self.total_bytes is not None and taken_bytes > self.total_bytes

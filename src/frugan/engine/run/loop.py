@@ -204,7 +204,8 @@ class Loop:
         try:
             yield
         except Exception as error:
-            is_whole = self.state.step > 0 and not self.state.within_step and self.ranks.size == 1
+            # a step that was not looked back on is not counted yet: the last checkpoint is truer
+            is_whole = self.state.step > 0 and not self.state.within_step and self._ran is None and self.ranks.size == 1
             if is_whole and not isinstance(error, Diverged) and not (isinstance(error, OSError) and no_room(error)):
                 with suppress(OSError, RuntimeError, MemoryError, Diverged):
                     self.steps.read()
@@ -351,7 +352,7 @@ class Loop:
             set_aside(old, EARLIER)
         self.save(self.run.backups)
         if self._is_first:
-            self.backup_limits.apply(self.run.backups)
+            self.backup_limits.apply(self.run.backups, self.state.step)
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint, from what all ranks have; all of them call it."""

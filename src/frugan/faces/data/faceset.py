@@ -486,7 +486,8 @@ def unpack(source: Path, out: Path, say: Callable[[str], None], progress: Callab
         for number, face in enumerate(faces.faces):
             parts = [*([face.person] if face.person else []), face.name]
             path = beside.joinpath(*parts)
-            if any(set(part) & set("/\\:\0") or part in ("", ".", "..") for part in parts) or path.exists():
+            is_taken = path.exists() or path.parent.is_file()
+            if is_taken or any(set(part) & set("/\\:\0") or part in ("", ".", "..") for part in parts):
                 raise BadInput(
                     f"{shown(str(faces.path))}: face {number} is called {shown('/'.join(parts))!r}, which is "
                     "no name for a file here, or that of another face"

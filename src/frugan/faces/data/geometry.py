@@ -179,6 +179,8 @@ MOST_SHIFT = 0.02
 """Sides that an aligned picture's landmarks may lie from their place: the extractor puts them there exactly."""
 MOST_RESIZE = 16
 """Times that a picture may have been reduced."""
+LEAST_RESIZE = 0.1
+"""Change of scale from which on a picture was resized; below, its landmarks may lie a little off."""
 FAR = 0.25
 """Shift in sides, or share of the scale, from which on masks from landmarks lie visibly wrong."""
 
@@ -207,7 +209,7 @@ def resize_since(landmarks: ArrayLike, size: int, face_type: FaceType) -> float 
         return None
     shift = float(abs(matrix[:, :2] * size - np.eye(2) * scale * size).max() + abs(matrix[:, 2]).max()) / size
     if shift <= MOST_SHIFT * max(1.0, scale) and 1 <= round(size / scale) <= MOST_RESIZE * size:
-        return 1.0 if abs(scale - 1) <= MOST_SHIFT else size / round(size / scale)
+        return 1.0 if abs(scale - 1) <= LEAST_RESIZE else size / round(size / scale)
     return 1.0 if shift <= FAR and abs(scale - 1) <= FAR else None
 
 

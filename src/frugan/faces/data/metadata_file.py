@@ -3,7 +3,9 @@
 A zip with a member for each face, under its name: its JPEG up to the pixels.
 """
 
+import shutil
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -73,7 +75,9 @@ def restore_metadata(source: Path, folder: Path, say: Say, progress: Progress | 
         for number, name in enumerate(there):
             if file.getinfo(name).file_size > MOST_HEAD_BYTES:
                 raise BadInput(f"{shown(str(source))}: {shown(name)} is larger than metadata are. Save them again.")
-            _restore(folder / name, file.read(name))
+            with _as_bad_input(source):
+                head = file.read(name)
+            _restore(folder / name, head)
             if progress is not None:
                 progress(number + 1, len(there))
     if missing := sorted({*file.namelist()} - {*there}):
@@ -81,12 +85,17 @@ def restore_metadata(source: Path, folder: Path, say: Say, progress: Progress | 
     return len(there)
 
 
+def _opened(source: Path) -> zipfile.ZipFile:
+    with _as_bad_input(source):
+        return zipfile.ZipFile(source)
+
+
 @contextmanager
-def _opened(source: Path) -> Iterator[zipfile.ZipFile]:
+def _as_bad_input(source: Path) -> Iterator[None]:
+    """Refuse a file that cannot be read."""
     try:
-        with zipfile.ZipFile(source) as file:
-            yield file
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        yield
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise BadInput(
             f"{shown(str(source))}: no file of face metadata that can be read ({error}). Save them again."
         ) from error
@@ -109,6 +118,7 @@ def _restore(path: Path, head: bytes) -> None:
         edited = write_face_jpeg(jpeg, _resized(face, size))
     with atomic_file(path) as beside:
         beside.write_bytes(edited)
+        shutil.copymode(path, beside)
 
 
 def _resized(face: Face, size: tuple[int, int]) -> Face:
