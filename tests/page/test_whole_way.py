@@ -14,6 +14,7 @@ import pytest
 
 from cli.calling import Frugan, frugan
 from faults.small_runs import OUTSIDE, minigan_and_pictures
+from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.page.queue import Queue
 from page.asking import Asking
 
@@ -63,10 +64,10 @@ def test_trainings_outlive_the_page_and_one_another(tmp_path: Path, runs: Path) 
     paths = os.pathsep.join([str(OUTSIDE), *filter(None, [os.environ.get("PYTHONPATH")])])
     asked = {"recipe": recipe, "data": str(pictures)}
     with shown(runs, PYTHONPATH=paths) as (_, page):
-        longer = {"fields": "'training.duration=100k steps'", **asked}
-        assert page.post("/api/start", {"name": "killed", **longer}).status == 200
-        assert page.post("/api/start", {"name": "stopped", **longer}).status == 200
-        assert page.post("/api/start", {"name": "refused", **longer, "device": "cuda:77"}).status == 200
+        endless = {"fields": "'training.duration=100k steps'", **asked}
+        assert page.post("/api/start", {"name": "killed", **endless}).status == 200
+        assert page.post("/api/start", {"name": "stopped", **endless}).status == 200
+        assert page.post("/api/start", {"name": "refused", **endless, "device": "cuda:77"}).status == 200
         assert page.post("/api/start", {"name": "done", **asked}).status == 200
         wait_for(lambda: states(page)["killed"] == "running")
     with shown(runs, PYTHONPATH=paths) as (_, page):
@@ -79,7 +80,9 @@ def test_trainings_outlive_the_page_and_one_another(tmp_path: Path, runs: Path) 
         wait_for(lambda: states(page)["done"] == "finished")
         assert states(page) == {"killed": "died", "stopped": "stopped", "refused": "died", "done": "finished"}
         assert "cuda" in page.get("/api/runs/refused").json["lines"][-1]
-        assert page.post("/api/runs/killed/go-on", {"fields": {"training.duration": "20 steps"}}).status == 200
+        newest = list_checkpoints(runs / "killed" / "checkpoints")[-1].step  # as far as this machine has come
+        longer = {"fields": {"training.duration": f"{newest + 20} steps"}}
+        assert page.post("/api/runs/killed/go-on", longer).status == 200
         wait_for(lambda: states(page)["killed"] == "finished")
 
 
