@@ -38,7 +38,8 @@ def test_sizes_classes_colours_and_what_is_there_twice(tmp_path: Path) -> None:
     assert facts.oblong == pytest.approx(34 / 35)
     assert (facts.grey, facts.transparent, facts.duplicates) == (False, 1, 1)
     assert str(facts) == (
-        "35 of 30 pixels, 2 classes of 15 to 20, in colour, 3% transparent in places, 1 duplicate among 35 looked at"
+        "35 of 30 pixels, 2 classes of 15 to 20, in colour, 3% transparent in places, 1 duplicate among 35 looked at, "
+        "which stay in the set"
     )
 
 

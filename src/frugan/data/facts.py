@@ -82,7 +82,7 @@ class PictureFacts:
         if self.transparent:
             parts.append(f"{self.transparent / looked_at:.0%} transparent in places")
         if self.duplicates:
-            parts.append(f"{count(self.duplicates, 'duplicate')} among {looked_at:,} looked at")
+            parts.append(f"{count(self.duplicates, 'duplicate')} among {looked_at:,} looked at, which stay in the set")
         return ", ".join(parts)
 
 

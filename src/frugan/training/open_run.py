@@ -166,7 +166,10 @@ def recipe_for(
         if out is None:
             say(f"{before.path} was begun for these pictures and goes on; --out with another folder begins a new run")
         if for_time is not None:
-            say(f"--for {for_time}: this run goes on as it was begun; to change its length: training.duration=")
+            say(
+                f"--for {for_time}: this run goes on to the end that it was begun with; for another length add steps or "
+                "images in all, such as 'training.duration=8000 steps'"
+            )
         return before.as_recipe(built_in()), overrides, None
     if out is not None:  # before steps are timed
         RunFolder(Path(out)).refuse_other_files()
