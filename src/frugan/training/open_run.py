@@ -167,8 +167,8 @@ def recipe_for(
             say(f"{before.path} was begun for these pictures and goes on; --out with another folder begins a new run")
         if for_time is not None:
             say(
-                f"--for {for_time}: this run goes on to the end that it was begun with; for another length add steps or "
-                "images in all, such as 'training.duration=8000 steps'"
+                f"--for {for_time}: this run goes on to the end that it was begun with; for another length add steps "
+                "or images in all, such as 'training.duration=8000 steps'"
             )
         return before.as_recipe(built_in()), overrides, None
     if out is not None:  # before steps are timed
