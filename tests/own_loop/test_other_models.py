@@ -103,22 +103,6 @@ def test_a_mask_costs_what_it_masks() -> None:
     assert peaks["padded"] > peaks["whole"]
 
 
-def test_values_that_come_of_activations_are_still_refused() -> None:
-    class Branches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = self.layer(x)
-            return y if (y > 0).any() else -y
-
-    model = Branches()
-    optimizer = torch.optim.SGD(model.parameters())
-    with pytest.raises(frugan.BadInput, match="looks at a tensor's value"):
-        frugan.plan_module(model, lambda m, x: m(x).mean(), torch.ones(2, 4), optimizer)
-
-
 class Growing(nn.Module):
     """Blocks that add to a list which the next ones read, as DenseNet's and caches of keys do, behind others."""
 

@@ -24,7 +24,7 @@ from frugan.wording import first_line
 FORMAT = 3
 
 VERSION = 15
-"""Of what a step takes. Raise it with a change that moves that, and make the predictions that ship anew
+"""Version of the predictions. Raise it with a change that moves what a step takes, and make those that ship anew
 (`make predictions`); tests/planning/test_shipped_predictions.py fails where one was forgotten."""
 
 IN_KEYS: Mapping[Target, str] = MappingProxyType({"cpu": "cpu", "card": "cuda"})

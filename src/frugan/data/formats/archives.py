@@ -128,7 +128,7 @@ def _visible_files(everything: Mapping[str, zipfile.ZipInfo], where: str) -> dic
 
 UTF8_NAME = 0x800
 UNDECLARED = "cp437"
-"""What zipfile takes names for that do not say their code."""
+"""Code in which zipfile reads names that do not say theirs."""
 PLAIN_CODES = (UNDECLARED, "utf-8")
 
 
