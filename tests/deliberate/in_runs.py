@@ -241,4 +241,40 @@ FAULTS = (
         "objective[name] = objective[name]",
         "conversion/test_leras_import.py -k forks_alone",
     ),
+    # a time that is kept
+    Fault(
+        "progress begins anew where a length is decided again",
+        "engine/durations.py",
+        "                progress += (1 - progress) * part / (steps - begin)\n",
+        "                progress = step / steps\n",
+        "engine/test_kept_time.py -k progress",
+    ),
+    Fault(
+        "scores are not counted into the time",
+        "engine/run/kept_time.py",
+        "                known += cost * self._scores(clock, cost, step, steps, left)\n",
+        "                known += 0.0\n",
+        "engine/test_kept_time.py -k 'scores or tenth'",
+    ),
+    Fault(
+        "a sudden change of pace is averaged away",
+        "engine/run/kept_time.py",
+        "            self._forget_but(RECENT if is_sudden else WINDOW)\n",
+        "            self._forget_but(4 * WINDOW)\n",
+        "engine/test_kept_time.py -k tenth",
+    ),
+    Fault(
+        "a run's recipe does not learn of its new length",
+        "training/kept_time.py",
+        '    recipe = run.recipe_now\n    run.folder.write_recipe(recipe.model_dump(mode="json"))\n',
+        "    recipe = run.recipe_now\n",
+        "training/test_runs_that_keep_a_time.py",
+    ),
+    Fault(
+        "the average forgets that the run has become shorter",
+        "engine/step/step.py",
+        "            steps = None if length is None else length.steps_at(before)\n",
+        "            steps = None if length is None else length.decided[0][1]\n",
+        "engine/test_loop_keeps_time.py -k average",
+    ),
 )

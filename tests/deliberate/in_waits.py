@@ -67,8 +67,8 @@ FAULTS = (
     Fault(
         "an average's ramp is sent while the host waits",
         "engine/state/ema.py",
-        "        decay = self.settings.decay_at(step, batch, course)\n",
-        "        decay = self.settings.decay_at(step, batch, course)\n"
+        "        decay = self.settings.decay_at(step, batch, course, steps)\n",
+        "        decay = self.settings.decay_at(step, batch, course, steps)\n"
         '        if decay and self.settings.schedule == "ramp":\n'
         "            decay = float(torch.tensor(decay).to(next(iter(moved.values())).device))\n",
         CONTAINED,

@@ -1,6 +1,7 @@
 """A loop over the made-up family, for the tests of what happens between steps."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from frugan.engine.plan import Plan
 from frugan.engine.requests import StopRequest
 from frugan.engine.run.checkpoint import BackupLimits, newest_whole, restore
 from frugan.engine.run.events import Event, EventLog
-from frugan.engine.run.loop import Loop, RunningStage
+from frugan.engine.run.kept_time import KeptTime
+from frugan.engine.run.loop import Loop, RunningStage, Scoring
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.step_log import DivergenceWatch, StepLog
 from frugan.engine.state.state import TrainingState
@@ -35,6 +37,9 @@ def train(
     next_plan: NextPlan | None = None,
     command: bool = False,
     backup_limits: BackupLimits | None = None,
+    kept_time: KeptTime | None = None,
+    now: Callable[[], float] = time.perf_counter,
+    scoring: Scoring | None = None,
 ) -> tuple[Rig, list[Event], bool]:
     """Train to `steps` (None: without an end), from the newest checkpoint if there is one.
 
@@ -43,6 +48,9 @@ def train(
         pictured: takes the steps at which a snapshot was wanted.
         backup_limits: what is kept of backups; None: all.
         command: give the loop a command that goes on with the run, for messages.
+        kept_time: decides how many steps there are.
+        now: reads the loop's clock.
+        scoring: how it is scored; None: it is not.
     """
     rig = rig or Rig.create(MadeUpFamily())
     run = RunFolder(path)
@@ -77,6 +85,7 @@ def train(
                 report=Clock(Duration.parse("3 steps"), 8),
                 draw=draw,
                 readings=lambda state: {},
+                scoring=scoring,
             )
 
         duration = ENDLESS if steps is None else Duration.parse(f"{steps} steps")
@@ -92,11 +101,14 @@ def train(
             keep=2,
             run=run,
             log=log,
-            steps=StepLog(log, run.checkpoints, rig.state.device, duration, words, sound),
+            steps=StepLog(log, run.checkpoints, rig.state.device, duration, words, sound, kept_time=kept_time),
             metadata={},
             backup_limits=backup_limits or BackupLimits(),
             kept={},
             seconds=float(newest[1]["seconds"]) if newest else 0.0,
             images=int(newest[1]["images"]) if newest else 0,
+            length=None if kept_time is None else kept_time.length,
+            kept_time=kept_time,
+            now=now,
         )
         return rig, events, loop.train(stop)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from frugan.engine.durations import Duration
 from frugan.errors import BadInput
 from frugan.families.biggan.release_recipe import DEFAULTS, network_values, options_of, training_values
 from frugan.recipe.loading import load_recipe, parse_recipe
@@ -62,7 +63,7 @@ def test_the_published_script_is_the_published_recipe() -> None:
 
 def scoring(recipe: Recipe) -> dict[str, Any]:
     """How it is scored while it trains, the interval in steps."""
-    assert recipe.evaluation.every is not None
+    assert isinstance(recipe.evaluation.every, Duration)
     values = recipe.evaluation.model_dump(mode="json")
     return values | {"every": recipe.evaluation.every.steps(recipe.training.batch)}
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from frugan.engine.durations import Course
 from frugan.engine.state.optimizer_settings import AdamSettings
 from frugan.errors import BadInput
 from frugan.families.r3gan.config import R3GANNetworks, R3GANObjective
@@ -112,7 +111,8 @@ def test_presets_of_r3gan(name: str) -> None:
     assert (changing["gamma"], changing["ema"][1], changing["aug"][1]) == (gamma, half_life, probability)
     for key, (first, final) in changing.items():
         assert (first, final) == (recorded["schedule"][key]["base_value"], recorded["schedule"][key]["final_value"])
-        assert recipe.training.course == Course(recorded["schedule"][key]["total_nimg"], cosine=True)
+        course = recipe.training.course
+        assert (course.images, course.cosine) == (recorded["schedule"][key]["total_nimg"], True)
     assert (recipe.training.batch, str(recipe.training.duration), recipe.data.flip) == (batch, duration, True)
     assert (augmentation.colour_share, augmentation.chosen) == (0.5, ("blit", "geometry", "colour", "cutout"))
 

@@ -120,7 +120,7 @@ def test_a_recipe_without_room_is_passed_over() -> None:
 def test_the_length_fits_the_time_in_two_digits() -> None:
     chosen = loaded(choose(facts_of(), SLOW, "30min"))
     assert str(chosen.training.duration) == "3200 steps"  # 0.9 * 1800 / 0.5 = 3240
-    assert str(chosen.evaluation.every) == "800 steps"
+    assert (str(chosen.training.time), chosen.evaluation.every) == ("30min", 0.25)
     with pytest.raises(BadInput, match="--for 5s: time for 9 steps"):
         choose(facts_of(), SLOW, "5s")
     with pytest.raises(BadInput, match="expected a time"):
@@ -129,7 +129,9 @@ def test_the_length_fits_the_time_in_two_digits() -> None:
 
 def test_the_average_of_a_short_run_reaches_back_over_a_tenth_of_it() -> None:
     """The recipe's is over 100 steps; a run of 3,200 is long enough for that, one of 320 is not."""
-    averages = [loaded(choose(facts_of(), SLOW, for_time)).ema.decay for for_time in ("30min", "3min")]
+    recipes = [loaded(choose(facts_of(), SLOW, for_time)) for for_time in ("30min", "3min")]
+    lengths = [recipe.training.duration.steps(recipe.training.batch) for recipe in recipes]
+    averages = [recipe.ema.decay_at(500, 32, steps=steps) for recipe, steps in zip(recipes, lengths, strict=True)]
     assert averages == [0.99, pytest.approx(1 - 10 / 320)]
     asked = choose(facts_of(), SLOW, "3min", ["ema.decay=0.5"])
     assert not any(word.startswith("ema.") for word in asked.overrides)
@@ -238,7 +240,8 @@ def test_what_is_kept_goes_by_the_length_that_is_asked_for() -> None:
     for for_time in (None, "1s"):  # time for no step at all
         chosen = choose(facts_of(), SLOW, for_time, asked)
         recipe = load_recipe(str(chosen.recipe), [*chosen.overrides, *asked])
-        assert (str(recipe.saving.checkpoint_every), str(recipe.evaluation.every)) == ("100 steps", "200 steps")
+        assert (recipe.saving.checkpoint_every, recipe.evaluation.every) == (0.125, 0.25)
+        assert recipe.training.time is None  # a number of steps is kept
 
 
 def test_a_length_by_the_clock_is_the_time_that_there_is() -> None:
@@ -274,7 +277,7 @@ def test_classes_that_weights_do_not_know_are_told_of() -> None:
 
 def test_a_long_run_keeps_a_checkpoint_each_half_hour() -> None:
     short, long = (loaded(choose(facts_of(), SLOW, for_time)) for for_time in ("2h", "400h"))
-    assert str(short.saving.checkpoint_every).endswith(" steps")
+    assert short.saving.checkpoint_every == 0.125
     assert (str(long.saving.checkpoint_every), str(long.evaluation.every)) == ("30min", "1h")
 
 
@@ -331,8 +334,8 @@ def test_a_run_is_begun_by_it_told_of_it_and_goes_on_without(tmp_path: Path, mon
     assert lines[:2] == told[:2]
     goes_on = train(None, pictures, run, for_time="1h", overrides=["training.duration=3 steps"], options=options)
     assert (goes_on.step, asked_for.times) == (3, 1)
-    with pytest.raises(BadInput, match="--for 1h: only where frugan chooses the recipe"):
-        train(tiny, pictures, tmp_path / "other", for_time="1h", options=options)
+    with pytest.raises(BadInput, match="--for banana: expected a time"):
+        train(tiny, pictures, tmp_path / "other", for_time="banana", options=options)
 
 
 @pytest.mark.parametrize(

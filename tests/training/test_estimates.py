@@ -186,11 +186,11 @@ def test_rows_of_grids_are_named(tmp_path: Path) -> None:
     [
         (
             ["training.duration=40k steps"],
-            "last 10,000 steps, and the run has 40,000:.*ema.decay=0.99975 ",
+            "last 10,000 steps, and the run has 40,000:.*ema.run_share=0.1 ",
         ),
         (
             ["training.duration=4M images"],
-            "last 10,000 steps, and the run has 40,000:.*ema.decay=0.99975 ",
+            "last 10,000 steps, and the run has 40,000:.*ema.run_share=0.1 ",
         ),
         (["training.duration=50k steps"], None),  # a fifth
         (["training.duration=6h"], None),
@@ -198,7 +198,7 @@ def test_rows_of_grids_are_named(tmp_path: Path) -> None:
         (["training.duration=1k steps", "ema.decay=0"], None),
         (
             ["training.duration=1k steps", "ema.schedule=half-life", "ema.half_life_images=50000"],
-            "over about the last 722 steps.*ema.half_life_images=6931 would",
+            "over about the last 722 steps.*ema.run_share=0.1 would",
         ),
     ],
 )

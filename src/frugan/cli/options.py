@@ -202,7 +202,12 @@ RecipeOrNone = Annotated[
 ]
 ForTime = Annotated[
     str | None,
-    typer.Option("--for", metavar="TIME", help="without RECIPE: about how long training shall take; default: 30min"),
+    typer.Option(
+        "--for",
+        metavar="TIME",
+        help="how long training takes, start, grids and scores included; default: without RECIPE 30min, else as many "
+        "steps as it says",
+    ),
 ]
 
 

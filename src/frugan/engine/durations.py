@@ -1,7 +1,9 @@
 """Durations with a unit, so that a schedule survives a change of batch, and when something is due by them."""
 
+import itertools
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
@@ -122,14 +124,11 @@ Interval = Annotated[Duration, AfterValidator(_above_nothing)]
 """A duration that is longer than nothing: how long, or how often."""
 
 
-def _way(value: Any) -> Duration | float:
-    if isinstance(value, Duration):
-        return value
+def _interval_or_share(value: Any) -> Duration | float:
     if isinstance(value, str):
-        way = _above_nothing(Duration.parse(value))
-        if way.unit == "seconds":
-            raise ValueError(f"{value}: expected steps or images; what follows the clock could not be repeated")
-        return way
+        value = Duration.parse(value)
+    if isinstance(value, Duration):
+        return _above_nothing(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise ValueError(
             "expected text such as '10k steps' or '20M images', or a share of the duration: above 0, at most 1"
@@ -137,12 +136,77 @@ def _way(value: Any) -> Duration | float:
     return float(value)
 
 
-Way = Annotated[
-    Duration | float,
-    PlainValidator(_way),
-    PlainSerializer(lambda way: str(way) if isinstance(way, Duration) else way, return_type=str | float),
-]
+def _way(value: Any) -> Duration | float:
+    way = _interval_or_share(value)
+    if isinstance(way, Duration) and way.unit == "seconds":
+        raise ValueError(f"{way}: expected steps or images; what follows the clock could not be repeated")
+    return way
+
+
+_AS_WRITTEN = PlainSerializer(lambda way: str(way) if isinstance(way, Duration) else way, return_type=str | float)
+
+Way = Annotated[Duration | float, PlainValidator(_way), _AS_WRITTEN]
 """Steps or images, or a share of how long a training takes."""
+
+IntervalOrShare = Annotated[Duration | float, PlainValidator(_interval_or_share), _AS_WRITTEN]
+"""Time between two of a kind: steps, images or seconds, or a share of how long the training takes."""
+
+
+@dataclass
+class Length:
+    """Number of steps of a training, which may be decided again as it goes.
+
+    Progress is 0 at the start and 1 at the end. From where a training is when its length is decided again, it goes on
+    evenly to the new end.
+    """
+
+    decided: list[tuple[int, int]]  # (step at which it was decided, steps in all), oldest first; the first at step 0
+
+    @classmethod
+    def of(cls, steps: int, earlier: Iterable[tuple[int, int]] = ()) -> Self:
+        """Make the length of a training of `steps` steps.
+
+        Args:
+            earlier: lengths before this one: (step until which it was in force, steps in all), oldest first.
+        """
+        until, lengths = zip(*earlier, strict=True) if (earlier := tuple(earlier)) else ((), ())
+        return cls(list(zip((0, *until), (*lengths, steps), strict=True)))
+
+    @property
+    def steps(self) -> int:
+        """Steps in all, as decided last."""
+        return self.decided[-1][1]
+
+    @property
+    def earlier(self) -> tuple[tuple[int, int], ...]:
+        """Lengths before the last one, as `of` takes them."""
+        pairs = itertools.pairwise(self.decided)
+        return tuple((until, steps) for (_, steps), (until, _) in pairs)
+
+    def decide(self, step: int, steps: int) -> None:
+        """From `step` on, train until `steps` steps are done.
+
+        Raises:
+            ValueError: it is before an earlier decision, or the end would be over.
+        """
+        if step < self.decided[-1][0] or steps < step:
+            raise ValueError(f"length of {steps} steps at step {step}, after {self.decided[-1]}")
+        if step == self.decided[-1][0]:  # nothing was trained by the length before
+            self.decided.pop()
+        self.decided.append((step, steps))
+
+    def steps_at(self, step: int) -> int:
+        """Return how many steps in all the training was to have at step `step`."""
+        return next(steps for at, steps in reversed(self.decided) if at <= step)
+
+    def at(self, step: float) -> float:
+        """Return the progress after `step` steps, from 0 to 1."""
+        progress = 0.0
+        for (begin, steps), (end, _) in itertools.pairwise([*self.decided, (self.steps, self.steps)]):
+            part = min(step, end) - begin
+            if part > 0:
+                progress += (1 - progress) * part / (steps - begin)
+        return min(1.0, progress)
 
 
 @dataclass(frozen=True)
@@ -152,12 +216,19 @@ class Course:
     images: float | None = None  # images that it takes to reach the final values; None: they stay at their first value
     # along half a cosine, slow at both ends (Loshchilov and Hutter 2016, arXiv 1608.03983), and not along a line
     cosine: bool = False
+    length: Length | None = None  # of the training, in steps; None: unknown
+    # the share of the length after which final values are reached, which moves with the length; None: `images` stays
+    share: float | None = None
 
     def at(self, images: int) -> float:
         """Share of the way, from 0 to 1, after so many images."""
         if self.images is None:
             return 0.0
-        share = min(1.0, images / self.images)
+        share = images / self.images
+        if self.share is not None and self.length is not None and self.length.earlier:
+            first = self.length.decided[0][1]
+            share = self.length.at(share * self.share * first) / self.share
+        share = min(1.0, share)
         return (1 - math.cos(math.pi * share)) / 2 if self.cosine else share
 
 
@@ -175,12 +246,15 @@ class Clock:
     as in a long one.
     """
 
-    every: Duration  # the interval
+    every: Duration | float  # the interval, or a share of the training's length
     batch: int  # images per step
     last: float = 0.0  # seconds of training at which it was last asked; only intervals in seconds need it
+    length: Length | None = None  # of the training; only shares need it
 
     def due(self, step: int, seconds: float) -> bool:
         """Return whether it is due after `step` steps and `seconds` of training; call once a step."""
+        if not isinstance(self.every, Duration):
+            return self._times(step) > self._times(step - 1)
         if self.every.unit == "seconds":
             before, self.last = self.last, max(self.last, seconds)
             return self.last // self.every.amount > before // self.every.amount
@@ -188,6 +262,20 @@ class Clock:
             return step % int(self.every.amount) == 0
         images = int(self.every.amount)
         return step * self.batch // images > (step - 1) * self.batch // images
+
+    def times_left(self, step: int, steps: int, seconds: float) -> float:
+        """Return how often it will be due between `step` and a later end, in about `seconds` of training."""
+        if not isinstance(self.every, Duration):
+            return self._times(steps) - self._times(step)
+        if self.every.unit == "seconds":
+            return seconds / self.every.amount
+        return (steps - step) * (1 if self.every.unit == "steps" else self.batch) / self.every.amount
+
+    def _times(self, step: int) -> int:
+        """Return how often a share of the length was reached by `step`, by rounding as near as it can be known."""
+        assert self.length is not None
+        assert isinstance(self.every, float)
+        return int(self.length.at(step) / self.every + 1e-9)
 
 
 @dataclass
@@ -221,7 +309,9 @@ class GridClock(Clock):
 class EvaluationSettings(Settings):
     """Scores while training goes on; they disturb none of its random streams."""
 
-    every: Interval | None = setting(None, "time between scores taken during training; none: take none", CHANGEABLE)
+    every: IntervalOrShare | None = setting(
+        None, "time between scores taken during training, or a share of its duration; none: take none", CHANGEABLE
+    )
     metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid", "cmmd", "two-sample"], ...] = setting(
         ("fid",), "scores to take", CHANGEABLE, min_length=1
     )

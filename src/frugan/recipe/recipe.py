@@ -11,7 +11,16 @@ from frugan.accelerator.precision import PrecisionName
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family, Preliminary
 from frugan.contract.settings import ADDED, CHANGEABLE, DataSettings, Settings, setting
-from frugan.engine.durations import ENDLESS, Course, Duration, EvaluationSettings, Interval, Way
+from frugan.engine.durations import (
+    ENDLESS,
+    Course,
+    Duration,
+    EvaluationSettings,
+    Interval,
+    IntervalOrShare,
+    Length,
+    Way,
+)
 from frugan.engine.state.ema import EmaSettings
 from frugan.engine.state.fp32_blocks import named_blocks
 from frugan.engine.state.optimizer_settings import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
@@ -55,6 +64,17 @@ class TrainingSettings(Settings):
         json_schema_extra=CHANGEABLE,
         description="how long to train, such as 150k steps, 25M images or 6h; endless: until you stop it",
     )
+    time: Interval | None = setting(
+        None,
+        "how long training takes, start, grids and scores included: its steps are decided again as it goes, and what "
+        "counts in shares of the duration follows; none: as many steps as the duration says",
+        CHANGEABLE | ADDED,
+    )
+    earlier_lengths: tuple[tuple[int, int], ...] = setting(
+        (),
+        "lengths before the present duration: [step until which it held, steps in all]; frugan notes them",
+        CHANGEABLE | ADDED,
+    )
     burn_in: Way | None = setting(
         None,
         "all values with a final one (final_learning_rate and the like) go to it along half a cosine over this time, "
@@ -94,11 +114,44 @@ class TrainingSettings(Settings):
     @property
     def course(self) -> Course:
         """Course of values with a final one; they stay at the first value where the duration is unknown."""
-        if isinstance(self.burn_in, Duration) and self.burn_in.unit == "images":
-            return Course(self.burn_in.amount, cosine=True)
-        way, share = (self.burn_in, 1.0) if isinstance(self.burn_in, Duration) else (self.duration, self.burn_in or 1.0)
-        steps = way.known_steps(self.batch)
-        return Course(None if steps is None else share * steps * self.batch, cosine=self.burn_in is not None)
+        length = self.length
+        if isinstance(self.burn_in, Duration):
+            in_images = self.burn_in.unit == "images"
+            images = self.burn_in.amount if in_images else self.burn_in.steps(self.batch) * self.batch
+            return Course(images, cosine=True, length=length)
+        share, cosine = self.burn_in or 1.0, self.burn_in is not None
+        if length is None:
+            return Course(cosine=cosine)
+        return Course(share * length.decided[0][1] * self.batch, cosine=cosine, length=length, share=share)
+
+    @property
+    def length(self) -> Length | None:
+        """Number of steps, with the decisions so far; None: it ends by the clock, or not at all."""
+        steps = self.duration.known_steps(self.batch)
+        return None if steps is None else Length.of(steps, self.earlier_lengths)
+
+    @field_validator("time")
+    @classmethod
+    def _by_the_clock(cls, value: Duration | None) -> Duration | None:
+        if value is not None and value.unit != "seconds":
+            raise ValueError(f"{value}: expected a time such as 30min or 6h; a number of steps is training.duration")
+        return value
+
+    @model_validator(mode="after")
+    def _lengths_follow(self) -> Self:
+        if self.length is None:
+            if self.time is not None or self.earlier_lengths:
+                raise ValueError(
+                    f"training.time goes with a duration in steps, which it decides again, not {self.duration}"
+                )
+            return self
+        at = [0, *(until for until, _ in self.earlier_lengths)]
+        if at != sorted(set(at)) or any(until > length for until, length in self.earlier_lengths):
+            raise ValueError(
+                f"training.earlier_lengths {list(map(list, self.earlier_lengths))}: expected [step, steps in all], "
+                "with growing steps, each within its length"
+            )
+        return self
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
@@ -115,7 +168,9 @@ class TrainingSettings(Settings):
 class SavingSettings(Settings):
     """Times at which training writes checkpoints, samples and tables."""
 
-    checkpoint_every: Interval = setting(Duration.parse("1k steps"), "time between checkpoints", CHANGEABLE)
+    checkpoint_every: IntervalOrShare = setting(
+        Duration.parse("1k steps"), "time between checkpoints, or a share of the duration", CHANGEABLE
+    )
     keep_checkpoints: int = setting(2, "how many of the newest checkpoints to keep", CHANGEABLE, ge=1)
     backup_every: Interval | None = setting(
         None, "time between checkpoints that are kept beside the newest ones; none: no such checkpoints", CHANGEABLE
@@ -129,9 +184,10 @@ class SavingSettings(Settings):
         CHANGEABLE | ADDED,
         max_length=40,
     )
-    snapshot_every: Interval = setting(
+    snapshot_every: IntervalOrShare = setting(
         Duration.parse("1k steps"),
-        "time between sample grids; more are drawn after 1, 10, 100 ... steps, and if there was none for long",
+        "time between sample grids, or a share of the duration; more are drawn after 1, 10, 100 ... steps, and if "
+        "there was none for long",
         CHANGEABLE,
     )
     when_full: Literal["stop", "go-on"] = setting(
@@ -238,6 +294,22 @@ class Recipe(Settings):
             or_else = "training.burn_in in steps or images, such as training.burn_in='5k steps'"
             raise ValueError(
                 f"{falling} needs a duration in steps or images, not {self.training.duration}: {why}; or set {or_else}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _shares_can_be_known(self) -> Self:
+        saving = self.saving
+        shares = {
+            "saving.checkpoint_every": isinstance(saving.checkpoint_every, float),
+            "saving.snapshot_every": isinstance(saving.snapshot_every, float),
+            "evaluation.every": isinstance(self.evaluation.every, float),
+            "ema.run_share": self.ema.run_share is not None,
+        }
+        named = next((key for key, is_share in shares.items() if is_share), None)
+        if named is not None and self.training.length is None:
+            raise ValueError(
+                f"{named}: a share of the duration needs a duration in steps or images, not {self.training.duration}"
             )
         return self
 

@@ -5,6 +5,7 @@ import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from frugan.setup.networks import weights_metadata
 from frugan.setup.ops import ops_of
 from frugan.training.card_watch import look_for_second_cards, watched_card
 from frugan.training.estimates import Opening
+from frugan.training.kept_time import keep_time, report_new_length
 from frugan.training.kernels import kernels_beside, kernels_for
 from frugan.training.observers import watch
 from frugan.training.plan_in_force import TrainingPlanner
@@ -96,6 +98,8 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
 
     kept = _kept(run, start, shares)
     opening = Opening(run, start.saved, kept)
+    length = run.training.course.length
+    kept_time = keep_time(run, state.step, start.saved, kept) if run.is_first else None
     loop = Loop(
         state=state,
         plan=plan,
@@ -121,8 +125,10 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
             run.command,
             DivergenceWatch.of(start.saved, state.step),
             card=card,
+            length=length,
+            kept_time=kept_time,
         ),
-        metadata=weights_metadata(recipe, run.class_names),
+        metadata=weights_metadata(run.recipe_now, run.class_names),
         kept=kept,
         requests=run.requests,
         continue_when_full=recipe.saving.when_full == "go-on",
@@ -130,6 +136,9 @@ def begin(run: TrainRun, recovery: Recovery = NO_RECOVERY) -> Loop:
         images=int(start.saved.get("images", state.step * training.batch)),
         ranks=ranks,
         stop_at=run.stop_at,
+        length=length,
+        kept_time=kept_time,
+        on_new_length=partial(report_new_length, run),
     )
     if start.decision.over is not None:
         _begin_anew(run, loop, start.decision.over)
@@ -262,7 +271,7 @@ def _begin_other_rank(run: TrainRun, decision: _Decision) -> _Start:
 
 def _log_start(run: TrainRun, state: TrainingState) -> None:
     """Write the recipe that now applies, and log the `start` event."""
-    recipe, preliminary = run.recipe.model_dump(mode="json"), run.recipe.preliminary
+    recipe, preliminary = run.recipe_now.model_dump(mode="json"), run.recipe.preliminary
     run.folder.write_recipe(recipe)
     for line in preliminary.lines if preliminary is not None else ():
         run.choose(line)

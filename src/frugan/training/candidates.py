@@ -45,6 +45,7 @@ class Thresholds(BaseModel):
     long_score_hours: int
     images_for_samples: float
     fewest_samples: int
+    average_share: float
     few_images: int
     tried_times: int
     many_times: int

@@ -57,11 +57,12 @@ def choose(
     request = _Request.of(overrides, start, for_time)
     best = _Chooser(facts, machine, request).best()
     steps, seconds = _length(best, request, machine)
-    words = (*best.words, *_length_words(steps, seconds), *_fewer_samples(best.recipe, steps, seconds, request))
+    words = (
+        *best.words,
+        *_length_words(best, steps, seconds, request),
+        *_fewer_samples(best.recipe, steps, seconds, request),
+    )
     recipe = best.candidate.loaded([*words, *overrides])
-    if not any(key.startswith("ema.") for key in request.values) and (average := _average(recipe)):
-        words += (average,)
-        recipe = best.candidate.loaded([*words, *overrides])
     lines = _lines(facts, best.candidate, recipe, request, machine)
     return RecipeChoice(best.candidate.recipe if start is None else recipe, words, lines)
 
@@ -327,17 +328,23 @@ def _length(trial: _Trial, request: _Request, machine: Machine) -> tuple[int, fl
     return trial.steps, request.seconds
 
 
-def _length_words(steps: int, seconds: float) -> tuple[str, ...]:
-    """Overrides for duration and saving intervals: fractions of a short run, hours in a long one."""
-    long = seconds > THRESHOLDS.long_seconds
-    saved = THRESHOLDS.long_checkpoint_every if long else f"{max(1, steps // THRESHOLDS.checkpoints)} steps"
-    scored = f"{THRESHOLDS.long_score_hours}h" if long else f"{max(1, steps // THRESHOLDS.scores)} steps"
-    return (
-        f"training.duration={steps} steps",
-        f"saving.checkpoint_every={saved}",
-        f"saving.snapshot_every={saved}",
-        f"evaluation.every={scored}",
-    )
+def _length_words(trial: _Trial, steps: int, seconds: float, request: _Request) -> Iterator[str]:
+    """Overrides for the length and what follows it: saving in shares of a short run, by the hour in a long one."""
+    if not request.length:
+        yield f"training.duration={steps} steps"
+        yield f"training.time={request.time}"
+    is_counted = not request.length or trial.wanted_steps is not None
+    if seconds > THRESHOLDS.long_seconds:
+        saved, scored = THRESHOLDS.long_checkpoint_every, f"{THRESHOLDS.long_score_hours}h"
+    elif is_counted:
+        saved, scored = str(1 / THRESHOLDS.checkpoints), str(1 / THRESHOLDS.scores)
+    else:
+        saved, scored = (f"{max(1, steps // parts)} steps" for parts in (THRESHOLDS.checkpoints, THRESHOLDS.scores))
+    yield f"saving.checkpoint_every={saved}"
+    yield f"saving.snapshot_every={saved}"
+    yield f"evaluation.every={scored}"
+    if is_counted and not any(key.startswith("ema.") for key in request.values):
+        yield f"ema.run_share={THRESHOLDS.average_share}"
 
 
 def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: _Request) -> tuple[str, ...]:
@@ -351,15 +358,6 @@ def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: _Request
     affordable = int(THRESHOLDS.images_for_samples * steps * recipe.training.batch / scores) // 1000 * 1000
     samples = max(THRESHOLDS.fewest_samples, affordable)
     return () if samples >= recipe.evaluation.samples else (f"evaluation.samples={samples}",)
-
-
-def _average(recipe: Recipe) -> str | None:
-    """Return an override for a faster average where the recipe's is for longer runs; None: it fits."""
-    batch = recipe.training.batch
-    if (steps := recipe.training.duration.known_steps(batch)) is None:
-        return None
-    slow = recipe.ema.slow_over(steps, batch, recipe.training.course.at((steps - 1) * batch))
-    return None if slow is None else f"ema.{recipe.ema.setting_for(steps, batch)}"
 
 
 def _lines(

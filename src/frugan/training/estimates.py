@@ -158,8 +158,7 @@ def slow_average(recipe: Recipe) -> str | None:
         return None
     return (
         f"the average, from which samples are drawn, is over about the last {over:,.0f} steps, and the run has "
-        f"{steps:,}: so samples will be older than the training is; ema.{recipe.ema.setting_for(steps, batch)} would "
-        "be a tenth of the run"
+        f"{steps:,}: so samples will be older than the training is; ema.run_share=0.1 would be a tenth of the run"
     )
 
 

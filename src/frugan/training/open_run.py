@@ -27,6 +27,7 @@ from frugan.recipes import built_in
 from frugan.setup.recipe_setup import refuse_full_disk, refuse_too_large
 from frugan.setup.run_data_sources import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.training.choice import RecipeChoice, choose_for, known_classes
+from frugan.training.kept_time import with_time
 from frugan.training.recovery import began_from, choice_of, refuse_other_recipe
 from frugan.training.run import TrainingOptions, TrainRun
 from frugan.training.starting_weights import Start, recipe_to_start_from, unknown_classes
@@ -139,7 +140,6 @@ def joined_run(
 
 
 def recipe_for(
-    recipe: str | Recipe | None,
     data: Data,
     out: str | Path | None,
     overrides: Sequence[str],
@@ -155,22 +155,16 @@ def recipe_for(
         The recipe, its overrides, and the choice, if one was made.
 
     Raises:
-        BadInput: a time was given for a recipe that is named, or no recipe can be chosen.
+        BadInput: no recipe can be chosen.
     """
-    if recipe is not None:
-        raise BadInput(
-            f"--for {for_time}: only where frugan chooses the recipe; give this one its length: training.duration="
-        )
     before = _previous_run(data, init) if out is None else RunFolder(Path(out))
     if before is not None and before.exists:
         if out is None:
             say(f"{before.path} was begun for these pictures and goes on; --out with another folder begins a new run")
+        named: str | Recipe = before.as_recipe(built_in())
         if for_time is not None:
-            say(
-                f"--for {for_time}: this run goes on to the end that it was begun with; for another length add steps "
-                "or images in all, such as 'training.duration=8000 steps'"
-            )
-        return before.as_recipe(built_in()), overrides, None
+            named, overrides = with_time(named, overrides, for_time)
+        return named, overrides, None
     if out is not None:  # before steps are timed
         RunFolder(Path(out)).refuse_other_files()
         _refuse_among_pictures(Path(out).resolve(), data)

@@ -1,5 +1,6 @@
 """Options, context and result of a training run."""
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -108,7 +109,7 @@ class TrainRun:
     # stop, requests: what is asked for while training goes on
     stop: StopRequest = field(default_factory=StopRequest)
     requests: Requests = field(default_factory=Requests)
-    stop_at: float | None = None  # `time.perf_counter` value at which to save and stop; None: no limit
+    began: float = field(default_factory=time.perf_counter)  # `time.perf_counter` value at the command's start
     start: Start | None = None  # starting weights of a new run; None: random ones
     command: str | None = None  # command line that resumes the run, for messages; None: there is none
     ranks: Ranks = field(default_factory=OneRank)  # the processes that train together
@@ -117,6 +118,22 @@ class TrainRun:
     def training(self) -> Training:
         """Training definition of the recipe."""
         return training_of(self.recipe)
+
+    @property
+    def stop_at(self) -> float | None:
+        """`time.perf_counter` value at which to save and stop; None: no limit."""
+        after = self.options.stop_after_seconds
+        return None if after is None else self.began + after
+
+    @property
+    def recipe_now(self) -> Recipe:
+        """The recipe with the length as it was decided last."""
+        length, training = self.training.course.length, self.recipe.training
+        if length is None or length.earlier == training.earlier_lengths:
+            return self.recipe
+        duration = Duration.parse(f"{length.steps} steps")
+        now = training.model_copy(update={"duration": duration, "earlier_lengths": length.earlier})
+        return self.recipe.model_copy(update={"training": now})
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -75,13 +75,13 @@ def stages_of(
             running = RunningStage(
                 step=run.training.step(feed, Streams(seed), stage=run.training.stage_at(step), ranks=run.ranks),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
-                checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
+                checkpoint=Clock(saving.checkpoint_every, training.batch, seconds, loop.length),
                 backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,
-                snapshot=GridClock(saving.snapshot_every, training.batch, seconds),
+                snapshot=GridClock(saving.snapshot_every, training.batch, seconds, loop.length),
                 report=Clock(saving.report_every, training.batch, seconds),
                 draw=draw,
                 readings=_singular_values,
-                scoring=_scoring(run, loop.state, seconds),
+                scoring=_scoring(run, loop, seconds),
                 on_first_full_step=on_first_full_step,
             )
             if run.is_first:
@@ -91,12 +91,13 @@ def stages_of(
     return stage
 
 
-def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | None:
+def _scoring(run: TrainRun, loop: Loop, seconds: float) -> Scoring | None:
     """Return the scoring that the present recipe asks for; None: none, or the feature network's weights are missing.
 
     Raises:
         BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
     """
+    state = loop.state
     recipe = run.recipe.at_step(state.step)
     settings = recipe.evaluation
     if settings.every is None:
@@ -118,7 +119,7 @@ def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | N
         scores.check()
         for path in best.delete_after(state.step):
             run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
-    return Scoring(Clock(settings.every, recipe.training.batch, seconds), scores.take, best)
+    return Scoring(Clock(settings.every, recipe.training.batch, seconds, loop.length), scores.take, best)
 
 
 def _singular_values(state: TrainingState) -> Mapping[str, Tensor]:

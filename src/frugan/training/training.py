@@ -21,6 +21,7 @@ from frugan.setup.devices import joined_ranks
 from frugan.setup.run_data_sources import Data
 from frugan.training.beginning import begin
 from frugan.training.choice import RecipeChoice
+from frugan.training.kept_time import with_length_by_hand, with_time
 from frugan.training.observers import following
 from frugan.training.open_run import (
     chosen_for,
@@ -77,7 +78,8 @@ def train(
         data: pictures: a path, paths by source name, or opened sets by source name.
         out: run folder; default: one in the folder for runs, named after the recipe; where that is chosen, the one
             that was begun for the same path, or a new one.
-        for_time: how long a new run may take whose recipe is chosen, such as "2h"; None: 30 minutes.
+        for_time: how long the run takes, start, grids and scores included, such as "2h"; None: 30 minutes where its
+            recipe is chosen, else as many steps as the recipe says.
         overrides: `key.sub=value` words.
         init: weights file, checkpoint or run whose weights a new run starts from.
         init_classes: what tables of classes start from where those weights know other classes: "mean", "fresh" or
@@ -103,15 +105,16 @@ def train(
         opened.enter_context(threads_put_back())
         if ranks.rank == 0:
             choice: RecipeChoice | None = None
-            if recipe is None or for_time is not None:
-                recipe, overrides, choice = recipe_for(
-                    recipe, data, out, overrides, for_time, options, init, say, progress
-                )
+            if recipe is not None and for_time is not None:
+                recipe, overrides = with_time(recipe, overrides, for_time)
+            if recipe is None:
+                recipe, overrides, choice = recipe_for(data, out, overrides, for_time, options, init, say, progress)
             words = recipe if isinstance(recipe, str) else None
             loaded = resolve_recipe(recipe, overrides, say)
             folder = RunFolder.to_train(words, loaded.family, out, shipped=built_in())
             if choice is not None and out is None:
                 folder = folder.unused()
+            loaded = with_length_by_hand(loaded, folder, overrides, say)
             refuse_early(loaded, folder, data)
             by_name, is_new = words is not None, not folder.exists
             start = start_of(folder, choice, init, init_classes, say)
@@ -129,7 +132,7 @@ def train(
                 start=start,
                 command=command_of(folder, data, options, ranks),
                 ranks=ranks,
-                stop_at=None if (after := options.stop_after_seconds) is None else began + after,
+                began=began,
             )
             run = opened.enter_context(locked(prepared, known, is_new=is_new))
             if choice is not None:

@@ -15,7 +15,7 @@ import torch
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.device import catch_out_of_memory, no_retry, release_memory
 from frugan.accelerator.host_memory import keep_freed_memory
-from frugan.engine.durations import Clock, Duration, GridClock
+from frugan.engine.durations import Clock, Duration, GridClock, Length
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.requests import Requests, StopRequest
@@ -30,6 +30,7 @@ from frugan.engine.run.checkpoint import (
     set_aside,
 )
 from frugan.engine.run.events import EventLog
+from frugan.engine.run.kept_time import KeptTime, NewLength, Work
 from frugan.engine.run.run_folder import RunFolder, explain_full_disk, no_room
 from frugan.engine.run.step_log import FINITE_STEPS, Diverged, Readout, StepLog, shown_state
 from frugan.engine.state.state import TrainingState
@@ -56,6 +57,8 @@ class Action(IntEnum):
     STOP = 7
     """End before the duration is over."""
     OVER = 8
+    LENGTH = 10
+    """Train more or fewer steps, so that the training ends in time."""
     AGAIN = 9
     """Go back to an earlier checkpoint: training has diverged."""
 
@@ -69,6 +72,9 @@ _DOING = MappingProxyType(
         Action.BEST: "the checkpoint that is kept for its score",
     }
 )
+
+
+_WORK = MappingProxyType({Action.SAVE: Work.SAVE, Action.DRAW: Work.DRAW, Action.SCORE: Work.SCORE})
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,12 @@ class RunningStage:
     on_first_full_step: Callable[[], None] | None = None
     _full: bool = False  # whether such a step was run
 
+    @property
+    def works(self) -> Mapping[Work, Clock]:
+        """When work between steps is due."""
+        clocks: dict[Work, Clock] = {Work.SAVE: self.checkpoint, Work.DRAW: self.snapshot}
+        return clocks if self.scoring is None else {**clocks, Work.SCORE: self.scoring.due}
+
     def begins(self, step: int) -> None:
         """Note that step `step` (from 0) begins."""
         if self._full and self.on_first_full_step is not None:
@@ -124,7 +136,8 @@ class Loop:
     stages: Stages  # opens what runs next
     # gives a plan that takes less when memory runs out, and raises TrainingFailed where there is none
     next_plan: NextPlan
-    duration: Duration  # in all, over all resumptions
+    # in all, over all resumptions; `length` is in force where it is known
+    duration: Duration
     batch: int  # samples per step
     keep: int  # newest checkpoints kept
     run: RunFolder  # where checkpoints and grids go
@@ -140,13 +153,19 @@ class Loop:
     images: int = 0  # pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`
     # the processes that share each update; all run this loop, and the first alone writes
     ranks: Ranks = field(default_factory=OneRank)
-    # when training stops, to go on another time, on the clock of `time.perf_counter`; None: it does not
+    # when training stops, to go on another time, on the clock that `now` reads; None: it does not
     stop_at: float | None = None
+    length: Length | None = None  # steps in all, which may be decided again; None: it has no number of steps
+    kept_time: KeptTime | None = None  # decides the length again; None: it stays
+    # reports a new length, and returns the metadata for weights files that goes with it
+    on_new_length: Callable[[NewLength], Mapping[str, str]] | None = None
+    now: Callable[[], float] = time.perf_counter  # reads the clock, in seconds
     _pictured: int = -1
     _clock: tuple[float, float] = (0.0, 0.0)  # when this loop began, and seconds of training by then
     _ran: tuple[float, bool, list[PhaseResult]] | None = None  # the last step, until it was looked back on
     _due: list[Action] | None = None  # what is still to be done after it; None: it is done with
     _scored: tuple[float, Mapping[str, Any]] = (math.nan, MappingProxyType({}))  # the last score, and how measured
+    _new_length: NewLength | None = None  # that is to be in force from the next step on; None: none
 
     def train(self, stop: StopRequest) -> bool:
         """Run the loop; every rank runs it, and each iteration does what the first rank has chosen.
@@ -157,7 +176,7 @@ class Loop:
         Raises:
             Diverged: updates were skipped too often in a row.
         """
-        self._clock = (time.perf_counter(), self.seconds)
+        self._clock = (self.now(), self.seconds)
         on_cpu = self.state.device.type == "cpu"
         with self._saving_on_error(), keep_freed_memory(on_cpu), self.steps.card, ExitStack() as opened:
             stage = opened.enter_context(self.stages(self))
@@ -165,7 +184,9 @@ class Loop:
                 if action is Action.STEP:
                     # One step, queued on the device; what the last one did is read meanwhile.
                     stage.begins(self.state.step)
-                    began = time.perf_counter()
+                    began = self.now()
+                    if self.kept_time is not None:
+                        self.kept_time.begins(began)
                     stop.doing = f"step {self.state.step + 1:,}"
                     reported = self._is_first and self._is_reported(stage)
                     self.steps.begins(began)
@@ -178,10 +199,13 @@ class Loop:
                     self._ran = (began, reported, results)
                 elif action is Action.STAGE:
                     # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
-                    with self._continue_without_room("checkpoint_failed"):
-                        self.save(self.run.checkpoints)
-                    opened.close()
-                    stage = opened.enter_context(self.stages(self))
+                    with self._between_steps(None):
+                        with self._continue_without_room("checkpoint_failed"):
+                            self.save(self.run.checkpoints)
+                        opened.close()
+                        stage = opened.enter_context(self.stages(self))
+                elif action is Action.LENGTH:
+                    self._train_until(self.ranks.broadcast_number(self._new_length.steps if self._new_length else 0))
                 else:
                     self._do(action, stage)
 
@@ -238,7 +262,7 @@ class Loop:
         """Choose the next action: whatever the last step made due, then another step, until the end."""
         if self._ran is not None:
             self._due, self._ran = self._read_last_step(stage, stop, *self._ran), None
-            if self.stop_at is not None and time.perf_counter() >= self.stop_at:
+            if self.stop_at is not None and self.now() >= self.stop_at:
                 stop.signal_name = stop.signal_name or "stop-after"
         if self._due and stop.asked:  # who waits for an end shall not wait for pictures first
             self._due = [action for action in self._due if action not in (Action.DRAW, Action.SCORE)]
@@ -253,7 +277,23 @@ class Loop:
         if self.state.step == stage.until:
             self.steps.read()
             return Action.STAGE
+        if self.kept_time is not None:
+            self._new_length = self.kept_time.decide(self.state.step, self._seconds_now(), stage.works)
+            if self._new_length is not None:
+                return Action.LENGTH
         return Action.STEP
+
+    def _seconds_now(self) -> float:
+        """Return the seconds of training up to now."""
+        began, before = self._clock
+        return before + self.now() - began
+
+    def _train_until(self, steps: int) -> None:
+        """Train another number of steps in all; every rank does."""
+        assert self.length is not None
+        self.length.decide(self.state.step, steps)
+        if self.on_new_length is not None and self._new_length is not None:
+            self.metadata = self.on_new_length(self._new_length)
 
     def _report_slowdown(self, stage: RunningStage) -> None:
         """Report that steps have become slower, once what the last step made due is done."""
@@ -261,7 +301,8 @@ class Loop:
             return
         self._due = None
         if stage.on_slowdown is not None and (slower := self.steps.timer.slowed()) is not None:
-            stage.on_slowdown(slower)
+            with self._between_steps(None):
+                stage.on_slowdown(slower)
             self.steps.timer.looked()
 
     def _read_last_step(
@@ -273,8 +314,7 @@ class Loop:
             readout = Readout.start(self.state.step, results, extra)
         self.steps.read()
         self.images += stage.step.pictures_at(self.state.step - 1)
-        began_all, before = self._clock
-        self.seconds = before + time.perf_counter() - began_all
+        self.seconds = self._seconds_now()
         self.steps.ran(stage.step, self.plan, readout, began=began, seconds=self.seconds, images=self.images)
 
         step, requests = self.state.step, self.requests.take()
@@ -284,9 +324,15 @@ class Loop:
             Action.SAVE: stage.checkpoint.due(step, self.seconds) or "save" in requests,
             Action.BACKUP: stage.backup is not None and stage.backup.due(step, self.seconds),
             Action.DRAW: stage.snapshot.due(step, self.seconds) or "preview" in requests,
-            Action.SCORE: stage.scoring is not None and stage.scoring.due.due(step, self.seconds),
+            Action.SCORE: stage.scoring is not None and self._is_score_due(stage.scoring.due),
         }
         return [action for action, is_due in due.items() if is_due]
+
+    def _is_score_due(self, clock: Clock) -> bool:
+        """Return whether scores are due after the last step, and can be afforded if the training keeps a time."""
+        if not clock.due(self.state.step, self.seconds):
+            return False
+        return self.kept_time is None or self.kept_time.affords_score(clock, self.state.step)
 
     def _is_reported(self, stage: RunningStage) -> bool:
         """Return whether the coming step's report holds more than gradients and losses."""
@@ -298,7 +344,8 @@ class Loop:
         makes_room = action in (Action.DRAW, Action.SCORE) and accelerator_of(self.state.device).is_card
         if makes_room:
             release_memory(self.state.device)
-        with self._continue_without_room("snapshot_failed" if action is Action.DRAW else "checkpoint_failed"):
+        failed = "snapshot_failed" if action is Action.DRAW else "checkpoint_failed"
+        with self._between_steps(_WORK.get(action)), self._continue_without_room(failed):
             if action is Action.SAVE:
                 self._save_and_prune()
             elif action is Action.BACKUP:
@@ -313,6 +360,14 @@ class Loop:
             release_memory(self.state.device)
 
     @contextmanager
+    def _between_steps(self, work: Work | None) -> Iterator[None]:
+        """Time what happens between steps for a training that keeps a time; None: such as does not come again."""
+        began = self.now()
+        yield
+        if self.kept_time is not None:
+            self.kept_time.did(work, self.now() - began)
+
+    @contextmanager
     def _continue_without_room(self, event: str) -> Iterator[None]:
         """Let training continue when the disk is full while the block writes, if the recipe allows that."""
         try:
@@ -325,7 +380,8 @@ class Loop:
                 self._due.remove(Action.BACKUP)  # there is no room for it either
 
     def _over(self) -> bool:
-        if (steps := self.duration.known_steps(self.batch)) is not None:
+        steps = self.duration.known_steps(self.batch) if self.length is None else self.length.steps
+        if steps is not None:
             return self.state.step >= steps
         return self.seconds >= self.duration.amount
 
@@ -380,12 +436,12 @@ class Loop:
         if self._pictured == self.state.step or not self._is_first:
             return
         self._pictured = self.state.step
-        began, paths = time.perf_counter(), list[str]()
+        began, paths = self.now(), list[str]()
         try:
             with catch_out_of_memory() as messages:
                 paths = [p.relative_to(self.run.path).as_posix() for p in stage.draw(self.state, self.plan)]
         finally:
-            stage.snapshot.drew(self.seconds, time.perf_counter() - began)
+            stage.snapshot.drew(self.seconds, self.now() - began)
         if messages:
             self.log.write("snapshot_failed", step=self.state.step, reason=messages[0])
         else:
@@ -393,11 +449,11 @@ class Loop:
 
     def _score(self, scoring: Scoring) -> None:
         """Score the state; every rank draws its part of the samples, and the first one has the scores."""
-        began = time.perf_counter()
+        began = self.now()
         if (scored := scoring.take(self.state, self.plan)) is None:
             return
         scores, provenance = scored
-        took = round(time.perf_counter() - began, 3)
+        took = round(self.now() - began, 3)
         self.log.write("metrics", step=self.state.step, scores=scores, provenance=provenance, took_seconds=took)
         self._scored = scores.get(scoring.best.score, math.nan), provenance
         if self._due is not None and scoring.best.wants(self.state.step, *self._scored):

@@ -16,10 +16,11 @@ from frugan.accelerator.base import Event
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.host_memory import host_like
 from frugan.accelerator.sensors import CardWatch
-from frugan.engine.durations import Duration
+from frugan.engine.durations import Duration, Length
 from frugan.engine.plan import Plan
 from frugan.engine.run.checkpoint import DIVERGED, STATE_FILE, Checkpoint, list_checkpoints, set_aside_newer
 from frugan.engine.run.events import EventLog
+from frugan.engine.run.kept_time import KeptTime
 from frugan.engine.state.loss_scale import LEAST_SCALE
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
@@ -308,11 +309,13 @@ class StepLog:
     log: EventLog  # receives the events
     checkpoints: Path  # folder of the checkpoints to go back to
     device: torch.device  # that trains
-    duration: Duration  # of the whole training, for what is left of it
+    duration: Duration  # of the whole training, for the time left
     command: str | None = None  # resumes the run, for messages; None: there is none
     divergence: DivergenceWatch = field(default_factory=DivergenceWatch)  # counts skipped updates
     timer: StepTimer = field(default_factory=StepTimer)  # how long steps take
     card: CardWatch = field(default_factory=CardWatch)  # reads the card's sensors meanwhile
+    length: Length | None = None  # of the training in steps, which may be decided again; None: as `duration` says
+    kept_time: KeptTime | None = None  # knows the time left of a training that keeps a time; None: it keeps none
     _pending: list[_Pending] = field(default_factory=list)
 
     @property
@@ -375,7 +378,10 @@ class StepLog:
 
     def _eta(self, step: Step, number: int, seconds: float) -> float | None:
         """Estimate the remaining seconds; None: there is no end, or only one step was timed."""
-        if (steps := self.duration.known_steps(step.batch)) is not None:
+        if self.kept_time is not None:
+            return self.kept_time.left(seconds)
+        steps = self.duration.known_steps(step.batch) if self.length is None else self.length.steps
+        if steps is not None:
             step_seconds = self.timer.seconds_per_step
             return None if step_seconds is None else (steps - number) * step_seconds
         return max(0.0, self.duration.amount - seconds) if math.isfinite(self.duration.amount) else None

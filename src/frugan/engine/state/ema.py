@@ -93,6 +93,14 @@ class EmaSettings(Settings):
         CHANGEABLE | ADDED,
         gt=0,
     )
+    run_share: float | None = setting(
+        None,
+        "the average reaches back over at most this share of the training's steps, however fast or slow the rest says; "
+        "none: no such limit",
+        CHANGEABLE | ADDED,
+        gt=0,
+        le=1,
+    )
     start: Duration = setting(
         Duration.parse("0 steps"), "averaging begins after this time; until then the average is a copy of the weights"
     )
@@ -114,14 +122,20 @@ class EmaSettings(Settings):
                 raise ValueError(f"{name} = {duration}: expected steps or images")
         return self
 
-    def decay_at(self, step: int, batch: int, course: float = 0.0) -> float:
+    def decay_at(self, step: int, batch: int, course: float = 0.0, steps: int | None = None) -> float:
         """Decay of the update that ends step number `step`, counted from 1 there as the originals do.
 
         Args:
             course: how far the half-life is on its way to the final one, from 0 to 1.
+            steps: of the whole training; None: unknown, and `run_share` limits nothing.
         """
         if step < self.start.steps(batch):
             return 0.0
+        longest = 1.0 if self.run_share is None or steps is None else max(0.0, 1 - 1 / (self.run_share * steps))
+        return min(longest, self._decay_at(step, batch, course))
+
+    def _decay_at(self, step: int, batch: int, course: float) -> float:
+        """Return the decay by the schedule alone."""
         if self.schedule == "ramp":
             return self.decay * (1 - math.exp(-step / self.ramp.steps(batch)))
         if self.half_life_images is not None:
@@ -139,16 +153,9 @@ class EmaSettings(Settings):
         Args:
             course: as for `decay_at`.
         """
-        forgotten = max(1 - self.decay_at(steps, batch, course), sys.float_info.epsilon)  # so long that none is
+        forgotten = max(1 - self.decay_at(steps, batch, course, steps), sys.float_info.epsilon)  # so long that none is
         over = round(1 / forgotten, 3)
         return over if over > SLOW_SHARE * steps else None
-
-    def setting_for(self, steps: int, batch: int) -> str:
-        """Return the `key=value` with which the average would reach back over a tenth of a run."""
-        if self.half_life_images is None:
-            return f"decay={max(0.0, 1 - 10 / steps):.6g}"
-        longest = "half_life_images" if self.final_half_life_images is None else "final_half_life_images"
-        return f"{longest}={steps * batch * math.log(2) / 10:.0f}"
 
 
 @dataclass(frozen=True)
@@ -215,17 +222,19 @@ class Ema:
                 self.landings[name] = dict(zip(values, buffers, strict=True))
 
     @torch.no_grad()
-    def update(self, step: int, batch: int, moved: Mapping[str, Tensor], course: float = 0.0) -> None:
+    def update(
+        self, step: int, batch: int, moved: Mapping[str, Tensor], course: float = 0.0, steps: int | None = None
+    ) -> None:
         """Follow the networks at the end of a step.
 
         Args:
             step: steps done, this one included.
             batch: images per step.
             moved: network -> whether any of its updates was accepted (bool scalar); where not, the average stays too.
-            course: see `EmaSettings.decay_at`.
+            course, steps: see `EmaSettings.decay_at`.
         """
         self._finish()
-        decay = self.settings.decay_at(step, batch, course)
+        decay = self.settings.decay_at(step, batch, course, steps)
         names = tuple(name for name in self._sources if name in moved)
         if self.landings and names:
             self._coming = _Coming(names, decay, self._sent(names, moved))

@@ -74,7 +74,9 @@ class Step:
                     results.append(result)
         state.step += 1
         with no_retry("the averages"):
-            state.ema.update(state.step, self.batch, self._moved(results), self.course_at(state.step - 1))
+            before, length = state.step - 1, self.course.length
+            steps = None if length is None else length.steps_at(before)
+            state.ema.update(state.step, self.batch, self._moved(results), self.course_at(before), steps)
         state.within_step = False
         return results
 

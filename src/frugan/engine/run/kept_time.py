@@ -1,0 +1,192 @@
+"""A time that a training keeps: its length is decided again when steps become slower or faster than was thought."""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from frugan.engine.durations import Clock, Length
+
+TOLERANCE = 0.03
+"""Share of the time by which the end may be expected too late or too early before the length is decided again, and as
+much of the time that is left: far from the end there is time to wait and see."""
+WINDOW = 0.06
+"""Share of the time whose last steps tell the pace: what takes less is a hiccup."""
+RECENT = 0.02
+"""Share of the time whose last steps tell that the pace has changed, where they differ by SUDDEN from it."""
+SUDDEN = 1.4
+"""Factor between the pace of recent steps and that of the steps before, either way."""
+PAUSE = 0.03
+"""Share of the time between two decisions."""
+LEAST_STEPS = 2
+"""Steps that tell a pace, and at least as many as all phases come round in."""
+RESERVED = 0.1
+"""Share of the time left for grids, scores and checkpoints as long as some were not made yet."""
+MOST_FOR_SCORES = 0.25
+"""Share of the time that scores may take in all; where they would take more, there is one at the end."""
+MOST_CYCLE = 64
+"""Steps that tell a pace are at most this many, however long a cycle is."""
+CHEAP_AGAIN = 0.7
+"""Part of that share which scores must come down to before there are more of them again."""
+DIGITS = 3
+"""Digits of the number of steps that are left: more would be noise."""
+
+
+class Work(Enum):
+    """Work between steps that takes time."""
+
+    SAVE = "checkpoints"
+    DRAW = "sample grids"
+    SCORE = "scores"
+
+
+@dataclass(frozen=True)
+class NewLength:
+    """A length in place of another."""
+
+    steps: int  # in all
+    before: int  # steps in all so far
+    slowdown: float  # how many times as long as before a step takes
+    seconds_left: float  # until the end
+
+
+@dataclass
+class KeptTime:
+    """Decides how many steps a training has so that it ends when its time is over, with all that comes between steps.
+
+    All times are on one clock that the caller reads.
+    """
+
+    seconds: float  # that the training takes in all, over all resumptions
+    length: Length  # of the training; read here, and changed by the caller
+    spent: float = 0.0  # part of the time that was over before the first step's clock began: the setup
+    cycle: int = 1  # steps in which all phases come round
+    _steps: deque[float] = field(default_factory=deque)  # seconds of the last steps
+    _began: float | None = None  # when the last step began
+    _between: float = 0.0  # seconds since then that were no step's
+    _took: dict[Work, float] = field(default_factory=dict)  # the last of a kind, in steps of that time
+    _pace: float | None = None  # seconds a step that the present length was decided by
+    _dear: bool = False  # whether scores take too much of the time
+    _decided_at: float = -math.inf  # seconds of training at the last decision
+
+    def begins(self, now: float) -> None:
+        """Note that a step begins, which ends the one before it."""
+        if self._began is not None:
+            self._steps.append(max(0.0, now - self._began - self._between))
+            recent, before = self._mean_of(RECENT), self._mean_of(WINDOW)
+            is_sudden = recent is not None and before is not None and not 1 / SUDDEN < recent / before < SUDDEN
+            self._forget_but(RECENT if is_sudden else WINDOW)
+        self._began, self._between = now, 0.0
+
+    def did(self, work: Work | None, seconds: float) -> None:
+        """Note work between two steps; None: such as does not come again."""
+        self._between += seconds
+        if work is not None and (pace := self.pace) is not None:
+            self._took[work] = seconds / pace
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds a step takes now; None: too few were seen."""
+        return self._mean_of(WINDOW)
+
+    def left(self, seconds: float) -> float:
+        """Return the seconds left after `seconds` of training."""
+        return max(0.0, self.seconds - self.spent - seconds)
+
+    def affords_score(self, clock: Clock, step: int) -> bool:
+        """Return whether scores that are due after `step` steps are in proportion to the time."""
+        cost = self._cost(Work.SCORE, self.pace or 0.0)
+        if cost is None or not self._are_dear(clock, cost):
+            return True
+        return step >= self.length.steps and cost <= MOST_FOR_SCORES * self.seconds
+
+    def decide(self, step: int, seconds: float, clocks: Mapping[Work, Clock]) -> NewLength | None:
+        """Return a new length if by the present one the training would end too early or too late; None: it is fine.
+
+        Args:
+            step: steps done.
+            seconds: of training so far.
+            clocks: when work between steps is due.
+        """
+        before, pace = self.length.steps, self.pace
+        if step <= self.length.decided[-1][0] or step >= before or pace is None:
+            return None
+        if seconds < self._decided_at + PAUSE * self.seconds or sum(self._steps) < RECENT * self.seconds:
+            return None
+        left = self.left(seconds)
+        if self._pace is None:
+            self._pace = (1 - RESERVED) * left / (before - step)
+        between = self._between_steps(step, before, pace, left, clocks)
+        if abs((before - step) * pace + between - left) <= TOLERANCE * (self.seconds + left):
+            return None
+        # shares of the length come as often whatever it is; intervals in steps do not, so it is done twice
+        steps = before
+        for _ in range(2):
+            between = self._between_steps(step, steps, pace, left, clocks)
+            steps = step + _rounded(max(1.0, (left - between) / pace))
+        if steps == before:
+            return None
+        slowdown, self._pace, self._decided_at = pace / self._pace, pace, seconds
+        return NewLength(steps, before, slowdown, left)
+
+    def _mean_of(self, share: float) -> float | None:
+        """Return the mean of the last steps that take this share of the time; None: fewer than a cycle were seen."""
+        count, total = self._last(share)
+        return total / count if count >= self._least else None
+
+    def _forget_but(self, share: float) -> None:
+        for _ in range(len(self._steps) - self._last(share)[0]):
+            self._steps.popleft()
+
+    @property
+    def _least(self) -> int:
+        return max(LEAST_STEPS, min(self.cycle, MOST_CYCLE))
+
+    def _last(self, share: float) -> tuple[int, float]:
+        """Return the number of the last steps that take this share of the time, and their seconds; of all, if less."""
+        total = 0.0
+        for count, seconds in enumerate(reversed(self._steps), 1):
+            total += seconds
+            if count >= self._least and total >= share * self.seconds:
+                return count, total
+        return len(self._steps), total
+
+    def _cost(self, work: Work, pace: float) -> float | None:
+        """Return the seconds of work between steps at a pace; None: none was done yet."""
+        return None if work not in self._took else self._took[work] * pace
+
+    def _between_steps(self, step: int, steps: int, pace: float, left: float, clocks: Mapping[Work, Clock]) -> float:
+        """Return the seconds of all work between the steps that are left, and after the last one."""
+        costs = {work: self._cost(work, pace) for work in clocks}
+        known = 0.0
+        for work, cost in costs.items():
+            if cost is None:
+                continue
+            clock = clocks[work]
+            if work is Work.SCORE:
+                known += cost * self._scores(clock, cost, step, steps, left)
+            else:  # the end has its own
+                times = clock.times_left(step, steps, left)
+                known += cost * (times + (0 if isinstance(clock.every, float) else 1))
+        return max(known, RESERVED * left) if None in costs.values() else known
+
+    def _scores(self, clock: Clock, cost: float, step: int, steps: int, left: float) -> float:
+        """Return how many scores are still to be taken."""
+        if not self._are_dear(clock, cost):
+            return clock.times_left(step, steps, left)
+        is_at_end = isinstance(clock.every, float) and math.isclose(1 / clock.every, round(1 / clock.every))
+        return 1 if is_at_end and cost <= MOST_FOR_SCORES * self.seconds else 0
+
+    def _are_dear(self, clock: Clock, cost: float) -> bool:
+        """Return whether all scores of the training would take more than their share of the time."""
+        times = clock.times_left(0, self.length.steps, self.seconds)
+        most = MOST_FOR_SCORES * self.seconds
+        self._dear = times * cost > (most * CHEAP_AGAIN if self._dear else most)
+        return self._dear
+
+
+def _rounded(steps: float) -> int:
+    """Round down to some digits."""
+    unit = 10 ** max(0, len(str(int(steps))) - DIGITS)
+    return int(steps // unit * unit)

@@ -1,0 +1,136 @@
+"""A run that keeps a time: from which point on, what is said when its length changes, and changes by hand."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from frugan.engine.durations import Duration
+from frugan.engine.run.checkpoint import list_checkpoints
+from frugan.engine.run.kept_time import TOLERANCE, KeptTime, NewLength
+from frugan.engine.run.run_folder import RunFolder
+from frugan.progress import Say
+from frugan.recipe.loading import load_recipe, recipe_with
+from frugan.recipe.recipe import Recipe
+from frugan.setup.networks import weights_metadata
+from frugan.training.run import TrainRun
+from frugan.wording import duration
+
+SETUP = "setup_seconds"
+"""Key in a checkpoint's JSON state: seconds from the command to the first training of a run that keeps a time."""
+MOST_FOR_SETUP = 0.5
+"""Share of its time that a training's setup may take; what it takes beyond puts the end off."""
+NOTICEABLE = 0.05
+"""Change of a step's seconds from which on it is given as the reason for another length."""
+
+
+def with_time(recipe: str | Recipe, overrides: Sequence[str], for_time: str) -> tuple[str | Recipe, Sequence[str]]:
+    """Return a recipe and its overrides such that training takes a time, unless they give it a number of steps.
+
+    Raises:
+        BadInput: it is no time, or the recipe cannot keep one.
+    """
+    Duration.parse_seconds(for_time, "--for")
+    if any(word.startswith("training.duration=") for word in overrides):
+        return recipe, overrides
+    word = f"training.time={for_time}"
+    if isinstance(recipe, Recipe):
+        return recipe_with(recipe.model_dump(mode="json"), [word], f"--for {for_time}"), overrides
+    return recipe, (*overrides, word)
+
+
+def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str, Any]) -> KeptTime | None:
+    """Return what keeps the run's time, and say when it ends; None: it trains a number of steps.
+
+    A run that had come to its end and has time again gets more steps.
+
+    Args:
+        step: steps done.
+        saved: JSON state of the checkpoint that is resumed; empty: none is.
+        kept: JSON values of every checkpoint; take the seconds of the setup.
+    """
+    promised, length = run.recipe.training.time, run.training.course.length
+    if promised is None or length is None:
+        return None
+    setup = saved.get(SETUP)
+    if not isinstance(setup, int | float):
+        took = time.perf_counter() - run.began
+        setup = min(took, MOST_FOR_SETUP * promised.amount)
+        if setup < took:
+            run.choose(f"the start took {duration(took)} of {promised}: the end is put off by {duration(took - setup)}")
+    kept[SETUP] = round(setup, 3)
+    cycle = math.lcm(*(phase.every for phase in run.training.phases))
+    kept_time = KeptTime(promised.amount, length, setup, cycle)
+    trained = float(saved.get("seconds", 0.0))
+    left = kept_time.left(trained)
+    if step >= length.steps and step and left > TOLERANCE * promised.amount:
+        length.decide(step, step + max(1, int(left / (trained / step))))
+        run.folder.write_recipe(run.recipe_now.model_dump(mode="json"))
+    if step < length.steps:
+        run.choose(
+            f"ends at about {_clock_in(left)}: steps are added or left out when they turn out faster or slower than "
+            f"thought (training.time={promised})"
+        )
+    return kept_time
+
+
+def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
+    """Log and tell a new length, write the recipe with it, and return the metadata of weights files for it."""
+    if abs(new.slowdown - 1) >= NOTICEABLE:
+        why = "slower than thought" if new.slowdown > 1 else "faster than thought"
+    else:
+        why = f"grids and scores take {'less' if new.steps > new.before else 'more'} time than was kept for them"
+    recipe = run.recipe_now
+    run.folder.write_recipe(recipe.model_dump(mode="json"))
+    at = recipe.training.earlier_lengths[-1][0] if recipe.training.earlier_lengths else 0
+    run.log.write("length", step=at, steps=new.steps, before=new.before, slowdown=round(new.slowdown, 3))
+    end = _clock_in(new.seconds_left)
+    run.choose(f"{why}: {new.steps:,} steps in place of {new.before:,}; the end stays {end}")
+    return weights_metadata(recipe, run.class_names)
+
+
+def _clock_in(seconds: float) -> str:
+    """Time of day in so many seconds, with the date if that is another day."""
+    now = datetime.now().astimezone()
+    end = now + timedelta(seconds=seconds)
+    return end.strftime("%H:%M" if end.date() == now.date() else "%Y-%m-%d %H:%M")
+
+
+def with_length_by_hand(recipe: Recipe, run: RunFolder, overrides: Sequence[str], say: Say) -> Recipe:
+    """Return the recipe of a run that goes on, or of one like another, with lengths and times that are consistent.
+
+    A number of steps given by hand ends the keeping of a time, and holds from where the run is. A new run by the recipe
+    of one that kept a time trains as many steps as that did, with the same changes of its length.
+
+    Args:
+        recipe: with the overrides applied.
+        run: folder that is trained in.
+        overrides: `key.sub=value` words that were given.
+    """
+    training = recipe.training
+    keys = {word.partition("=")[0] for word in overrides}
+    if "training.time" in keys or (training.time is None and not training.earlier_lengths):
+        return recipe
+    by_hand = "training.duration" in keys
+    if not by_hand and (run.exists or not training.earlier_lengths):
+        return recipe
+    if not by_hand:
+        say(f"length: {training.duration}, as that run came to; training.time={training.time} keeps the time instead")
+        update: dict[str, Any] = {"time": None}
+    elif run.exists:
+        say(f"length: {training.duration}, whatever time they take; training.time keeps a time")
+        update = {"time": None, "earlier_lengths": _earlier(run)}
+    else:
+        update = {"time": None, "earlier_lengths": ()}
+    return recipe.model_copy(update={"training": training.model_copy(update=update)})
+
+
+def _earlier(run: RunFolder) -> tuple[tuple[int, int], ...]:
+    """Return the lengths of a run up to its newest checkpoint, from where another one holds."""
+    length = load_recipe(str(run.path)).training.length
+    checkpoints = list_checkpoints(run.checkpoints)
+    if length is None or not checkpoints:
+        return ()
+    length.decide(max(checkpoints[-1].step, length.decided[-1][0]), length.steps)
+    return length.earlier

@@ -1,0 +1,142 @@
+"""A training that keeps a time, on a made-up clock: a machine that becomes slower or faster."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from frugan.engine.durations import Clock, Course, Duration, Length
+from frugan.engine.run.kept_time import KeptTime, NewLength, Work
+
+SETUP = 5.0
+COSTS = {Work.SAVE: 0.5, Work.DRAW: 1.0, Work.SCORE: 6.0}
+Slowdown = Callable[[float], float]
+"""How many times as long as at first everything takes, by the share of the time that is over."""
+
+MACHINES: dict[str, Slowdown] = {
+    "as thought": lambda over: 1,
+    "four times slower": lambda over: 4 if over > 0.1 else 1,
+    "four times slower, late": lambda over: 4 if over > 0.8 else 1,
+    "four times slower, very late": lambda over: 4 if over > 0.95 else 1,
+    "four times faster": lambda over: 0.25 if over > 0.1 else 1,
+    "four times faster, late": lambda over: 0.25 if over > 0.8 else 1,
+    "slower for a while": lambda over: 4 if 0.2 < over < 0.4 else 1,
+    "ever slower": lambda over: 1 + 3 * min(1.0, over),
+    "slower from the start": lambda over: 3,
+    "faster from the start": lambda over: 1 / 3,
+}
+
+
+@dataclass
+class MadeUp:
+    """A training on a made-up clock."""
+
+    over: float  # share of the promised time that was taken in the end
+    decisions: list[NewLength] = field(default_factory=list)
+    length: Length = field(default_factory=lambda: Length.of(1))
+    did: list[Work] = field(default_factory=list)
+
+
+def trained(
+    seconds: float,
+    step_seconds: float,
+    slowdown: Slowdown,
+    *,
+    every: Sequence[Duration | float] = (1 / 8, 1 / 8, 1 / 4),
+    costs: dict[Work, float] = COSTS,
+    uneven: tuple[float, float] = (0.9, 1.2),
+) -> MadeUp:
+    draws, now, step = random.Random(0), 0.0, 0
+    length = Length.of(int(0.9 * seconds / step_seconds))
+    kept = KeptTime(seconds, length, SETUP)
+    clocks = {work: Clock(every[at], 8, 0.0, length) for at, work in enumerate(Work)}
+    result = MadeUp(0.0, length=length)
+
+    def factor() -> float:
+        return slowdown((now + SETUP) / seconds)
+
+    while step < length.steps:
+        if (new := kept.decide(step, now, clocks)) is not None:
+            length.decide(step, new.steps)
+            result.decisions.append(new)
+        kept.begins(now)
+        now += step_seconds * factor() * draws.uniform(*uneven)
+        step += 1
+        for work, clock in clocks.items():
+            if not clock.due(step, now) or (work is Work.SCORE and not kept.affords_score(clock, step)):
+                continue
+            result.did.append(work)
+            took = costs[work] * factor()
+            now += took
+            kept.did(work, took)
+    result.over = (now + SETUP) / seconds
+    return result
+
+
+@pytest.mark.parametrize("step_seconds", [0.05, 0.3, 1.5])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_end_is_kept_within_a_tenth_on_whatever_machine(machine: str, step_seconds: float) -> None:
+    run = trained(600, step_seconds, MACHINES[machine])
+    assert run.over == pytest.approx(1, abs=0.1)
+    assert len(run.decisions) <= 30
+    assert run.did[-1] is Work.SCORE or run.did.count(Work.SCORE) >= 3
+
+
+def test_a_machine_that_stays_as_it_was_timed_hardly_moves_the_length() -> None:
+    run = trained(600, 0.3, MACHINES["as thought"], uneven=(0.95, 1.05))
+    assert len(run.decisions) <= 2
+    assert all(abs(new.slowdown - 1) < 0.1 for new in run.decisions)
+
+
+def test_a_hiccup_changes_nothing() -> None:
+    run = trained(600, 0.3, lambda over: 4 if 0.5 < over < 0.505 else 1, uneven=(1, 1))
+    assert not any(800 < step < 1200 for step, _ in run.length.decided)
+
+
+def test_scores_that_would_take_most_of_the_time_are_left_to_the_end() -> None:
+    run = trained(300, 0.3, MACHINES["as thought"], costs=COSTS | {Work.SCORE: 60.0})
+    assert run.over == pytest.approx(1, abs=0.1)
+    assert run.did.count(Work.SCORE) == 2  # the first, which told what one takes, and the last
+
+
+def test_work_by_the_clock_and_by_steps_is_counted_too() -> None:
+    every = Duration.parse("100 steps"), Duration.parse("800 images"), Duration.parse("60s")
+    run = trained(900, 0.3, MACHINES["four times slower"], every=every)
+    assert run.over == pytest.approx(1, abs=0.1)
+
+
+def test_progress_goes_on_evenly_from_where_it_is() -> None:
+    length = Length.of(1000)
+    length.decide(400, 600)
+    assert [length.at(step) for step in (0, 200, 400, 500, 600, 700)] == pytest.approx([0, 0.2, 0.4, 0.7, 1, 1])
+    length.decide(500, 1100)
+    assert [length.at(step) for step in (400, 500, 800, 1100)] == pytest.approx([0.4, 0.7, 0.85, 1])
+    assert length.earlier == ((400, 1000), (500, 600))
+    assert Length.of(1100, length.earlier) == length
+    assert [length.steps_at(step) for step in (0, 399, 400, 499, 500, 2000)] == [1000, 1000, 600, 600, 1100, 1100]
+    with pytest.raises(ValueError, match="at step 450"):
+        length.decide(450, 900)
+
+
+def test_a_schedule_over_the_length_bends_and_does_not_jump() -> None:
+    length = Length.of(1000)
+    whole = Course(8000, length=length, share=1.0)
+    half = Course(4000, cosine=True, length=length, share=0.5)
+    fixed = Course(4000, cosine=True, length=length)  # a number of images
+    before = [course.at(8 * 400) for course in (whole, half, fixed)]
+    length.decide(400, 600)
+    assert [course.at(8 * 400) for course in (whole, half, fixed)] == pytest.approx(before)
+    assert whole.at(8 * 500) == pytest.approx(0.7)
+    assert half.at(8 * 433) < 1 == half.at(8 * 434)
+    assert fixed.at(8 * 434) < 1
+
+
+def test_shares_of_the_length_come_due_as_often_whatever_becomes_of_it() -> None:
+    length = Length.of(1000)
+    clock = Clock(0.25, 8, 0.0, length)
+    due = [step for step in range(1, 301) if clock.due(step, 0.0)]
+    length.decide(300, 400)
+    due += [step for step in range(301, 401) if clock.due(step, 0.0)]
+    assert due == [250, 329, 365, 400]
+    assert clock.times_left(300, 400, 0.0) == 3

@@ -1,0 +1,121 @@
+"""Runs whose length is decided again as they go: resumed, repeated, and given another length by hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from frugan.engine.run.events import Event, read_events
+from frugan.engine.run.kept_time import KeptTime, NewLength
+from frugan.errors import BadInput
+from frugan.recipe.loading import load_recipe
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
+from training.pictures import write_pictures, write_recipe
+
+CPU = TrainingOptions(device="cpu")
+FIELDS = [
+    "training.duration=8 steps",
+    "optimizers.G.final_learning_rate=0.00001",
+    "ema.run_share=0.5",
+    "saving.checkpoint_every=2 steps",
+]
+
+
+@pytest.fixture
+def slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is found slower after three steps, whatever its clock says: six steps in place of eight."""
+
+    def decide(kept: KeptTime, step: int, *_: object) -> NewLength | None:
+        is_new = step == 3 and not kept.length.earlier
+        return NewLength(6, kept.length.steps, 2.0, 60.0) if is_new else None
+
+    monkeypatch.setattr(KeptTime, "decide", decide)
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    return {f"{f.name}/{k}": v for f in sorted(newest.glob("*.safetensors")) for k, v in load_file(f).items()}
+
+
+def same(a: Path, b: Path) -> bool:
+    mine, other = weights(a), weights(b)
+    return mine.keys() == other.keys() and all(torch.equal(mine[k], other[k]) for k in mine)
+
+
+def events(run: Path, kind: str) -> list[Event]:
+    return [event for event in read_events(run / "events.jsonl") if event["event"] == kind]
+
+
+@pytest.mark.usefixtures("slower")
+def test_a_new_length_is_told_and_a_resumed_or_repeated_run_does_the_same(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    told: list[str] = []
+    whole = train(
+        recipe, pictures, tmp_path / "a", overrides=[*FIELDS, "training.time=1h"], options=CPU, say=told.append
+    )
+    assert whole.step == 6
+    assert any(line.startswith("slower than thought: 6 steps in place of 8; the end stays ") for line in told)
+    assert any(line.startswith("ends at about ") for line in told)
+    (length,) = events(whole.run, "length")
+    assert (length["step"], length["steps"], length["before"]) == (3, 6, 8)
+    training = load_recipe(str(whole.run)).training
+    assert (str(training.duration), training.earlier_lengths) == ("6 steps", ((3, 8),))
+
+    # killed after the decision, and resumed from the checkpoint before it
+    words = [*FIELDS, "training.time=1h"]
+    resumed = tmp_path / "b"
+
+    def kill(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, pictures, resumed, overrides=words, options=CPU, show=kill)
+    assert load_recipe(str(resumed)).training.earlier_lengths == ((3, 8),)
+    assert train(str(resumed), pictures, options=CPU).step == 6
+    assert same(whole.run, resumed)
+
+    # a new run by its recipe: as many steps, by the same schedules, whatever the clock says
+    told.clear()
+    again = train(str(whole.run), pictures, tmp_path / "c", options=CPU, say=told.append)
+    assert again.step == 6
+    assert "length: 6 steps, as that run came to; training.time=1h keeps the time instead" in told
+    assert same(whole.run, again.run)
+    other = train(recipe, pictures, tmp_path / "d", overrides=[FIELDS[0].replace("8", "6"), *FIELDS[1:]], options=CPU)
+    assert not same(whole.run, other.run)  # schedules over six steps from the start
+
+
+@pytest.mark.usefixtures("slower")
+def test_a_number_of_steps_given_by_hand_holds_from_there(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    run = train(recipe, pictures, tmp_path / "run", overrides=[*FIELDS, "training.time=1h"], options=CPU).run
+    told: list[str] = []
+    longer = train(str(run), pictures, overrides=["training.duration=9 steps"], options=CPU, say=told.append)
+    assert longer.step == 9
+    assert "length: 9 steps, whatever time they take; training.time keeps a time" in told
+    training = load_recipe(str(run)).training
+    assert (training.time, training.earlier_lengths) == (None, ((3, 8), (6, 6)))
+    assert not any("ends at about" in line for line in told)
+
+
+def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    run = train(recipe, pictures, tmp_path / "run", overrides=["training.duration=2 steps"], options=CPU).run
+    seconds = events(run, "stop")[-1]["seconds"]
+    longer = train(None, pictures, run, for_time=f"{3 * seconds:.3f}s", options=CPU)
+    assert longer.finished
+    assert longer.step > 2
+
+
+def test_a_time_goes_with_steps_alone(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path)
+    for words, message in (
+        (["training.time=3 steps"], "training.time: 3 steps: expected a time such as 30min"),
+        (["training.time=1h", "training.duration=1h"], "training.time goes with a duration in steps"),
+        (["saving.checkpoint_every=0.1", "training.duration=1h"], "saving.checkpoint_every: a share of the duration"),
+        (["training.earlier_lengths=[[5, 3]]"], "with growing steps, each within its length"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            load_recipe(recipe, words)
