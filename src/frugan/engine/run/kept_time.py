@@ -17,6 +17,8 @@ RECENT = 0.02
 """Share of the time whose last steps tell that the pace has changed, where they differ by SUDDEN from it."""
 SUDDEN = 1.4
 """Factor between the pace of recent steps and that of the steps before, either way."""
+ROW = 0.002
+"""Share of the time whose steps are kept as one row."""
 PAUSE = 0.03
 """Share of the time between two decisions."""
 LEAST_STEPS = 2
@@ -62,7 +64,9 @@ class KeptTime:
     length: Length  # of the training; read here, and changed by the caller
     spent: float = 0.0  # part of the time that was over before the first step's clock began: the setup
     cycle: int = 1  # steps in which all phases come round
-    _steps: deque[float] = field(default_factory=deque)  # seconds of the last steps
+    _runs: deque[tuple[int, float]] = field(
+        default_factory=deque
+    )  # the last steps, some in a row: their number, seconds
     _began: float | None = None  # when the last step began
     _between: float = 0.0  # seconds since then that were no step's
     _took: dict[Work, float] = field(default_factory=dict)  # the last of a kind, in steps of that time
@@ -73,10 +77,12 @@ class KeptTime:
     def begins(self, now: float) -> None:
         """Note that a step begins, which ends the one before it."""
         if self._began is not None:
-            self._steps.append(max(0.0, now - self._began - self._between))
+            self._add(max(0.0, now - self._began - self._between))
             recent, before = self._mean_of(RECENT), self._mean_of(WINDOW)
             is_sudden = recent is not None and before is not None and not 1 / SUDDEN < recent / before < SUDDEN
-            self._forget_but(RECENT if is_sudden else WINDOW)
+            kept = self._last(RECENT if is_sudden else WINDOW)[0]
+            while sum(count for count, _ in self._runs) > kept:
+                self._runs.popleft()
         self._began, self._between = now, 0.0
 
     def did(self, work: Work | None, seconds: float) -> None:
@@ -112,7 +118,7 @@ class KeptTime:
         before, pace = self.length.steps, self.pace
         if step <= self.length.decided[-1][0] or step >= before or pace is None:
             return None
-        if seconds < self._decided_at + PAUSE * self.seconds or sum(self._steps) < RECENT * self.seconds:
+        if seconds < self._decided_at + PAUSE * self.seconds or self._last(1.0)[1] < RECENT * self.seconds:
             return None
         left = self.left(seconds)
         if self._pace is None:
@@ -135,9 +141,14 @@ class KeptTime:
         count, total = self._last(share)
         return total / count if count >= self._least else None
 
-    def _forget_but(self, share: float) -> None:
-        for _ in range(len(self._steps) - self._last(share)[0]):
-            self._steps.popleft()
+    def _add(self, seconds: float) -> None:
+        """Add a step; short ones are kept by the row, as there may be many."""
+        count, before = self._runs[-1] if self._runs else (0, 0.0)
+        if self._runs and before < ROW * self.seconds:
+            self._runs.pop()
+            self._runs.append((count + 1, before + seconds))
+        else:
+            self._runs.append((1, seconds))
 
     @property
     def _least(self) -> int:
@@ -145,12 +156,12 @@ class KeptTime:
 
     def _last(self, share: float) -> tuple[int, float]:
         """Return the number of the last steps that take this share of the time, and their seconds; of all, if less."""
-        total = 0.0
-        for count, seconds in enumerate(reversed(self._steps), 1):
-            total += seconds
-            if count >= self._least and total >= share * self.seconds:
-                return count, total
-        return len(self._steps), total
+        steps, total = 0, 0.0
+        for count, seconds in reversed(self._runs):
+            steps, total = steps + count, total + seconds
+            if steps >= self._least and total >= share * self.seconds:
+                break
+        return steps, total
 
     def _cost(self, work: Work, pace: float) -> float | None:
         """Return the seconds of work between steps at a pace; None: none was done yet."""
