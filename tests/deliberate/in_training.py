@@ -516,9 +516,9 @@ FAULTS = (
     ),
     Fault(
         "a smaller last part of one's own batch counts as much as the others",
-        "training/own_loop/module_step.py",
-        "            size / batch,\n",
-        "            1 / len(sizes),\n",
+        "training/own_loop/batch.py",
+        "return [size / self.batch for size in self.sizes]",
+        "return [1 / len(self.sizes) for size in self.sizes]",
         "own_loop/test_own_loop.py::test_the_micro_batch_changes_nothing_but_rounding",
     ),
     Fault(

@@ -19,12 +19,10 @@ from frugan.stepmemory.measurement import Measurement
 from frugan.stepmemory.tracker import Category, Tracker, tensors_of
 from frugan.stepmemory.work import Work, WorkCounter
 from frugan.torch_internals import tree_map
+from frugan.training.own_loop.batch import Inputs, Loss, Parts, Weight
 from frugan.training.own_loop.module_step import (
-    Inputs,
-    Loss,
     ModulePlan,
     compute_gradients,
-    micro_batches,
     moved_by,
     restoring_state,
 )
@@ -52,6 +50,7 @@ class Task:
     averages: tuple[Tensor, ...]  # that lie beside the model
     device: torch.device  # the model's
     as_card: bool  # planned for a card, wherever the model is
+    weight: Weight | None = None  # as `plan_module` takes it; a plan counts all parts alike
     # runs operations, and remembers what they give
     dataless: Dataless = field(default_factory=lambda: Dataless(keep_values=True))
 
@@ -122,7 +121,7 @@ class _WatchedParts:
 
     def __iter__(self) -> Iterator[tuple[Inputs, float]]:
         laps: list[Work] = []
-        for part, share in micro_batches(self._inputs, self._sizes, self._batch, META):
+        for part, share in Parts(self._inputs, self._sizes, self._batch, META):
             self._mark()
             laps.append(self._counter.work)
             yield tree_map(self._copied, part), share

@@ -19,20 +19,22 @@ from frugan.planning.search import LOWER
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes
 from frugan.stepmemory.tracker import tensors_of
+from frugan.training.own_loop.batch import Inputs, Loss, Weight, samples_in
 from frugan.training.own_loop.dataless_step import Taken, Task
 from frugan.training.own_loop.ema_hook import EmaHook
 from frugan.training.own_loop.module_step import (
-    Inputs,
-    Loss,
     ModulePlan,
     block_named,
     check_plain,
     moved_by,
-    samples_in,
 )
+from frugan.training.own_loop.split_check import SAMPLES, SplitCheck, check_split
 from frugan.wording import MIB, count, first_names, parse_size, show_size
 
 SLACK = "allocator slack"
+MOST_MACS = 1e11
+"""Of a step of a few samples, beyond which a plan that is made on a CPU does not run them: some seconds."""
+
 OUTSIDE = ("CUDA context", "library workspaces")
 """Categories beside those of the step itself."""
 
@@ -107,6 +109,7 @@ def plan_module(
     memory: str | int | None = None,
     *,
     card: str | None = None,
+    weight: Weight | None = None,
     precision: PrecisionName = "auto",
     normalisation_batch: int | None = None,
     blocks: Sequence[str] | None = None,
@@ -118,13 +121,16 @@ def plan_module(
 
     Args:
         model: on any device, "meta" too; parameters in fp32.
-        loss: (model, *inputs) -> the mean of the loss over the samples.
+        loss: (model, *inputs) -> the mean of the loss over the samples; or (sum, count), where it is a mean over
+            something else; or a mapping with either as "loss", whose other entries a step hands on.
         inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists
             and dicts of them. On the host each part is copied when it is due; on a card they are counted there.
         optimizer: that moves the model's parameters.
         memory: budget on a card in all, "6GiB" or bytes. None: all of a named card, or what is free on the model's;
             a model on the CPU that no card is named for is planned for the CPU, without a limit.
         card: plan for a card of this name, "rtx-3060"; None: the model's, or one that is not named.
+        weight: (*inputs) -> how much counts in them, where the loss is a mean over something else than samples:
+            `lambda tokens, labels: (labels != -100).sum()`.
         precision: "auto", "fp32", "fp16" or "bf16"; "auto" goes by the card, and is fp32 for modules that do not run
             in half precision.
         normalisation_batch: samples in each forward, where layers look at several samples together. None: all, for
@@ -155,6 +161,7 @@ def plan_module(
         averages=_averages_on_card(ema),
         device=device,
         as_card=on_card,
+        weight=weight,
     )
     together = normalisation_batch or (batch if normalises_batches(model) else None)
     names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
@@ -270,6 +277,7 @@ class Search:
     refused: dict[str, str] = field(
         default_factory=dict
     )  # block that cannot be recomputed -> why; known after `blocks`
+    split: SplitCheck | None = None  # whether parts of a batch give its loss; None: it was not looked at
     _known: dict[tuple[str, int, tuple[str, ...]], Taken] = field(default_factory=dict)
 
     @cached_property
@@ -301,6 +309,16 @@ class Search:
             self.refused.update(dict.fromkeys(second, why_refused(error)))
             return first
         return together
+
+    def checked(self) -> "Search":
+        """Look whether parts of the batch give its loss, and return the search that splits it only then."""
+        task = self.task
+        macs = self.taken(self.sizes[-1], ()).work.macs * SAMPLES / self.batch
+        if task.device.type == "cpu" and macs > MOST_MACS:
+            split = SplitCheck(unknown="a few samples would take this CPU long")
+        else:
+            split = check_split(task.model, task.loss, task.inputs, self.batch, task.weight)
+        return replace(self, split=split, together=self.batch if split.differs is not None else self.together)
 
     @property
     def sizes(self) -> list[int]:
@@ -392,6 +410,8 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         chosen = search.within(budget.step_bytes)
         outside = dict(zip(OUTSIDE, (budget.context_bytes, budget.workspace_bytes), strict=True))
     micro_batch, recompute = chosen or search.least()
+    if micro_batch < search.batch and search.split is None and normalisation_batch is None:
+        return _report(search.checked(), budget_bytes, normalisation_batch)
     first = ModuleReport(
         batch=search.batch,
         micro_batch=micro_batch,
@@ -405,6 +425,7 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         extra_time=0.0,
         decisions=tuple(_decisions(search, micro_batch, recompute, normalisation_batch)),
         search=search,
+        split_checked=normalisation_batch is not None or (search.split is not None and search.split.unknown is None),
     )
     return first.of(micro_batch, recompute)
 
@@ -422,6 +443,13 @@ def _decisions(
             "batch normalisation: each forward takes the whole batch, because a part of it would be normalised by "
             "itself, which changes the result; normalisation_batch=N allows forwards of N samples"
         )
+    if (split := search.split) is not None:
+        if split.differs is not None:
+            yield f"split: none, each forward takes the whole batch, because {split.differs}"
+        if split.unknown is not None:
+            yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
+        if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
+            yield f"split: {moves}"
     if any(isinstance(m, _DropoutNd) and m.training and m.p for m in model.modules()) and micro_batch < search.batch:
         yield "dropout: its masks are drawn for each forward, so another micro-batch draws other ones"
     for name, reason in search.refused.items():
