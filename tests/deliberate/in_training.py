@@ -502,14 +502,14 @@ FAULTS = (
     ),
     Fault(
         "a recomputed block of one's own moves its buffers again",
-        "training/own_loop/module_step.py",
-        "for module, name, buffer in self._before:",
+        "training/own_loop/recompute.py",
+        "for module, name, buffer in self.buffers:",
         "for module, name, buffer in ():",
         "own_loop/test_own_loop.py -k 'recomputation or spectral'",
     ),
     Fault(
         "a recomputed block of one's own draws another dropout",
-        "training/own_loop/module_step.py",
+        "training/own_loop/recompute.py",
         "preserve_rng_state=drawn",
         "preserve_rng_state=False",
         "own_loop/test_own_loop.py::test_recomputation_changes_nothing",

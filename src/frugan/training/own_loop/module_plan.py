@@ -24,10 +24,10 @@ from frugan.training.own_loop.dataless_step import Taken, Task
 from frugan.training.own_loop.ema_hook import EmaHook
 from frugan.training.own_loop.module_step import (
     ModulePlan,
-    block_named,
     check_plain,
     moved_by,
 )
+from frugan.training.own_loop.recompute import block_named
 from frugan.training.own_loop.split_check import SAMPLES, SplitCheck, check_split
 from frugan.wording import MIB, count, first_names, parse_size, show_size
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
-from torch.utils.checkpoint import checkpoint
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
 from frugan.accelerator.precision import Precision
@@ -25,8 +24,9 @@ from frugan.errors import BadInput, TrainingFailed
 from frugan.stepmemory.work import written_in_place
 from frugan.torch_internals import TorchDispatchMode, foreach_mul_, tree_leaves, tree_map
 from frugan.training.own_loop.batch import Inputs, Loss, Parts, Sums, Weight, samples_in
+from frugan.training.own_loop.recompute import block_named, recomputing
 from frugan.training.own_loop.split_check import check_split
-from frugan.wording import first_line, first_names, nearest
+from frugan.wording import first_line, first_names
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def compute_gradients(
     with (
         torch.autograd.set_multithreading_enabled(False),
         _in_precision(model, plan.precision) as working,
-        _recomputing(model, plan.recompute),
+        recomputing(model, plan.recompute),
     ):
         for inputs, share in parts:
             sums.add(loss(model, *inputs), inputs, share)
@@ -287,75 +287,6 @@ def _cast_outputs(_: nn.Module, __: object, output: Any) -> Any:
 def _cast(leaf: Any, *, dtype: torch.dtype) -> Any:
     is_number = isinstance(leaf, Tensor) and leaf.dtype in (torch.float32, torch.float16, torch.bfloat16)
     return leaf.to(dtype) if is_number else leaf
-
-
-# Recomputation.
-
-
-@dataclass
-class _Forward:
-    """A block's forward; when it is repeated, on copies of the buffers as they were before, so that none moves twice.
-
-    Running statistics are such buffers, and vectors of a spectral norm, which the result depends on.
-    """
-
-    block: nn.Module
-    forward: Callable[..., Any]
-    _before: list[tuple[nn.Module, str, Tensor]] | None = field(default=None)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        now = [(m, name, b) for m in self.block.modules() for name, b in m._buffers.items() if b is not None]
-        if self._before is None:
-            self._before = [(module, name, buffer.clone()) for module, name, buffer in now]
-            return self.forward(*args, **kwargs)
-        try:
-            for module, name, buffer in self._before:
-                module._buffers[name] = buffer
-            return self.forward(*args, **kwargs)
-        finally:
-            for module, name, buffer in now:
-                module._buffers[name] = buffer
-
-
-@contextmanager
-def _recomputing(model: nn.Module, names: Sequence[str]) -> Iterator[None]:
-    """Recompute the activations of blocks in backward, with the same dropout, instead of keeping them."""
-    with ExitStack() as stack:
-        for name in names:
-            block = block_named(model, name)
-            forward = block.__dict__.get("forward")
-            # An attribute of the instance hides the method of its class.
-            block.__dict__["forward"] = partial(_checkpointed, block, forward or partial(type(block).forward, block))
-            stack.callback(_restore_forward, block, forward)
-        yield
-
-
-def _checkpointed(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if not torch.is_grad_enabled():
-        return forward(*args, **kwargs)
-    drawn = not any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves((args, kwargs)))
-    return checkpoint(_Forward(block, forward), *args, use_reentrant=False, preserve_rng_state=drawn, **kwargs)
-
-
-def _restore_forward(block: nn.Module, forward: Callable[..., Any] | None) -> None:
-    if forward is None:
-        del block.__dict__["forward"]
-    else:
-        block.__dict__["forward"] = forward
-
-
-def block_named(model: nn.Module, name: str) -> nn.Module:
-    """A module of a model that can be called by itself.
-
-    Raises:
-        BadInput: there is none of this name, or it is a list.
-    """
-    known: dict[str, nn.Module] = dict(model.named_modules())
-    if not name or name not in known:
-        raise BadInput(f"block {name!r} is unknown in this {type(model).__name__}{nearest(name, [*known])}")
-    if isinstance(known[name], nn.ModuleList | nn.ModuleDict):
-        raise BadInput(f"block {name!r} is a {type(known[name]).__name__}, which is not called: name what it holds")
-    return known[name]
 
 
 # What a step must leave as it was.
