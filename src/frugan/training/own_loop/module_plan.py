@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from frugan.stepmemory.tracker import tensors_of
 from frugan.training.own_loop.batch import Inputs, Loss, Weight, samples_in
 from frugan.training.own_loop.dataless_step import Taken, Task
 from frugan.training.own_loop.ema_hook import EmaHook
+from frugan.training.own_loop.half_precision import Autocast
 from frugan.training.own_loop.module_step import (
     ModulePlan,
     check_plain,
@@ -30,6 +31,8 @@ from frugan.training.own_loop.module_step import (
 from frugan.training.own_loop.recompute import block_named
 from frugan.training.own_loop.split_check import SAMPLES, SplitCheck, check_split
 from frugan.wording import MIB, count, first_names, parse_size, show_size
+
+ModulePrecisionName = PrecisionName | Literal["autocast"]
 
 SLACK = "allocator slack"
 MOST_MACS = 1e11
@@ -110,7 +113,7 @@ def plan_module(
     *,
     card: str | None = None,
     weight: Weight | None = None,
-    precision: PrecisionName = "auto",
+    precision: ModulePrecisionName = "auto",
     normalisation_batch: int | None = None,
     blocks: Sequence[str] | None = None,
     ema: EmaHook | None = None,
@@ -131,8 +134,8 @@ def plan_module(
         card: plan for a card of this name, "rtx-3060"; None: the model's, or one that is not named.
         weight: (*inputs) -> how much counts in them, where the loss is a mean over something else than samples:
             `lambda tokens, labels: (labels != -100).sum()`.
-        precision: "auto", "fp32", "fp16" or "bf16"; "auto" goes by the card, and is fp32 for modules that do not run
-            in half precision.
+        precision: "auto", "fp32", "fp16", "bf16" or "autocast", torch's rules of what is computed in half precision;
+            "auto" goes by the card, and by autocast's rules, or else in fp32, for modules that do not run in half.
         normalisation_batch: samples in each forward, where layers look at several samples together. None: all, for
             modules with batch normalisation.
         blocks: names of modules that may be recomputed; None: those that lists and sequences of the module hold.
@@ -143,7 +146,7 @@ def plan_module(
             for the value of a tensor.
     """
     check_plain(model, loss, optimizer)
-    if precision not in (known := get_args(PrecisionName)):
+    if precision not in (known := (*get_args(PrecisionName), "autocast")):
         raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
     arguments = _as_arguments(inputs)
     batch = samples_in(arguments)
@@ -278,7 +281,7 @@ class Search:
         default_factory=dict
     )  # block that cannot be recomputed -> why; known after `blocks`
     split: SplitCheck | None = None  # whether parts of a batch give its loss; None: it was not looked at
-    _known: dict[tuple[str, int, tuple[str, ...]], Taken] = field(default_factory=dict)
+    _known: dict[tuple[str, bool, int, tuple[str, ...]], Taken] = field(default_factory=dict)
 
     @cached_property
     def blocks(self) -> tuple[str, ...]:
@@ -334,7 +337,7 @@ class Search:
 
     def taken(self, micro_batch: int, recompute: tuple[str, ...]) -> Taken:
         """Return memory and operations of a plan, measured on tensors without data."""
-        key = (self.precision.name, micro_batch, recompute)
+        key = (self.precision.name, isinstance(self.precision, Autocast), micro_batch, recompute)
         if key not in self._known:
             self._known[key] = self.task.run(self.plan(micro_batch, recompute))
         return self._known[key]
@@ -374,29 +377,32 @@ class Search:
         return min(ways, key=lambda way: self.taken(*way).reserved_bytes)
 
 
-def _in_precision(search: Search, requested: PrecisionName, device: torch.device) -> Search:
-    """The search in the precision that is asked for; by "auto" in fp32 where the module refuses a half one.
+def _in_precision(search: Search, requested: ModulePrecisionName, device: torch.device) -> Search:
+    """The search in the precision that is asked for; by "auto" in another where the module refuses a half one.
 
     Raises:
         BadInput: the module does not run without data.
     """
-    precision = resolve_precision(requested, device) if search.card is None else search.card.precision(requested)
+    base: PrecisionName = "auto" if requested == "autocast" else requested
+    precision = resolve_precision(base, device) if search.card is None else search.card.precision(base)
+    if requested == "autocast":
+        precision = Autocast.of(precision, "as asked for", on_card=search.card is not None)
     chosen = replace(search, precision=precision)
-    plain = (search.sizes[-1], ())
     try:
-        chosen.taken(*plain)
+        chosen.taken(search.sizes[-1], ())
     except RuntimeError as error:
         name, reason = type(search.task.model).__name__, why_refused(error)
         if precision.name == "fp32":
             outside = "; does the loss train parameters outside of the model? Freeze them, or put them in the model"
             cure = outside if "got meta" in reason or "and cpu" in reason else ""
             raise BadInput(f"{name}: its step cannot be run without data: {reason}{cure}") from error
-        in_fp32 = _in_precision(search, "fp32", device)
-        if requested != "auto":
-            raise BadInput(f'{name} does not run in {precision.name}: {reason}; precision="fp32" does') from error
-        return replace(
-            in_fp32, precision=replace(in_fp32.precision, reason=f"it does not run in {precision.name}: {reason}")
-        )
+        other: ModulePrecisionName = "fp32" if requested == "autocast" else "autocast"
+        in_another = _in_precision(search, other, device)
+        if requested not in ("auto", "autocast"):
+            cure = "" if in_another.precision.dtype == torch.float32 else 'precision="autocast" and '
+            raise BadInput(f'{name} does not run in {precision.name}: {reason}; {cure}precision="fp32" does') from error
+        why = "by autocast's rules" if requested == "autocast" else f"in {precision.name} as a whole"
+        return replace(in_another, precision=replace(in_another.precision, reason=f"it does not run {why}: {reason}"))
     return chosen
 
 
@@ -435,7 +441,11 @@ def _decisions(
 ) -> Iterator[str]:
     model, precision = search.task.model, search.precision
     warning = "" if precision.warning is None else f" ({precision.warning})"
-    yield f'precision: {precision.name}, {precision.reason}{warning}; override with precision="fp32", "fp16" or "bf16"'
+    rules = " by autocast's rules" if isinstance(precision, Autocast) else ""
+    yield (
+        f"precision: {precision.name}{rules}, {precision.reason}{warning}; override with "
+        'precision="fp32", "fp16", "bf16" or "autocast"'
+    )
     if normalisation_batch is not None:
         yield f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is"
     elif search.together is not None:

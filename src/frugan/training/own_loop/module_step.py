@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,15 +14,14 @@ from torch.nn.parameter import UninitializedParameter
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
 from frugan.accelerator.precision import Precision
-from frugan.contract.layers import keeps_fp32
-from frugan.engine.plan import Layout, micro_batch_sizes
+from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.state.gradients import clip, measure
 from frugan.engine.state.loss_scale import LossScale
-from frugan.engine.state.working_weights import WorkingWeights, working_weights
 from frugan.errors import BadInput, TrainingFailed
 from frugan.stepmemory.work import written_in_place
-from frugan.torch_internals import TorchDispatchMode, foreach_mul_, tree_leaves, tree_map
+from frugan.torch_internals import TorchDispatchMode, foreach_mul_, tree_leaves
 from frugan.training.own_loop.batch import Inputs, Loss, Parts, Sums, Weight, samples_in
+from frugan.training.own_loop.half_precision import in_precision
 from frugan.training.own_loop.recompute import block_named, recomputing
 from frugan.training.own_loop.split_check import check_split
 from frugan.wording import first_line, first_names
@@ -221,8 +219,8 @@ def compute_gradients(
     # On a card autograd would run backward on a thread of its own: recomputation and tracing then run as on a CPU.
     with (
         torch.autograd.set_multithreading_enabled(False),
-        _in_precision(model, plan.precision) as working,
-        recomputing(model, plan.recompute),
+        in_precision(model, plan.precision) as (working, again),
+        recomputing(model, plan.recompute, again),
     ):
         for inputs, share in parts:
             sums.add(loss(model, *inputs), inputs, share)
@@ -244,49 +242,6 @@ def moved_by(optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
     """Return the parameters of an optimizer by "group I, parameter J", their places in it."""
     groups = enumerate(optimizer.param_groups)
     return {f"group {i}, parameter {j}": p for i, group in groups for j, p in enumerate(group["params"])}
-
-
-# Half precision: working weights, and inputs that are cast where layers take them.
-
-
-@contextmanager
-def _in_precision(model: nn.Module, precision: Precision) -> Iterator[WorkingWeights | None]:
-    """Run a model on half-precision copies of its weights, made once; its outputs are fp32, for the loss.
-
-    Each of torch's layers that has weights casts what it is given to their precision, as activations may become fp32
-    on the way (a buffer that is added). In fp32 the model runs as it is.
-
-    Raises:
-        RuntimeError: it has recurrent layers.
-    """
-    if precision.dtype == torch.float32:
-        yield None
-        return
-    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        raise RuntimeError("recurrent layers keep their weights in lists of their own, where no others can be put")
-    layouts = {"model": Layout(precision.dtype)}
-    with ExitStack() as stack:
-        working = stack.enter_context(working_weights({"model": model}, layouts, ("model",), None, many=True))
-        for module in model.modules():
-            parameters = dict(module.named_parameters(recurse=False))
-            if type(module).__module__.startswith("torch.nn.") and parameters.keys() - keeps_fp32(module):
-                cast = partial(_cast_inputs, dtype=precision.dtype)
-                stack.callback(module.register_forward_pre_hook(cast, with_kwargs=True).remove)
-        stack.callback(model.register_forward_hook(_cast_outputs).remove)
-        yield working["model"]
-
-
-def _cast_inputs(_: nn.Module, args: Any, kwargs: Any, *, dtype: torch.dtype) -> Any:
-    return tree_map(partial(_cast, dtype=dtype), (args, kwargs))
-
-
-def _cast_outputs(_: nn.Module, __: object, output: Any) -> Any:
-    return tree_map(partial(_cast, dtype=torch.float32), output)
-
-
-def _cast(leaf: Any, *, dtype: torch.dtype) -> Any:
-    is_number = isinstance(leaf, Tensor) and leaf.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    return leaf.to(dtype) if is_number else leaf
 
 
 # What a step must leave as it was.

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import EllipsisType, FunctionType, MethodType, ModuleType, NoneType
@@ -131,23 +131,38 @@ def _copied(value: Any, known: dict[int, Any], tensors: list[Tensor]) -> Any:
 
 
 @contextmanager
-def recomputing(model: nn.Module, names: Sequence[str]) -> Iterator[None]:
-    """Recompute the activations of blocks in backward, with the same dropout, instead of keeping them."""
+def recomputing(model: nn.Module, names: Sequence[str], again: AbstractContextManager[Any]) -> Iterator[None]:
+    """Recompute the activations of blocks in backward, with the same dropout, instead of keeping them.
+
+    Args:
+        again: what they are run again in.
+    """
     with ExitStack() as stack:
         for name in names:
             block = block_named(model, name)
             forward = block.__dict__.get("forward")
             # An attribute of the instance hides the method of its class.
-            block.__dict__["forward"] = partial(_checkpointed, block, forward or partial(type(block).forward, block))
+            block.__dict__["forward"] = partial(
+                _checkpointed, block, forward or partial(type(block).forward, block), again
+            )
             stack.callback(_restore_forward, block, forward)
         yield
 
 
-def _checkpointed(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _checkpointed(
+    block: nn.Module, forward: Callable[..., Any], again: AbstractContextManager[Any], *args: Any, **kwargs: Any
+) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     drawn = not any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves((args, kwargs)))
-    return checkpoint(_Forward(block, forward), *args, use_reentrant=False, preserve_rng_state=drawn, **kwargs)
+    return checkpoint(
+        _Forward(block, forward),
+        *args,
+        use_reentrant=False,
+        preserve_rng_state=drawn,
+        context_fn=lambda: (nullcontext(), again),
+        **kwargs,
+    )
 
 
 def _restore_forward(block: nn.Module, forward: Callable[..., Any] | None) -> None:
