@@ -13,7 +13,10 @@ from torch.nn import functional as F
 import frugan
 from frugan.accelerator.precision import Precision
 from frugan.errors import BadInput
-from frugan.training.own_loop.module_step import ModulePlan
+from frugan.stepmemory.tracker import Tracker
+from frugan.training.own_loop.batch import Parts
+from frugan.training.own_loop.dataless_step import Task
+from frugan.training.own_loop.module_step import ModulePlan, compute_gradients
 from frugan.training.own_loop.split_check import check_split
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -257,3 +260,103 @@ def test_what_a_loss_returns_beside_its_value_is_handed_on() -> None:
     assert not outcome.beside["logits"].requires_grad
     assert [float(term) for term in outcome.beside["terms"]] == pytest.approx([float(y.square().mean())] * 2)
     assert outcome.beside["names"] == ["ab", "ab", "ab"]
+
+
+class TwoTowers(nn.Module):
+    """Two views of samples, with dropout and running statistics in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(WIDTH, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, WIDTH))
+        self.second = nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, WIDTH))
+        self.seen: Tensor
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.seen += len(x)
+        return F.normalize(self.first(x)), F.normalize(self.second(x))
+
+
+def represent(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    views: tuple[Tensor, Tensor] = model(x)
+    return views
+
+
+def compare(a: Tensor, b: Tensor) -> Tensor:
+    return F.cross_entropy(a @ b.T / 0.1, torch.arange(len(a), device=a.device))
+
+
+def two_towers(dropout: float) -> nn.Module:
+    torch.manual_seed(0)
+    model = TwoTowers()
+    model.first[1].p = dropout  # type: ignore[assignment]
+    return model
+
+
+@pytest.mark.parametrize("precision", [FP32, BF16], ids=lambda p: p.name)
+def test_contrastive_losses_are_exact_in_parts(precision: Precision) -> None:
+    """Against the plain loop on the whole batch, five steps; without dropout, whose masks depend on the split."""
+    x = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(1))
+    plain = two_towers(0.0)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2, eps=1e-3)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        value = compare(*represent(plain, x))
+        value.backward()
+        optimizer.step()
+        losses.append(float(value.detach()))
+    model = two_towers(0.0)
+    own = torch.optim.AdamW(model.parameters(), lr=1e-2, eps=1e-3)
+    loss = frugan.BatchLoss(represent, compare)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what moves with each forward
+        step = frugan.ModuleStep(model, loss, own, ModulePlan(BATCH, 3, precision))
+        outcomes = [step(x) for _ in range(5)]
+    near = 1e-5 if precision is FP32 else 3e-2
+    assert [outcome.loss for outcome in outcomes] == pytest.approx(losses, rel=near)
+    for key, value in plain.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[key], value, rtol=near, atol=near)
+
+
+def test_the_second_forward_of_a_part_draws_what_the_first_did() -> None:
+    """Gradients with dropout are those of the loss that is told, which numerical differences show."""
+    x = torch.randn(BATCH, WIDTH)
+    loss = frugan.BatchLoss(represent, compare)
+
+    def run(moved: float) -> tuple[float, float]:
+        model = two_towers(0.5).double()
+        weight = model.get_parameter("first.0.weight")
+        with torch.no_grad():
+            weight.add_(torch.ones_like(weight).cumsum(1), alpha=moved)
+        torch.manual_seed(3)
+        plan, optimizer = ModulePlan(BATCH, 3, FP32), torch.optim.SGD(model.parameters(), lr=0.1)
+        gradients = compute_gradients(
+            model, loss, optimizer, Parts((x.double(),), [3, 3, 2], BATCH, torch.device("cpu")), plan
+        )
+        assert int(model.get_buffer("seen")) == BATCH
+        assert weight.grad is not None
+        return float(gradients.measured[0]), float((weight.grad * torch.ones_like(weight).cumsum(1)).sum())
+
+    (above, _), (below, _), (_, gradient) = run(1e-4), run(-1e-4), run(0.0)
+    assert abs(gradient) > 1e-3
+    assert gradient == pytest.approx((above - below) / 2e-4, rel=2e-2)
+
+
+def test_batches_of_contrastive_losses_are_split_by_plans() -> None:
+    model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = frugan.BatchLoss(lambda m, x: m(x), lambda a: compare(a, a))
+    x = torch.randn(1024, 256)
+    report = frugan.plan_module(model, loss, x, optimizer, "785MiB", precision="fp32")
+    assert report.micro_batch < 1024
+    assert report.split_checked
+    plan = report.search.plan(256, ())
+    predicted = Task(model, loss, (x,), optimizer, (), torch.device("cpu"), as_card=False).run(plan).live_bytes
+    step = frugan.ModuleStep(model, loss, optimizer, plan)
+    step(x)
+    with Tracker({"parameters": list(model.parameters()), "batch": [x]}) as tracker:
+        step(x)
+    assert predicted == pytest.approx(tracker.peak_bytes, rel=0.01)
+    with pytest.raises(BadInput, match="a BatchLoss sees all of the batch"):
+        frugan.plan_module(model, loss, x, optimizer, weight=len)

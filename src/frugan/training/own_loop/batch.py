@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -40,6 +40,16 @@ def samples_in(inputs: Inputs) -> int:
         found = " and ".join(map(str, sorted(sizes))) or "no"
         raise BadInput(f"inputs have {found} samples; expected tensors [samples, ...] of the same number, at least 1")
     return sizes.pop()
+
+
+class Split(Protocol):
+    """Micro-batches, each with its share of the batch, that may be walked through more than once."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Samples of each."""
+
+    def __iter__(self) -> Iterator[tuple[Inputs, float]]: ...
 
 
 @dataclass(frozen=True)

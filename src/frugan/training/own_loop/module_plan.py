@@ -20,6 +20,7 @@ from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes
 from frugan.stepmemory.tracker import tensors_of
 from frugan.training.own_loop.batch import Inputs, Loss, Weight, samples_in
+from frugan.training.own_loop.batch_loss import check_weight
 from frugan.training.own_loop.dataless_step import Taken, Task
 from frugan.training.own_loop.ema_hook import EmaHook
 from frugan.training.own_loop.half_precision import Autocast
@@ -146,6 +147,7 @@ def plan_module(
             for the value of a tensor.
     """
     check_plain(model, loss, optimizer)
+    check_weight(loss, weight)
     if precision not in (known := (*get_args(PrecisionName), "autocast")):
         raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
     arguments = _as_arguments(inputs)
@@ -317,7 +319,8 @@ class Search:
         """Look whether parts of the batch give its loss, and return the search that splits it only then."""
         task = self.task
         macs = self.taken(self.sizes[-1], ()).work.macs * SAMPLES / self.batch
-        if task.device.type == "cpu" and macs > MOST_MACS:
+        has_data = task.device.type != "meta" and not any(tensor.is_meta for tensor in tensors_of(task.inputs))
+        if has_data and task.device.type == "cpu" and macs > MOST_MACS:
             split = SplitCheck(unknown="a few samples would take this CPU long")
         else:
             split = check_split(task.model, task.loss, task.inputs, self.batch, task.weight)

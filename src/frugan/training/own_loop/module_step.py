@@ -20,7 +20,8 @@ from frugan.engine.state.loss_scale import LossScale
 from frugan.errors import BadInput, TrainingFailed
 from frugan.stepmemory.work import written_in_place
 from frugan.torch_internals import TorchDispatchMode, foreach_mul_, tree_leaves
-from frugan.training.own_loop.batch import Inputs, Loss, Parts, Sums, Weight, samples_in
+from frugan.training.own_loop.batch import Inputs, Loss, Parts, Split, Sums, Weight, samples_in
+from frugan.training.own_loop.batch_loss import BatchLoss, backward_over_batch, check_weight
 from frugan.training.own_loop.half_precision import in_precision
 from frugan.training.own_loop.recompute import block_named, recomputing
 from frugan.training.own_loop.split_check import check_split
@@ -95,6 +96,7 @@ class ModuleStep:
         clip_norm: float | None = None,
     ) -> None:
         check_plain(model, loss, optimizer)
+        check_weight(loss, weight)
         if not isinstance(plan, ModulePlan):
             raise BadInput(f"plan {plan!r}: expected what frugan.plan_module returns")
         if (planned := getattr(plan, "name", None)) not in (None, type(model).__name__):
@@ -202,7 +204,7 @@ def compute_gradients(
     model: nn.Module,
     loss: Loss,
     optimizer: torch.optim.Optimizer,
-    parts: Iterable[tuple[Inputs, float]],
+    parts: Split,
     plan: ModulePlan,
     scale: float = 1.0,
 ) -> Gradients:
@@ -222,10 +224,13 @@ def compute_gradients(
         in_precision(model, plan.precision) as (working, again),
         recomputing(model, plan.recompute, again),
     ):
-        for inputs, share in parts:
-            sums.add(loss(model, *inputs), inputs, share)
-            if working is not None:
-                working.add_up()
+        add_up = working.add_up if working is not None else lambda: None
+        if isinstance(loss, BatchLoss) and len(parts.sizes) > 1:
+            backward_over_batch(model, loss, parts, sums, add_up)
+        else:
+            for inputs, share in parts:
+                sums.add(loss(model, *inputs), inputs, share)
+                add_up()
         factor = sums.correction()
         if scale != 1:
             device = next(model.parameters()).device

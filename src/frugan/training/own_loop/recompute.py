@@ -27,18 +27,18 @@ class _Forward:
 
     block: nn.Module
     forward: Callable[..., Any]
-    _before: "_Before | None" = field(default=None)
+    _before: "Before | None" = field(default=None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._before is None:
-            self._before = _Before.of(self.block, args, kwargs)
+            self._before = Before.of(self.block, args, kwargs)
             return self.forward(*args, **kwargs)
         with self._before.restored(self.block) as (args_before, kwargs_before):
             return self.forward(*args_before, **kwargs_before)
 
 
 @dataclass(frozen=True)
-class _Before:
+class Before:
     """What a block is given and holds before its forward; tensors are shared but for its buffers, containers not."""
 
     args: tuple[Any, ...]
@@ -48,7 +48,7 @@ class _Before:
     versions: list[tuple[Tensor, int]]  # counts of the writes to each tensor so far
 
     @classmethod
-    def of(cls, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "_Before":
+    def of(cls, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Before":
         tensors: list[Tensor] = []
         copied_args, copied_kwargs = _copied((args, kwargs), {}, tensors)
         buffers = [(m, name, b.clone()) for m in block.modules() for name, b in m._buffers.items() if b is not None]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from frugan.errors import BadInput
 from frugan.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 from frugan.training.own_loop.batch import Inputs, Loss, LossValue, Parts, Weight, is_texts, taken
+from frugan.training.own_loop.batch_loss import BatchLoss
 from frugan.wording import first_line, first_names
 
 SAMPLES = 4
@@ -116,6 +117,14 @@ class _Compared:
 
     def _loss_of(self, parts: Parts) -> tuple[float, float]:
         """Loss from parts: as a mean, and as a sum."""
+        if isinstance(self.loss, BatchLoss):
+            found = []
+            for inputs, _ in parts:
+                with _alike_draws(self._drawn):
+                    found.append(self.loss.representations(self.model, inputs))
+            value = LossValue.of(self.loss.compare(*(torch.cat(column) for column in zip(*found, strict=True))))
+            whole = float(value.value if value.count is None else value.value / value.count)
+            return whole, whole
         values = []
         for inputs, share in parts:
             with _alike_draws(self._drawn):
