@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from frugan.setup.networks import build as build
     from frugan.setup.networks import load as load
     from frugan.setup.networks import save as save
+    from frugan.training.own_loop.batch_loss import BatchLoss as BatchLoss
     from frugan.training.own_loop.ema_hook import EmaHook as EmaHook
     from frugan.training.own_loop.module_plan import ModuleReport as ModuleReport
     from frugan.training.own_loop.module_plan import plan_module as plan_module
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 _WHERE = MappingProxyType(
     {
         "BadInput": "frugan.errors",
+        "BatchLoss": "frugan.training.own_loop.batch_loss",
         "DrawRequest": "frugan.sampling.requests",
         "EmaHook": "frugan.training.own_loop.ema_hook",
         "EmaSettings": "frugan.engine.state.ema",

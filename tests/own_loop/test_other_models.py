@@ -103,44 +103,142 @@ def test_a_mask_costs_what_it_masks() -> None:
     assert peaks["padded"] > peaks["whole"]
 
 
-class Growing(nn.Module):
-    """Blocks that add to a list which the next ones read, as DenseNet's and caches of keys do, behind others."""
+class Cache:
+    """Keys and values of each layer so far, as transformers keeps them."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, Tensor] = {}
+
+    def update(self, layer: int, states: Tensor) -> Tensor:
+        self.layers[layer] = torch.cat([self.layers[layer], states], 1) if layer in self.layers else states
+        return self.layers[layer]
+
+
+class Decoding(nn.Module):
+    """A decoder's block that adds its keys to a cache, and counts its calls."""
+
+    def __init__(self, layer: int) -> None:
+        super().__init__()
+        self.layer, self.calls = layer, 0
+        self.projections = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH))
+
+    def forward(self, x: Tensor, mask: Tensor | None, cache: Cache | None = None) -> Tensor:
+        self.calls += 1
+        query, keys = self.projections(x).chunk(2, -1)
+        keys = keys if cache is None else cache.update(self.layer, keys)
+        scores = query @ keys.mT
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None], -1e9)
+        y: Tensor = x + scores.softmax(-1) @ keys
+        return y
+
+
+class Decoder(nn.Module):
+    """[B, T, features] -> the same, through blocks that share a cache; it is made if none is given, as by default."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain = nn.ModuleList(Appending(1) for _ in range(3))
-        self.growing = nn.ModuleList(Appending(number) for number in (1, 2))
+        self.blocks = nn.ModuleList(Decoding(layer) for layer in range(3))
 
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.plain:
-            x = block(x, None)
-        features: list[Tensor] = []
-        for block in self.growing:
-            x = block(x, features)
-        return x
+    def forward(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Cache]:
+        cache = Cache()
+        for block in self.blocks:
+            x = block(x, mask, cache=cache)
+        return x, cache
+
+
+def decoder_loss(model: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    """Asks the cache what it holds, too: another length would be another loss."""
+    y, cache = model(x, mask)
+    result: Tensor = y.square().mean() + sum(states.square().mean() for states in cache.layers.values())
+    return result
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_blocks_that_add_to_a_cache_add_once(padded: bool) -> None:
+    """Right with and without a mask: without one, twice as many keys would go unnoticed, or the shapes would differ."""
+    mask = torch.ones(BATCH, LENGTH, dtype=torch.bool)
+    mask[1, -3:] = False
+    x, seen = torch.randn(BATCH, LENGTH, WIDTH), mask if padded else None
+    results = []
+    for recomputes in (False, True):
+        torch.manual_seed(0)
+        model = Decoder()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        report = frugan.plan_module(model, decoder_loss, (x, seen), optimizer, precision="fp32")
+        assert report.search.blocks == ("blocks.0", "blocks.1", "blocks.2")
+        plan = report.search.plan(BATCH, report.search.blocks if recomputes else ())
+        for _ in range(3):
+            outcome = frugan.ModuleStep(model, decoder_loss, optimizer, plan)(x, seen)
+        results.append((model.state_dict(), outcome.loss, [block.calls for block in model.blocks]))
+    plain, again = results
+    assert all(torch.equal(value, again[0][key]) for key, value in plain[0].items())
+    assert plain[1:] == again[1:]
+    assert plain[2] == [3, 3, 3]
 
 
 class Appending(nn.Module):
-    """Reads all features so far; without a list its own input alone."""
+    """Adds its input to a list and reads all of it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, features: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(32 * number, 32), nn.ReLU())
+        self.layers = nn.Sequential(nn.Linear(32 * features, 64), nn.ReLU(), nn.Linear(64, 32))
 
-    def forward(self, x: Tensor, features: list[Tensor] | None) -> Tensor:
-        if features is not None:
-            features.append(x)
-            x = torch.cat(features, 1)
-        y: Tensor = self.layers(x)
+    def forward(self, x: Tensor, features: list[Tensor]) -> Tensor:
+        features.append(x)
+        y: Tensor = self.layers(torch.cat(features, 1))
         return y
+
+
+class Writing(nn.Module):
+    """Writes to what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(32, 32), nn.ReLU())
+
+    def forward(self, x: Tensor, features: list[Tensor]) -> Tensor:
+        y: Tensor = self.layers(x.mul_(2))
+        return y
+
+
+class Elsewhere(Appending):
+    """Adds to a list that it is not given."""
+
+    def __init__(self, features: int, shared: list[Tensor]) -> None:
+        super().__init__(features)
+        self.read: Any = lambda: shared
+
+    def forward(self, x: Tensor, features: list[Tensor]) -> Tensor:
+        return super().forward(x, self.read())
+
+
+class Growing(nn.Module):
+    """Blocks that add to a list that they are given, as DenseNet's do, then others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shared: list[Tensor] = []
+        self.given = nn.ModuleList(Appending(number) for number in (1, 2))
+        self.writing = nn.ModuleList([Writing()])
+        self.forget = lambda: shared.clear()  # noqa: PLW0108  (a method of a list would be copied with it)
+        self.elsewhere = nn.ModuleList(Elsewhere(number, shared) for number in (1, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: list[Tensor] = []
+        self.forget()
+        for block in (*self.given, *self.writing, *self.elsewhere):
+            x = block(x, features)
+        return x
 
 
 def test_blocks_that_cannot_be_recomputed_are_left_out_and_named() -> None:
     model = Growing()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     report = frugan.plan_module(model, lambda m, x: m(x).mean(), torch.ones(64, 32), optimizer, precision="fp32")
-    assert report.search.blocks == ("plain.0", "plain.1", "plain.2")
-    assert report.search.refused.keys() == {"growing.0", "growing.1"}
+    assert report.search.blocks == ("given.0", "given.1")
+    assert report.search.refused.keys() == {"writing.0", "elsewhere.0", "elsewhere.1"}
+    assert "what a Writing is given is written to in place" in report.search.refused["writing.0"]
 
 
 class Batch(UserDict[str, Any]):
@@ -164,7 +262,7 @@ def test_batches_of_other_mappings_and_texts_are_split() -> None:
 
     batch = Batch(x=torch.ones(4, 3), texts=["a", "b", "c", "d"])
     report = frugan.plan_module(model, loss, batch, optimizer, precision="fp32")
-    plan = frugan.ModulePlan(report.batch, 2, report.precision, ())
+    plan = frugan.ModulePlan(report.batch, 2, report.precision, (), split_checked=True)
     seen.clear()
     frugan.ModuleStep(model, loss, optimizer, plan)(batch)
     assert seen == [(2, ["a", "b"]), (2, ["c", "d"])]

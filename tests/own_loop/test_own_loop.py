@@ -17,9 +17,11 @@ import frugan
 from frugan.accelerator.precision import Precision
 from frugan.errors import BadInput
 from frugan.stepmemory.tracker import Tracker, tensors_of
+from frugan.training.own_loop.batch import Parts
 from frugan.training.own_loop.dataless_step import Task
+from frugan.training.own_loop.half_precision import Autocast
 from frugan.training.own_loop.module_plan import _held_bytes, recomputable
-from frugan.training.own_loop.module_step import ModulePlan
+from frugan.training.own_loop.module_step import ModulePlan, compute_gradients
 from own_loop.own_models import KINDS, ResNet, Transformer, UNet, built, cross_entropy, double, group_norm
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -375,22 +377,78 @@ def mean(model: nn.Module, x: Tensor) -> Tensor:
     return model(x).mean()  # type: ignore[no-any-return]
 
 
-def test_a_module_that_does_not_run_in_half_precision_is_planned_in_full() -> None:
+def test_a_module_that_does_not_run_in_half_precision_is_planned_by_autocasts_rules() -> None:
     model = Raw()
     optimizer, x = adamw(model.parameters()), torch.randn(4, 4)
     plan = frugan.plan_module(model, mean, x, optimizer, "1GiB")
-    assert plan.precision.name == "fp32"
-    assert "it does not run in bf16" in str(plan)
-    with pytest.raises(BadInput, match=r'Raw does not run in bf16: .*own_loop.py:\d+\); precision="fp32" does'):
+    assert isinstance(plan.precision, Autocast)
+    assert "bf16 by autocast's rules, it does not run in bf16 as a whole" in str(plan)
+    cure = r'precision="autocast" and precision="fp32" does'
+    with pytest.raises(BadInput, match=rf"Raw does not run in bf16: .*own_loop.py:\d+\); {cure}"):
         frugan.plan_module(model, mean, x, optimizer, "1GiB", precision="bf16")
 
 
-def test_recurrent_layers_are_planned_in_full() -> None:
+def test_recurrent_layers_are_planned_by_autocasts_rules() -> None:
     model = nn.LSTM(4, 4, batch_first=True)
     optimizer, x = adamw(model.parameters()), torch.randn(4, 3, 4)
     plan = frugan.plan_module(model, lambda m, x: m(x)[0].mean(), x, optimizer, "1GiB")
-    assert plan.precision.name == "fp32"
+    assert isinstance(plan.precision, Autocast)
     assert "recurrent layers keep their weights" in str(plan)
+
+
+class Gated(nn.Module):
+    """A recurrent layer, a spectral norm, and a product with a buffer in fp32."""
+
+    matrix: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent = nn.GRU(4, 8, batch_first=True)
+        self.normed = spectral_norm(nn.Linear(8, 8))
+        self.register_buffer("matrix", torch.eye(8))
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.normed(self.recurrent(x)[0]) @ self.matrix).softmax(-1)
+        logits: Tensor = self.head(y.mean(1))
+        return logits
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "gated"])
+def test_autocasts_rules_are_torchs(kind: str) -> None:
+    """To the bit where processors and cards have the same rules, and as near to exact gradients where they do not."""
+    batch = KINDS[kind].batch(8) if kind != "gated" else (torch.randn(8, 5, 4), torch.randint(10, (8,)))
+
+    def gradients(way: str) -> Tensor:
+        torch.manual_seed(0)
+        model = Gated() if kind == "gated" else group_norm(built(kind))
+        x, y = batch
+        if way == "exact":
+            cross_entropy(model.double(), x.double() if x.is_floating_point() else x, y).backward()
+        elif way == "torch":
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = cross_entropy(model, x, y)
+            loss.backward()
+        else:
+            plan = ModulePlan(8, 8, Autocast("bf16", torch.bfloat16, "test"))
+            parts = Parts(batch, [8], 8, CPU)
+            compute_gradients(model, cross_entropy, adamw(model.parameters()), parts, plan)
+        return torch.cat([p.grad.double().flatten() for p in model.parameters() if p.grad is not None])
+
+    exact = gradients("exact")
+    ours, torchs = (float((gradients(way) - exact).norm() / exact.norm()) for way in ("ours", "torch"))
+    assert 1e-4 < ours <= 1.1 * torchs
+
+
+@pytest.mark.parametrize(("kind", "micro_batch"), [("unet", 8), ("transformer", 3)])
+def test_the_peak_by_autocasts_rules_is_the_predicted_one(kind: str, micro_batch: int) -> None:
+    model = group_norm(built(kind))
+    optimizer, batch = adamw(model.parameters()), KINDS[kind].batch(8)
+    for recompute in ((), recomputable(model)):
+        plan = ModulePlan(8, micro_batch, Autocast("bf16", torch.bfloat16, "test"), recompute)
+        predicted = predicted_bytes(model, optimizer, batch, plan)
+        assert predicted == pytest.approx(measured_bytes(model, optimizer, batch, plan), rel=0.01)
 
 
 def test_what_cannot_be_planned_is_refused() -> None:

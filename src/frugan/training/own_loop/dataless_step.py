@@ -16,15 +16,14 @@ from frugan.engine.state.working_weights import pending_gradient
 from frugan.errors import BadInput
 from frugan.stepmemory.dataless import META, Dataless, WithoutData, is_kept, running_without_data
 from frugan.stepmemory.measurement import Measurement
-from frugan.stepmemory.tracker import Category, Tracker, tensors_of
-from frugan.stepmemory.work import Work, WorkCounter
+from frugan.stepmemory.tracker import Category, tensors_of
+from frugan.stepmemory.work import Work
 from frugan.torch_internals import tree_map
+from frugan.training.own_loop.batch import Inputs, Loss, Parts, Weight
+from frugan.training.own_loop.batch_loss import BatchLoss
 from frugan.training.own_loop.module_step import (
-    Inputs,
-    Loss,
     ModulePlan,
     compute_gradients,
-    micro_batches,
     moved_by,
     restoring_state,
 )
@@ -52,6 +51,7 @@ class Task:
     averages: tuple[Tensor, ...]  # that lie beside the model
     device: torch.device  # the model's
     as_card: bool  # planned for a card, wherever the model is
+    weight: Weight | None = None  # as `plan_module` takes it; a plan counts all parts alike
     # runs operations, and remembers what they give
     dataless: Dataless = field(default_factory=lambda: Dataless(keep_values=True))
 
@@ -87,7 +87,7 @@ class Task:
                 restoring_state(model, optimizer) as undo,
             ):
                 tracker = measurement.tracker
-                parts = _WatchedParts(model, inputs, plan, tracker, measurement.counter)
+                parts = _WatchedParts(model, self, inputs, plan, measurement)
                 tracker.place = "forward and backward"
                 compute_gradients(model, self.loss, optimizer, parts, plan)
                 tracker.mark("gradients", (p.grad for p in held if p.grad is not None), again=True)
@@ -107,22 +107,23 @@ class _WatchedParts:
     """Micro-batches, of which a tracker is told what lives; all but two of the same size are left out.
 
     Attributes:
+        sizes: samples of each that is not left out.
         left_out: work of those.
     """
 
-    def __init__(
-        self, model: nn.Module, inputs: Inputs, plan: ModulePlan, tracker: Tracker, counter: WorkCounter
-    ) -> None:
+    def __init__(self, model: nn.Module, task: Task, inputs: Inputs, plan: ModulePlan, seen_by: Measurement) -> None:
         sizes = micro_batch_sizes(plan.batch, plan.micro_batch)
-        self._sizes = [*sizes[:2], *(size for size in sizes[2:][-1:] if size != sizes[0])]
-        self._missing = len(sizes) - len(self._sizes)
+        self.sizes = [*sizes[:2], *(size for size in sizes[2:][-1:] if size != sizes[0])]
+        if isinstance(task.loss, BatchLoss):
+            self.sizes = sizes  # it is given what all of them give
+        self._missing = len(sizes) - len(self.sizes)
         self._model, self._inputs, self._batch = model, inputs, plan.batch
-        self._tracker, self._counter = tracker, counter
+        self._tracker, self._counter = seen_by.tracker, seen_by.counter
         self.left_out = Work()
 
     def __iter__(self) -> Iterator[tuple[Inputs, float]]:
         laps: list[Work] = []
-        for part, share in micro_batches(self._inputs, self._sizes, self._batch, META):
+        for part, share in Parts(self._inputs, self.sizes, self._batch, META):
             self._mark()
             laps.append(self._counter.work)
             yield tree_map(self._copied, part), share

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,20 +19,26 @@ from frugan.planning.search import LOWER
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes
 from frugan.stepmemory.tracker import tensors_of
+from frugan.training.own_loop.batch import Inputs, Loss, Weight, samples_in
+from frugan.training.own_loop.batch_loss import check_weight
 from frugan.training.own_loop.dataless_step import Taken, Task
 from frugan.training.own_loop.ema_hook import EmaHook
+from frugan.training.own_loop.half_precision import Autocast
 from frugan.training.own_loop.module_step import (
-    Inputs,
-    Loss,
     ModulePlan,
-    block_named,
     check_plain,
     moved_by,
-    samples_in,
 )
+from frugan.training.own_loop.recompute import block_named
+from frugan.training.own_loop.split_check import SAMPLES, SplitCheck, check_split
 from frugan.wording import MIB, count, first_names, parse_size, show_size
 
+ModulePrecisionName = PrecisionName | Literal["autocast"]
+
 SLACK = "allocator slack"
+MOST_MACS = 1e11
+"""Of a step of a few samples, beyond which a plan that is made on a CPU does not run them: some seconds."""
+
 OUTSIDE = ("CUDA context", "library workspaces")
 """Categories beside those of the step itself."""
 
@@ -107,7 +113,8 @@ def plan_module(
     memory: str | int | None = None,
     *,
     card: str | None = None,
-    precision: PrecisionName = "auto",
+    weight: Weight | None = None,
+    precision: ModulePrecisionName = "auto",
     normalisation_batch: int | None = None,
     blocks: Sequence[str] | None = None,
     ema: EmaHook | None = None,
@@ -118,15 +125,18 @@ def plan_module(
 
     Args:
         model: on any device, "meta" too; parameters in fp32.
-        loss: (model, *inputs) -> the mean of the loss over the samples.
+        loss: (model, *inputs) -> the mean of the loss over the samples; or (sum, count), where it is a mean over
+            something else; or a mapping with either as "loss", whose other entries a step hands on.
         inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists
             and dicts of them. On the host each part is copied when it is due; on a card they are counted there.
         optimizer: that moves the model's parameters.
         memory: budget on a card in all, "6GiB" or bytes. None: all of a named card, or what is free on the model's;
             a model on the CPU that no card is named for is planned for the CPU, without a limit.
         card: plan for a card of this name, "rtx-3060"; None: the model's, or one that is not named.
-        precision: "auto", "fp32", "fp16" or "bf16"; "auto" goes by the card, and is fp32 for modules that do not run
-            in half precision.
+        weight: (*inputs) -> how much counts in them, where the loss is a mean over something else than samples:
+            `lambda tokens, labels: (labels != -100).sum()`.
+        precision: "auto", "fp32", "fp16", "bf16" or "autocast", torch's rules of what is computed in half precision;
+            "auto" goes by the card, and by autocast's rules, or else in fp32, for modules that do not run in half.
         normalisation_batch: samples in each forward, where layers look at several samples together. None: all, for
             modules with batch normalisation.
         blocks: names of modules that may be recomputed; None: those that lists and sequences of the module hold.
@@ -137,7 +147,8 @@ def plan_module(
             for the value of a tensor.
     """
     check_plain(model, loss, optimizer)
-    if precision not in (known := get_args(PrecisionName)):
+    check_weight(loss, weight)
+    if precision not in (known := (*get_args(PrecisionName), "autocast")):
         raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
     arguments = _as_arguments(inputs)
     batch = samples_in(arguments)
@@ -155,6 +166,7 @@ def plan_module(
         averages=_averages_on_card(ema),
         device=device,
         as_card=on_card,
+        weight=weight,
     )
     together = normalisation_batch or (batch if normalises_batches(model) else None)
     names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
@@ -270,7 +282,8 @@ class Search:
     refused: dict[str, str] = field(
         default_factory=dict
     )  # block that cannot be recomputed -> why; known after `blocks`
-    _known: dict[tuple[str, int, tuple[str, ...]], Taken] = field(default_factory=dict)
+    split: SplitCheck | None = None  # whether parts of a batch give its loss; None: it was not looked at
+    _known: dict[tuple[str, bool, int, tuple[str, ...]], Taken] = field(default_factory=dict)
 
     @cached_property
     def blocks(self) -> tuple[str, ...]:
@@ -302,6 +315,17 @@ class Search:
             return first
         return together
 
+    def checked(self) -> "Search":
+        """Look whether parts of the batch give its loss, and return the search that splits it only then."""
+        task = self.task
+        macs = self.taken(self.sizes[-1], ()).work.macs * SAMPLES / self.batch
+        has_data = task.device.type != "meta" and not any(tensor.is_meta for tensor in tensors_of(task.inputs))
+        if has_data and task.device.type == "cpu" and macs > MOST_MACS:
+            split = SplitCheck(unknown="a few samples would take this CPU long")
+        else:
+            split = check_split(task.model, task.loss, task.inputs, self.batch, task.weight)
+        return replace(self, split=split, together=self.batch if split.differs is not None else self.together)
+
     @property
     def sizes(self) -> list[int]:
         """Micro-batches worth trying, smallest first."""
@@ -316,7 +340,7 @@ class Search:
 
     def taken(self, micro_batch: int, recompute: tuple[str, ...]) -> Taken:
         """Return memory and operations of a plan, measured on tensors without data."""
-        key = (self.precision.name, micro_batch, recompute)
+        key = (self.precision.name, isinstance(self.precision, Autocast), micro_batch, recompute)
         if key not in self._known:
             self._known[key] = self.task.run(self.plan(micro_batch, recompute))
         return self._known[key]
@@ -356,29 +380,32 @@ class Search:
         return min(ways, key=lambda way: self.taken(*way).reserved_bytes)
 
 
-def _in_precision(search: Search, requested: PrecisionName, device: torch.device) -> Search:
-    """The search in the precision that is asked for; by "auto" in fp32 where the module refuses a half one.
+def _in_precision(search: Search, requested: ModulePrecisionName, device: torch.device) -> Search:
+    """The search in the precision that is asked for; by "auto" in another where the module refuses a half one.
 
     Raises:
         BadInput: the module does not run without data.
     """
-    precision = resolve_precision(requested, device) if search.card is None else search.card.precision(requested)
+    base: PrecisionName = "auto" if requested == "autocast" else requested
+    precision = resolve_precision(base, device) if search.card is None else search.card.precision(base)
+    if requested == "autocast":
+        precision = Autocast.of(precision, "as asked for", on_card=search.card is not None)
     chosen = replace(search, precision=precision)
-    plain = (search.sizes[-1], ())
     try:
-        chosen.taken(*plain)
+        chosen.taken(search.sizes[-1], ())
     except RuntimeError as error:
         name, reason = type(search.task.model).__name__, why_refused(error)
         if precision.name == "fp32":
             outside = "; does the loss train parameters outside of the model? Freeze them, or put them in the model"
             cure = outside if "got meta" in reason or "and cpu" in reason else ""
             raise BadInput(f"{name}: its step cannot be run without data: {reason}{cure}") from error
-        in_fp32 = _in_precision(search, "fp32", device)
-        if requested != "auto":
-            raise BadInput(f'{name} does not run in {precision.name}: {reason}; precision="fp32" does') from error
-        return replace(
-            in_fp32, precision=replace(in_fp32.precision, reason=f"it does not run in {precision.name}: {reason}")
-        )
+        other: ModulePrecisionName = "fp32" if requested == "autocast" else "autocast"
+        in_another = _in_precision(search, other, device)
+        if requested not in ("auto", "autocast"):
+            cure = "" if in_another.precision.dtype == torch.float32 else 'precision="autocast" and '
+            raise BadInput(f'{name} does not run in {precision.name}: {reason}; {cure}precision="fp32" does') from error
+        why = "by autocast's rules" if requested == "autocast" else f"in {precision.name} as a whole"
+        return replace(in_another, precision=replace(in_another.precision, reason=f"it does not run {why}: {reason}"))
     return chosen
 
 
@@ -392,6 +419,8 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         chosen = search.within(budget.step_bytes)
         outside = dict(zip(OUTSIDE, (budget.context_bytes, budget.workspace_bytes), strict=True))
     micro_batch, recompute = chosen or search.least()
+    if micro_batch < search.batch and search.split is None and normalisation_batch is None:
+        return _report(search.checked(), budget_bytes, normalisation_batch)
     first = ModuleReport(
         batch=search.batch,
         micro_batch=micro_batch,
@@ -405,6 +434,7 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         extra_time=0.0,
         decisions=tuple(_decisions(search, micro_batch, recompute, normalisation_batch)),
         search=search,
+        split_checked=normalisation_batch is not None or (search.split is not None and search.split.unknown is None),
     )
     return first.of(micro_batch, recompute)
 
@@ -414,7 +444,11 @@ def _decisions(
 ) -> Iterator[str]:
     model, precision = search.task.model, search.precision
     warning = "" if precision.warning is None else f" ({precision.warning})"
-    yield f'precision: {precision.name}, {precision.reason}{warning}; override with precision="fp32", "fp16" or "bf16"'
+    rules = " by autocast's rules" if isinstance(precision, Autocast) else ""
+    yield (
+        f"precision: {precision.name}{rules}, {precision.reason}{warning}; override with "
+        'precision="fp32", "fp16", "bf16" or "autocast"'
+    )
     if normalisation_batch is not None:
         yield f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is"
     elif search.together is not None:
@@ -422,6 +456,13 @@ def _decisions(
             "batch normalisation: each forward takes the whole batch, because a part of it would be normalised by "
             "itself, which changes the result; normalisation_batch=N allows forwards of N samples"
         )
+    if (split := search.split) is not None:
+        if split.differs is not None:
+            yield f"split: none, each forward takes the whole batch, because {split.differs}"
+        if split.unknown is not None:
+            yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
+        if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
+            yield f"split: {moves}"
     if any(isinstance(m, _DropoutNd) and m.training and m.p for m in model.modules()) and micro_batch < search.batch:
         yield "dropout: its masks are drawn for each forward, so another micro-batch draws other ones"
     for name, reason in search.refused.items():

@@ -1,35 +1,31 @@
 """A planned training step of any module with any of torch's optimizers, to be called in a loop of one's own."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
-from torch.utils.checkpoint import checkpoint
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
 from frugan.accelerator.precision import Precision
-from frugan.contract.layers import keeps_fp32
-from frugan.engine.plan import Layout, micro_batch_sizes
+from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.state.gradients import clip, measure
 from frugan.engine.state.loss_scale import LossScale
-from frugan.engine.state.working_weights import WorkingWeights, working_weights
 from frugan.errors import BadInput, TrainingFailed
 from frugan.stepmemory.work import written_in_place
-from frugan.torch_internals import TorchDispatchMode, tree_leaves, tree_map
-from frugan.wording import first_line, first_names, nearest
-
-Loss = Callable[..., Tensor]
-"""(model, *inputs) -> the mean of the loss over the samples, a scalar."""
-
-Inputs = tuple[Any, ...]
-"""What the loss is given besides the model: tensors [samples, ...], or tuples, lists and dicts of them."""
+from frugan.torch_internals import TorchDispatchMode, foreach_mul_, tree_leaves
+from frugan.training.own_loop.batch import Inputs, Loss, Parts, Split, Sums, Weight, samples_in
+from frugan.training.own_loop.batch_loss import BatchLoss, backward_over_batch, check_weight
+from frugan.training.own_loop.half_precision import in_precision
+from frugan.training.own_loop.recompute import block_named, recomputing
+from frugan.training.own_loop.split_check import check_split
+from frugan.wording import first_line, first_names
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,8 @@ class ModulePlan:
     micro_batch: int  # samples of one forward
     precision: Precision  # of the working weights
     recompute: tuple[str, ...] = ()  # modules whose activations are made again in backward
+    # parts of a batch were found to give its loss, or are wanted all the same; False: the first step finds it out
+    split_checked: bool = field(default=False, kw_only=True)
 
     def smaller(self) -> "ModulePlan | None":
         """One that takes less memory, for when it runs out; None: there is none."""
@@ -54,6 +52,7 @@ class StepOutcome:
     grad_norm: float  # of all gradients, unscaled, before clipping
     skipped: bool  # loss or gradients were not finite, and nothing has moved
     loss_scale: float  # as used; 1 but in fp16
+    beside: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what the loss returned beside its value
 
 
 class ModuleStep:
@@ -69,6 +68,7 @@ class ModuleStep:
         loss: as for `plan_module`.
         optimizer: any of torch's that takes its step without a closure.
         plan: of `plan_module`.
+        weight: as for `plan_module`.
         clip_norm: largest gradient norm; larger ones are scaled down to it. None: no clipping.
 
     Attributes:
@@ -92,9 +92,11 @@ class ModuleStep:
         optimizer: torch.optim.Optimizer,
         plan: ModulePlan,
         *,
+        weight: Weight | None = None,
         clip_norm: float | None = None,
     ) -> None:
         check_plain(model, loss, optimizer)
+        check_weight(loss, weight)
         if not isinstance(plan, ModulePlan):
             raise BadInput(f"plan {plan!r}: expected what frugan.plan_module returns")
         if (planned := getattr(plan, "name", None)) not in (None, type(model).__name__):
@@ -107,6 +109,7 @@ class ModuleStep:
             raise BadInput(f"the {type(model).__name__} is on the device meta, without data: make it on another")
         self.plan = plan
         self._model, self._loss, self._optimizer, self._clip_norm = model, loss, optimizer, clip_norm
+        self._weight, self._split_checked = weight, plan.split_checked
         self._device = next(model.parameters()).device
         self._scale = LossScale.create(plan.precision, torch.device("cpu"))  # on the host, which decides
 
@@ -117,7 +120,8 @@ class ModuleStep:
             inputs: what the loss is given besides the model; on the host or the model's device.
 
         Raises:
-            BadInput: inputs are of different numbers of samples, or of more than was planned.
+            BadInput: inputs are of different numbers of samples, or of more than was planned, or the parts into which
+                the plan splits them do not give the loss of the whole.
             TrainingFailed: memory ran out and no smaller plan is left, or the optimizer had begun.
         """
         batch = samples_in(inputs)
@@ -126,6 +130,7 @@ class ModuleStep:
                 f"a batch of {batch} samples: the plan is for at most {self.plan.batch}; plan again with such inputs"
             )
         while True:
+            self._check_split(inputs, batch)
             try:
                 return self._run(inputs, batch)
             except RuntimeError as error:
@@ -148,232 +153,100 @@ class ModuleStep:
             self._scale.scale.fill_(state["loss_scale"])
             self._scale.good.fill_(state["good_steps"])
 
+    def _check_split(self, inputs: Inputs, batch: int) -> None:
+        """Find out, before a batch is split for the first time, whether its parts give its loss."""
+        if self._split_checked or batch <= self.plan.micro_batch or batch == 1:
+            return
+        found = check_split(self._model, self._loss, inputs, batch, self._weight)
+        if found.differs is not None:
+            raise BadInput(
+                f"the plan splits a batch into parts of {self.plan.micro_batch}, which changes the result: "
+                f"{found.differs}; plan with blocks to recompute and without a split, as plan_module does, or with "
+                "normalisation_batch=N, which says that the parts are to count alone"
+            )
+        for line in (
+            found.unknown and f"whether parts of a batch give its loss is not known: {found.unknown}",
+            found.moves(-(-batch // self.plan.micro_batch)),
+        ):
+            if line:
+                warnings.warn(line, stacklevel=3)
+        self._split_checked = True
+
     def _run(self, inputs: Inputs, batch: int) -> StepOutcome:
         scale = float(self._scale.scale)
-        parts = micro_batches(inputs, micro_batch_sizes(batch, self.plan.micro_batch), batch, self._device)
+        sizes = micro_batch_sizes(batch, self.plan.micro_batch)
+        parts = Parts(inputs, sizes, batch, self._device, self._weight)
+        if self._weight is not None and not any(parts.shares()):
+            return StepOutcome(math.nan, 0.0, True, scale)
         with restoring_state(self._model, self._optimizer) as undo:
-            values = compute_gradients(self._model, self._loss, self._optimizer, parts, self.plan, scale)
-            loss, norm = values.tolist()
+            gradients = compute_gradients(self._model, self._loss, self._optimizer, parts, self.plan, scale)
+            loss, norm = gradients.measured.tolist()
             accepted = math.isfinite(loss) and math.isfinite(norm)
             if accepted:
                 if self._clip_norm is not None:
-                    clip(moved_by(self._optimizer), values[1], self._clip_norm)
+                    clip(moved_by(self._optimizer), gradients.measured[1], self._clip_norm)
                 with _undo_on_error(self._optimizer):
                     self._optimizer.step()
                 undo.pop_all()
         self._scale.move(torch.tensor(accepted))
-        return StepOutcome(loss, norm, not accepted, scale)
+        return StepOutcome(loss, norm, not accepted, scale, gradients.beside)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What is known once the gradients of a batch lie in the parameters."""
+
+    measured: Tensor  # mean of the loss, and norm of the gradients [2]
+    beside: Mapping[str, Any]  # what the loss returned beside its value
 
 
 def compute_gradients(
     model: nn.Module,
     loss: Loss,
     optimizer: torch.optim.Optimizer,
-    parts: Iterable[tuple[Inputs, float]],
+    parts: Split,
     plan: ModulePlan,
     scale: float = 1.0,
-) -> Tensor:
+) -> Gradients:
     """Run forward and backward of a batch, with gradients accumulated in fp32, but not the optimizer.
 
     Args:
         parts: micro-batches on the device, each with its share of the batch.
         scale: of the loss, against underflow in fp16.
 
-    Returns:
-        Mean of the loss, and norm of the gradients that lie in the parameters now [2].
-
     Raises:
-        BadInput: the loss is no scalar.
+        BadInput: the loss gives neither a scalar nor (sum, count).
     """
-    total: Tensor | None = None
+    sums = Sums(scale)
     # On a card autograd would run backward on a thread of its own: recomputation and tracing then run as on a CPU.
     with (
         torch.autograd.set_multithreading_enabled(False),
-        _in_precision(model, plan.precision) as working,
-        _recomputing(model, plan.recompute),
+        in_precision(model, plan.precision) as (working, again),
+        recomputing(model, plan.recompute, again),
     ):
-        for inputs, share in parts:
-            value = loss(model, *inputs)
-            if not isinstance(value, Tensor) or value.numel() != 1:
-                what = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-                raise BadInput(f"the loss gives {what}; expected a scalar, the mean over the samples")
-            value = value.reshape(()).to(torch.promote_types(value.dtype, torch.float32))
-            torch.autograd.backward(value, torch.full_like(value, scale * share))
-            micro_batch_loss = value.detach() * share
-            total = micro_batch_loss if total is None else total + micro_batch_loss
-            if working is not None:
-                working.add_up()
-        if working is not None:
+        add_up = working.add_up if working is not None else lambda: None
+        if isinstance(loss, BatchLoss) and len(parts.sizes) > 1:
+            backward_over_batch(model, loss, parts, sums, add_up)
+        else:
+            for inputs, share in parts:
+                sums.add(loss(model, *inputs), inputs, share)
+                add_up()
+        factor = sums.correction()
+        if scale != 1:
             device = next(model.parameters()).device
-            working.carry(None if scale == 1 else torch.full((), 1 / scale, device=device))
-    assert total is not None
-    return torch.stack([total.float(), measure(moved_by(optimizer), zeros=False).norm])
+            factor = torch.full((), 1 / scale, device=device) * (1 if factor is None else factor)
+        if working is not None:
+            working.carry(factor)
+    moved = moved_by(optimizer)
+    if working is None and factor is not None:
+        foreach_mul_([p.grad for p in {*model.parameters(), *moved.values()} if p.grad is not None], factor)
+    return Gradients(torch.stack([sums.loss(), measure(moved, zeros=False).norm]), sums.beside())
 
 
 def moved_by(optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
     """Return the parameters of an optimizer by "group I, parameter J", their places in it."""
     groups = enumerate(optimizer.param_groups)
     return {f"group {i}, parameter {j}": p for i, group in groups for j, p in enumerate(group["params"])}
-
-
-# The batch and its parts.
-
-
-def samples_in(inputs: Inputs) -> int:
-    """Samples of a batch.
-
-    Raises:
-        BadInput: there are none, tensors have different numbers of them, or inputs are no tensors.
-    """
-    leaves = tree_leaves(inputs)
-    for leaf in leaves:
-        if not isinstance(leaf, Tensor | int | float | str | None):
-            raise BadInput(
-                f"inputs hold a {type(leaf).__name__}, which has no samples: expected tensors, or tuples, lists and "
-                "dicts of them"
-            )
-    sizes = {len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim}
-    if len(sizes) != 1 or 0 in sizes:
-        found = " and ".join(map(str, sorted(sizes))) or "no"
-        raise BadInput(f"inputs have {found} samples; expected tensors [samples, ...] of the same number, at least 1")
-    return sizes.pop()
-
-
-def micro_batches(
-    inputs: Inputs, sizes: Sequence[int], batch: int, device: torch.device
-) -> Iterator[tuple[Inputs, float]]:
-    """A batch in parts on a device, each with its share of the batch; a text for each sample goes with its sample."""
-
-    def is_texts(leaf: Any) -> bool:
-        return isinstance(leaf, list | tuple) and len(leaf) == batch > 1 and all(isinstance(x, str) for x in leaf)
-
-    first = 0
-    for size in sizes:
-        yield (
-            tree_map(partial(_part, first=first, size=size, device=device), inputs, is_texts),
-            size / batch,
-        )
-        first += size
-
-
-def _part(leaf: Any, *, first: int, size: int, device: torch.device) -> Any:
-    if isinstance(leaf, list | tuple):
-        return leaf[first : first + size]
-    if not isinstance(leaf, Tensor):
-        return leaf
-    return (leaf[first : first + size] if leaf.ndim else leaf).to(device, non_blocking=True)
-
-
-# Half precision: working weights, and inputs that are cast where layers take them.
-
-
-@contextmanager
-def _in_precision(model: nn.Module, precision: Precision) -> Iterator[WorkingWeights | None]:
-    """Run a model on half-precision copies of its weights, made once; its outputs are fp32, for the loss.
-
-    Each of torch's layers that has weights casts what it is given to their precision, as activations may become fp32
-    on the way (a buffer that is added). In fp32 the model runs as it is.
-
-    Raises:
-        RuntimeError: it has recurrent layers.
-    """
-    if precision.dtype == torch.float32:
-        yield None
-        return
-    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        raise RuntimeError("recurrent layers keep their weights in lists of their own, where no others can be put")
-    layouts = {"model": Layout(precision.dtype)}
-    with ExitStack() as stack:
-        working = stack.enter_context(working_weights({"model": model}, layouts, ("model",), None, many=True))
-        for module in model.modules():
-            parameters = dict(module.named_parameters(recurse=False))
-            if type(module).__module__.startswith("torch.nn.") and parameters.keys() - keeps_fp32(module):
-                cast = partial(_cast_inputs, dtype=precision.dtype)
-                stack.callback(module.register_forward_pre_hook(cast, with_kwargs=True).remove)
-        stack.callback(model.register_forward_hook(_cast_outputs).remove)
-        yield working["model"]
-
-
-def _cast_inputs(_: nn.Module, args: Any, kwargs: Any, *, dtype: torch.dtype) -> Any:
-    return tree_map(partial(_cast, dtype=dtype), (args, kwargs))
-
-
-def _cast_outputs(_: nn.Module, __: object, output: Any) -> Any:
-    return tree_map(partial(_cast, dtype=torch.float32), output)
-
-
-def _cast(leaf: Any, *, dtype: torch.dtype) -> Any:
-    is_number = isinstance(leaf, Tensor) and leaf.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    return leaf.to(dtype) if is_number else leaf
-
-
-# Recomputation.
-
-
-@dataclass
-class _Forward:
-    """A block's forward; when it is repeated, on copies of the buffers as they were before, so that none moves twice.
-
-    Running statistics are such buffers, and vectors of a spectral norm, which the result depends on.
-    """
-
-    block: nn.Module
-    forward: Callable[..., Any]
-    _before: list[tuple[nn.Module, str, Tensor]] | None = field(default=None)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        now = [(m, name, b) for m in self.block.modules() for name, b in m._buffers.items() if b is not None]
-        if self._before is None:
-            self._before = [(module, name, buffer.clone()) for module, name, buffer in now]
-            return self.forward(*args, **kwargs)
-        try:
-            for module, name, buffer in self._before:
-                module._buffers[name] = buffer
-            return self.forward(*args, **kwargs)
-        finally:
-            for module, name, buffer in now:
-                module._buffers[name] = buffer
-
-
-@contextmanager
-def _recomputing(model: nn.Module, names: Sequence[str]) -> Iterator[None]:
-    """Recompute the activations of blocks in backward, with the same dropout, instead of keeping them."""
-    with ExitStack() as stack:
-        for name in names:
-            block = block_named(model, name)
-            forward = block.__dict__.get("forward")
-            # An attribute of the instance hides the method of its class.
-            block.__dict__["forward"] = partial(_checkpointed, block, forward or partial(type(block).forward, block))
-            stack.callback(_restore_forward, block, forward)
-        yield
-
-
-def _checkpointed(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if not torch.is_grad_enabled():
-        return forward(*args, **kwargs)
-    drawn = not any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves((args, kwargs)))
-    return checkpoint(_Forward(block, forward), *args, use_reentrant=False, preserve_rng_state=drawn, **kwargs)
-
-
-def _restore_forward(block: nn.Module, forward: Callable[..., Any] | None) -> None:
-    if forward is None:
-        del block.__dict__["forward"]
-    else:
-        block.__dict__["forward"] = forward
-
-
-def block_named(model: nn.Module, name: str) -> nn.Module:
-    """A module of a model that can be called by itself.
-
-    Raises:
-        BadInput: there is none of this name, or it is a list.
-    """
-    known: dict[str, nn.Module] = dict(model.named_modules())
-    if not name or name not in known:
-        raise BadInput(f"block {name!r} is unknown in this {type(model).__name__}{nearest(name, [*known])}")
-    if isinstance(known[name], nn.ModuleList | nn.ModuleDict):
-        raise BadInput(f"block {name!r} is a {type(known[name]).__name__}, which is not called: name what it holds")
-    return known[name]
 
 
 # What a step must leave as it was.

@@ -1,0 +1,256 @@
+"""Half precision in a loop of one's own: copies of the weights, or torch's autocast by rules that no device changes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from frugan.accelerator.precision import Precision
+from frugan.contract.layers import keeps_fp32
+from frugan.engine.plan import Layout
+from frugan.engine.state.working_weights import WorkingWeights, working_weights
+from frugan.torch_internals import tree_leaves, tree_map
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Autocast(Precision):
+    """A precision in which some operations compute, by the rules of torch's autocast for CUDA; weights stay fp32."""
+
+    @classmethod
+    def of(cls, precision: Precision, reason: str, *, on_card: bool) -> "Autocast":
+        """In the half precision that a device computes fast; where there is none, fp16 on a card and bf16 elsewhere."""
+        name, dtype = precision.name, precision.dtype
+        if dtype == torch.float32:
+            name, dtype = ("fp16", torch.float16) if on_card else ("bf16", torch.bfloat16)
+        return cls(name, dtype, f"where torch's autocast has it, {reason}", precision.warning)
+
+
+@contextmanager
+def in_precision(
+    model: nn.Module, precision: Precision
+) -> Iterator[tuple[WorkingWeights | None, AbstractContextManager[Any]]]:
+    """Run a model on half-precision copies of its weights, made once; its outputs are fp32, for the loss.
+
+    Each of torch's layers that has weights casts what it is given to their precision, as activations may become fp32
+    on the way (a buffer that is added). In fp32 the model runs as it is.
+
+    With its working weights comes what blocks that are run again are to be run in, as modes end before backward. By
+    autocast's rules it runs on the weights themselves, which are cast where an operation takes them.
+
+    Raises:
+        RuntimeError: it has recurrent layers, and is to run on half-precision copies.
+    """
+    if isinstance(precision, Autocast):
+        with AutocastRules(precision.dtype) as rules:
+            yield None, rules
+        return
+    if precision.dtype == torch.float32:
+        yield None, nullcontext()
+        return
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        raise RuntimeError("recurrent layers keep their weights in lists of their own, where no others can be put")
+    layouts = {"model": Layout(precision.dtype)}
+    with ExitStack() as stack:
+        working = stack.enter_context(working_weights({"model": model}, layouts, ("model",), None, many=True))
+        for module in model.modules():
+            parameters = dict(module.named_parameters(recurse=False))
+            if type(module).__module__.startswith("torch.nn.") and parameters.keys() - keeps_fp32(module):
+                cast = partial(_cast_inputs, dtype=precision.dtype)
+                stack.callback(module.register_forward_pre_hook(cast, with_kwargs=True).remove)
+        stack.callback(model.register_forward_hook(_cast_outputs).remove)
+        yield working["model"], nullcontext()
+
+
+def _cast_inputs(_: nn.Module, args: Any, kwargs: Any, *, dtype: torch.dtype) -> Any:
+    return tree_map(partial(_cast, dtype=dtype), (args, kwargs))
+
+
+def _cast_outputs(_: nn.Module, __: object, output: Any) -> Any:
+    return tree_map(partial(_cast, dtype=torch.float32), output)
+
+
+def _cast(leaf: Any, *, dtype: torch.dtype) -> Any:
+    is_number = isinstance(leaf, Tensor) and leaf.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    return leaf.to(dtype) if is_number else leaf
+
+
+# Autocast. Torch's own looks at the device, so that nothing planned without data would be what then runs; its lists
+# are those of https://docs.pytorch.org/docs/stable/amp.html, "CUDA ops", but for matrices times vectors, which win
+# nothing and of which spectral norms are made.
+
+IN_HALF = frozenset(
+    [
+        "matmul",
+        "__matmul__",
+        "__rmatmul__",
+        "addbmm",
+        "addmm",
+        "baddbmm",
+        "bmm",
+        "chain_matmul",
+        "multi_dot",
+        "mm",
+        "linear",
+        "prelu",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_tbc",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "einsum",
+        "scaled_dot_product_attention",
+        "lstm",
+        "gru",
+        "rnn_tanh",
+        "rnn_relu",
+        "lstm_cell",
+        "gru_cell",
+        "rnn_tanh_cell",
+        "rnn_relu_cell",
+    ]
+)
+IN_FP32 = frozenset(
+    [
+        "__pow__",
+        "__rpow__",
+        "__rdiv__",
+        "__rtruediv__",
+        "acos",
+        "asin",
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "cosh",
+        "cosine_embedding_loss",
+        "cdist",
+        "cosine_similarity",
+        "cross_entropy",
+        "dist",
+        "erfinv",
+        "exp",
+        "expm1",
+        "group_norm",
+        "hinge_embedding_loss",
+        "huber_loss",
+        "kl_div",
+        "l1_loss",
+        "layer_norm",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "mse_loss",
+        "multi_margin_loss",
+        "multilabel_margin_loss",
+        "nll_loss",
+        "norm",
+        "pdist",
+        "poisson_nll_loss",
+        "pow",
+        "reciprocal",
+        "renorm",
+        "rms_norm",
+        "rsqrt",
+        "sinh",
+        "smooth_l1_loss",
+        "soft_margin_loss",
+        "softplus",
+        "tan",
+        "triplet_margin_loss",
+    ]
+)
+SUMS_IN_FP32 = frozenset(["cumprod", "cumsum", "prod", "softmax", "log_softmax", "softmin", "sum"])
+"""Those that take the type of their result as `dtype`."""
+
+WIDEST = frozenset(
+    [
+        "addcdiv",
+        "addcmul",
+        "atan2",
+        "bilinear",
+        "cross",
+        "dot",
+        "grid_sample",
+        "index_put",
+        "scatter_add",
+        "tensordot",
+        "vdot",
+    ]
+)
+
+
+class AutocastRules(TorchFunctionMode):
+    """Casts what operations are given, as torch's autocast for CUDA does, on any device and without data too.
+
+    Weights are cast once and kept until the end. Functions of `torch.nn.functional` that are written in Python are
+    looked into.
+
+    Args:
+        dtype: half precision.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+        self._weights: dict[tuple[int, bool], tuple[Tensor, Tensor]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in IN_HALF:
+            args, kwargs = tree_map(self._in_half, (args, kwargs))
+        elif name in IN_FP32:
+            args, kwargs = tree_map(_in_fp32, (args, kwargs))
+        elif name in SUMS_IN_FP32 and kwargs.get("dtype") is None and _is_half(args[0] if args else None):
+            kwargs = {**kwargs, "dtype": torch.float32}
+        elif name in WIDEST and any(_is_fp32(leaf) for leaf in tree_leaves((args, kwargs))):
+            args, kwargs = tree_map(_in_fp32, (args, kwargs))
+        if isinstance(func, FunctionType) and func.__module__ == "torch.nn.functional" and _asks(func):
+            with self:
+                return _looked_into(func)(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _in_half(self, leaf: Any) -> Any:
+        if not _is_fp32(leaf):
+            return leaf.to(self._dtype) if _is_half(leaf) else leaf
+        if not (leaf.is_leaf and leaf.requires_grad):
+            return leaf.to(self._dtype)
+        key = id(leaf), torch.is_grad_enabled()
+        if key not in self._weights:
+            self._weights[key] = leaf, leaf.to(self._dtype)
+        return self._weights[key][1]
+
+
+def _asks(function: FunctionType) -> list[str]:
+    """Names by which a function of torch's asks whether it is to hand itself to a mode; pools ask in another."""
+    return [name for name in function.__code__.co_names if name.startswith("has_torch_function")]
+
+
+def _looked_into(function: FunctionType) -> Callable[..., Any]:
+    """A function of torch's in Python that does not hand itself to the mode again, but what it calls."""
+    names = {**function.__globals__, **dict.fromkeys(_asks(function), lambda *_: False)}
+    looked_into = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    looked_into.__kwdefaults__ = function.__kwdefaults__
+    return looked_into
+
+
+def _is_half(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dtype in HALVES
+
+
+def _is_fp32(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dtype == torch.float32
+
+
+def _in_fp32(leaf: Any) -> Any:
+    return leaf.float() if _is_half(leaf) else leaf

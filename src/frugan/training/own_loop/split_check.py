@@ -1,0 +1,270 @@
+"""Whether the parts of a batch give its loss: a few samples as a whole against two halves, without gradients."""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frugan.errors import BadInput
+from frugan.torch_internals import TorchDispatchMode, tree_leaves, tree_map
+from frugan.training.own_loop.batch import Inputs, Loss, LossValue, Parts, Weight, is_texts, taken
+from frugan.training.own_loop.batch_loss import BatchLoss
+from frugan.wording import first_line, first_names
+
+SAMPLES = 4
+"""Of a batch that are looked at: two halves of two, in which contrastive losses already differ from the whole."""
+
+FULL, HALF = 3e-5, 2e-2
+"""Differences that are rounding, as a share of the loss: with weights in fp32, and with some in half precision."""
+
+ERRORS = (RuntimeError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, BadInput)
+"""Of somebody's own code in eval mode, which a step in training mode may not meet."""
+
+
+@dataclass(frozen=True)
+class SplitCheck:
+    """What was found."""
+
+    differs: str | None = None  # why the parts of a batch do not give its loss; None: they do, as far as is known
+    unknown: str | None = None  # why it could not be found out; None: it could
+    moving: tuple[str, ...] = ()  # buffers and numbers of the model that move with each forward
+
+    def moves(self, forwards: int) -> str | None:
+        """Say what moves more than once in a step; None: nothing does."""
+        if forwards == 1 or not self.moving:
+            return None
+        return f"moved by each of the {forwards} forwards of a step, not once: {first_names(self.moving)}"
+
+
+def check_split(model: nn.Module, loss: Loss, inputs: Inputs, batch: int, weight: Weight | None = None) -> SplitCheck:
+    """Compare the loss of a few samples with that of two halves of them, in eval mode, and leave everything as it was.
+
+    Random numbers are the same for each sample meanwhile, so that losses that draw noise are comparable.
+    """
+    count = min(SAMPLES, batch) // 2 * 2
+    data = [*model.parameters(), *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))]
+    if any(tensor.is_meta for tensor in data):
+        return SplitCheck(unknown="there are no data yet")
+    if not count:
+        return SplitCheck()
+    device = next(model.parameters()).device
+    places = _most_unlike(inputs, batch, count)
+    few: Inputs = tree_map(partial(taken, places=places, device=device), inputs, partial(is_texts, batch))
+    compared = _Compared(model, loss, few, count, device, weight)
+    try:
+        with torch.no_grad(), _as_it_was(model), _exact_products():
+            with _evaluating(model):
+                differs = compared.difference()
+            moving = _moving(model, partial(loss, model, *few))
+    except ERRORS as error:
+        return SplitCheck(unknown=f"its loss does not run in eval mode ({type(error).__name__}: {first_line(error)})")
+    return SplitCheck(differs, compared.unknown, moving)
+
+
+def _most_unlike(inputs: Inputs, batch: int, count: int) -> Tensor:
+    """Samples with the least and the most padding, or ignored labels: zeros and less in whole numbers."""
+    scores = torch.zeros(batch)
+    for leaf in tree_leaves(inputs):
+        if isinstance(leaf, Tensor) and leaf.ndim > 1 and not leaf.is_floating_point() and not leaf.is_complex():
+            scores += (leaf <= 0).flatten(1).sum(1).cpu()
+    order = scores.argsort(stable=True)
+    return torch.cat([order[: count // 2], order[batch - count // 2 :]])
+
+
+@dataclass
+class _Compared:
+    """A few samples, as a whole and in halves."""
+
+    model: nn.Module
+    loss: Loss
+    inputs: Inputs
+    count: int
+    device: torch.device
+    weight: Weight | None
+    unknown: str | None = None  # why they cannot be compared
+    _drawn: list[Tensor] = field(default_factory=list)
+
+    def difference(self) -> str | None:
+        """Say how the parts' loss differs from the whole one."""
+        halves = self._parts(2)
+        if self.weight is not None and 0 in halves.shares():
+            return None  # nothing counts in one of them
+        whole, _ = self._loss_of(self._parts(1))
+        mean, total = self._loss_of(halves)
+        exact = all(p.dtype in (torch.float32, torch.float64) for p in self.model.parameters())
+        near = (FULL if exact else HALF) * max(abs(whole), abs(mean)) + 1e-7
+        if not math.isfinite(whole) and not math.isfinite(mean):
+            self.unknown = f"the loss of a few samples is {whole:g}"
+            return None
+        if abs(whole - mean) <= near:
+            return None
+        if abs(self._loss_of(self._parts(1))[0] - whole) > near:
+            self.unknown = "the loss of the same samples is another each time"
+            return None
+        found = f"the loss of {self.count} samples is {whole:.6g}, and from two halves of them comes {mean:.6g}"
+        if abs(whole - total) <= near:
+            return f"{found}: it is a sum over samples, where a mean is expected"
+        return f"{found}: {self._culprit()}"
+
+    def _parts(self, parts: int) -> Parts:
+        return Parts(self.inputs, [self.count // parts] * parts, self.count, self.device, self.weight)
+
+    def _loss_of(self, parts: Parts) -> tuple[float, float]:
+        """Loss from parts: as a mean, and as a sum."""
+        if isinstance(self.loss, BatchLoss):
+            found = []
+            for inputs, _ in parts:
+                with _alike_draws(self._drawn):
+                    found.append(self.loss.representations(self.model, inputs))
+            value = LossValue.of(self.loss.compare(*(torch.cat(column) for column in zip(*found, strict=True))))
+            whole = float(value.value if value.count is None else value.value / value.count)
+            return whole, whole
+        values = []
+        for inputs, share in parts:
+            with _alike_draws(self._drawn):
+                values.append((LossValue.of(self.loss(self.model, *inputs)), share))
+        counts = [value.count for value, _ in values if value.count is not None]
+        total = float(sum(value.value for value, _ in values))
+        if counts:
+            return total / (float(sum(counts)) or math.nan), total
+        return float(sum(value.value * share for value, share in values)), total
+
+    def _culprit(self) -> str:
+        """Name the first module whose results for the same samples differ, or the loss."""
+        whole, halves = self._results(self._parts(1)), self._results(self._parts(2))
+        for name, of_whole in whole.items():
+            of_halves = halves.get(name)
+            if of_halves is None or of_halves.shape != of_whole.shape:
+                continue
+            if not torch.allclose(of_whole, of_halves, rtol=1e-3, atol=1e-5 * float(of_whole.abs().max())):
+                return f"{name or type(self.model).__name__} gives a sample other values among other samples"
+        return (
+            "no module looks at several samples, so the loss does, or it counts something else than samples (give "
+            "weight=, what counts in a part, or return (sum, count))"
+        )
+
+    def _results(self, parts: Parts) -> dict[str, Tensor]:
+        """Sums of the results of each module [samples, results], in the order of the calls."""
+        found: dict[str, list[Tensor]] = {}
+
+        def note(_: nn.Module, __: object, output: Any, *, name: str, number: int) -> None:
+            leaves = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+            sums = [leaf.flatten(1).double().sum(1) for leaf in leaves if leaf.ndim > 1 and len(leaf) == number]
+            if sums:
+                found.setdefault(name, []).append(torch.stack(sums, 1).cpu())
+
+        for inputs, _ in parts:
+            with ExitStack() as stack, _alike_draws(self._drawn):
+                number = self.count // len(parts.sizes)
+                for name, module in self.model.named_modules():
+                    stack.callback(module.register_forward_hook(partial(note, name=name, number=number)).remove)
+                self.loss(self.model, *inputs)
+        return {name: torch.cat(sums) for name, sums in found.items() if len(sums) == len(parts.sizes)}
+
+
+def _moving(model: nn.Module, forward: Any) -> tuple[str, ...]:
+    """Names of what a forward in the model's present mode moves."""
+
+    def state() -> dict[str, Any]:
+        places = [(f"{name}.".lstrip("."), module) for name, module in model.named_modules()]
+        buffers = {f"{place}{n}": b.clone() for place, m in places for n, b in m._buffers.items() if b is not None}
+        numbers = {f"{place}{n}": v for place, m in places for n, v in vars(m).items() if type(v) in (int, float)}
+        return buffers | numbers
+
+    before = state()
+    forward()
+    after = state()
+    return tuple(
+        name
+        for name, value in after.items()
+        if name in before
+        and not (torch.equal(value, before[name]) if isinstance(value, Tensor) else value == before[name])
+    )
+
+
+@contextmanager
+def _as_it_was(model: nn.Module) -> Iterator[None]:
+    """Put buffers, attributes and random numbers back."""
+    cards = [p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"][:1]
+    kept = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    values = [(buffer, buffer.clone()) for _, _, buffers in kept for buffer in buffers.values() if buffer is not None]
+    drawn = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=cards):
+            yield
+    finally:
+        random.setstate(drawn)
+        for module, attributes, buffers in kept:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            module._buffers.update(buffers)
+        for buffer, value in values:
+            buffer.copy_(value)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    training = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, was in training:
+            module.training = was
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Multiply in full fp32 on cards, which round to ten bits otherwise, and differently for other sizes."""
+    matrices = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = matrices
+
+
+@contextmanager
+def _alike_draws(first: list[Tensor]) -> Iterator[None]:
+    """Have random numbers drawn once and for all samples alike.
+
+    Args:
+        first: what the first sample drew in each draw so far; is filled by the first use.
+    """
+    random.seed(0)
+    with torch.random.fork_rng(devices=[]), _AlikeDraws(first):
+        torch.manual_seed(0)
+        yield
+
+
+class _AlikeDraws(TorchDispatchMode):
+    """Gives each sample what the first one drew; the permutation of samples that leaves them alone."""
+
+    def __init__(self, first: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._first, self._number = first, 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation."""
+        result = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded not in func.tags or not isinstance(result, Tensor) or not result.ndim:
+            return result
+        if "randperm" in str(func):
+            return result.copy_(torch.arange(len(result), device=result.device))
+        if self._number == len(self._first):
+            self._first.append(result[:1].clone())  # type: ignore[attr-defined]
+        drawn = self._first[self._number]
+        self._number += 1
+        fits = drawn.shape[1:] == result.shape[1:] and len(drawn) == 1
+        return result.copy_((drawn if fits else result[:1].clone()).expand_as(result))
