@@ -131,8 +131,12 @@ def score_name(name: str, network: object) -> str:
     return name if plain else f"{name} ({network})"
 
 
-def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
-    """Two-sample score in words; None: it was not measured."""
+def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str | None:
+    """Two-sample score in words; None: it was not measured.
+
+    Args:
+        measured: provenance of the scores, as JSON: says who judged, and how small a damage that judge sees.
+    """
     share, half_width, real = (scores.get(name) for name in ("two_sample", "two_sample_half_width", "two_sample_real"))
     if not isinstance(share, float):
         return None
@@ -140,9 +144,15 @@ def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
     beside, what = ("", "two halves of the real pictures apart")
     if isinstance(real, float):
         beside, what = f" (real against real {real:.2f})", "generated from real"
+    count, _, by = str(measured.get("judge", "")).partition("; ")
+    judge = "a judge of fixed features" if by.startswith("fixed features") else "a small network"
+    networks = by.partition(",")[0]
+    who = f" ({count}{f', {networks}' if 'network' in networks else ''})" if by else ""
+    control = next((part for part in str(measured.get("control", "")).split("; two-sample ") if part), "")
+    sees = control.removeprefix("two-sample ").partition("; pr ")[0]
     return (
-        f"two-sample {share:.2f}{interval}{beside}: a small network tells {what} {100 * share:.0f} times in "
-        "100; 50 is guessing"
+        f"two-sample {share:.2f}{interval}{beside}: {judge}{who} tells {what} {100 * share:.0f} times in "
+        f"100; 50 is guessing" + (f". Of real pictures it {sees}" if sees.startswith(("sees", "does not")) else "")
     )
 
 

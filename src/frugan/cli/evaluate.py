@@ -289,7 +289,7 @@ def _print(evaluations: list["Evaluation"]) -> None:
         ten = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
         console.print(f"classes, worst first: {ten}", markup=False, soft_wrap=True)
     for evaluation in evaluations:
-        if (words := two_sample_in_words(evaluation.scores)) is not None:
+        if (words := two_sample_in_words(evaluation.scores, evaluation.provenance.as_json())) is not None:
             at = f"truncation {evaluation.provenance.truncation:g}: " if len(evaluations) > 1 else ""
             console.print(at + words, markup=False, soft_wrap=True)
     console.print(_provenance_line(evaluations[0]), markup=False, soft_wrap=True)

@@ -143,7 +143,7 @@ def _scores(event: Mapping[str, object]) -> str:
     network = of.get("network") if isinstance(of, Mapping) else None
     told = [score_name(str(scores), network)]
     if isinstance(scores, Mapping):
-        judged = two_sample_in_words(scores)
+        judged = two_sample_in_words(scores, of if isinstance(of, Mapping) else {})
         by_features = ", ".join(f"{k} {_short(v)}" for k, v in scores.items() if judged is None or not by_pictures(k))
         told = [score_name(by_features, network)] if by_features else []  # the network's name once, for all of them
         told += [] if judged is None else [judged]
