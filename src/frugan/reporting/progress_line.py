@@ -157,6 +157,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     "checkpoint_failed": lambda e: f"step {_count(e.get('step'))}: no checkpoint: {e.get('reason')}",
     "snapshot": _drew,
     "snapshot_failed": lambda e: f"step {_count(e.get('step'))}: no sample grid: {e.get('reason')}",
+    "warning_over": lambda e: f"step {_count(e.get('step'))}: over: {str(e.get('line')).partition(': ')[0]}",
     "skipped": lambda e: (
         f"step {e.get('step')}: phase {e.get('phase')} skipped, {e.get('in_a_row')} in a row: {e.get('reason')}"
     ),

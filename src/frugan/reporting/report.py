@@ -114,7 +114,9 @@ class RunReader:
             self._charts, self._notes, self.last, self._damaged = Charts(), {}, {}, 0
             self.beginnings += 1
         for event in self._charts.read(self._remembered(self._tail.added(to_the_end=to_the_end))):
-            if note := _note(event):
+            if event.get("event") == "warning_over":
+                self._end(event)
+            elif note := _note(event):
                 self._notes[note] = None
 
     def view(self, picture_bytes: int | None = PICTURE_BYTES) -> RunView:
@@ -147,6 +149,17 @@ class RunReader:
             gradients=charts.gradients.finish(),
             never=charts.gradients.never(),
             scores=scores,
+        )
+
+    def _end(self, event: Mapping[str, Any]) -> None:
+        """Say of a warning until when it held, in its place; it is none any more."""
+        line = str(event.get("line"))
+        self._notes = dict.fromkeys(
+            ("over", f"{at} until step {event.get('step')}: {told}")
+            if kind == "warning" and told == line
+            else (kind, note)
+            for kind, note in self._notes
+            for at, _, told in [note.partition(": ")]
         )
 
     def _count_damaged(self, line: int) -> None:
