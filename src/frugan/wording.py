@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from frugan.errors import BadInput
@@ -129,6 +130,25 @@ def score_name(name: str, network: object) -> str:
     """
     plain = network in (PUBLISHED_NETWORK, None) or by_pictures(name)
     return name if plain else f"{name} ({network})"
+
+
+NETWORKS_IN_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        PUBLISHED_NETWORK: "Inception of 2015, by which scores are published",
+        "inception-torchvision": "torchvision's Inception",
+        "dinov2": "DINOv2 ViT-L/14",
+        "clip": "CLIP ViT-L/14",
+        "digits": "the demo's classifier of digits",
+        "pixels": "grey pixels, 16 by 16",
+        "none": "the pictures themselves",
+    }
+)
+"""Feature network -> what scores compare."""
+
+
+def network_in_words(network: object) -> str:
+    """What a feature network looks at; of another person's network the name."""
+    return NETWORKS_IN_WORDS.get(str(network), str(network))
 
 
 def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str | None:

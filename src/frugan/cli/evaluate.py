@@ -309,10 +309,16 @@ def _print_table(evaluations: list["Evaluation"]) -> Console:
     console = Console(highlight=False, width=max(Console().width, 110, widest))
     for evaluation in evaluations:
         kind = "real" if real else f"{evaluation.provenance.truncation:g}"
-        table.add_row(kind, *(f"{evaluation.scores[name]:.4g}" for name in names))
+        table.add_row(kind, *(_shown(evaluation, name) for name in names))
     if names:
         console.print(table)
     return console
+
+
+def _shown(evaluation: "Evaluation", name: str) -> str:
+    """Format a score with half of its 95 % interval, where one is known."""
+    width = evaluation.half_width(name)
+    return f"{evaluation.scores[name]:.4g}" + ("" if width is None else f" ± {width:.2g}")
 
 
 def _provenance_line(evaluation: "Evaluation") -> str:

@@ -33,9 +33,10 @@ from frugan.metrics.feature_network import (
 )
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.public_weights import MissingWeights
-from frugan.metrics.scores import Moments, Normal, StreamingMoments, ball_radii
+from frugan.metrics.scores import WITHOUT_WEIGHTS, Moments, Normal, StreamingMoments, ball_radii
 from frugan.metrics.vision_transformers import TRANSFORMERS, file_of, load_transformer
 from frugan.progress import Say
+from frugan.wording import network_in_words
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -87,7 +88,8 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
         network = PixelFeatures()
     else:
         network = load_named(name, device)
-    say(f"features: {network.name}, {network.digest[:8]}, {network.resizer}")
+    weights = "" if network.name in WITHOUT_WEIGHTS else f", weights {network.digest[:8]}, {network.resizer}"
+    say(f"scores compare {network_in_words(network.name)}{weights}")
     return network
 
 

@@ -33,6 +33,7 @@ from frugan.metrics.scores import (
     clip_distance,
     density_coverage,
     frechet_distance,
+    half_width,
     kernel_distance,
     precision_recall,
 )
@@ -125,10 +126,15 @@ class Evaluation:
     by_class: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # reasons to doubt the scores
 
+    def half_width(self, name: str) -> float | None:
+        """Return half of a 95 % interval of a score; None: none is known."""
+        return half_width(name, self.scores, self.provenance.samples, self.provenance.rows)
+
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values, for programs."""
         return {
             "scores": dict(self.scores),
+            "half_widths": {name: width for name in self.scores if (width := self.half_width(name)) is not None},
             "by_class": dict(self.by_class),
             "provenance": asdict(self.provenance),
             "warnings": list(self.warnings),

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from frugan.wording import network_in_words
+
 Statistics = Literal["running", "standing", "batch"]
 """Statistics of batch normalisation: the averages of training, averages over new batches, or those of each batch."""
 Rounding = Literal["nearest", "bf16"]
@@ -34,6 +36,8 @@ SAME = (
 )
 """Fields in which two cards must agree for their scores to be compared."""
 
+WITHOUT_WEIGHTS = frozenset(("pixels", "digits"))
+"""Feature networks whose weights are always the same ones."""
 NONE = "none"
 """Stands for a missing name or digest."""
 
@@ -91,7 +95,8 @@ class Provenance:
     @property
     def measured_by(self) -> str:
         """Feature network and judge, in words."""
-        features = f"features: {self.network} {self.network_digest[:8]}, {self.resizer}" if self.network != NONE else ""
+        weights = "" if self.network in WITHOUT_WEIGHTS else f", weights {self.network_digest[:8]}, {self.resizer}"
+        features = f"features: {network_in_words(self.network)}{weights}" if self.network != NONE else ""
         judge = f"two-sample: {self.judge}" if self.judge != NONE else ""
         return "; ".join(filter(None, (features, judge)))
 
