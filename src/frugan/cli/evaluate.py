@@ -232,7 +232,7 @@ WITH_REAL = frozenset(
 
 @options(EvaluateOptions)
 def evaluate(**values: Any) -> None:
-    """Score generated pictures against real ones: FID, IS, KID, precision and recall, two-sample.
+    """Score generated pictures against real ones: FID, IS, KID, precision and recall, density and coverage, two-sample.
 
     Every score comes with what it was measured by: feature network, counts, seed, truncation, statistics. Moments of
     real pictures are computed once and kept. The scores of a run are kept in its folder, for its report.
@@ -245,8 +245,8 @@ def evaluate(**values: Any) -> None:
 
     On every card of this machine: torchrun --nproc-per-node=4 -m frugan evaluate runs/first --data pictures
 
-    Without weights and labels, by a small network that learns to tell real from generated:
-    frugan evaluate runs/first --data pictures --metrics two-sample --samples 2000
+    Without weights and labels: frugan evaluate runs/first --data pictures --metrics pr,dc,two-sample --network pixels
+    --samples 2000
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """

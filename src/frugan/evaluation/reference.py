@@ -93,6 +93,11 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
     return network
 
 
+NEEDS_NONE = (
+    "Without weights: --metrics two-sample (a judge learns to tell generated from real), or --network pixels --metrics "
+    "pr,dc,two-sample (precision, recall, density and coverage of grey copies)"
+)
+"""Scores that nothing has to be fetched for, for messages."""
 WITHOUT_FEATURES = frozenset(("two-sample",))
 """Metrics that look at the pictures themselves."""
 
@@ -108,9 +113,12 @@ def network_for(
     Raises:
         BadInput: as `choose_network`.
     """
-    if metrics is None or {*metrics} - WITHOUT_FEATURES:
+    if metrics is not None and not {*metrics} - WITHOUT_FEATURES:
+        return NoFeatures()
+    try:
         return choose_network(name, file, device, say)
-    return NoFeatures()
+    except MissingWeights as error:
+        raise MissingWeights(f"{error}. {NEEDS_NONE}") from error
 
 
 def missing_weights(name: str) -> str | None:
