@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from frugan.errors import BadInput
@@ -131,8 +132,31 @@ def score_name(name: str, network: object) -> str:
     return name if plain else f"{name} ({network})"
 
 
-def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
-    """Two-sample score in words; None: it was not measured."""
+NETWORKS_IN_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        PUBLISHED_NETWORK: "Inception of 2015, by which scores are published",
+        "inception-torchvision": "torchvision's Inception",
+        "dinov2": "DINOv2 ViT-L/14",
+        "clip": "CLIP ViT-L/14",
+        "digits": "the demo's classifier of digits",
+        "pixels": "grey pixels, 16 by 16",
+        "none": "the pictures themselves",
+    }
+)
+"""Feature network -> what scores compare."""
+
+
+def network_in_words(network: object) -> str:
+    """What a feature network looks at; of another person's network the name."""
+    return NETWORKS_IN_WORDS.get(str(network), str(network))
+
+
+def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str | None:
+    """Two-sample score in words; None: it was not measured.
+
+    Args:
+        measured: provenance of the scores, as JSON: says who judged, and how small a damage that judge sees.
+    """
     share, half_width, real = (scores.get(name) for name in ("two_sample", "two_sample_half_width", "two_sample_real"))
     if not isinstance(share, float):
         return None
@@ -140,9 +164,15 @@ def two_sample_in_words(scores: Mapping[str, Any]) -> str | None:
     beside, what = ("", "two halves of the real pictures apart")
     if isinstance(real, float):
         beside, what = f" (real against real {real:.2f})", "generated from real"
+    count, _, by = str(measured.get("judge", "")).partition("; ")
+    judge = "a judge of fixed features" if by.startswith("fixed features") else "a small network"
+    networks = by.partition(",")[0]
+    who = f" ({count}{f', {networks}' if 'network' in networks else ''})" if by else ""
+    control = next((part for part in str(measured.get("control", "")).split("; two-sample ") if part), "")
+    sees = control.removeprefix("two-sample ").partition("; pr ")[0]
     return (
-        f"two-sample {share:.2f}{interval}{beside}: a small network tells {what} {100 * share:.0f} times in "
-        "100; 50 is guessing"
+        f"two-sample {share:.2f}{interval}{beside}: {judge}{who} tells {what} {100 * share:.0f} times in "
+        f"100; 50 is guessing" + (f". Of real pictures it {sees}" if sees.startswith(("sees", "does not")) else "")
     )
 
 

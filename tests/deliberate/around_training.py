@@ -535,11 +535,18 @@ FAULTS = (
         "engine/test_best_checkpoints.py -k compare",
     ),
     Fault(
-        "one network's score has an interval, as if others would see the same",
-        "evaluation/judged.py",
-        "if len(judged.accuracies) > 1 else {}",
-        "",
-        "training/test_training_scores.py -k notice",
+        "a judge that sees nothing scores all the same",
+        "evaluation/scorer.py",
+        "if test.blind is None:",
+        "if True:",
+        "evaluation/test_two_sample_scores.py -k left_out",
+    ),
+    Fault(
+        "a warning is never over",
+        "reporting/signs.py",
+        "self.over += self.standing.pop(about, [])",
+        "self.over += []",
+        "reporting/test_collapse_signs.py -k until_it_recovers",
     ),
     Fault(
         "a judge is shown pictures with what all have in common",

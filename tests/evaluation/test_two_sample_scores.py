@@ -21,6 +21,7 @@ from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.judged import TwoSampleTest
 from frugan.evaluation.real_scores import evaluate_real
 from frugan.evaluation.scorer import EvaluationOptions
+from frugan.metrics.control import Control
 from frugan.metrics.two_sample import Judge, TwoSample
 from frugan.progress import quiet
 from frugan.sampling.requests import DrawRequest
@@ -48,7 +49,10 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
     assert abs(found.scores["two_sample_real"] - 0.5) < 0.2
     of = found.provenance
     assert (of.network, of.network_digest, of.rows, of.real, of.samples) == ("none", "none", 0, 150, 64)
-    assert of.judge == "64 pictures on either side; 2 networks, 12 steps of 16, values centred, batch norm"
+    assert of.judge == "64 pictures on either side; fixed features, leaving out each picture that is judged"
+    assert of.control.startswith(
+        "two-sample sees a blur of 0.5 pixels, 10% of another picture laid over, colours off by"
+    )
     assert of.measured_by == f"two-sample: {of.judge}"
     assert not [line for line in said if "features" in line or "warning" in line]
     assert evaluate(scored / "run", pictures, OPTIONS, say=quiet) == found
@@ -80,31 +84,51 @@ def test_classes_are_drawn_as_often_as_the_real_pictures_have_them() -> None:
 
 
 def test_too_few_pictures_are_refused_or_leave_a_training_without_scores(scored: Path) -> None:
-    words = "119 real pictures and 64 samples; expected at least 120 real ones and 60 samples"
+    words = "59 real pictures and 64 samples; expected at least 60 real ones and 30 samples"
     with pytest.raises(BadInput, match=words):
-        evaluate(scored / "run", noise(119), OPTIONS, say=quiet)
+        evaluate(scored / "run", noise(59), OPTIONS, say=quiet)
     with pytest.raises(BadInput, match=words):
-        evaluate_real(noise(119), OPTIONS, say=quiet)
-    with pytest.raises(BadInput, match="150 real pictures and 59 samples"):
-        evaluate(scored / "run", noise(150), replace(OPTIONS, samples=59), say=quiet)
+        evaluate_real(noise(59), OPTIONS, say=quiet)
+    with pytest.raises(BadInput, match="150 real pictures and 29 samples"):
+        evaluate(scored / "run", noise(150), replace(OPTIONS, samples=29), say=quiet)
     with pytest.raises(BadInput, match=r"--reference x\.npz: holds moments"):
         evaluate(scored / "run", None, replace(OPTIONS, reference=Path("x.npz")), say=quiet)
-    run = SimpleNamespace(ranks=SimpleNamespace(size=1), sources={"images": noise(119)})
+    run = SimpleNamespace(ranks=SimpleNamespace(size=1), sources={"images": noise(59)})
     settings = EvaluationSettings(metrics=("two-sample",), samples=64)
     taken, lacking = possible(cast(Any, run), settings)
     assert taken is None
     assert words in str(lacking)
-    run.sources = {"images": noise(120)}
+    run.sources = {"images": noise(60)}
     assert possible(cast(Any, run), settings) == (settings, None)  # whatever weights are missing
 
 
+def test_what_a_judge_that_sees_nothing_says_is_left_out(
+    scored: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    pictures = noise(150)
+    with monkeypatch.context() as patched:
+        patched.setattr(judged, "leave_one_out", lambda first, _: TwoSample((0.51,), len(first)))
+        found = evaluate(scored / "run", pictures, OPTIONS, say=said.append)
+    assert found.scores == {}
+    assert found.provenance.blind == "two-sample"
+    (line,) = found.warnings
+    assert line.startswith("two-sample: blind at 64 pictures on either side: the judge does not see a blur of 1 pixels")
+    assert f"warning: {line}" in said
+    # what was found is remembered: nothing is judged again, though all would be told apart
+    assert evaluate_real(pictures, OPTIONS, say=quiet).scores == {}
+
+
 def test_the_command_says_it_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judged, "FEWEST_FOR_NETWORKS", 60)
     monkeypatch.setattr(judged, "two_sample", lambda first, _, judge: TwoSample((0.5, 0.52, 0.54), len(first)))
     pictures = write_pictures(tmp_path / "pictures", each=60, side=16)
     words = ["evaluate", "--real", str(pictures), "--resolution", "16", "--metrics", "two-sample", "--device", "cpu"]
+    monkeypatch.setattr(judged.TwoSampleTest, "control", Control({"blur": 0.5, "blend": None, "colour": 8}))
     shown = CliRunner().invoke(application(), words).stdout
-    said = "a small network tells two halves of the real pictures apart 52 times in 100; 50 is guessing"
+    who = "a small network (60 pictures on either side, 3 networks)"
+    said = f"{who} tells two halves of the real pictures apart 52 times in 100; 50 is guessing"
     assert f"two-sample 0.52 ± 0.10: {said}" in shown
+    assert "Of real pictures it sees a blur of 0.5 pixels, colours off by 8 of 255 levels; does not see 40% of" in shown
     assert "two-sample: 60 pictures on either side; 3 networks, 400 steps of 32" in shown
 
 

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from frugan.metrics.diversity import WithinClass, pixel_rows, ratios, within_class
+from frugan.metrics.diversity import WithinClass, nearest_pictures, pixel_rows, ratios, within_class
 from limits import Limit
 
 
@@ -105,3 +105,28 @@ def test_other_shapes_and_infinite_values_are_refused() -> None:
         within_class(torch.full((2, 4), torch.nan), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"expected \[N, C, H, W\]"):
         pixel_rows(torch.zeros(2, 4))
+
+
+def walnuts(count: int, side: int, seed: int) -> torch.Tensor:
+    """A dark object of its own texture on white paper in each: uint8 [count, 3, 32, 32]."""
+    random = torch.Generator().manual_seed(seed)
+    pictures = torch.full((count, 3, 32, 32), 255, dtype=torch.uint8)
+    for picture in pictures:
+        top, left = (int(place) for place in torch.randint(30 - side, (2,), generator=random) + 1)
+        texture = torch.randint(20, 160, (3, side, side), generator=random)
+        picture[:, top : top + side, left : left + side] = texture.byte()
+    return pictures
+
+
+def test_specks_on_paper_are_no_copy_of_a_small_object() -> None:
+    real = torch.cat([walnuts(60, 20, 0), walnuts(4, 3, 1)])
+    specks = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
+    specks[..., 8:10, 8:10] = specks[..., 25:27, 4:6] = 160
+    random = torch.Generator().manual_seed(2)
+    copy = (real[[3]].float() + 8 * torch.randn(1, 3, 32, 32, generator=random)).clamp(0, 255).byte()
+    found = nearest_pictures(torch.cat([specks, copy, copy.flip(-1)]), real.numpy(), 2)
+    assert found.ratios[0] > 0.8  # 0.49, named a copy, if the paper counts
+    assert found.ratios[1:].max() < 0.4
+    assert found.indices[1:, 0].tolist() == [3, 3]
+    blank = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
+    assert nearest_pictures(blank, real.numpy(), 1).ratios[0] > 0.8

@@ -18,9 +18,12 @@ from frugan.metrics.scores import (
     StreamingMoments,
     ball_radii,
     clip_distance,
+    density_coverage,
     frechet_distance,
+    half_width,
     kernel_distance,
     precision_recall,
+    proportion_half_width,
 )
 from limits import Limit
 
@@ -151,3 +154,44 @@ def test_distance_of_clip_features() -> None:
     assert clip_distance(one, one) == pytest.approx(0, abs=1e-9)
     with pytest.raises(ValueError, match="100 and 0 rows"):
         clip_distance(one, other[:0])
+
+
+def test_density_and_coverage_are_those_of_their_definition() -> None:
+    random = np.random.default_rng(5)
+    real, generated = random.standard_normal((40, 3)), random.standard_normal((50, 3)) + 0.5
+    among = np.linalg.norm(real[:, None] - real, axis=2)
+    radii = np.sort(among, 1)[:, 5]
+    inside = np.linalg.norm(real[:, None] - generated, axis=2) <= radii[:, None]  # [real, generated]
+    density, coverage = density_coverage(generated.astype(np.float32), real.astype(np.float32))
+    assert density == pytest.approx(inside.sum() / (5 * 50))
+    assert coverage == pytest.approx(inside.any(1).mean())
+    outlier = np.concatenate([real, [[100.0, 0, 0]]]).astype(np.float32)
+    far = np.full((20, 3), 40, np.float32)  # in the ball of the one that lies far away
+    assert precision_recall(far, outlier)[0] == 1
+    assert density_coverage(far, outlier) == pytest.approx((0.2, 1 / 41))
+    with pytest.raises(ValueError, match="more than the 5 neighbours"):
+        density_coverage(far, far[:5])
+
+
+def test_intervals_are_of_each_estimators_own_error() -> None:
+    scores = {
+        "precision": 0.5,
+        "recall": 0.0,
+        "is_mean": 9.0,
+        "is_std": 1.0,
+        "kid_mean": 0.1,
+        "kid_std": 0.01,
+        "fid": 3.0,
+    }
+    assert half_width("precision", scores, 96, 1000) == pytest.approx(1.96 * 0.05)
+    recall = half_width("recall", scores, 96, 996)
+    assert recall is not None
+    assert 0 < recall < 0.01
+    assert half_width("is_mean", scores, 96, 1000) == pytest.approx(1.96 / 10**0.5)
+    assert half_width("kid_mean", scores, 4000, 9000) == pytest.approx(1.96 * 0.01 / 2)
+    assert half_width("fid", scores | {"fid": 3.0}, 96, 1000) is None
+    assert half_width("two_sample", {"two_sample": 0.7, "two_sample_half_width": 0.04}, 0, 0) == 0.04
+    random = np.random.default_rng(1)
+    shares = random.binomial(200, 0.9, 400) / 200
+    held = [abs(share - 0.9) <= proportion_half_width(share, 200) + 0.01 for share in shares]
+    assert np.mean(held) > 0.93

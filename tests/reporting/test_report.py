@@ -73,6 +73,10 @@ def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     assert shown.facts["Recipe"]["training.batch"] == "8"
     assert shown.facts["Plan"]["savers"] == "recompute"
     assert ("warning", "step 30: D tells all pictures apart") in shown.notes
+    with EventLog(run / "events.jsonl") as log:
+        log.write("warning_over", step=38, line="D tells all pictures apart")
+    (note,) = [note for note in view(RunFolder(run), "run").notes if "tells all" in note[1]]
+    assert note == ("over", "step 30 until step 38: D tells all pictures apart")
     assert [picture.step for picture in shown.pictures][-1] == 50
 
 

@@ -232,7 +232,7 @@ WITH_REAL = frozenset(
 
 @options(EvaluateOptions)
 def evaluate(**values: Any) -> None:
-    """Score generated pictures against real ones: FID, IS, KID, precision and recall, two-sample.
+    """Score generated pictures against real ones: FID, IS, KID, precision and recall, density and coverage, two-sample.
 
     Every score comes with what it was measured by: feature network, counts, seed, truncation, statistics. Moments of
     real pictures are computed once and kept. The scores of a run are kept in its folder, for its report.
@@ -245,8 +245,8 @@ def evaluate(**values: Any) -> None:
 
     On every card of this machine: torchrun --nproc-per-node=4 -m frugan evaluate runs/first --data pictures
 
-    Without weights and labels, by a small network that learns to tell real from generated:
-    frugan evaluate runs/first --data pictures --metrics two-sample --samples 2000
+    Without weights and labels: frugan evaluate runs/first --data pictures --metrics pr,dc,two-sample --network pixels
+    --samples 2000
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
@@ -289,7 +289,7 @@ def _print(evaluations: list["Evaluation"]) -> None:
         ten = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
         console.print(f"classes, worst first: {ten}", markup=False, soft_wrap=True)
     for evaluation in evaluations:
-        if (words := two_sample_in_words(evaluation.scores)) is not None:
+        if (words := two_sample_in_words(evaluation.scores, evaluation.provenance.as_json())) is not None:
             at = f"truncation {evaluation.provenance.truncation:g}: " if len(evaluations) > 1 else ""
             console.print(at + words, markup=False, soft_wrap=True)
     console.print(_provenance_line(evaluations[0]), markup=False, soft_wrap=True)
@@ -309,10 +309,16 @@ def _print_table(evaluations: list["Evaluation"]) -> Console:
     console = Console(highlight=False, width=max(Console().width, 110, widest))
     for evaluation in evaluations:
         kind = "real" if real else f"{evaluation.provenance.truncation:g}"
-        table.add_row(kind, *(f"{evaluation.scores[name]:.4g}" for name in names))
+        table.add_row(kind, *(_shown(evaluation, name) for name in names))
     if names:
         console.print(table)
     return console
+
+
+def _shown(evaluation: "Evaluation", name: str) -> str:
+    """Format a score with half of its 95 % interval, where one is known."""
+    width = evaluation.half_width(name)
+    return f"{evaluation.scores[name]:.4g}" + ("" if width is None else f" ± {width:.2g}")
 
 
 def _provenance_line(evaluation: "Evaluation") -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from PIL import Image
@@ -20,13 +21,13 @@ from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.files import read_json
-from frugan.metrics.scores import Provenance
+from frugan.metrics.scores import Provenance, half_width
 from frugan.progress import Say, quiet
 from frugan.recipe.loading import dump_recipe
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, weights_metadata
 from frugan.setup.recipe_setup import parameter_counts
-from frugan.wording import show_size
+from frugan.wording import network_in_words, show_size
 
 
 @dataclass(frozen=True)
@@ -207,26 +208,53 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
         yield "None were measured."
         yield ""
         return
-    rows = [
-        _score_row(evaluation.provenance, name, value)
-        for evaluation in scored
-        for name, value in evaluation.scores.items()
-    ]
-    titles = ("score", "value", "step", "samples", "compared with", "features", "truncation", "statistics", "weights")
-    yield from _table(titles, rows)
-    yield "Scores compare only where all of this agrees, and the pictures that they compare with are the same."
+    newest: dict[tuple[object, ...], tuple[str, ...]] = {}
+    for evaluation in scored:
+        of = evaluation.provenance
+        for name in evaluation.scores:
+            if name in TITLES or not name.endswith(BESIDE_OTHERS):
+                kind = (name, of.network, of.scored, of.truncation, of.psi)
+                newest.pop(kind, None)
+                newest[kind] = _score_row(evaluation, name)
+    titles = ("score", "value", "step", "samples", "compared with", "looks at", "truncation", "statistics", "weights")
+    yield from _table(titles, list(newest.values()))
+    yield "The last score of each kind; behind ± half of a 95 % interval, where one is known. Scores compare only where"
+    yield "all of this agrees, and the pictures that they compare with are the same."
     yield ""
 
 
-def _score_row(of: Provenance, name: str, value: float) -> tuple[str, ...]:
+TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        "fid": "FID (0 at best)",
+        "intra_fid": "FID within classes (0 at best)",
+        "is_mean": "inception score (higher is better)",
+        "kid_mean": "KID (0 at best)",
+        "cmmd": "CMMD (0 at best)",
+        "precision": "precision (1 at best)",
+        "recall": "recall (1 at best)",
+        "density": "density (1 as real ones)",
+        "coverage": "coverage (1 at best)",
+        "ppl": "perceptual path length (lower is smoother)",
+        "two_sample": "two-sample (0.5 at best)",
+    }
+)
+"""Score -> title of its row."""
+BESIDE_OTHERS = ("_std", "_half_width", "_real", "f_score")
+"""Ends of the names of what belongs to other scores."""
+
+
+def _score_row(scored: Scored, name: str) -> tuple[str, ...]:
+    of, scores = scored.provenance, scored.scores
     about = f"{of.truncation:g}", of.statistics, "averaged" if of.ema else "trained"
+    width = half_width(name, scores, of.samples, of.rows)
+    judge = of.judge.partition("; ")[2].partition(", values")[0]
     return (
-        name,
-        f"{value:.4g}",
+        TITLES.get(name, name),
+        f"{scores[name]:.4g}" + ("" if width is None else f" ± {width:.2g}"),
         "-" if of.is_of_real else f"{of.step:,}",
         f"{of.samples:,}",
         of.compared_with,
-        f"{of.network} `{of.network_digest[:8]}`" if of.network_digest else of.network,
+        judge if name == "two_sample" and judge else network_in_words(of.network),
         *(("-", "-", "none: real pictures") if of.is_of_real else about),
     )
 

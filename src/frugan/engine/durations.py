@@ -312,7 +312,7 @@ class EvaluationSettings(Settings):
     every: IntervalOrShare | None = setting(
         None, "time between scores taken during training, or a share of its duration; none: take none", CHANGEABLE
     )
-    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid", "cmmd", "two-sample"], ...] = setting(
+    metrics: tuple[Literal["fid", "is", "kid", "pr", "dc", "intra-fid", "cmmd", "two-sample"], ...] = setting(
         ("fid",), "scores to take", CHANGEABLE, min_length=1
     )
     samples: int = setting(10_000, "pictures to generate for each score", CHANGEABLE, ge=10)

@@ -101,7 +101,9 @@ def evaluate_real(
     judge = test.described if "two-sample" in metrics else NONE
     if {*metrics} - WITHOUT_FEATURES:
         scores, by_class, warnings, rows = _half_against_half(network, pictures, first, metrics, progress)
-    if "two-sample" in metrics:
+    if "two-sample" in metrics and test.blind is not None:
+        warnings.append(test.blind)
+    elif "two-sample" in metrics:
         scores |= test.of_real()
     for line in warnings:
         say(f"warning: {line}")
@@ -124,6 +126,8 @@ def evaluate_real(
         weights=NONE if weights is None else str(weights.path),
         step=0,
         judge=judge,
+        control=f"two-sample {test.control}" if "two-sample" in metrics else NONE,
+        blind="two-sample" if "two-sample" in metrics and test.control.blind else NONE,
         scored=REAL,
     )
     return Evaluation(scores, provenance, by_class, tuple(warnings))

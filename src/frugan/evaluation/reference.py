@@ -33,9 +33,10 @@ from frugan.metrics.feature_network import (
 )
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.public_weights import MissingWeights
-from frugan.metrics.scores import Moments, Normal, StreamingMoments, ball_radii
+from frugan.metrics.scores import WITHOUT_WEIGHTS, Moments, Normal, StreamingMoments, ball_radii
 from frugan.metrics.vision_transformers import TRANSFORMERS, file_of, load_transformer
 from frugan.progress import Say
+from frugan.wording import network_in_words
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -87,10 +88,16 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
         network = PixelFeatures()
     else:
         network = load_named(name, device)
-    say(f"features: {network.name}, {network.digest[:8]}, {network.resizer}")
+    weights = "" if network.name in WITHOUT_WEIGHTS else f", weights {network.digest[:8]}, {network.resizer}"
+    say(f"scores compare {network_in_words(network.name)}{weights}")
     return network
 
 
+NEEDS_NONE = (
+    "Without weights: --metrics two-sample (a judge learns to tell generated from real), or --network pixels --metrics "
+    "pr,dc,two-sample (precision, recall, density and coverage of grey copies)"
+)
+"""Scores that nothing has to be fetched for, for messages."""
 WITHOUT_FEATURES = frozenset(("two-sample",))
 """Metrics that look at the pictures themselves."""
 
@@ -106,9 +113,12 @@ def network_for(
     Raises:
         BadInput: as `choose_network`.
     """
-    if metrics is None or {*metrics} - WITHOUT_FEATURES:
+    if metrics is not None and not {*metrics} - WITHOUT_FEATURES:
+        return NoFeatures()
+    try:
         return choose_network(name, file, device, say)
-    return NoFeatures()
+    except MissingWeights as error:
+        raise MissingWeights(f"{error}. {NEEDS_NONE}") from error
 
 
 def missing_weights(name: str) -> str | None:

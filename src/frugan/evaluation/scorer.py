@@ -17,19 +17,23 @@ from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
-from frugan.evaluation.judged import TwoSampleTest
+from frugan.evaluation.judged import TwoSampleTest, pixel_control
 from frugan.evaluation.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Reference, reference_of
 from frugan.files import Folders
-from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
+from frugan.metrics.control import Control
+from frugan.metrics.feature_network import FeatureNetwork, Features, PixelFeatures, RowStore, temporary_rows
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.scores import (
+    DENSE_NEIGHBOURS,
     NEIGHBOURS,
     NONE,
     SUBSET_SIZE,
     Moments,
     Provenance,
     clip_distance,
+    density_coverage,
     frechet_distance,
+    half_width,
     kernel_distance,
     precision_recall,
 )
@@ -44,14 +48,16 @@ if TYPE_CHECKING:  # one process needs no torch.distributed
 
 WITHOUT_PICTURES = ("fid", "is")
 """Metrics that moments of real pictures are enough for."""
-NEED_ROWS = frozenset(("kid", "pr", "intra-fid", "cmmd"))
+NEED_ROWS = frozenset(("kid", "pr", "dc", "intra-fid", "cmmd"))
 """Metrics that compare features one by one, and not their moments alone."""
-LEAST_PICTURES = MappingProxyType({"fid": 2, "kid": 2, "cmmd": 2, "pr": NEIGHBOURS + 1})
+LEAST_PICTURES = MappingProxyType({"fid": 2, "kid": 2, "cmmd": 2, "pr": NEIGHBOURS + 1, "dc": DENSE_NEIGHBOURS + 1})
 """Pictures that each metric needs: a covariance, a mean over pairs, and the neighbours of each picture need several."""
 NEED_COVARIANCE = frozenset(("fid", "intra-fid"))
 """Metrics that fewer pictures than features are too few for."""
 UNSEEN_BY_THE_DEMO = "unseen by the demo"
 """Split of the digits that the demo's own network was not fitted to."""
+BY_NEIGHBOURS = frozenset(("precision", "recall", "f_score", "density", "coverage"))
+"""Scores that the control of pixels is about."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
@@ -112,18 +118,23 @@ def check_metrics(options: EvaluationOptions) -> None:
 class Evaluation:
     """Scores of one generator, with their provenance."""
 
-    # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid", "cmmd",
-    # "two_sample", "two_sample_half_width", "two_sample_real"
+    # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "density", "coverage",
+    # "intra_fid", "cmmd", "two_sample", "two_sample_half_width", "two_sample_real"
     scores: Mapping[str, float]
     provenance: Provenance  # how they were measured
     # class name -> Fréchet distance within it; empty if not asked for
     by_class: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # reasons to doubt the scores
 
+    def half_width(self, name: str) -> float | None:
+        """Return half of a 95 % interval of a score; None: none is known."""
+        return half_width(name, self.scores, self.provenance.samples, self.provenance.rows)
+
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values, for programs."""
         return {
             "scores": dict(self.scores),
+            "half_widths": {name: width for name in self.scores if (width := self.half_width(name)) is not None},
             "by_class": dict(self.by_class),
             "provenance": asdict(self.provenance),
             "warnings": list(self.warnings),
@@ -144,6 +155,7 @@ class Scorer:
     file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
     # ranks that draw a part of the pictures each, of which the first one scores them; None: this process draws all
     ranks: "RankGroup | None" = None
+    _said: set[str] = field(default_factory=set)  # warnings that were told
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
@@ -212,15 +224,45 @@ class Scorer:
                 task = FeatureTask(replace(draw, classes=classes), test.count, 0, False, False, pictures=True)
                 judged = _sound(collector.draw(task, opened.enter_context(temporary_rows(0, 0))), test.count)
                 assert judged.pictures is not None  # they were asked for
-                scores |= test.scores(judged.pictures)
+                if test.blind is None:
+                    scores |= test.scores(judged.pictures)
                 drawn = drawn or judged
             assert drawn is not None  # there is at least one metric
+            if "pr" in self._blind:
+                scores = {name: value for name, value in scores.items() if name not in BY_NEIGHBOURS}
+            warnings += self._blind.values()
 
         # Scores without what they were measured with would mean nothing.
         provenance = self._provenance(draw, drawn, reference, device, weights, step, ema=ema)
         for line in warnings:
-            self.say(f"warning: {line}")
+            if line not in self._said:
+                self.say(f"warning: {line}")
+        self._said.update(warnings)
         return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+    @cached_property
+    def _controls(self) -> dict[str, Control]:
+        """Controls of the metrics that have one."""
+        controls: dict[str, Control] = {}
+        if "two-sample" in self.metrics:
+            controls["two-sample"] = self.test.control
+        if "pr" in self.metrics and self.network.name == PixelFeatures.name and self.pictures is not None:
+            found = pixel_control(self.pictures, self.options.samples)
+            controls |= {} if found is None else {"pr": found}
+        return controls
+
+    @cached_property
+    def _blind(self) -> dict[str, str]:
+        """Metrics whose scores would say nothing, and in words why."""
+        lines: dict[str, str] = {}
+        for name, control in self._controls.items():
+            if control.blind:
+                line = self.test.blind if name == "two-sample" else None
+                lines[name] = line or (
+                    f"precision and recall by pixels: blind at this number of pictures: of real ones their control "
+                    f"{control}; so they are left out and choose no checkpoint"
+                )
+        return lines
 
     @cached_property
     def test(self) -> TwoSampleTest:
@@ -273,6 +315,8 @@ class Scorer:
             noise=draw.noise,
             rounding=draw.rounding,
             judge=self.test.described if "two-sample" in self.metrics else NONE,
+            control="; ".join(f"{name} {control}" for name, control in self._controls.items()) or NONE,
+            blind=",".join(self._blind) or NONE,
         )
 
     def _refuse_few(self, metrics: Sequence[str]) -> None:
@@ -423,6 +467,8 @@ def measured(
             scores["precision"], scores["recall"] = precision, recall
             both = precision + recall
             scores["f_score"] = 2 * precision * recall / both if both else 0.0
+        elif metric == "dc":
+            scores["density"], scores["coverage"] = density_coverage(rows, reference.rows)
         elif metric == "intra-fid":
             by_class = _by_class(rows, drawn.labels, reference, class_names, warnings)
             scores["intra_fid"] = float(np.mean(list(by_class.values())))

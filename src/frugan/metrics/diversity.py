@@ -166,12 +166,17 @@ class Pictures(Protocol):
         """Return pictures by index, slice or indices, as uint8."""
 
 
+BACKGROUND_LEVELS = 4.0
+"""Root mean square that is added to what two pictures show, of 255: what is nearly empty resembles nothing."""
+
+
 @dataclass(frozen=True)
 class Nearest:
     """Nearest real pictures of each query."""
 
     indices: Tensor  # indices of the nearest pictures of the set, nearest first [N, K]
-    distances: Tensor  # root mean square difference to them, 0 to 255 [N, K]
+    # difference to them as a share of what both show beside the background: 0 equal, about 1 unrelated [N, K]
+    distances: Tensor
     usual: float  # median distance of a picture of the set to its nearest other one
 
     @property
@@ -188,40 +193,50 @@ def nearest_pictures(
 ) -> Nearest:
     """Find the pictures of a set that are nearest to given ones, and mirrored ones of it.
 
+    The background of each is taken away first, the median colour of its edge: on white paper any two pictures agree
+    nearly everywhere, and a few specks would be near to whatever is small.
+
     Args:
         pictures: uint8 [N, C, R, R].
         real: the set, [M, C, R, R]; may be mapped from disk: it is read once.
         count: K, at most M.
     """
     spaced = np.unique(np.linspace(0, len(real) - 1, min(COMPARED_REAL, len(real))).astype(np.int64))
-    queries = torch.cat([_small(pictures), _small(torch.from_numpy(np.array(real[spaced])))])  # [N + compared, D]
+    queries = torch.cat([_shown(pictures), _shown(torch.from_numpy(np.array(real[spaced])))])  # [N + compared, D]
+    shown = queries.square().sum(1)
     distances = torch.empty(len(queries), 0)
     indices = torch.empty(len(queries), 0, dtype=torch.int64)
     chunk = max(1, CHUNK_BYTES // real[0].nbytes)
     for first in range(0, len(real), chunk):
         rows = torch.from_numpy(np.array(real[first : first + chunk]))  # a copy out of the map
-        squared = torch.minimum(torch.cdist(queries, _small(rows)), torch.cdist(queries, _small(rows.flip(-1))))
+        shares = torch.minimum(*(_apart(queries, shown, _shown(way)) for way in (rows, rows.flip(-1))))
         places = torch.arange(first, first + len(rows))
-        squared[len(pictures) :][torch.from_numpy(spaced)[:, None] == places] = torch.inf  # itself
-        every = torch.cat([distances, squared], 1)
+        shares[len(pictures) :][torch.from_numpy(spaced)[:, None] == places] = torch.inf  # itself
+        every = torch.cat([distances, shares], 1)
         which = torch.cat([indices, places.expand(len(queries), -1)], 1)
         distances, order = every.topk(min(count, every.shape[1]), largest=False)
         indices = which.gather(1, order)
         if progress is not None:
             progress(min(first + chunk, len(real)), len(real))
-    scale = queries.shape[1] ** 0.5
     usual = distances[len(pictures) :, 0]
     finite = usual[torch.isfinite(usual)]
-    return Nearest(
-        indices[: len(pictures)],
-        distances[: len(pictures)] / scale,
-        float(finite.median() / scale) if len(finite) else 0.0,
-    )
+    return Nearest(indices[: len(pictures)], distances[: len(pictures)], float(finite.median()) if len(finite) else 0.0)
 
 
-def _small(pictures: Tensor) -> Tensor:
-    """[N, C, R, R] -> [N, C * SIDE * SIDE]."""
+def _apart(queries: Tensor, shown: Tensor, rows: Tensor) -> Tensor:
+    """Distances [N, M] of pictures [N, D] and [M, D] without their background, as shares of what both show.
+
+    Args:
+        shown: sum of squares of each query [N].
+    """
+    both = shown[:, None] + rows.square().sum(1) + BACKGROUND_LEVELS**2 * queries.shape[1]
+    return torch.cdist(queries, rows) / both.sqrt()
+
+
+def _shown(pictures: Tensor) -> Tensor:
+    """[N, C, R, R] -> what is not background, in levels [N, C * SIDE * SIDE]."""
     values = pictures.float()
     if values.shape[-1] > SIDE:
         values = F.adaptive_avg_pool2d(values, SIDE)
-    return values.flatten(1)
+    edge = torch.cat([values[:, :, (0, -1)].flatten(2), values[:, :, 1:-1, (0, -1)].flatten(2)], 2)
+    return (values - edge.median(2).values[:, :, None, None]).flatten(1)

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from frugan.wording import network_in_words
+
 Statistics = Literal["running", "standing", "batch"]
 """Statistics of batch normalisation: the averages of training, averages over new batches, or those of each batch."""
 Rounding = Literal["nearest", "bf16"]
@@ -34,6 +36,8 @@ SAME = (
 )
 """Fields in which two cards must agree for their scores to be compared."""
 
+WITHOUT_WEIGHTS = frozenset(("pixels", "digits"))
+"""Feature networks whose weights are always the same ones."""
 NONE = "none"
 """Stands for a missing name or digest."""
 
@@ -66,7 +70,11 @@ class Provenance:
     psi_layers: int | None = None  # number of first layers that psi applies to; None: all
     noise: str = "const"  # noise that layers add; see `frugan.contract.family.Noise`
     rounding: str = "nearest"  # see `Rounding`
-    judge: str = NONE  # networks of two-sample, and the number of pictures that they saw
+    judge: str = NONE  # judge of two-sample, and the number of pictures that it saw
+    # how small a damage of real pictures two-sample, and precision and recall by pixels, see at this number; see
+    # `frugan.metrics.control`
+    control: str = NONE
+    blind: str = NONE  # metrics that see none, and whose scores are left out therefore, with commas
     # kind of the scored pictures; REAL: a part of the real ones was scored against the rest, and the fields about
     # weights and samples mean nothing
     scored: str = GENERATED
@@ -87,7 +95,8 @@ class Provenance:
     @property
     def measured_by(self) -> str:
         """Feature network and judge, in words."""
-        features = f"features: {self.network} {self.network_digest[:8]}, {self.resizer}" if self.network != NONE else ""
+        weights = "" if self.network in WITHOUT_WEIGHTS else f", weights {self.network_digest[:8]}, {self.resizer}"
+        features = f"features: {network_in_words(self.network)}{weights}" if self.network != NONE else ""
         judge = f"two-sample: {self.judge}" if self.judge != NONE else ""
         return "; ".join(filter(None, (features, judge)))
 
@@ -390,6 +399,9 @@ def _mean_gaussian(one: NDArray[np.float32], other: NDArray[np.float32]) -> floa
 
 
 NEIGHBOURS = 3
+DENSE_NEIGHBOURS = 5
+"""k of density and coverage, as their authors have it."""
+INCEPTION_SPLITS = 10
 BLOCK_ROWS = 2000
 """Rows whose distances to another block are held at once: 32 MB."""
 
@@ -458,6 +470,72 @@ def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """[N, D], [M, D] -> [N, M]."""
     products = a @ b.T
     return (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * products).clamp(min=0)
+
+
+def density_coverage(
+    generated: NDArray[np.float32],
+    real: NDArray[np.float32],
+    neighbours: int = DENSE_NEIGHBOURS,
+) -> tuple[float, float]:
+    """Real balls that a generated point lies in, over k; and the share of real balls that hold a generated point.
+
+    One real picture far from all others, whose ball is large, counts for precision with all that lies in it; here it
+    counts once among many. Density may exceed 1.
+
+    Args:
+        generated, real: [N, D] and [M, D]; may lie in files: they are read in blocks.
+        neighbours: k.
+
+    Raises:
+        ValueError: no more real rows than neighbours.
+
+    Source: Naeem et al. 2020 (arXiv 2002.09797), equations 3 and 4.
+    """
+    if len(real) <= neighbours or not len(generated):
+        raise ValueError(
+            f"{len(generated)} and {len(real)} rows: expected some and more than the {neighbours} neighbours"
+        )
+    radii = ball_radii(real, neighbours)
+    holding, inside = 0, 0
+    for first in range(0, len(real), BLOCK_ROWS):
+        centers = _rows(real, first)
+        within = torch.zeros(len(centers), dtype=torch.int64)
+        for start in range(0, len(generated), BLOCK_ROWS):
+            distances = _squared_distances(centers, _rows(generated, start))
+            within += (distances <= radii[first : first + BLOCK_ROWS, None]).sum(1)
+        inside += int(within.sum())
+        holding += int((within > 0).sum())
+    return inside / (neighbours * len(generated)), holding / len(real)
+
+
+def proportion_half_width(share: float, count: int) -> float:
+    """Half of a 95 % interval of a share of pictures, also of 0 and 1 (Agresti and Coull 1998)."""
+    middle = (share * count + 2) / (count + 4)
+    return 1.96 * math.sqrt(middle * (1 - middle) / (count + 4))
+
+
+def half_width(name: str, scores: Mapping[str, float], samples: int, rows: int) -> float | None:
+    """Half of a 95 % interval of a score, by the estimator's own error; None: it has none that is known.
+
+    Args:
+        name: of the score.
+        scores: by name, with what they come with.
+        samples, rows: generated and real pictures that were compared.
+    """
+    value = scores.get(name)
+    if not isinstance(value, float):
+        return None
+    if name == "two_sample":
+        return scores.get("two_sample_half_width")
+    if name in ("precision", "recall", "coverage"):
+        count = samples if name == "precision" else rows
+        return proportion_half_width(value, count) if count else None
+    if name == "is_mean" and "is_std" in scores:
+        return 1.96 * scores["is_std"] / math.sqrt(INCEPTION_SPLITS)
+    if name == "kid_mean" and "kid_std" in scores:
+        apart = min(SUBSETS, max(1, min(samples, rows) // SUBSET_SIZE))  # subsets that have no picture in common
+        return 1.96 * scores["kid_std"] / math.sqrt(apart)
+    return None
 
 
 FAR_BELOW = 0.5

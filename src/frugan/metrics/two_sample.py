@@ -46,10 +46,12 @@ class TwoSample:
     Attributes:
         accuracies: one for each seed, each with its own halves and its own network; 0.5 cannot tell, 1 always can.
         pictures: of each set.
+        by_chance: standard deviation of an accuracy where labels are shuffled; None: of guessing.
     """
 
     accuracies: tuple[float, ...]
     pictures: int
+    by_chance: float | None = None
 
     @property
     def mean(self) -> float:
@@ -64,9 +66,14 @@ class TwoSample:
         judgements by three networks, of 500 generated pictures against 500 real ones, 77 intervals held the mean of 40.
         """
         judged = 2 * self.pictures * (1 - 0.5 ** len(self.accuracies))  # by one network at least
-        guessing = 0.5 / judged**0.5
+        guessing = 0.5 / judged**0.5 if self.by_chance is None else self.by_chance
         seeds = stdev(self.accuracies) / len(self.accuracies) ** 0.5 if len(self.accuracies) > 1 else 0.0
         return float(1.96 * max(guessing, seeds))
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether that is more than chance."""
+        return self.mean - self.half_width > 0.5
 
 
 def two_sample(first: Tensor, second: Tensor, judge: Judge | None = None) -> TwoSample:
@@ -81,17 +88,26 @@ def two_sample(first: Tensor, second: Tensor, judge: Judge | None = None) -> Two
     Raises:
         ValueError: other shapes, too few pictures, or pictures that are not finite.
     """
+    first, second = two_alike(first, second, FEWEST_PICTURES)
+    count = min(len(first), len(second), MOST_PICTURES) // 2 * 2
+    judge = judge or Judge()
+    return TwoSample(tuple(_accuracy(first, second, count, judge, seed) for seed in range(judge.networks)), count)
+
+
+def two_alike(first: Tensor, second: Tensor, fewest: int) -> tuple[Tensor, Tensor]:
+    """Bring two sets of pictures to fp32 on the host, in [-1, 1], at most `SIDE_PIXELS` a side.
+
+    Raises:
+        ValueError: they cannot be compared, or are fewer.
+    """
     for name, pictures in {"first": first, "second": second}.items():
         if pictures.ndim != 4 or pictures.shape[1:] != first.shape[1:] or pictures.shape[2] != pictures.shape[3]:
             raise ValueError(f"{name} pictures {list(pictures.shape)}: expected [N, C, R, R], alike in C and R")
-        if len(pictures) < FEWEST_PICTURES:
-            raise ValueError(f"{len(pictures)} {name} pictures: expected at least {FEWEST_PICTURES}")
+        if len(pictures) < fewest:
+            raise ValueError(f"{len(pictures)} {name} pictures: expected at least {fewest}")
         if not bool(torch.isfinite(pictures).all()):
             raise ValueError(f"{name} pictures hold values that are not finite: did the training diverge?")
-    count = min(len(first), len(second), MOST_PICTURES) // 2 * 2
-    judge = judge or Judge()
-    first, second = _in_fp32(first), _in_fp32(second)
-    return TwoSample(tuple(_accuracy(first, second, count, judge, seed) for seed in range(judge.networks)), count)
+    return _in_fp32(first), _in_fp32(second)
 
 
 def seen_by_judge(pictures: Tensor) -> Tensor:

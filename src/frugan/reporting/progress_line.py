@@ -143,7 +143,7 @@ def _scores(event: Mapping[str, object]) -> str:
     network = of.get("network") if isinstance(of, Mapping) else None
     told = [score_name(str(scores), network)]
     if isinstance(scores, Mapping):
-        judged = two_sample_in_words(scores)
+        judged = two_sample_in_words(scores, of if isinstance(of, Mapping) else {})
         by_features = ", ".join(f"{k} {_short(v)}" for k, v in scores.items() if judged is None or not by_pictures(k))
         told = [score_name(by_features, network)] if by_features else []  # the network's name once, for all of them
         told += [] if judged is None else [judged]
@@ -157,6 +157,7 @@ _EVENTS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     "checkpoint_failed": lambda e: f"step {_count(e.get('step'))}: no checkpoint: {e.get('reason')}",
     "snapshot": _drew,
     "snapshot_failed": lambda e: f"step {_count(e.get('step'))}: no sample grid: {e.get('reason')}",
+    "warning_over": lambda e: f"step {_count(e.get('step'))}: over: {str(e.get('line')).partition(': ')[0]}",
     "skipped": lambda e: (
         f"step {e.get('step')}: phase {e.get('phase')} skipped, {e.get('in_a_row')} in a row: {e.get('reason')}"
     ),

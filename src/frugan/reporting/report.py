@@ -19,7 +19,7 @@ from frugan.engine.run.events import EventTail, read_events
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.files import atomic_file, read_json
-from frugan.metrics.scores import NONE, REAL, SAME, Provenance, low_recall
+from frugan.metrics.scores import NONE, REAL, SAME, Provenance, half_width, low_recall
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render
 from frugan.wording import GIB, clock, score_name, show_size
@@ -47,13 +47,24 @@ def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...
     return tuple(row for row, _ in newest), tuple(line for _, lines in newest for line in lines)
 
 
+def _with_interval(name: str, scores: Mapping[str, Any], of: Mapping[str, Any]) -> str:
+    """A score, with half of its 95 % interval where one is known."""
+    counts = [count if isinstance(count := of.get(key), int) else 0 for key in ("samples", "rows")]
+    width = half_width(name, scores, *counts)
+    return f"{float(scores[name]):.4g}" + ("" if width is None else f" ± {width:.2g}")
+
+
 def _at(row: Mapping[str, str]) -> str:
     return "real pictures" if row["step"] == "-" else f"step {row['step']}"
 
 
 def _row(values: Mapping[str, Any]) -> dict[str, str]:
     of = values["provenance"]
-    scores = {score_name(str(name), of["network"]): f"{float(value):.4g}" for name, value in values["scores"].items()}
+    scores = {
+        score_name(str(name), of["network"]): _with_interval(str(name), values["scores"], of)
+        for name in values["scores"]
+        if not str(name).endswith("_half_width")
+    }
     last = {"compared with": f"{of['data']} ({of['split']})", "features": str(of["network"])}
     if of.get("scored") == REAL:
         return {"step": "-", "samples": f"{int(of['samples']):,}", **scores, **last, "weights": "real pictures"}
@@ -114,7 +125,9 @@ class RunReader:
             self._charts, self._notes, self.last, self._damaged = Charts(), {}, {}, 0
             self.beginnings += 1
         for event in self._charts.read(self._remembered(self._tail.added(to_the_end=to_the_end))):
-            if note := _note(event):
+            if event.get("event") == "warning_over":
+                self._end(event)
+            elif note := _note(event):
                 self._notes[note] = None
 
     def view(self, picture_bytes: int | None = PICTURE_BYTES) -> RunView:
@@ -147,6 +160,17 @@ class RunReader:
             gradients=charts.gradients.finish(),
             never=charts.gradients.never(),
             scores=scores,
+        )
+
+    def _end(self, event: Mapping[str, Any]) -> None:
+        """Say of a warning until when it held, in its place; it is none any more."""
+        line = str(event.get("line"))
+        self._notes = dict.fromkeys(
+            ("over", f"{at} until step {event.get('step')}: {told}")
+            if kind == "warning" and told == line
+            else (kind, note)
+            for kind, note in self._notes
+            for at, _, told in [note.partition(": ")]
         )
 
     def _count_damaged(self, line: int) -> None:
@@ -217,12 +241,12 @@ def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: f
         values["not yet the usual training"] = str(preliminary)
     if card_busy is not None:
         values["card busy"] = f"{100 * card_busy:.0f} %"
-    scores = metrics.get("scores")
-    of = metrics.get("provenance")
-    network = of.get("network") if isinstance(of, Mapping) else None
-    for name, value in scores.items() if isinstance(scores, Mapping) else ():
-        if isinstance(value, int | float):
-            values[score_name(name, network)] = f"{value:.4g}"
+    scores, measured = (
+        dict(found) if isinstance(found := metrics.get(key), Mapping) else {} for key in ("scores", "provenance")
+    )
+    for name, value in scores.items():
+        if isinstance(value, int | float) and not name.endswith("_half_width"):
+            values[score_name(name, measured.get("network"))] = _with_interval(name, scores, measured)
     if stop and stop.get("over"):
         values["state"] = "finished"
     return values

@@ -61,6 +61,8 @@ class CollapseSigns:
         retry: gives the command line that begins the run anew with a slower generator; None: there is none.
         given_up: phases whose discriminator was told to have given up.
         guessed: phase -> step and value of the last score, of those whose discriminator guessed then.
+        standing: what is warned of -> its lines, until it is over.
+        over: lines of warnings that the last event has shown to be over.
     """
 
     retry: Callable[[], str | None] = lambda: None
@@ -69,6 +71,8 @@ class CollapseSigns:
     _saturated: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     guessed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    standing: dict[str, list[str]] = field(default_factory=dict)
+    over: list[str] = field(default_factory=list)
     _recipe: Mapping[str, Any] = field(default_factory=dict)  # recipe of the training, from the event of its start
     # step, two-sample score
     _judged: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))
@@ -76,7 +80,8 @@ class CollapseSigns:
     _alike: "_Alike | None" = None
 
     def look(self, event: Mapping[str, Any]) -> Iterator[str]:
-        """Lines to warn with at an event of a step, of scores or of variety."""
+        """Lines to warn with at an event of a step, of scores or of variety; then `over` tells what has ended."""
+        self.over = []
         if event.get("event") == "start":
             self._recipe = event.get("recipe", self._recipe)
         if event.get("event") in ("start", "resume"):
@@ -96,12 +101,19 @@ class CollapseSigns:
             yield from self._saturation(phase, int(event["step"]), entry["terms"])
         yield from self._jumps(event.get("singular_values", {}))
 
+    def _began(self, about: str, line: str) -> str:
+        self.standing.setdefault(about, []).append(line)
+        return line
+
+    def _ended(self, about: str) -> None:
+        self.over += self.standing.pop(about, [])
+
     def _go_back_to(self, step: int) -> None:
         """Forget later steps, which are trained anew."""
         if step < self._newest:
             for losses in self._losses.values():
                 losses.cut(step)
-            self._saturated, self._alike, self._values = set(), None, {}
+            self._saturated, self._alike, self._values, self.standing = set(), None, {}, {}
         self._newest = step
         while self._judged and self._judged[-1][0] > step:
             self._judged.pop()
@@ -120,14 +132,16 @@ class CollapseSigns:
         mean = losses.mean
         if mean > RECOVERED_LOSS:
             self._saturated.discard(phase)
+            self._ended(f"saturated {phase}")
         if paired:
             return  # near 0 for a while at the start of trainings that go well: scores decide
         if losses.enough and mean < SATURATED_LOSS and phase not in self._saturated:
             self._saturated.add(phase)
-            yield (
+            yield self._began(
+                f"saturated {phase}",
                 f"{phase}: its losses on real and fake add up to {mean:.3f}, averaged over {SATURATION_STEPS} steps: "
                 "it tells real from generated without effort, so the generator has nothing to learn from. What people "
-                "do: lower its learning rate, train it fewer times per step, or add pictures"
+                "do: lower its learning rate, train it fewer times per step, or add pictures",
             )
 
     def _discriminator_gave_up(self, phase: str, mean: float, step: int, share: float) -> Iterator[str]:
@@ -138,16 +152,18 @@ class CollapseSigns:
             self.guessed[phase] = (step, share)
         if not guesses or share < TOLD_APART:
             self.given_up.discard(phase)
+            self._ended(f"guesses {phase}")
         elif before is not None and share > before[1] - BETTER and phase not in self.given_up:
             self.given_up.add(phase)
             command = self.retry()
-            yield (
+            yield self._began(
+                f"guesses {phase}",
                 f"{phase} has given up: at this score and the one before, its loss stood at that of guessing "
                 f"({mean:.3f}, averaged over {SATURATION_STEPS} steps), while a small network that was "
                 f"trained afresh told real from generated {100 * before[1]:.0f} and now {100 * share:.0f} times in "
                 "100: the generator learns little from it. What people do: begin anew with "
                 f"{', '.join(self._against_guessing())}"
-                + ("" if command is None else f". With half the generator's rate, in a new run: {command}")
+                + ("" if command is None else f". With half the generator's rate, in a new run: {command}"),
             )
 
     @property
@@ -191,12 +207,13 @@ class CollapseSigns:
             return
         if mean < SATURATED_LOSS and phase not in self._saturated:
             self._saturated.add(phase)
-            yield (
+            yield self._began(
+                f"saturated {phase}",
                 f"the generator has given up: in the last {SCORES_IN_A_ROW} scores a small network that was trained "
                 f"afresh told real from generated at least {100 * least:.0f} times in 100, and {phase} "
                 f"does so without effort: its loss is {mean:.3f}, averaged over {SATURATION_STEPS} steps. What people "
                 "do: look at the samples, then begin anew with a lower learning rate of the discriminator, a stronger "
-                f"penalty on its gradient{self._penalty}, or a higher learning rate of the generator"
+                f"penalty on its gradient{self._penalty}, or a higher learning rate of the generator",
             )
 
     def _jumps(self, values: Mapping[str, Any]) -> Iterator[str]:
@@ -232,6 +249,7 @@ class CollapseSigns:
         elif not alike:
             if share > VARIETY_RECOVERED:
                 self._alike = None
+                self._ended("variety")
             return
         now = _Alike(len(alike), fmean(alike.values()))
         if self._alike is not None and not now.notably_worse(self._alike):
@@ -239,12 +257,13 @@ class CollapseSigns:
         self._alike = now
         lowest = sorted(alike, key=lambda name: mean[name])
         named = ", ".join(f"{name} {mean[name]:.2f}" for name in lowest[:MOST_CLASSES_NAMED])
-        yield (
+        yield self._began(
+            "variety",
             f"samples of {len(alike)} of {len(mean)} classes are more alike than real pictures: the generator is "
             "losing variety, which no single picture shows. Mean distance between samples of a class, divided by that "
             f"between real pictures (1: as varied): {overall:.2f}, to the nearest neighbour {neighbours:.2f}; lowest: "
             f"{named}. {self._for_variety}; others add more pictures or augmentation, use a larger batch, or go back "
-            "to an earlier checkpoint; see docs/training-well.md"
+            "to an earlier checkpoint; see docs/training-well.md",
         )
 
 

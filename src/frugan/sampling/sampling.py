@@ -442,7 +442,7 @@ def check_memorisation(
 ) -> MemorisationCheck:
     """Write a grid of samples, each beside the training pictures (mirrored ones too) that are nearest to it.
 
-    Nearest by pixels at 32 x 32: a copy shows, a change of pose or colour does not.
+    Nearest by what is not background, at 32 x 32: a copy shows, a change of pose or colour does not.
 
     Args:
         source: run, checkpoint or weights file, or what `Weights.open` made of one.

@@ -143,8 +143,11 @@ def watch(run: TrainRun, device: torch.device) -> LossHistory:
     def look(event: Event) -> None:
         nonlocal spilling
         losses.add(event)
-        for line in (*collapse.look(event), *gradients.look(event)):
+        told, over = [*collapse.look(event), *gradients.look(event)], collapse.over  # a warning is an event itself
+        for line in told:
             run.warn(int(event["step"]), line)
+        for line in over:
+            run.warning_over(int(event["step"]), line)
         if event["event"] == "checkpoint" and not spilling and is_spilling(device):
             spilling = True
             run.choose(

@@ -163,3 +163,8 @@ class TrainRun:
         if self.is_first:
             self.say(f"warning: {line}")
             self.log.write("warning", step=step, line=line)
+
+    def warning_over(self, step: int, line: str) -> None:
+        """Log that what a warning told of has ended."""
+        if self.is_first:
+            self.log.write("warning_over", step=step, line=line)

@@ -81,7 +81,7 @@ class TrainingScores:
     run: TrainRun  # is told when scores could not be taken: no reason to end a training
     recipe: Recipe  # recipe as it is at present, with its evaluation settings
     device: torch.device  # device that trains
-    _recall_told: bool = False
+    _recall_told: str | None = None
 
     @property
     def ranks(self) -> "RankGroup | None":
@@ -153,9 +153,12 @@ class TrainingScores:
             return None
         assert scored is not None  # this is the first rank
         line = low_recall(scored.scores, scored.provenance)
-        if line is not None and not self._recall_told:
+        if line is not None and self._recall_told is None:
             self.run.warn(state.step, line)
-        self._recall_told = line is not None
+            self._recall_told = line
+        elif line is None and self._recall_told is not None:
+            self.run.warning_over(state.step, self._recall_told)
+            self._recall_told = None
         return scored.scores, scored.provenance.as_json()
 
     def _take(self, state: TrainingState, plan: Plan) -> Evaluation | None:

@@ -23,7 +23,7 @@ from frugan.conversion.model_card import FILES, CardFacts, Scored, card_text, wr
 from frugan.engine.run.events import EventLog
 from frugan.engine.run.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.metrics.scores import REAL, Provenance
+from frugan.metrics.scores import REAL, Provenance, proportion_half_width
 from frugan.recipe.loading import load_recipe
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, load, save, weights_metadata
@@ -107,8 +107,38 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_of_real_pictures_are_not_taken_for_the_weights() -> None:
     of = replace(PROVENANCE, scored=REAL, samples=449, real=450, data="digits", network="digits")
     text = card_text(replace(FACTS, scores=(Scored({"fid": 0.04}, of),)), "")
-    row = "| fid | 0.04 | - | 449 | 450 real pictures of digits (unseen) | digits `01234567` | - | - | none: real"
-    assert row in text
+    row = (
+        "| FID (0 at best) | 0.04 | - | 449 | 450 real pictures of digits (unseen) | the demo's classifier of digits | "
+    )
+    assert row + "- | - | none: real" in text
+
+
+def test_a_card_has_the_last_score_of_each_kind_with_its_interval() -> None:
+    pixels = replace(
+        PROVENANCE, network="pixels", judge="500 pictures on either side; 1 network, 400 steps of 16, values"
+    )
+    scores = {
+        "precision": 0.5,
+        "f_score": 0.5,
+        "two_sample": 0.8,
+        "two_sample_half_width": 0.04,
+        "two_sample_real": 0.5,
+    }
+    earlier = Scored(scores | {"precision": 0.25}, replace(pixels, step=100))
+    text = card_text(replace(FACTS, scores=(earlier, Scored({"fid": 9.0}, PROVENANCE), Scored(scores, pixels))), "")
+    rows = [
+        line.split(" | ")[:4]
+        for line in text.partition("## Scores")[2].partition("## ")[0].splitlines()
+        if line.startswith("| ")
+    ][1:]
+    width = proportion_half_width(0.5, PROVENANCE.samples)
+    assert [row[:3] for row in rows] == [
+        ["| FID (0 at best)", "9", "400"],
+        ["| precision (1 at best)", f"0.5 ± {width:.2g}", "400"],
+        ["| two-sample (0.5 at best)", "0.8 ± 0.04", "400"],
+    ]
+    assert "| grey pixels, 16 by 16 |" in text
+    assert "| 1 network, 400 steps of 16 |" in text
 
 
 def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_path: Path) -> None:
@@ -125,7 +155,7 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
     assert f"`G` ({sum(p.numel() for p in build_networks(RECIPE)['G'].parameters()):,} parameters)" in text
     assert "| images seen | 19,200 |" in text
     assert "| data: images | digest `ffffffffffffffff` |" in text
-    assert "| fid | 12.35 | 400 | 5,000 | 898 real pictures of digits (unseen) | inception `01234567` | 1 |" in text
+    assert "| FID (0 at best) | 12.35 | 400 | 5,000 | 898 real pictures of digits (unseen) | inception | 1 |" in text
     assert "| kid | 0.01 |" in text
     assert "of another version" not in text
     assert "| predicted peak | 1.00 GiB |" in text
