@@ -98,7 +98,7 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["sample", "/does/not/exist", "--out", "y"], "/does/not/exist does not exist (looked from"),
         (["sample", "/does/not/exist", "--out", "y", "--classes", "3-1"], "such as 0,3,7-9"),
         (["sample", "/does/not/exist", "--out", "y", "--nearest", "3"], "training pictures with --data PATH"),
-        (["sample", "/does/not/exist", "--out", "y", "--animate", "y.avi"], "ends in .gif or .mp4"),
+        (["sample", "/does/not/exist", "--out", "y", "--animate", "y.avi"], "ends in .gif, .webp or .mp4"),
         (["sample", "x", "--out", "y", "--animate", "y.gif", "--npz", "3"], "one kind at a time"),
         (["sample", "x", "--out", "y", "--npz", "3", "--interpolate", "both"], "not with --random, --npz"),
         (["sample", "x", "--out", "y", "--animate", "z/y.gif"], "a name without folders"),

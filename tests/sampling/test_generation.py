@@ -148,7 +148,7 @@ def test_a_film_goes_there_and_back(scored: Path, tmp_path: Path, kind: str) -> 
             assert film.size[0] >= 256
     else:
         assert cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FRAME_COUNT) == 10
-    with pytest.raises(BadInput, match=r"ends in \.gif or \.mp4"):
+    with pytest.raises(BadInput, match=r"ends in \.gif, \.webp or \.mp4"):
         animate(scored / "run", tmp_path / "film.avi", request, device="cpu", say=quiet)
 
 

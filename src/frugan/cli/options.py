@@ -59,6 +59,18 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
+def parse_cells(text: str) -> tuple[int, int]:
+    """Read "3x2": cells across and down.
+
+    Raises:
+        BadInput: not two numbers from 1 to 100.
+    """
+    wide, _, high = text.partition("x")
+    if not all(_is_number(word) and 1 <= int(word) <= 100 for word in (wide, high)):
+        raise BadInput(f"--loop {text[:80]}: expected cells across and down, such as 1x1 or 3x2, at most 100x100")
+    return int(wide), int(high)
+
+
 def parse_mixing(text: str) -> StyleMixing:
     """Read "rows=85,100 cols=55 layers=0-6".
 

@@ -18,6 +18,7 @@ from frugan.cli.options import (
     Statistics,
     WeightsFrom,
     options,
+    parse_cells,
     parse_mixing,
     parse_moves,
     parse_numbers,
@@ -108,11 +109,20 @@ class SampleOptions:
         ),
     ] = None
     animate: Annotated[
-        str | None, typer.Option(help="write an interpolation as an animation of this name in --out: .gif or .mp4")
+        str | None,
+        typer.Option(help="write an interpolation as a film of this name in --out: .gif, .webp or .mp4"),
     ] = None
     frames: Annotated[
-        int, typer.Option(help="frames of --animate, from one end to the other; then it plays backwards")
+        int,
+        typer.Option(help="frames of --animate, from one end to the other; then it plays backwards; of a whole --loop"),
     ] = 48
+    loop: Annotated[
+        str | None,
+        typer.Option(
+            help="with --animate: a smooth closed loop through --seeds and --latents; 1x1 or a grid such as 3x2, "
+            "whose cells share them"
+        ),
+    ] = None
     nearest: Annotated[
         int | None, typer.Option(help="show this many nearest training pictures, from --data, beside each sample")
     ] = None
@@ -148,6 +158,7 @@ class SampleOptions:
             "--directions": self.directions,
             "--move": True if self.move else None,
             "--latents": True if self.latents else None,
+            "--loop": self.loop,
             "--project": True if self.project else None,
             "--space": self.space,
             "--steps": self.steps if self.steps != PROJECTION_STEPS else None,
@@ -183,6 +194,7 @@ class SampleOptions:
             directions=self.directions,
             moves=parse_moves(self.move or ()),
             latents=tuple(self.latents or ()),
+            loop=parse_cells(self.loop) if self.loop is not None else None,
             statistics=self.statistics,
             standing_batches=STANDING_BATCHES if self.standing_batches is None else self.standing_batches,
             standing_size=self.standing_size,
@@ -210,15 +222,17 @@ def sample(**values: Any) -> None:
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8 (swapped ones as single files: --pngs 100)
     """
     arguments = SampleOptions(**values)
+    from frugan.sampling.films import check_film_name
     from frugan.sampling.generators import default_micro_batch
     from frugan.sampling.requests import refuse_together
-    from frugan.sampling.sampling import check_film_name
     from frugan.setup.networks import Weights
 
     refuse_together(arguments.given())
     if arguments.animate is not None:
         _refuse_film(arguments.animate, arguments.frames)
         check_film_name(arguments.out / arguments.animate)
+    elif arguments.loop is not None:
+        raise BadInput(f"--loop {arguments.loop}: a film has a name; add --animate loop.webp")
     if arguments.nearest is not None and len(arguments.data or ()) != 1:
         raise BadInput("--nearest: expected the training pictures with --data PATH")
     request = arguments.request()

@@ -2,13 +2,14 @@
 
 import io
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
 from frugan.errors import BadInput
@@ -17,6 +18,7 @@ from frugan.files import atomic_file, atomic_folder, refuse_lack_of_room
 Block = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pictures [n, C, R, R], C = 1 or 3, and their classes [n]."""
 FRAMES_PER_SECOND = 24
+FILM_ENDINGS = (".gif", ".webp", ".mp4")
 SMALLEST_MOVING = 256
 """Animations of smaller pictures are enlarged by a whole factor."""
 
@@ -97,43 +99,61 @@ def png_of(picture: NDArray[np.uint8], about: Mapping[str, str]) -> bytes:
     return file.getvalue()
 
 
-def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path, about: Mapping[str, str]) -> None:
-    """Write frames [H, W, 1 or 3] as GIF or MP4, by the name's ending, there and back again.
+def write_animation(frames: Iterable[NDArray[np.uint8]], path: Path, about: Mapping[str, str]) -> None:
+    """Write frames [H, W, 1 or 3] as GIF, WebP or MP4, by the name's ending.
+
+    Frames are taken one by one. An MP4 holds one in memory; a WebP one, and the file; Pillow keeps all of a GIF, a byte
+    for each pixel, until it is written.
 
     Args:
-        about: texts, in the comment of a GIF; an MP4 has no room for them.
+        frames: one at least.
+        about: texts, in the comment of a GIF and the EXIF description of a WebP; an MP4 has no room for them.
 
     Raises:
         BadInput: another ending, or OpenCV is missing for MP4.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    factor = -(-SMALLEST_MOVING // min(frames[0].shape[:2]))
-    larger = [frame.repeat(factor, 0).repeat(factor, 1) for frame in (*frames, *frames[-2:0:-1])]
-    if path.suffix == ".gif":
-        first, *others = (_image(frame) for frame in larger)
-        milliseconds = round(1000 / FRAMES_PER_SECOND)
-        comment = "\n".join(f"{keyword}: {text}" for keyword, text in about.items()).encode()
+    larger = _enlarged(frames)
+    if path.suffix in (".gif", ".webp"):
+        pictures = map(_image, larger)
+        told = "\n".join(f"{keyword}: {text}" for keyword, text in about.items())
+        options: dict[str, Any] = {"save_all": True, "loop": 0, "duration": round(1000 / FRAMES_PER_SECOND)}
+        options |= {"comment": told.encode()} if path.suffix == ".gif" else {"exif": _described(told), "quality": 90}
+        kind = path.suffix[1:].upper()
         with atomic_file(path) as beside:
-            first.save(beside, save_all=True, append_images=others, duration=milliseconds, loop=0, comment=comment)
+            next(pictures).save(beside, kind, append_images=pictures, **options)
         return
     if path.suffix != ".mp4":
-        raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
+        raise BadInput(f"{path}: expected a name that ends in .gif, .webp or .mp4")
     try:
         import cv2  # noqa: PLC0415  (an extra)
     except ImportError as error:
-        raise BadInput(f"{path}: MP4 needs OpenCV: pip install 'frugan[face]'; or choose .gif") from error
-    height, width = (side - side % 2 for side in larger[0].shape[:2])  # the codec wants even sides
+        raise BadInput(f"{path}: MP4 needs OpenCV: pip install 'frugan[face]'; or choose .webp or .gif") from error
+    first = next(larger)
+    height, width = (side - side % 2 for side in first.shape[:2])  # the codec wants even sides
     code = cv2.VideoWriter.fourcc(*"mp4v")
     with atomic_file(path) as beside:
         film = cv2.VideoWriter(str(beside), code, FRAMES_PER_SECOND, (width, height))
         if not film.isOpened():
-            raise BadInput(f"{path}: this OpenCV writes no MP4; choose .gif")
+            raise BadInput(f"{path}: this OpenCV writes no MP4; choose .webp or .gif")
         try:
-            for frame in larger:
+            for frame in chain([first], larger):
                 blue_first = np.broadcast_to(frame, (*frame.shape[:2], 3))[:height, :width, ::-1]
                 film.write(np.ascontiguousarray(blue_first))
         finally:
             film.release()
+
+
+def _enlarged(frames: Iterable[NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8]]:
+    for frame in frames:
+        factor = -(-SMALLEST_MOVING // min(frame.shape[:2]))
+        yield frame.repeat(factor, 0).repeat(factor, 1)
+
+
+def _described(text: str) -> Image.Exif:
+    exif = Image.Exif()
+    exif[ExifTags.Base.ImageDescription] = text
+    return exif
 
 
 def _chunks(about: Mapping[str, str]) -> PngInfo:

@@ -29,6 +29,8 @@ class DrawRequest(GridRequest):
     # first `rows` directions, from -3 to 3
     moves: Mapping[str, float | tuple[float, float]] = field(default_factory=dict)
     latents: Sequence[Path] = ()  # files of projections, in place of seeds
+    # cells of a film, across and down, each a closed loop through its share of seeds and latents; `columns` frames
+    loop: tuple[int, int] | None = None
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
@@ -98,6 +100,12 @@ TOGETHER = (
         ("--seeds",),
         "goes with --interpolate or --animate, not with --seeds, between which walks are straight",
     ),
+    (
+        "--loop",
+        ("--seeds", "--latents"),
+        (*MANY, "--nearest", "--interpolate", "--spherical", "--style-mixing", "--directions", "--project"),
+        "goes with --seeds or --latents, for a film of --animate",
+    ),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
     (
         "--rows-per-sheet",
@@ -138,6 +146,7 @@ def given_in(request: GridRequest) -> dict[str, object]:
             "--directions": None if request.directions is None else str(request.directions),
             "--move": True if request.moves else None,
             "--latents": True if request.latents else None,
+            "--loop": None if request.loop is None else "{}x{}".format(*request.loop),
         }
     return {option: value for option, value in values.items() if value is not None}
 
@@ -217,13 +226,16 @@ def extent(request: GridRequest) -> tuple[int, int]:
     """Rows and columns of the grid that a request gives, as far as it says so; see `by_classes`."""
     if request.mixing is not None:
         return len(request.mixing.rows) + 1, len(request.mixing.columns) + 1
+    if isinstance(request, DrawRequest) and request.loop is not None:
+        return request.loop[1], request.loop[0]
     rows = len(request.classes) if request.classes is not None else 1 if request.seeds else request.rows
     return rows, len(request.seeds) if request.seeds and request.interpolate is None else request.columns
 
 
 def by_classes(request: GridRequest) -> bool:
     """Return whether each row is a class independent of the others, so that the grid may be drawn a sheet at a time."""
-    return request.classes is not None and request.interpolate is None and request.mixing is None
+    looping = isinstance(request, DrawRequest) and request.loop is not None
+    return request.classes is not None and request.interpolate is None and request.mixing is None and not looping
 
 
 def rows_that_fit(request: GridRequest, recipe: Recipe) -> int:
@@ -238,7 +250,7 @@ def rows_that_fit(request: GridRequest, recipe: Recipe) -> int:
 
 
 OF_RANDOM_INPUTS = (
-    *("seeds", "directions", "latents"),
+    *("seeds", "directions", "latents", "loop"),
     *("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed"),
     *("statistics", "rows_per_sheet"),
 )
@@ -268,6 +280,8 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
     if isinstance(request, DrawRequest):
         check_statistics(request, recipe)
         _check_points(request)
+        if request.loop is not None and min(request.loop) < 1:
+            raise BadInput(f"--loop {request.loop[0]}x{request.loop[1]}: expected at least 1x1")
         if request.rows_per_sheet is not None and request.rows_per_sheet < 1:
             raise BadInput(f"--rows-per-sheet {request.rows_per_sheet}: expected at least 1")
     rows, columns = extent(request)

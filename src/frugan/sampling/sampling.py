@@ -22,11 +22,12 @@ from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import LARGEST_SIDE, many_files, not_finite, numbered, write_grid
 from frugan.reporting.sample_files import write_animation, write_npz, write_png, write_pngs
 from frugan.sampling.explorer import exploring
+from frugan.sampling.films import check_film_name, side_by_side, write_loops
 from frugan.sampling.generation import Sampler, generating, pixels, with_statistics
 from frugan.sampling.generators import Opened, open_networks, write_sample
 from frugan.sampling.provenance import named, retold, retold_drawn, retold_film
 from frugan.sampling.requests import DrawRequest, by_classes, check_grid, check_request, rows_that_fit
-from frugan.sampling.sheets import drawn, explores, sheets
+from frugan.sampling.sheets import drawn, explores, loop_stations, sheets
 from frugan.setup.networks import Weights
 from frugan.setup.recipe_setup import with_pictures
 from frugan.setup.run_data_sources import Data, feeding, open_real, open_sources
@@ -64,6 +65,8 @@ def sample(
     weights, recipe, networks = opened.weights, opened.recipe, opened.networks
     if request is not None:
         check_request(request, recipe)
+        if isinstance(request, DrawRequest) and request.loop is not None:
+            raise BadInput("loop: a film, which `animate` writes; leave it out here")
     pictures = _given(recipe, data, say)
     folder = Path(out)
     told = {} if request is None else retold(named(source), out, request, weights.step)
@@ -270,10 +273,6 @@ def transform(
     return paths
 
 
-GAP = 2
-"""Black pixels between the pictures of an animation."""
-
-
 def draw(
     source: str | Path | Weights,
     out: str | Path,
@@ -359,17 +358,32 @@ def animate(
     """Write an interpolation as a film: the request's rows side by side, its columns one after the other.
 
     Args:
-        path: ends in .gif or .mp4.
-        request: with `interpolate`; as many columns as frames.
+        path: ends in .gif, .webp or .mp4; replaced if it exists.
+        request: with `interpolate`, or `loop`; as many columns as frames.
 
     Raises:
         BadInput: as `sample`; or another ending.
     """
     check_film_name(Path(path))
     opened = open_networks(source, device, say)
-    if request.interpolate is None and not (isinstance(request, DrawRequest) and request.shows_directions):
+    looping = isinstance(request, DrawRequest) and request.loop is not None
+    if not looping and request.interpolate is None and not _shows_directions(request):
         request = replace(request, interpolate="latent")
     check_request(request, opened.recipe)
+    told = opened.provenance | retold_film(named(source), Path(path), request, opened.weights.step)
+    if isinstance(request, DrawRequest) and request.loop is not None:
+        with exploring(opened, request.micro_batch) as explorer:
+            return write_loops(
+                explorer,
+                loop_stations(explorer, request),
+                path,
+                frames=request.columns,
+                columns=request.loop[0],
+                noise=request.noise,
+                seed=request.seed,
+                about=told,
+                say=say,
+            )
     if explores(request, opened.recipe):
         draw_request = _as_draw(request)
         with exploring(opened, draw_request.micro_batch) as explorer:
@@ -381,37 +395,18 @@ def animate(
     if (line := not_finite(grid)) is not None:
         say(f"warning: {path}: {line}")
     frames = pixels(grid).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
-    told = retold_film(named(source), Path(path), request, opened.weights.step)
-    write_animation([_side_by_side(frame) for frame in frames], Path(path), opened.provenance | told)
+    there_and_back = (*frames, *frames[-2:0:-1])
+    write_animation((side_by_side(frame) for frame in there_and_back), Path(path), told)
     return Path(path)
 
 
-def check_film_name(path: Path) -> None:
-    """Refuse a kind of file that no film is written as.
-
-    Raises:
-        BadInput: it is another one.
-    """
-    if path.suffix not in (".gif", ".mp4"):
-        raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
+def _shows_directions(request: GridRequest) -> bool:
+    return isinstance(request, DrawRequest) and request.shows_directions
 
 
 def _blocks(generator: Sampler, count: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     for pictures, labels in generator.draw(0, count):
         yield pictures.numpy(), labels.numpy()
-
-
-def _side_by_side(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[n, C, R, R] -> a grid [H, W, C], as square as it can be."""
-    count = len(pictures)
-    columns = int(np.ceil(np.sqrt(count)))
-    rows = -(-count // columns)
-    channels, side = pictures.shape[1:3]
-    grid = np.zeros((rows * (side + GAP) - GAP, columns * (side + GAP) - GAP, channels), np.uint8)
-    for number, picture in enumerate(pictures):
-        top, left = (side + GAP) * (number // columns), (side + GAP) * (number % columns)
-        grid[top : top + side, left : left + side] = picture.transpose(1, 2, 0)
-    return grid
 
 
 COPIED = 0.5

@@ -1,7 +1,7 @@
 """Sheets of what a generator's latent space holds: rows along directions, moved pictures, and walks between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -79,6 +79,32 @@ def sheets(
     check_grid(classes, len(titles), explorer.recipe)
     name = "style-mixing" if request.mixing is not None else "latents" if request.latents else "seeds"
     return {name: Sheet(stations, classes, len(titles), titles, labels)}
+
+
+def loop_stations(explorer: Explorer, request: DrawRequest) -> list[Points]:
+    """Points of each cell of a film of loops: as many for each, in the order in which they are named.
+
+    Classes go with seeds one by one, from the first again where there are fewer.
+
+    Raises:
+        BadInput: no two for each, or a number that cells cannot share evenly.
+    """
+    wide, high = request.loop or (1, 1)
+    parts = _of_files(explorer, [Path(path) for path in request.latents])[0] if request.latents else []
+    classes = request.classes or (0,)
+    parts += [
+        _of_seeds(explorer, replace(request, classes=(classes[number % len(classes)],)), (seed,))
+        for number, seed in enumerate(request.seeds)
+    ]
+    stations, cells = Points.joined(parts), wide * high
+    count = len(stations)
+    if count < 2 * cells or count % cells:
+        raise BadInput(
+            f"--loop {wide}x{high}: {count} pictures of --seeds and --latents; expected a multiple of {cells}, and two "
+            f"or more for each cell, such as --seeds 0-{3 * cells - 1}"
+        )
+    stops = count // cells
+    return [stations[cell * stops : (cell + 1) * stops] for cell in range(cells)]
 
 
 def _keep(explorer: Explorer, found: Directions, path: Path, say: Say) -> None:
