@@ -67,6 +67,11 @@ def _assert_same(a: Path, b: Path) -> None:
     assert [k for k in mine if not torch.equal(mine[k], other[k])] == []
 
 
+def test_a_folder_of_runs_names_those_inside(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="holds runs, of which one is to be named: .*begun, .*whole"):
+        sample(made.whole.parent, tmp_path)
+
+
 def test_pictures_to_run_to_samples(made: Made, tmp_path: Path) -> None:
     run = made.whole
     for automatic in ("device: cpu", "micro-batch: 4 x 2 = batch 8", "12 pictures of 32 pixels"):

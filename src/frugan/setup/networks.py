@@ -31,6 +31,7 @@ from frugan.progress import Say
 from frugan.recipe.loading import load_recipe, parse_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.setup.recipe_setup import build_networks
+from frugan.wording import first_names
 
 MOST_DIGITS = 15
 """Largest number of digits that a file may have for its step; files come from anywhere."""
@@ -183,7 +184,9 @@ def _newest(path: Path, say: Say, optimizers: bool) -> Path:
             "file"
         )
     if not run.exists:
-        raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file")
+        runs = sorted(str(inner) for inner in path.iterdir() if RunFolder(inner).exists)
+        which = f"; it holds runs, of which one is to be named: {first_names(runs)}" if runs else ""
+        raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file{which}")
     newest = newest_whole(run.checkpoints, () if optimizers else (OPTIMIZERS_FILE,))
     if newest is None:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
