@@ -13,6 +13,9 @@ from frugan.families import families
 from frugan.recipe.recipe import known_keys
 from frugan.recipe.removed import REMOVED
 from frugan.recipes import built_in, shipped_recipes
+from page_package import families_of_pages
+
+__all__ = ["families_of_pages"]
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -81,7 +84,8 @@ def test_commands_recipes_and_keys_exist(page: Path) -> None:
     keys = {key for family in families().values() for key in known_keys(family.name, family.optimizers)}
     sections = r"networks|objective|training|data|ema|saving|optimizers\.default"
     for key in re.findall(rf"\b((?:{sections})\.[a-z_]+)(?:=|`)", text):
-        is_known = key in keys or key in REMOVED  # a page may say why a field is gone
+        # a page may say why a field is gone, and how one is added
+        is_known = key in keys or key in REMOVED or key.partition(".")[2] in re.findall(r"(\w+): \w+ = setting\(", text)
         assert is_known or key.endswith((".safetensors", ".py")), f"{page.name}: {key}"
 
 
