@@ -54,6 +54,14 @@ def test_pages_of_the_site_link_to_what_is_on_it(page: Path) -> None:
     assert outside == [], "name files of the repository as `path`, without a link"
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.zh.md", *sorted((DOCS / "zh").glob("*.md"))], ids=name_of)
+def test_a_chinese_paragraph_is_a_line(page: Path) -> None:
+    """A line break is shown as a space, which Chinese does not have between characters."""
+    prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    chinese = "[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
+    assert re.findall(rf".*{chinese} +{chinese}.*|.*{chinese}\n *(?![-*] |\d+\. ){chinese}.*", prose) == []
+
+
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     """English pages in the menu; Chinese ones under zh."""
     listed = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text("utf-8")))
