@@ -1,8 +1,8 @@
 """Pages say what the records say, and records of predictions what is predicted today."""
 
 import importlib
-import re
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
