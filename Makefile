@@ -54,9 +54,12 @@ docs: install
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "An environment in $(VENV) is made, once: 2 to 7 GB, most of it PyTorch. It takes minutes, as long as the download does."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@echo "1 of 2: PyTorch and what it needs"
+	$(BIN)/python -m pip install --constraint constraints.txt torch
+	@echo "2 of 2: frugan and its tools"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:

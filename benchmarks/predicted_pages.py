@@ -17,7 +17,9 @@ from frugan.stepmemory.cards import PUBLISHED
 from frugan.wording import GIB
 from page_tables import DOCS, RESULTS, fill, read, table
 
-PAGES = tuple(DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "your-card.md"))
+PAGES = tuple(
+    DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "your-card.md", "zh/faces.md", "zh/your-card.md")
+)
 SAVINGS = {
     "keep-products": "kept products",
     "ema-on-host": "EMA in host memory",

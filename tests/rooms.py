@@ -10,7 +10,7 @@ LAYERS = {"nn", "objectives", "augment", "safe_pickle", "tf_checkpoint"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {
         *("training", "training/own_loop", "planning", "sampling", "evaluation", "conversion", "conversion/export"),
-        *("reporting", "setup", "data", "recipe", "engine/state"),
+        *("reporting", "setup", "data", "data/formats", "recipe", "engine/state"),
     },
     "__main__": {"cli"},
     # rooms that nothing imports

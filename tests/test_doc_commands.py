@@ -16,6 +16,9 @@ from frugan.cli.application import application
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
+from page_package import families_of_pages
+
+__all__ = ["families_of_pages"]
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "docs" / "frugan.ipynb"

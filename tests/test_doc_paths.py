@@ -14,8 +14,11 @@ ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("README*.md")), ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = ("src", "tests", "benchmarks", "tools", "docs")
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-THEIRS = {"legacy.py", "make_hdf5.py", "fast_square/__init__.py", "fast_square/programs.py"}
-"""Programs of other people that frugan speaks of, and the package that docs/adding-a-kernel.md makes."""
+THEIRS = {
+    *("legacy.py", "make_hdf5.py"),
+    *("fast_square/__init__.py", "fast_square/programs.py", "least_squares.py", "consistent.py"),
+}
+"""Programs of other people that frugan speaks of, and those that pages on adding something make."""
 NO_MODULES = {"frugan.formats", "frugan.ops", "frugan.ipynb"}
 """Groups of entry points, and the notebook."""
 PATH = re.compile(r"(?<![\w./\\-])((?:src/frugan|tests|benchmarks|tools|docs)/[\w./*-]*\w|(?:\w+/)*\w+\.py\b)(?!/)")

@@ -13,6 +13,9 @@ from frugan.families import families
 from frugan.recipe.recipe import known_keys
 from frugan.recipe.removed import REMOVED
 from frugan.recipes import built_in, shipped_recipes
+from page_package import families_of_pages
+
+__all__ = ["families_of_pages"]
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -51,6 +54,14 @@ def test_pages_of_the_site_link_to_what_is_on_it(page: Path) -> None:
     assert outside == [], "name files of the repository as `path`, without a link"
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.zh.md", *sorted((DOCS / "zh").glob("*.md"))], ids=name_of)
+def test_a_chinese_paragraph_is_a_line(page: Path) -> None:
+    """A line break is shown as a space, which Chinese does not have between characters."""
+    prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    chinese = "[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
+    assert re.findall(rf".*{chinese} +{chinese}.*|.*{chinese}\n *(?![-*] |\d+\. ){chinese}.*", prose) == []
+
+
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     """English pages in the menu; Chinese ones under zh."""
     listed = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text("utf-8")))
@@ -81,7 +92,8 @@ def test_commands_recipes_and_keys_exist(page: Path) -> None:
     keys = {key for family in families().values() for key in known_keys(family.name, family.optimizers)}
     sections = r"networks|objective|training|data|ema|saving|optimizers\.default"
     for key in re.findall(rf"\b((?:{sections})\.[a-z_]+)(?:=|`)", text):
-        is_known = key in keys or key in REMOVED  # a page may say why a field is gone
+        # a page may say why a field is gone, and how one is added
+        is_known = key in keys or key in REMOVED or key.partition(".")[2] in re.findall(r"(\w+): \w+ = setting\(", text)
         assert is_known or key.endswith((".safetensors", ".py")), f"{page.name}: {key}"
 
 

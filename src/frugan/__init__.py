@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from frugan.conversion.export.site import export_site as export_site
     from frugan.conversion.fetch import fetch as fetch
     from frugan.conversion.model_card import write_card as write_card
+    from frugan.data.formats.picture_set import PictureSet as PictureSet
     from frugan.data.prepare import prepare as prepare
     from frugan.engine.state.ema import EmaSettings as EmaSettings
     from frugan.errors import BadInput as BadInput
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from frugan.sampling.sampling import animate as animate
     from frugan.sampling.sampling import draw as draw
     from frugan.sampling.sampling import sample as sample
+    from frugan.setup.generator import Generator as Generator
+    from frugan.setup.generator import load_generator as load_generator
     from frugan.setup.networks import build as build
     from frugan.setup.networks import load as load
     from frugan.setup.networks import save as save
@@ -64,9 +67,11 @@ _WHERE = MappingProxyType(
         "EmaSettings": "frugan.engine.state.ema",
         "Evaluation": "frugan.evaluation.scorer",
         "EvaluationOptions": "frugan.evaluation.scorer",
+        "Generator": "frugan.setup.generator",
         "ModulePlan": "frugan.training.own_loop.module_step",
         "ModuleReport": "frugan.training.own_loop.module_plan",
         "ModuleStep": "frugan.training.own_loop.module_step",
+        "PictureSet": "frugan.data.formats.picture_set",
         "PlanOptions": "frugan.planning.plan_recipe",
         "PlanReport": "frugan.planning.plan_report",
         "Points": "frugan.sampling.explorer",
@@ -89,6 +94,7 @@ _WHERE = MappingProxyType(
         "info": "frugan.planning.network_costs",
         "largest": "frugan.planning.plan_recipe",
         "load": "frugan.setup.networks",
+        "load_generator": "frugan.setup.generator",
         "load_recipe": "frugan.recipe.loading",
         "plan": "frugan.planning.plan_recipe",
         "plan_module": "frugan.training.own_loop.module_plan",

@@ -1,12 +1,14 @@
 """`frugan demo`, stopped before its end: it says so, and judges nothing."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.calling import Frugan
+from frugan.cli.output import program
 from frugan.training import demo
 from frugan.training.run import TrainingResult
 
@@ -23,3 +25,21 @@ def test_stopped(subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "accuracy" not in told.stdout
     printed = json.loads(frugan("demo", subject, "--out", str(tmp_path), "--json").stdout)
     assert printed == {"finished": False, "step": 1234, "run": str(tmp_path)}
+
+
+def test_commands_to_go_on_with_work_in_the_shell_that_typed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = tmp_path / ".venv" / "bin" / "frugan"
+    called.parent.mkdir(parents=True)
+    called.write_text("#!/bin/sh\n")
+    called.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [".venv/bin/frugan", "demo"])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert program() == ".venv/bin/frugan"  # as `make demo` starts it, which activates nothing
+    monkeypatch.setenv("PATH", str(called.parent))
+    assert program() == "frugan"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/frugan/__main__.py", "demo"])
+    monkeypatch.setattr(sys, "executable", str(called.parent / "python"))
+    assert program() == ".venv/bin/python -m frugan"

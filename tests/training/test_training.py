@@ -68,7 +68,7 @@ def _assert_same(a: Path, b: Path) -> None:
 
 
 def test_a_folder_of_runs_names_those_inside(made: Made, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="holds runs, of which one is to be named: .*begun, .*whole"):
+    with pytest.raises(BadInput, match=r"holds runs, of which one is to be named: .*begun, .*whole"):
         sample(made.whole.parent, tmp_path)
 
 

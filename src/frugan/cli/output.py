@@ -1,6 +1,9 @@
 """Output of commands: messages on stderr and tables for people, JSON on stdout for programs."""
 
 import json
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +17,22 @@ from frugan.errors import BadInput
 def say(line: str) -> None:
     """Print one line on stderr."""
     Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True, style="dim")
+
+
+def program() -> str:
+    """Return what to type for this program in the shell that started it: `frugan` where the shell finds it."""
+    called = Path(sys.argv[0]).absolute()
+    if called.name == "__main__.py":
+        return f"{shlex.quote(_from_here(Path(sys.executable)))} -m frugan"
+    found = shutil.which("frugan")
+    if found is not None and Path(found).samefile(called):
+        return "frugan"
+    return shlex.quote(_from_here(called))
+
+
+def _from_here(path: Path) -> str:
+    """Return the path from the folder that a shell is in, where it lies below that."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def named_paths(words: list[str]) -> dict[str, str] | str:

@@ -126,6 +126,10 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
         BadInput: a key or value is unknown; the message has the nearest valid name.
     """
     _refuse_odd_shapes(values, where)
+    for word in overrides:
+        key, _, name = word.partition("=")
+        if key == "family" and "family" in values:
+            values["family"] = name  # comes first, as the other words may be fields of the new family alone
     overrides = list(chain.from_iterable(in_our_words(values, overrides).values()))
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
     apply_overrides(values, overrides, known)

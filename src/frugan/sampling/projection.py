@@ -167,7 +167,9 @@ def project(
         pictures: files; each is fitted as the recipe fits its training pictures.
         out: folder for projections.png (each picture, what the search began with, and what it found) and, named after
             each picture, the latents of what was found: for `DrawRequest.latents`.
-        space, steps, features: see `search`.
+        space: see `search`.
+        steps: see `search`.
+        features: see `search`.
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice, and the distances.
         progress: (done, all) of the steps of all pictures.

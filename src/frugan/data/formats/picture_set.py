@@ -79,6 +79,32 @@ class PictureSet:
     # checks what is read; None: in memory, or prepared before there were digests of blocks
     blocks: Blocks | None = None
 
+    @classmethod
+    def from_arrays(
+        cls, pictures: NDArray[np.uint8], labels: NDArray[np.int64] | None = None, class_names: Sequence[str] = ()
+    ) -> "PictureSet":
+        """Make a set of arrays, which are read once for the digest and not copied.
+
+        Args:
+            pictures: uint8 [N, 3, R, R]; a memory map will do.
+            labels: class of each picture, int64 [N]; None: there are no classes.
+            class_names: name of each class; empty: "0", "1", …
+
+        Raises:
+            BadInput: an array of another shape or type, or a label without a name.
+        """
+        shape = pictures.shape
+        if pictures.dtype != np.uint8 or len(shape) != 4 or shape[1] != 3 or shape[2] != shape[3] or not len(pictures):
+            raise BadInput(f"pictures: {pictures.dtype} {list(shape)}; expected uint8 [N, 3, R, R], at least one")
+        numbers = np.zeros(len(pictures), np.int64) if labels is None else np.asarray(labels)
+        if numbers.shape != (len(pictures),) or not np.issubdtype(numbers.dtype, np.integer):
+            raise BadInput(f"labels: {numbers.dtype} {list(numbers.shape)}; expected whole numbers [{len(pictures)}]")
+        names = tuple(class_names) or tuple(str(number) for number in range(int(numbers.max()) + 1))
+        if numbers.min() < 0 or numbers.max() >= len(names):
+            raise BadInput(f"labels: from {numbers.min()} to {numbers.max()}; expected 0 to {len(names) - 1}")
+        numbers = numbers.astype(np.int64)
+        return cls(pictures, numbers, names, labels is not None, picture_digest(pictures, numbers))
+
     def __len__(self) -> int:
         return len(self.pictures)
 

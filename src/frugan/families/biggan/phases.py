@@ -148,8 +148,16 @@ def _orthogonal(network: str, strength: float, networks: Networks) -> None:
     add_orthogonal_gradient(parameters, strength)
 
 
-def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
-    """Phases D (repeated `discriminator_steps` times), D_r1 where a penalty is wanted, and G if it learns."""
+def phases(
+    networks: BigGANNetworks, objective: BigGANObjective, loss: AdversarialLoss | None = None
+) -> tuple[Phase, ...]:
+    """Phases D (repeated `discriminator_steps` times), D_r1 where a penalty is wanted, and G if it learns.
+
+    Args:
+        networks: the recipe's section `networks`.
+        objective: the recipe's section `objective`.
+        loss: loss of another package, in place of `objective.loss`.
+    """
     augmentation = Augmentation.of(objective.augmentation)
     steps = objective.discriminator_steps
     shape = (networks.channels, networks.resolution, networks.resolution)
@@ -160,12 +168,13 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
     g_parts: tuple[Part, ...]
     g_sources: tuple[str, ...]
     g_sees: tuple[str, ...]
-    if objective.loss == "relativistic":
+    if loss is None and objective.loss == "relativistic":
         pairs = _PairedGame(augmentation, objective.r1_gamma, objective.r2_gamma)
         d_parts, r1, r2, g_parts = (pairs.discriminator,), pairs.r1, pairs.r2, (pairs.generator,)
         g_sources, g_sees = ("images",), ("real", "fake")
     else:
-        game = _Game(ADVERSARIAL_LOSSES[objective.loss], augmentation, objective.r1_gamma, objective.r2_gamma)
+        loss = loss or ADVERSARIAL_LOSSES[objective.loss]
+        game = _Game(loss, augmentation, objective.r1_gamma, objective.r2_gamma)
         d_parts, r1, r2, g_parts = (game.real, game.fake), game.r1, game.r2, (game.generator,)
         g_sources, g_sees = (), ("fake",)
         draws["y"] = Draw("classes", classes=networks.classes)

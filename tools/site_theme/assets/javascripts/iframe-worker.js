@@ -1,0 +1,40 @@
+// A browser starts no worker from a page that was opened as a file. There, the search's worker runs in a hidden frame, with the
+// same messages.
+if (location.protocol === "file:") {
+  window.Worker = class extends EventTarget {
+    constructor(address) {
+      super()
+      this.onmessage = this.onerror = this.onmessageerror = null
+      this.waiting = []
+      this.frame = document.createElement("iframe")
+      this.frame.hidden = true
+      document.body.appendChild(this.frame)
+      const inside = this.frame.contentWindow
+      inside.postMessage = data => this.tell("message", { data })
+      const script = inside.document.createElement("script")
+      script.src = new URL(address, location.href).href
+      script.onload = () => {
+        const waiting = this.waiting
+        this.waiting = null
+        waiting.forEach(data => this.postMessage(data))
+      }
+      script.onerror = () => this.tell("error", { data: null })
+      inside.document.body.appendChild(script)
+    }
+
+    tell(kind, about) {
+      const event = new MessageEvent(kind, about)
+      this[`on${kind}`]?.(event)
+      this.dispatchEvent(event)
+    }
+
+    postMessage(data) {
+      if (this.waiting) this.waiting.push(data)
+      else setTimeout(() => this.frame.contentWindow?.dispatchEvent(new MessageEvent("message", { data })))
+    }
+
+    terminate() {
+      this.frame.remove()
+    }
+  }
+}
