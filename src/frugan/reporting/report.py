@@ -1,6 +1,7 @@
 """`report`: a run, or several, as one HTML page; read again, and served, while the run goes on."""
 
 import base64
+import errno
 import io
 import json
 import math
@@ -528,8 +529,21 @@ def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer((LOOPBACK, port), Handler)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"--port {port}: {reason}; name another, or 0 for any that is free") from error
+        raise refused_port(port, error) from error
+
+
+def refused_port(port: int, error: OSError | OverflowError) -> BadInput:
+    """The message for a port of this machine on which a server cannot listen."""
+    code = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, OverflowError):
+        reason = "does not exist; expected a number from 0 to 65535"
+    elif code == errno.EADDRINUSE:
+        reason = "is taken by another program, perhaps by a page that is open already"
+    elif code in (errno.EACCES, errno.EPERM):
+        reason = "may not be used by you; those from 1024 on may"
+    else:
+        reason = f"cannot be listened on ({error})"
+    return BadInput(f"--port {port}: this port {reason}. Name another one, or 0 for any that is free")
 
 
 def _content(path: str, readers: Sequence[RunReader]) -> tuple[str, bytes] | None:
