@@ -12,7 +12,7 @@ from PIL import Image
 
 from frugan.errors import BadInput
 from frugan.files import read_untrusted
-from frugan.reporting.grids import COLUMNS_KEYWORD, LARGEST_SIDE
+from frugan.reporting.grids import COLUMNS_KEYWORD, GAP, GRID_KEYWORD, LARGEST_SIDE
 
 MOST_FILE_BYTES = 1 << 28
 MOST_PIXELS = 1 << 26
@@ -30,25 +30,31 @@ NO_PLACES = (*UNREADABLE, TypeError, LookupError, RecursionError)
 class Thumbnails:
     """Reduced sheets; what was reduced once is kept for a while."""
 
-    _kept: OrderedDict[tuple[Path, int, int], bytes] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[tuple[Path, int, int, tuple[int, int] | None], bytes] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
-    def of(self, path: Path, width: int | None) -> tuple[str, bytes]:
-        """Kind and content of a picture, at most so many pixels wide; None: the file as it is.
+    def of(self, path: Path, width: int | None, part: tuple[int, int] | None = None) -> tuple[str, bytes]:
+        """Kind and content of a picture.
+
+        Args:
+            path: the file.
+            width: the most pixels; None with no part: the file as it is.
+            part: rows and columns of a grid's pictures, from its first one on, without words beside them; None, and
+                of files that do not say where their pictures are: all of it.
 
         Raises:
             BadInput: it is no PNG file, or too large.
             OSError: it cannot be read.
         """
-        if width is None:
+        if width is None and part is None:
             content = read_untrusted(path, MOST_FILE_BYTES)
             width, height = (int.from_bytes(content[at : at + 4]) for at in (16, 20))
             if not content.startswith(PNG) or width * height > LARGEST_SIDE**2:
                 raise BadInput(f"{path.name}: expected a PNG file of at most {LARGEST_SIDE:,} pixels a side")
             return "png", content
-        key = path, path.stat().st_mtime_ns, min(width, MOST_WIDTH)
+        key = path, path.stat().st_mtime_ns, min(width or MOST_WIDTH, MOST_WIDTH), part
         with self._lock:
-            content = self._kept.get(key) or _reduced(path, key[2])
+            content = self._kept.get(key) or _reduced(path, key[2], part)
             self._kept[key] = content
             self._kept.move_to_end(key)
             if len(self._kept) > MOST_KEPT:
@@ -67,12 +73,32 @@ def columns_of(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _reduced(path: Path, width: int) -> bytes:
+def grid_of(path: Path) -> dict[str, int] | None:
+    """Place, distances, rows and columns of a sheet's pictures, see `GRID_KEYWORD`; None: it does not tell."""
+    try:
+        with Image.open(path, formats=("PNG",)) as opened:
+            place = json.loads(opened.info.get(GRID_KEYWORD, "null"))
+        return {name: int(place[name]) for name in ("left", "top", "width", "height", "rows", "columns")}
+    except NO_PLACES:
+        return None
+
+
+def _part(picture: Image.Image, place: dict[str, int], part: tuple[int, int]) -> Image.Image:
+    rows, columns = (min(wanted, place[name]) for wanted, name in zip(part, ("rows", "columns"), strict=True))
+    right, bottom = place["left"] + columns * place["width"], place["top"] + rows * place["height"]
+    box = place["left"], place["top"], min(right - GAP, picture.width), min(bottom - GAP, picture.height)
+    return picture.crop(box) if 0 <= box[0] < box[2] and 0 <= box[1] < box[3] else picture
+
+
+def _reduced(path: Path, width: int, part: tuple[int, int] | None) -> bytes:
+    place = grid_of(path) if part is not None else None
     try:
         with Image.open(path, formats=("PNG",)) as opened:
             if opened.width * opened.height > MOST_PIXELS:
                 raise BadInput(f"{path.name}: {opened.width} x {opened.height} pixels are too many")
             picture = opened.convert("RGB")
+        if part is not None and place is not None:
+            picture = _part(picture, place, part)
         if picture.width > width:
             height = max(1, picture.height * width // picture.width)
             picture = picture.resize((width, height), Image.Resampling.LANCZOS)

@@ -121,12 +121,14 @@ class Page:
     def _sheet(self, request: Request) -> Response:
         where = request.path_params
         path, width = self.runs.sheet(where["name"], where["kind"], where["step"]), _number(request, "width")
+        rows, columns = _number(request, "rows"), _number(request, "columns")
+        part = (rows, columns) if rows > 0 and columns > 0 else None
         status = path.stat()
-        tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{width}"'
+        tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{width}-{rows}-{columns}"'
         headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        kind, content = self.thumbnails.of(path, width if width > 0 else None)
+        kind, content = self.thumbnails.of(path, width if width > 0 else None, part)
         return Response(content, media_type=f"image/{kind}", headers=headers)
 
     def _report(self, request: Request) -> Response:

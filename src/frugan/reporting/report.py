@@ -23,6 +23,7 @@ from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, REAL, SAME, Provenance, low_recall
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render
+from frugan.reporting.standing import headlines, sentence
 from frugan.wording import GIB, clock, score_name, show_size
 
 MOST_ROWS = 30
@@ -116,13 +117,16 @@ class RunReader:
             self.beginnings += 1
         for event in self._charts.read(self._remembered(self._tail.added(to_the_end=to_the_end))):
             if note := _note(event):
+                if note[0] == "over":  # told before as one that was not
+                    self._notes.pop(("warning", f"step {event.get('step')}: {event.get('line')}"), None)
                 self._notes[note] = None
 
-    def view(self, picture_bytes: int | None = PICTURE_BYTES) -> RunView:
+    def view(self, picture_bytes: int | None = PICTURE_BYTES, state: str | None = None) -> RunView:
         """Return the report's view of what has been read.
 
         Args:
             picture_bytes: room for its pictures; None: without them.
+            state: of the run, see `sentence`; None: by its events.
         """
         last, charts = self.last, self._charts
         metrics = last.get("metrics", {})
@@ -137,18 +141,26 @@ class RunReader:
         scored_with = provenance if isinstance(provenance, Mapping) else {}
         if (floor := floors(self.folder.scores).get(str(scored_with.get("network_digest")))) is not None:
             add_floor(shown, floor[1], floor[0])
+        notes = tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)]))
+        newest = next((line for kind, line in reversed(notes) if kind == "warning"), None)
         return RunView(
             name=self.name,
+            sentence=sentence(self._state() if state is None else state, last, newest),
+            headlines=headlines(metrics),
             charts=shown,
             facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
             pictures=() if picture_bytes is None else tuple(self._grids.pictures(picture_bytes)),
-            notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
+            notes=notes,
             tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9), charts.card_busy),
             damaged=self._damaged,
             gradients=charts.gradients.finish(),
             never=charts.gradients.never(),
             scores=scores,
         )
+
+    def _state(self) -> str:
+        stop = self.last.get("stop", {})
+        return "running" if not stop else "finished" if stop.get("over") else "stopped"
 
     def _count_damaged(self, line: int) -> None:
         self._damaged += 1
@@ -170,6 +182,8 @@ def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
         return "choice", str(event.get("line"))
     if (words := _WARNINGS.get(str(kind))) is None:
         return None
+    if kind == "warning" and event.get("until") is not None:
+        return "over", f"step {event.get('step')}, until step {event['until']}: {event.get('line')}"
     about = {name: event.get(name) for name in ("line", "phase", "reason", "rollbacks")}
     return "warning", f"step {event.get('step')}: {words.format(**about)}"
 
