@@ -220,6 +220,10 @@ def test_a_part_of_a_sheet_has_no_words(tmp_path: Path) -> None:
     assert (view["grids"]["samples"]["rows"], view["grids"]["samples"]["columns"]) == (5, 6)
     with served(tmp_path, 0) as (address, _):
         answer = Asking(address).get("/sheets/run/samples/3?rows=4&columns=4")
+        wrapped = Asking(address).get("/sheets/run/samples/3?rows=10&columns=3")
+    with Image.open(io.BytesIO(wrapped.body)) as part:  # each row in two
+        assert part.size == (3 * 66 - 2, 10 * 66 - 2)
+        assert part.convert("L").getpixel((0, 66)) == pytest.approx(round(255 * 3 / 29), abs=3)
     with Image.open(io.BytesIO(answer.body)) as part:
         assert part.size == (4 * 66 - 2, 4 * 66 - 2)
         corners = [part.convert("L").getpixel(place) for place in ((0, 0), (261, 261))]

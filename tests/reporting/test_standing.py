@@ -31,16 +31,21 @@ def test_a_score_that_sees_nothing_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("state", "share", "warning", "told"),
     [
-        ("running", 0.99, None, "Trains, 1:30 to go: its pictures are still easily told from real ones; nothing needs"),
+        (
+            "running",
+            0.99,
+            None,
+            "Training, 1:30 left: its pictures are still easily told from real ones; nothing needs",
+        ),
         (
             "running",
             0.75,
             "step 9: x",
-            "Trains, 1:30 to go: a small network still tells its pictures from real ones 75",
+            "Training, 1:30 left: a small network still tells its pictures from real ones 75",
         ),
         ("running", 0.75, "step 9: x", "; read the warning."),
-        ("finished", 0.5, None, "Is finished: a small network can hardly tell its pictures from real ones; explore it"),
-        ("stopped", 0.5, "step 9: x", "or explore what it has learnt; read the warning first."),
+        ("finished", 0.5, None, "Finished: a small network can hardly tell its pictures from real ones; look at"),
+        ("stopped", 0.5, "step 9: x", "let it go on if they still get better; read the warning first."),
         ("died", 0.5, None, "Ended without saying why"),
     ],
 )

@@ -119,8 +119,9 @@ const explore = (() => {
       ...(about.classes.length && !state.start
         ? [labelled("Class", choice(about.classes.map((name, at) => [String(at), name]), String(state.class), (value) => turn("class")(Number(value))))] : []),
       ...(state.start ? [] : about.styled
-        ? [labelled("Truncation psi", ...slider("psi", state.psi, [-1, 1.5, 0.05], turn("psi")))]
+        ? [labelled("Truncation (psi)", ...slider("psi", state.psi, [-1, 1.5, 0.05], turn("psi")))]
         : [labelled("Truncation", ...slider("truncation", state.truncation, [0.05, 1.5, 0.05], turn("truncation")))]),
+      ...(state.start ? [] : [make("small", { textContent: "Truncation below 1 gives cleaner pictures that are more alike." })]),
       ...(about.styled ? noises() : []));
   };
   const noises = () => {

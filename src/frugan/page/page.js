@@ -200,6 +200,8 @@ const page = (() => {
         part("run").replaceChildren(this.head, this.sentence, this.stage, this.settings.element, this.folded, this.below);
       }
       this.makeBar();
+      this.observer = new ResizeObserver(() => { if (this.steps && view === this) this.showSheets(); });
+      this.observer.observe(this.stage);
     }
 
     makeBar() {
@@ -332,7 +334,7 @@ const page = (() => {
       const width = figure.clientWidth - 26, least = width < 6 * LEAST_SIDE ? LEAST_SIDE : USUAL_SIDE;
       const columns = Math.max(1, Math.min(grid.columns, Math.floor(width / least)));
       const rows = Math.floor(SHARE_OF_HEIGHT * window.innerHeight / (width / columns));
-      return { columns, rows: Math.max(2, Math.min(grid.rows, rows)) };
+      return { columns, rows: Math.max(2, Math.min(grid.rows * Math.floor(grid.columns / columns), rows)) };
     }
 
     /** Switches for the columns of a sheet that has titles: source, swap and so on. */
@@ -395,11 +397,6 @@ const page = (() => {
       for (const chart of this.charts.values()) chart.draw();
     }
 
-    resize() {
-      if (this.steps) this.showSheets();
-      this.draw();
-    }
-
     showSide(about) {
       const warnings = (about.notes || []).filter(([kind]) => kind === "warning").map(([, line]) => line).reverse();
       const rest = (about.notes || []).filter(([kind]) => kind !== "warning").map(([, line]) => line);
@@ -408,13 +405,14 @@ const page = (() => {
         .map(([name, value]) => tile(value, name));
       this.sentence.textContent = about.sentence || "";
       this.side.replaceChildren(
-        ...(about.done === undefined ? [] : [make("progress", { max: 1, value: about.done, ariaLabel: "done" })]),
+        ...(about.done === undefined || about.state === "finished" ? [] : [make("progress", { max: 1, value: about.done, ariaLabel: "done" })]),
         make("div", { className: "tiles large" },
           ...(about.state === "running" && about.left ? [tile(about.left, "left")] : []),
           ...(about.headlines || []).map(({ name, value, about: told }) => tile(value, name, told))),
         ...warnings.slice(0, 1).map((line) => make("p", { className: "warning", textContent: line })),
         ...((about.lines || []).length ? [make("pre", { textContent: about.lines.join("\n") })] : []),
       );
+      this.stage.classList.toggle("alone", this.side.textContent === "" && this.side.querySelector("progress") === null);
       const open = new Set([...this.below.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
       const folded = (title, ...inside) => {
         const made = make("details", { open: open.has(title) }, make("summary", { textContent: title }), ...inside);
@@ -547,7 +545,7 @@ const page = (() => {
   const turn = () => {
     const [tab, ...names] = location.hash.slice(1).split("/").map(decodeURIComponent);
     shown = part(tab) && part(tab).tagName === "MAIN" ? tab : "runs";
-    if (view) view.pause();
+    if (view) { view.pause(); view.observer.disconnect(); }
     view = shown === "run" ? new View([...new Set(names)].slice(0, 6)) : null;
     if (view && names.length === 1) [lastRun] = names;
     document.title = "frugan";
@@ -582,7 +580,7 @@ const page = (() => {
   };
   addEventListener("hashchange", turn);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
-  addEventListener("resize", () => view && view.resize());
+  addEventListener("resize", () => view && view.draw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && view.draw());
   turn();
   /** Which of some runs one most likely wants to see: the one clicked last, else the one that was trained longest. */

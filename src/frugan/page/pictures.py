@@ -3,6 +3,7 @@
 import io
 import json
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -20,6 +21,7 @@ MOST_PIXELS = 1 << 26
 MOST_WIDTH = 2048
 MOST_KEPT = 400
 PNG = b"\x89PNG\r\n\x1a\n"
+EXTENTS = (("left", "columns", "width"), ("top", "rows", "height"))
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 """Errors that Pillow raises for damaged PNG files."""
 NO_PLACES = (*UNREADABLE, TypeError, LookupError, RecursionError)
@@ -83,11 +85,23 @@ def grid_of(path: Path) -> dict[str, int] | None:
         return None
 
 
-def _part(picture: Image.Image, place: dict[str, int], part: tuple[int, int]) -> Image.Image:
-    rows, columns = (min(wanted, place[name]) for wanted, name in zip(part, ("rows", "columns"), strict=True))
-    right, bottom = place["left"] + columns * place["width"], place["top"] + rows * place["height"]
-    box = place["left"], place["top"], min(right - GAP, picture.width), min(bottom - GAP, picture.height)
-    return picture.crop(box) if 0 <= box[0] < box[2] and 0 <= box[1] < box[3] else picture
+def _part(picture: Image.Image, place: Mapping[str, int], part: tuple[int, int]) -> Image.Image:
+    """Rows and columns of a sheet's pictures; a sheet of fewer rows gives more of each, in rows of their own."""
+    columns = min(part[1], place["columns"])
+    wrapped = max(1, min(part[0] // max(1, place["rows"]), place["columns"] // max(1, columns)))
+    rows = min(part[0], place["rows"] * wrapped)
+    width, height = place["width"] - GAP, place["height"] - GAP
+    right, bottom = (place[edge] + place[count] * place[size] for edge, count, size in EXTENTS)
+    if min(rows, columns, width, height) < 1 or right - GAP > picture.width or bottom - GAP > picture.height:
+        return picture  # it does not say what it is
+    sheet = Image.new("RGBA", (columns * place["width"] - GAP, rows * place["height"] - GAP))
+    for row in range(rows):
+        for column in range(columns):
+            left = place["left"] + (row % wrapped * columns + column) * place["width"]
+            top = place["top"] + row // wrapped * place["height"]
+            cell = picture.crop((left, top, left + width, top + height))
+            sheet.paste(cell, (column * place["width"], row * place["height"]))
+    return sheet
 
 
 def _reduced(path: Path, width: int, part: tuple[int, int] | None) -> bytes:

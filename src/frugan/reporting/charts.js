@@ -31,10 +31,19 @@ const charts = (() => {
   const ticks = (low, high, count) => {
     const rough = (high - low) / count || 1;
     const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+    const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough);
     const values = [];
     for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) values.push(value);
     return values;
+  };
+
+  /** Values to name on a logarithmic axis between two powers of ten. */
+  const powers = (low, high) => {
+    const values = [];
+    for (let power = Math.floor(low); power <= high; power += Math.max(1, Math.ceil((high - low) / 5))) {
+      for (const factor of high - low < 2 ? [1, 2, 5] : [1]) values.push(Math.log10(factor) + power);
+    }
+    return values.filter((value) => value >= low && value <= high);
   };
 
   class Chart {
@@ -108,7 +117,7 @@ const charts = (() => {
       paint.fillStyle = style.getPropertyValue("--soft");
       paint.strokeStyle = style.getPropertyValue("--line");
       paint.textAlign = "right";
-      for (const tick of ticks(low, high, 4)) {
+      for (const tick of this.logarithmic ? powers(low, high) : ticks(low, high, 4)) {
         const value = this.logarithmic ? 10 ** tick : tick;
         paint.beginPath();
         paint.moveTo(52, y(value));
@@ -117,7 +126,7 @@ const charts = (() => {
         paint.fillText(shown(value), 46, y(value) + 4);
       }
       paint.textAlign = "center";
-      for (const tick of ticks(this.first, this.last, Math.max(2, Math.floor(width / 110)))) {
+      for (const tick of ticks(this.first, this.last, Math.max(3, Math.floor(width / 90)))) {
         paint.fillText(tick.toLocaleString("en"), Math.min(width - 24, x(tick)), height - BELOW + 15);
       }
       paint.fillText("step", 52 + (width - 60) / 2, height - 4);

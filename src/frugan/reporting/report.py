@@ -21,9 +21,9 @@ from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, REAL, SAME, Provenance, low_recall
-from frugan.reporting.grids import ROWS_KEYWORD
+from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render
-from frugan.reporting.standing import headlines, sentence
+from frugan.reporting.standing import headlines, origin, sentence
 from frugan.wording import GIB, clock, score_name, show_size
 
 MOST_ROWS = 30
@@ -147,6 +147,7 @@ class RunReader:
             name=self.name,
             sentence=sentence(self._state() if state is None else state, last, newest),
             headlines=headlines(metrics),
+            origin=origin(last.get("start", {})),
             charts=shown,
             facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
             pictures=() if picture_bytes is None else tuple(self._grids.pictures(picture_bytes)),
@@ -306,8 +307,8 @@ WIDEST = 1024
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 """Errors that Pillow raises on damaged PNG files."""
 
-Shown = tuple[str, tuple[str, ...]]
-"""A picture as a data URI, and the names of its rows."""
+Shown = tuple[str, tuple[str, ...], int]
+"""A picture as a data URI, the names of its rows, and the number of its columns (0: not known)."""
 
 
 @dataclass
@@ -369,7 +370,7 @@ def _encoded(path: Path, most_bytes: int) -> Shown:
         if opened.width * opened.height > MOST_PIXELS:
             raise ValueError(f"{path}: {opened.width} x {opened.height} pixels")
         picture = opened.convert("RGB")
-        rows = str(opened.info.get(ROWS_KEYWORD, ""))
+        rows, columns = str(opened.info.get(ROWS_KEYWORD, "")), _columns_in(str(opened.info.get(GRID_KEYWORD, "")))
     width = min(picture.width, WIDEST)
     while True:
         height = max(1, picture.height * width // picture.width)
@@ -378,16 +379,24 @@ def _encoded(path: Path, most_bytes: int) -> Shown:
         reduced.save(file, "WEBP", quality=85, method=4)
         if len(file.getvalue()) * 4 // 3 <= most_bytes or width <= 64:
             uri = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
-            return uri, tuple(rows.split("\n")) if rows else ()
+            return uri, tuple(rows.split("\n")) if rows else (), columns
         width //= 2
 
 
-def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> Path:
+def _columns_in(grid: str) -> int:
+    """Number of columns that the chunk `GRID_KEYWORD` tells; 0: none."""
+    with suppress(ValueError, TypeError, LookupError, RecursionError):
+        return max(0, int(json.loads(grid)["columns"]))
+    return 0
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, title: str = "") -> Path:
     """Write one self-contained HTML page about a run, or several to compare.
 
     Args:
         runs: their folders.
         out: the page; None: report.html in the first run.
+        title: of the page; empty: the names of the runs.
 
     Returns:
         The page's path.
@@ -395,7 +404,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
     Raises:
         BadInput: a folder that is no run.
     """
-    page = page_of(runs)
+    page = page_of(runs, title=title)
     path = Path(out) if out is not None else Path(runs[0]) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as beside:
@@ -403,13 +412,13 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
     return path
 
 
-def page_of(runs: Sequence[str | Path]) -> str:
+def page_of(runs: Sequence[str | Path], *, title: str = "") -> str:
     """The page as text.
 
     Raises:
         BadInput: a folder that is no run, or none at all.
     """
-    return page(readers_of(runs))
+    return page(readers_of(runs), title=title)
 
 
 def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
@@ -429,7 +438,7 @@ def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
     return [RunReader(folder, name) for folder, name in zip(folders, _names([f.path for f in folders]), strict=True)]
 
 
-def page(readers: Sequence[RunReader], *, live: bool = False) -> str:
+def page(readers: Sequence[RunReader], *, live: bool = False, title: str = "") -> str:
     """The page of what these have read, and of what was added since.
 
     Args:
@@ -439,7 +448,7 @@ def page(readers: Sequence[RunReader], *, live: bool = False) -> str:
     for reader in readers:
         reader.read(to_the_end=not live)
         views.append(reader.view(PICTURE_BYTES // len(readers)))
-    text = render([_with_doubt(view, views[0]) for view in views], live=live)
+    text = render([_with_doubt(view, views[0]) for view in views], live=live, title=title)
     return text.encode("utf-8", "replace").decode()  # JSON may spell half a character, which no file can hold
 
 

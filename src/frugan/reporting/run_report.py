@@ -54,8 +54,8 @@ PHASES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "D": ("Loss of the discriminator", "discriminator"),
         "G": ("Loss of the generator", "generator"),
-        "D_r1": ("Loss of the discriminator: penalty on its slope", "discriminator's penalty"),
-        "G_path": ("Loss of the generator: penalty on its path lengths", "generator's penalty"),
+        "D_r1": ("Loss of the discriminator: gradient penalty (R1)", "gradient penalty"),
+        "G_path": ("Loss of the generator: path length penalty", "path length penalty"),
     }
 )
 """Phase -> title of the chart of its losses, and its name in charts of other numbers."""
@@ -65,8 +65,8 @@ TERMS: Mapping[str, str] = MappingProxyType(
         "fake": "generated pictures",
         "relativistic": "pairs of real and generated",
         "adversarial": "generated pictures",
-        "r1": "slope at real pictures (R1)",
-        "r2": "slope at generated pictures (R2)",
+        "r1": "at real pictures (R1)",
+        "r2": "at generated pictures (R2)",
         "path_length": "path lengths",
     }
 )
@@ -154,6 +154,7 @@ class Picture:
     kind: str  # name of the grid ("samples")
     uri: str  # the picture itself, as a data URI
     rows: tuple[str, ...] = ()  # names of its rows, from the top; empty: they have none
+    columns: int = 0  # pictures beside each other; 0: not known
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ class RunView:
     notes: tuple[tuple[str, str], ...]  # lines that training said: choices and warnings, with their kind
     tiles: Mapping[str, str]  # name -> value, as text: where the run stands
     sentence: str = ""  # how it goes and what to do
+    origin: str = ""  # kind of generator, and pictures that it was trained on
     headlines: Sequence[Headline] = ()  # at most two scores
     damaged: int = 0  # lines of the event file that could not be read
     gradients: tuple[GradientMap, ...] = ()  # by layer through time, of each network and phase
@@ -312,11 +314,12 @@ LIVE_SECONDS = 5
 """Interval at which the page of a running training reloads itself."""
 
 
-def render(runs: Sequence[RunView], *, live: bool = False) -> str:
+def render(runs: Sequence[RunView], *, live: bool = False, title: str = "") -> str:
     """The page.
 
     Args:
         runs: one, or several to compare.
+        title: empty: the names of the runs.
         live: let the page renew itself while it is served.
     """
     if not runs:
@@ -331,7 +334,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
     }
     environment = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined)
     return environment.from_string(template).render(
-        title=" · ".join(run.name for run in runs),
+        title=title or " · ".join(run.name for run in runs),
         runs=runs,
         several=len(runs) > 1,
         scores=[(run, _columns(run.scores)) for run in runs if run.scores],
@@ -344,7 +347,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
 
 def _picture(picture: Picture) -> dict[str, Any]:
     named = {"rows": list(picture.rows)} if picture.rows else {}
-    return {"step": picture.step, "kind": picture.kind, "uri": picture.uri, **named}
+    return {"step": picture.step, "kind": picture.kind, "uri": picture.uri, "columns": picture.columns, **named}
 
 
 def chart_data(runs: Sequence[RunView]) -> list[dict[str, Any]]:

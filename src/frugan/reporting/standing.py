@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from frugan.metrics.scores import NONE
-from frugan.wording import clock, score_name
+from frugan.wording import clock, count, score_name
 
 SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -85,25 +85,36 @@ def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | N
         warning: the newest one that is not over.
     """
     begins = {
-        "waiting": "Waits in the queue, and begins by itself.",
-        "starting": "Reads its pictures and looks for a plan that fits; the first samples come in a while.",
-        "died": "Ended without saying why: look at its last lines, then let it go on; little is lost.",
+        "waiting": "Waiting in the queue: it begins by itself.",
+        "starting": "Starting: it reads its pictures and looks for a plan that fits; first samples come soon.",
+        "died": "Ended without saying why: look at its last lines, then let it go on from its last checkpoint.",
     }
     if state in begins:
         return begins[state]
     step, good = last.get("step", {}), _how_good(last.get("metrics", {}))
     if state == "running":
         left = step.get("eta_seconds")
-        until = f"Trains, {clock(float(left))} to go" if isinstance(left, int | float) else "Trains without an end"
+        until = f"Training, {clock(float(left))} left" if isinstance(left, int | float) else "Training without an end"
         todo = "read the warning" if warning else "nothing needs to be done"
     else:
-        until = "Is finished" if state == "finished" else "Was stopped"
+        until = "Finished" if state == "finished" else "Stopped"
         todo = {
-            "finished": "explore it, or train longer if the pictures still get better",
-            "stopped": "let it go on, or explore what it has learnt",
+            "finished": "look at its pictures, and train longer if they still get better",
+            "stopped": "look at its pictures, and let it go on if they still get better",
         }.get(state, "look at the pictures")
         todo = f"{todo}; read the warning first" if warning else todo
     return f"{until}: {f'{good}; ' if good else ''}{todo}."
+
+
+def origin(start: Mapping[str, Any]) -> str:
+    """Kind of generator and number of pictures that the event of a start tells; empty: it does not."""
+    recipe, data = start.get("recipe"), start.get("data")
+    if not isinstance(recipe, Mapping) or not isinstance(data, Mapping) or not isinstance(recipe.get("family"), str):
+        return ""
+    numbers = [source.get("pictures") for source in data.values() if isinstance(source, Mapping)]
+    pictures = sum(number for number in numbers if isinstance(number, int))
+    of = f", trained on {count(pictures, 'picture')}" if pictures else ""
+    return f"Made with frugan: a {recipe['family']} generator{of}."
 
 
 def _how_good(metrics: Mapping[str, Any]) -> str:
