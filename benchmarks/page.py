@@ -3,7 +3,8 @@
 RUNS is a folder of runs. Told are the size of what the extra installs, the seconds until the page answers, its memory
 at first and once every run was looked at, what a look at all of them takes (the browser has one every two seconds) and
 one at a run, and the share of a core that it all takes while one browser looks at a run. With --pictures, headless
-Chromium draws the list, each run named by --show, and the first of them with the one named by --beside, as WebP.
+Chromium draws the list, each run named by --show, the first of them with the one named by --beside, and the tab Explore
+of that one, as WebP.
 """
 
 import argparse
@@ -131,6 +132,7 @@ def draw(page: Page, folder: Path, shown: Sequence[str], beside: str) -> None:
     at = {name: f"run/{quote(name, safe='')}" for name in shown}
     parts = [("page-list", "", 1280, 800)]
     parts += [(f"page-run-{number}", at[name], 1280, 1000) for number, name in enumerate(shown, 1)]
+    parts.append(("page-explore", f"explore/{quote(beside, safe='')}", 1280, 1000))
     parts.append(("page-compared", f"{at[shown[0]]}/{quote(beside, safe='')}", 1280, 900))
     for name, fragment, width, height in parts:
         with tempfile.TemporaryDirectory() as profile:

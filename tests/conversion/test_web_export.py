@@ -53,7 +53,8 @@ def test_the_folder_holds_what_the_page_needs(tmp_path: Path, frugan: Frugan) ->
     assert page.count("</script>") == 2
     (data,) = re.findall(r'<script type="application/json" id="model">(.*?)</script>', page)
     assert json.loads(data)["classes"] == names
-    assert "trained for 1,234 steps" in page
+    assert "<h1>weights</h1>" in page
+    assert "Made with frugan: a r3gan generator at 32 pixels, trained for 1,234 steps." in page
     with tarfile.open(tmp_path / "runtime.tgz", "w:gz") as archive:
         archive.add(runtime, "package")
     made = export_site(weights, tmp_path / "again", runtime=tmp_path / "runtime.tgz", say=print)

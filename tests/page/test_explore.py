@@ -106,6 +106,20 @@ def test_a_picture_comes_with_what_makes_it_again(page: Asking) -> None:
     assert one.tobytes() != picture(drawn(page, psi=1, class_=2)["rows"][0][0]).tobytes()
 
 
+def test_a_walk_is_saved_as_an_animation(page: Asking) -> None:
+    wish = {"source": CONDITIONED, "seeds": [1, 2], "class": 3, "columns": 4, "ending": ".gif"}
+    answer = page.post("/explore/film", wish)
+    assert answer.status == 200, answer.body
+    kind, _, content = answer.json["film"].partition(";base64,")
+    assert kind == "data:image/gif"
+    with Image.open(io.BytesIO(base64.b64decode(content))) as film:
+        assert getattr(film, "n_frames", 1) == 6  # there and back again
+    assert "--animate walk.gif --frames 4" in answer.json["command"]
+    refused = page.post("/explore/film", wish | {"ending": "/../x.gif"})
+    assert refused.status == 422
+    assert "expected .gif" in refused.json["error"]
+
+
 @pytest.mark.parametrize("source", [STYLED, CONDITIONED])
 def test_directions_are_found_named_moved_and_walked(page: Asking, folder: Path, source: str) -> None:
     told = drawn(page, source, method="sefa", rows=2, columns=3)

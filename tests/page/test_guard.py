@@ -210,10 +210,15 @@ def test_what_cannot_be_served_is_told(tmp_path: Path) -> None:
         pass
     with served(tmp_path / "runs", 0) as (address, _):
         port = Asking(address).port
-        with pytest.raises(BadInput, match=rf"--port {port}: .*name another"), served(tmp_path / "runs", port):
+        taken = rf"--port {port}: this port is taken by another program, .*\. Name another one, or 0"
+        with pytest.raises(BadInput, match=taken), served(tmp_path / "runs", port):
             pass
-    with pytest.raises(BadInput, match="--port 99999"), served(tmp_path / "runs", 99999):
+    with pytest.raises(BadInput, match="--port 99999: this port does not exist"), served(tmp_path / "runs", 99999):
         pass
+    mistyped = r"rusn: is no folder .*; expected one that holds runs"
+    with pytest.raises(BadInput, match=mistyped), served(tmp_path / "rusn", 0):
+        pass
+    assert not (tmp_path / "rusn").exists()
 
 
 def test_what_a_run_says_is_text_and_never_a_page(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_run_through_time_and_its_switches(play: Play, runs: Path) -> None:
         named("#run .head button", "stop").click();
         await until(() => named("#run .head button", "stop …"));
         put("asked", named("#run .head button", "stop …").disabled);
-        one("#run summary").click();
+        named("#run summary", "Change and go on").click();
         await until(() => one("#run details").textContent.includes("missing"));
         """,
     )

@@ -1,5 +1,6 @@
 """What the page tells of runs: where they stand, what is new of their curves, their sheets."""
 
+import io
 import json
 import os
 from pathlib import Path
@@ -115,7 +116,7 @@ def test_of_curves_only_what_is_new_is_told(tmp_path: Path) -> None:
     assert told < 20
     for points in kept.values():
         assert list(points) == sorted(points)
-    real = kept["Losses of D", "real"]
+    real = kept["Loss of the discriminator", "real pictures"]
     assert abs(real[max(real)] - max(real)) <= 4  # means over a few neighbours
     assert max(real) == after == 2309
     assert runs.view("run", after, beginnings + 1)["whole"]
@@ -130,7 +131,7 @@ def test_when_a_run_goes_back_all_is_told(tmp_path: Path) -> None:
         write_steps(log, range(11, 41))
     again = runs.view("run", view["after"], view["beginnings"])
     assert again["whole"]
-    (losses,) = [chart for chart in again["charts"] if chart["title"] == "Losses of D"]
+    (losses,) = [chart for chart in again["charts"] if chart["title"] == "Loss of the discriminator"]
     assert losses["curves"][0]["steps"] == list(range(1, 41))
 
 
@@ -208,3 +209,23 @@ def test_a_run_without_a_folder_is_what_its_queue_says(tmp_path: Path, queued: s
     page.queue.path.write_text(json.dumps({"entries": [entry]}))
     made_run(tmp_path / "new", steps=2, grids=0)
     assert page.state()["runs"][0]["state"] == shown
+
+
+def test_a_part_of_a_sheet_has_no_words(tmp_path: Path) -> None:
+    run = begun_run(tmp_path / "run", 3)
+    path = run / "samples" / "step-000000003-samples.png"
+    grid = torch.linspace(-1, 1, 5 * 6).reshape(5, 6, 1, 1, 1).expand(5, 6, 3, 64, 64)
+    write_grid(grid, path, titles=[f"seed {i}" for i in range(6)], labels=[f"class {i}" for i in range(5)])
+    view = Runs(tmp_path).view("run")
+    assert (view["grids"]["samples"]["rows"], view["grids"]["samples"]["columns"]) == (5, 6)
+    with served(tmp_path, 0) as (address, _):
+        answer = Asking(address).get("/sheets/run/samples/3?rows=4&columns=4")
+        wrapped = Asking(address).get("/sheets/run/samples/3?rows=10&columns=3")
+    with Image.open(io.BytesIO(wrapped.body)) as part:  # each row in two
+        assert part.size == (3 * 66 - 2, 10 * 66 - 2)
+        assert part.convert("L").getpixel((0, 66)) == pytest.approx(round(255 * 3 / 29), abs=3)
+    with Image.open(io.BytesIO(answer.body)) as part:
+        assert part.size == (4 * 66 - 2, 4 * 66 - 2)
+        corners = [part.convert("L").getpixel(place) for place in ((0, 0), (261, 261))]
+    assert corners == pytest.approx([0, round(255 * (3 * 6 + 3) / 29)], abs=3)
+    assert view["sentence"].startswith("Ended without saying why")

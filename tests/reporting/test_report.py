@@ -80,6 +80,17 @@ def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     assert [picture.step for picture in shown.pictures][-1] == 50
 
 
+def test_a_report_bears_a_title_and_says_what_the_run_is(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run")
+    with EventLog(run / "events.jsonl") as log:
+        log.write("start", step=30, data={"images": {"pictures": 252}}, recipe={"family": "biggan"})
+    assert "<h1>run</h1>" in page_of([run])
+    text = page_of([run], title="My fish")
+    assert "<h1>My fish</h1>" in text
+    assert "Made with frugan: a biggan generator, trained on 252 pictures." in text
+    assert "read the warning" in text
+
+
 def test_a_run_that_goes_on_is_not_finished(tmp_path: Path) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         log.write("stop", over=True, signal=None, step=100, seconds=1.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frugan.reporting.gradient_maps import GradientMap
-from frugan.reporting.run_report import MOST_POINTS, Charts, Curve, Picture, RunView, render
+from frugan.reporting.run_report import MOST_POINTS, Charts, Curve, Picture, RunView, axis_of, render
 
 
 @given(st.integers(1, 5000), st.integers(1, 50))
@@ -33,6 +33,17 @@ def test_what_is_not_finite_is_no_point() -> None:
     for value in (1.0, float("nan"), float("inf"), 2.0):
         curve.add(1, value)
     assert curve.finish().values == [1.0, 2.0]
+
+
+LOSS = "Loss of the discriminator"
+
+
+@pytest.mark.parametrize(
+    ("title", "axis"),
+    [("Memory (GiB)", "GiB"), ("Score: FID (digits), lower is better", "score"), (LOSS, "loss"), ("Else", "value")],
+)
+def test_an_axis_says_what_it_is(title: str, axis: str) -> None:
+    assert axis_of(title) == axis
 
 
 def step(number: int, **changed: Any) -> dict[str, Any]:
@@ -58,9 +69,9 @@ def test_events_become_charts() -> None:
     others = list(charts.read([*events, {"event": "step", "step": "x"}, {"event": "choice", "line": "a"}]))
     assert [event["event"] for event in others] == ["metrics", "choice"]
     shown = charts.finish()
-    assert list(shown)[:2] == ["Score: FID, lower is better", "Losses of D"]
-    assert shown["Losses of D"]["real"].values == [1.0, 1.0]
-    assert shown["Losses of D"]["fake"].values == []
+    assert (next(iter(shown)), list(shown)[-1]) == ("Score: FID, lower is better", LOSS)
+    assert shown[LOSS]["real pictures"].values == [1.0, 1.0]
+    assert shown[LOSS]["generated pictures"].values == []
     assert sorted(shown["Largest singular values"]) == sorted(f"layer{i}" for i in range(12, 20))
     assert shown["Augmentation probability"]["augmentation probability"].values == [0.25]
     assert not {"Loss scale", "Skipped updates in all"} & shown.keys()  # nothing happened there
@@ -109,8 +120,8 @@ def test_a_training_that_went_back_is_drawn_once() -> None:
     second = [step(i, phases=again) for i in range(51, 81)]
     list(charts.read([*first, {"event": "resume", "step": 50}, *second]))
     shown = charts.finish()
-    assert shown["Losses of D"]["real"].steps == list(range(1, 81))
-    assert set(shown["Losses of D"]["real"].values) == {1.0}
+    assert shown[LOSS]["real pictures"].steps == list(range(1, 81))
+    assert set(shown[LOSS]["real pictures"].values) == {1.0}
     assert "Skipped updates in all" not in shown
 
 

@@ -39,8 +39,8 @@ def page(
         optional_module(module, f"the page needs {module}", "page")
     from frugan.page.server import served
 
-    if not folder.exists():
-        say(f"{folder}: was not there, and is made for the runs that you begin on the page")
+    if runs is None:  # the usual place; one that was typed may be mistyped, and is never made
+        folder.mkdir(parents=True, exist_ok=True)
     with served(folder, port) as (address, thread):
         print(address, flush=True)
         say("Ctrl-C ends the page; trainings go on")

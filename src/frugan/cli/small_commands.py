@@ -32,6 +32,8 @@ def card(
     runtime: Annotated[
         Path | None, typer.Option(help="with --space: onnxruntime-web as a folder or .tgz; default: npm gets it")
     ] = None,
+    title: Annotated[str, typer.Option(help="of the card and its page; default: the run's name")] = "",
+    by: Annotated[str, typer.Option(help="who made it, for the card to say")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Write a folder to share: weights, recipe, samples, and a model card with scores and how they were measured.
@@ -42,7 +44,7 @@ def card(
         raise BadInput(f"--runtime {runtime}: goes with --space, which puts it beside a page; leave it out")
     from frugan.conversion.model_card import write_card
 
-    folder = write_card(run, out, licence=licence, space=space, runtime=runtime, say=say)
+    folder = write_card(run, out, licence=licence, space=space, runtime=runtime, title=title, by=by, say=say)
     if as_json:
         print_json({"folder": str(folder)})
         return
@@ -123,6 +125,8 @@ def export(
         Path | None,
         typer.Option(help="with --web: onnxruntime-web as a folder or .tgz; default: npm gets it"),
     ] = None,
+    title: Annotated[str, typer.Option(help="with --web: of the page; default: the run's name")] = "",
+    by: Annotated[str, typer.Option(help="with --web: who made it, for the page to say")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Export the averaged generator for programs without frugan and torch: ONNX, or a page for browsers.
@@ -135,11 +139,14 @@ def export(
     """
     if runtime is not None and not web:
         raise BadInput(f"--runtime {runtime}: goes with --web, which puts it beside a page; leave it out")
+    for option, words in (("--title", title), ("--by", by)):
+        if words and not web:
+            raise BadInput(f"{option} {words!r}: goes with --web, whose page says it; leave it out")
     from frugan.conversion.export.onnx import export as export_model
     from frugan.conversion.export.site import export_site
 
     if web:
-        exported = export_site(source, out, half=half, runtime=runtime, say=say)
+        exported = export_site(source, out, half=half, runtime=runtime, title=title, by=by, say=say)
     else:
         exported = export_model(source, out, half=half, say=say)
     if as_json:
@@ -329,6 +336,7 @@ def _show_fields(name: str, *, as_json: bool) -> None:
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folder; several are compared")],
     out: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the first run")] = None,
+    title: Annotated[str, typer.Option(help="of the page; default: the names of the runs")] = "",
     serve: Annotated[
         bool, typer.Option(help="show it on this machine in a browser, updated while training goes on")
     ] = False,
@@ -345,10 +353,12 @@ def report(
     from frugan.reporting.report import report_server, write_report
 
     if not serve:
-        print(write_report(runs, out))
+        print(write_report(runs, out, title=title))
         return
     if out is not None:
         raise BadInput(f"--out {out}: --serve writes no file; leave out one of the two")
+    if title:
+        raise BadInput(f"--title {title!r}: of a page that is written; leave it out, or --serve")
     with report_server(runs, port) as server:
         say(f"http://{server.server_address[0]!s}:{server.server_address[1]} (Ctrl-C ends it)")
         try:

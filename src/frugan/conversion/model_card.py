@@ -14,6 +14,7 @@ from PIL import Image
 
 from frugan.contract.data import RunData
 from frugan.contract.formats import RECIPE_FILE
+from frugan.conversion.export.about import AboutModel
 from frugan.conversion.export.site import PAGE, SITE, export_site
 from frugan.conversion.written import write_whole
 from frugan.engine.run.checkpoint import EMA_FILE, STATE_FILE, step_in_name
@@ -51,7 +52,7 @@ class Grid:
 class CardFacts:
     """Facts about a run."""
 
-    name: str  # of its folder
+    about: AboutModel  # its title, and who made it of what
     weights: Weights  # with the recipe that trained them, and their step
     recipe_digest: str
     images: int | None  # that the networks were shown until then; None: not known
@@ -141,15 +142,18 @@ def _front(facts: CardFacts, licence: str, space: bool) -> str:
     tags = ["frugan", "gan", facts.weights.recipe.family]
     lines += ["library_name: frugan", "tags:", *(f"- {json.dumps(tag)}" for tag in tags)]
     if space:  # the fields by which the Hugging Face hub finds what to show
-        lines += [f"title: {json.dumps(_line(facts.name), ensure_ascii=False)}", "sdk: static", f"app_file: {PAGE}"]
+        lines += [
+            f"title: {json.dumps(_line(facts.about.title), ensure_ascii=False)}",
+            "sdk: static",
+            f"app_file: {PAGE}",
+        ]
     return "\n".join(["---", *lines, "---", ""])
 
 
 def _head(facts: CardFacts) -> Iterator[str]:
-    about = facts.weights.recipe.about
-    yield f"# {_line(facts.name)}"
+    yield f"# {_line(facts.about.title)}"
     yield ""
-    yield _line(about.summary or f"A {facts.weights.recipe.family} model.")
+    yield _line(facts.about.origin)
     yield ""
     if facts.grid is not None:
         yield f"![samples at step {facts.grid.step:,}]({PICTURE})"
@@ -308,6 +312,8 @@ def write_card(
     licence: str = "",
     space: bool = False,
     runtime: str | Path | None = None,
+    title: str = "",
+    by: str = "",
     say: Say = quiet,
 ) -> Path:
     """Write a folder that can be given away: model card, weights, recipe, sample grid.
@@ -318,7 +324,7 @@ def write_card(
         licence: what others may do with the weights, such as "cc-by-4.0"; empty: nobody has said.
         space: also a page that draws in a browser, as `export_site` writes it: the folder is a static Space of the
             Hugging Face hub.
-        runtime: of the page, as for `export_site`.
+        runtime, title, by: as for `export_site`.
         say: is told of damaged checkpoints that were passed over.
 
     Returns:
@@ -335,11 +341,11 @@ def write_card(
     there = {entry.name for entry in target.iterdir()} if target.is_dir() else set()
     if others := sorted(there - {*FILES, *(SITE if space else ())}):
         raise BadInput(f"{target}: holds other files ({', '.join(others[:3])}); choose another --out")
-    facts = _facts(folder, weights)
+    facts = _facts(folder, weights, AboutModel.of(weights, title=title, by=by))
     if space:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".page-", dir=target.parent) as beside:
-            site = export_site(weights, Path(beside) / "site", runtime=runtime, say=say).path
+            site = export_site(weights, Path(beside) / "site", runtime=runtime, title=title, by=by, say=say).path
             target.mkdir(exist_ok=True)
             for file in site.iterdir():
                 file.replace(target / file.name)
@@ -357,14 +363,14 @@ def write_card(
     return target
 
 
-def _facts(run: RunFolder, weights: Weights) -> CardFacts:
+def _facts(run: RunFolder, weights: Weights, about: AboutModel) -> CardFacts:
     scores, memory_bytes, start = _logged(run)
     file = weights.path
     # those too that training does not use at present: a checkpoint keeps them
     counts = parameter_counts(weights.recipe, also=weights.networks)
     saved = read_json(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
-        name=run.path.resolve().name,
+        about=about,
         weights=weights,
         recipe_digest=weights_metadata(weights.recipe)["recipe_digest"],
         images=saved["images"] if isinstance(saved.get("images"), int) else None,

@@ -1,10 +1,12 @@
 "use strict";
 /** The tab "explore": asks the server for pictures of the state that the controls are in. */
 const explore = (() => {
-  const { make } = charts, { ask, post, tell } = page;
+  const { make } = charts, { ask, post, tell, likely } = page;
   const root = document.getElementById("explore");
   const SHOWN_DIRECTIONS = 8, STRIP = 7, WALK = 24, FRAME = 70, LOOK = 500, LARGER = 14;
   const WHOLE = 2 ** 32 - 1;
+  const SPACES = { w: "one style for all layers (w): easy to change", "w+": "a style for each layer (w+): nearer",
+    z: "random numbers that pictures are drawn from (z)" };
 
   let about = null, state = null, directions = [], strips = [];
   const fresh = () => ({ seed: 1, start: "", class: 0, psi: 1, truncation: 1, noise: "const", noiseSeed: 0,
@@ -76,7 +78,9 @@ const explore = (() => {
 
   // The picture, and how it is made again.
 
-  const big = make("img", { alt: "picture" }), save = make("a", { textContent: "Save this picture", download: "picture.png", className: "button" });
+  const big = make("img", { alt: "picture", hidden: true }), coming = make("progress", { ariaLabel: "the picture is being drawn" });
+  big.onload = () => { big.hidden = false; coming.hidden = true; };
+  const save = make("a", { textContent: "Save this picture", download: "picture.png", className: "button" });
   const command = make("pre"), python = make("pre");
   const copying = (title, part) => {
     const copy = make("button", { type: "button", className: "second", textContent: "Copy" });
@@ -115,8 +119,9 @@ const explore = (() => {
       ...(about.classes.length && !state.start
         ? [labelled("Class", choice(about.classes.map((name, at) => [String(at), name]), String(state.class), (value) => turn("class")(Number(value))))] : []),
       ...(state.start ? [] : about.styled
-        ? [labelled("Truncation psi", ...slider("psi", state.psi, [-1, 1.5, 0.05], turn("psi")))]
+        ? [labelled("Truncation (psi)", ...slider("psi", state.psi, [-1, 1.5, 0.05], turn("psi")))]
         : [labelled("Truncation", ...slider("truncation", state.truncation, [0.05, 1.5, 0.05], turn("truncation")))]),
+      ...(state.start ? [] : [make("small", { textContent: "Truncation below 1 gives cleaner pictures that are more alike." })]),
       ...(about.styled ? noises() : []));
   };
   const noises = () => {
@@ -157,18 +162,30 @@ const explore = (() => {
         big.src = frames[at];
       }, FRAME);
     };
+    const ends = () => {
+      const both = asked({ walk: true, columns: WALK });
+      delete both.mix;
+      if (end) both.kept = [...(both.kept || []), end]; else both.seeds = [...(both.seeds || []), other];
+      return both;
+    };
     const go = doing("Walk there", async () => {
-      const ends = asked({ walk: true, columns: WALK });
-      delete ends.mix;
-      if (end) ends.kept = [...(ends.kept || []), end]; else ends.seeds = [...(ends.seeds || []), other];
-      const told = await post("explore/draw", ends);
+      const told = await post("explore/draw", ends());
       [frames] = told.rows;
       bar.hidden = false;
       showTold(told);
       play.click();
     });
     const kept = choice(others, end, (value) => { end = value; to.hidden = end !== ""; });
-    return group("Walk", labelled("To", make("div", { className: "bar" }, ...(about.kept.length ? [kept] : []), to, go)), bar);
+    const keep = (ending) => doing(`Save as ${ending.slice(1).toUpperCase()}`, async () => {
+      const told = await post("explore/film", { ...ends(), ending });
+      make("a", { href: told.film, download: `walk${ending}` }).click();
+      showTold(told);
+    });
+    const target = about.kept.length ? "To" : "To the picture of seed";
+    return group("Walk to another picture",
+      make("small", { textContent: "Pictures change step by step from this one into another: what lies between them shows what the generator has learnt." }),
+      labelled(target, make("div", { className: "bar" }, ...(about.kept.length ? [kept] : []), to, go)), bar,
+      make("div", { className: "bar" }, ...about.films.map(keep)));
   };
 
   // Directions.
@@ -238,7 +255,7 @@ const explore = (() => {
 
   const projecting = () => {
     const file = make("input", { type: "file", accept: "image/png,image/jpeg,image/webp,image/bmp,image/gif,image/tiff" });
-    const space = choice(about.spaces.map((name) => [name, { w: "w: one style, easy to change", "w+": "w+: a style for each layer, nearer" }[name] || name]), about.spaces[0], () => {});
+    const space = choice(about.spaces.map((name) => [name, SPACES[name] || name]), about.spaces[0], () => {});
     const steps = whole(300, 5000, () => {});
     const progress = make("progress", { max: 1, value: 0, hidden: true }), told = make("small");
     const pictures = make("div", { className: "strip" });
@@ -275,7 +292,8 @@ const explore = (() => {
         break;
       }
     };
-    return group("Your own picture", file, labelled("Look in", space), labelled("Steps", steps),
+    return group("Your own picture", file, make("small", { textContent: "Looks for the picture of this generator that is most like yours." }),
+      ...(about.spaces.length > 1 ? [labelled("Look among", space)] : []), labelled("Steps", steps),
       make("div", { className: "bar" }, doing("Find it in the generator", send), stop), progress, told, pictures);
   };
 
@@ -287,7 +305,7 @@ const explore = (() => {
       make("div", { className: "head" }, labelled("Generator", sources),
         make("small", { textContent: `${about.family}, ${about.side} pixels, step ${about.step.toLocaleString("en")}` })),
       make("div", { className: "explore" },
-        make("div", { className: "left" }, make("div", { className: "sheet" }, big, make("div", { className: "bar" }, save)),
+        make("div", { className: "left" }, make("div", { className: "sheet" }, coming, big, make("div", { className: "bar" }, save)),
           make("div", { className: "again" }, copying("In a terminal", command), copying("In Python", python))),
         make("div", { className: "turning" }, ...(found ? [found] : []), beginning(), ...(about.layers > 1 && !state.start ? [mixing()] : []),
           walking(), projecting(), findings())));
@@ -300,7 +318,7 @@ const explore = (() => {
     try {
       ({ sources: all } = await ask("explore/sources"));
       if (!all.length) { nothing("No run here has a checkpoint yet: train one, or put a weights file (.safetensors) into this folder."); return; }
-      const wanted = all.includes(name) ? name : about && all.includes(about.source) ? about.source : all[0];
+      const wanted = all.includes(name) ? name : await likely(all);
       const before = about && about.source === wanted ? about : null;
       if (!before) nothing(`Opening ${wanted} …`);
       about = await ask(`explore/about?source=${encodeURIComponent(wanted)}`);

@@ -34,6 +34,7 @@ class Explore:
             Route("/explore/sources", self._sources),
             Route("/explore/about", self._about),
             Route("/explore/draw", self._posted("draw", self.latents.draw), methods=["POST"]),
+            Route("/explore/film", self._posted("film", self.latents.film), methods=["POST"]),
             Route("/explore/names", self._posted("names", self._rename), methods=["POST"]),
             Route("/explore/project", self._project, methods=["POST"]),
             Route("/explore/project", self._going),

@@ -7,8 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
+from types import MappingProxyType
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -22,14 +25,14 @@ from frugan.data.formats.source import Unreadable
 from frugan.errors import BadInput
 from frugan.page.runs import NoRun, Runs
 from frugan.progress import quiet
-from frugan.reporting.sample_files import png_of
+from frugan.reporting.sample_files import png_of, write_animation
 from frugan.sampling.directions import METHODS
 from frugan.sampling.explorer import Explorer, explore
 from frugan.sampling.generation import pixels
 from frugan.sampling.projection import SAFE_FEATURES, Projection, read_fitted, search, spaces
-from frugan.sampling.provenance import named, retold, retold_projection
+from frugan.sampling.provenance import named, retold, retold_film, retold_projection
 from frugan.sampling.requests import DrawRequest, check_request
-from frugan.sampling.sheets import KEPT_AS, drawn, sheets
+from frugan.sampling.sheets import KEPT_AS, Sheet, drawn, sheets
 from frugan.setup.networks import Weights
 
 MOST_OPEN = 2
@@ -44,6 +47,8 @@ OUT = "samples"
 """The folder that commands are told with."""
 KEPT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
 SAFETENSORS = ".safetensors"
+FILMS: Mapping[str, str] = MappingProxyType({".gif": "image/gif", ".mp4": "video/mp4"})
+"""Ending of an animation -> its media type."""
 
 
 class Stopped(Exception):
@@ -150,6 +155,7 @@ class Latents:
             "styled": space.mean is not None,
             "layers": space.layers,
             "spaces": spaces(space),
+            "films": films(),
             "kept": points,
             "directions": self.names(source),
         }
@@ -168,19 +174,41 @@ class Latents:
         Raises:
             NoRun, BadInput: see `explorer` and `request`.
         """
-        explorer, kept = self.explorer(source), self.kept(source)
         request = self.request(source, values)
-        check_request(request, explorer.recipe)
-        names = explorer.opened.weights.class_names
-        sheet = next(iter(sheets(explorer, request, names, kept, quiet).values()))
-        if len(sheet.points) > MOST_CELLS:
-            raise BadInput(f"{len(sheet.points)} pictures: expected at most {MOST_CELLS} at once")
-        grid = pixels(drawn(explorer, sheet, request)).numpy()  # [rows, columns, C, R, R]
+        explorer, sheet, grid = self._drawn(source, request)
         told = self._retold(explorer, request)
         one = grid.shape[:2] == (1, 1)
         about = {**explorer.opened.provenance, **told}
         rows = [[address(cell, about if one else None) for cell in row] for row in grid]
         return {"rows": rows, "titles": sheet.titles, "labels": sheet.labels, **_lower(told)}
+
+    def _drawn(self, source: str, request: DrawRequest) -> tuple[Explorer, Sheet, NDArray[np.uint8]]:
+        """A source's generator, the sheet that a request gives, and its pictures [rows, columns, C, R, R]."""
+        explorer = self.explorer(source)
+        check_request(request, explorer.recipe)
+        names = explorer.opened.weights.class_names
+        sheet = next(iter(sheets(explorer, request, names, self.kept(source), quiet).values()))
+        if len(sheet.points) > MOST_CELLS:
+            raise BadInput(f"{len(sheet.points)} pictures: expected at most {MOST_CELLS} at once")
+        return explorer, sheet, pixels(drawn(explorer, sheet, request)).numpy()
+
+    def film(self, source: str, values: Mapping[str, Any]) -> dict[str, str]:
+        """A walk as an animation that a browser can save, and the command and the Python lines that make it again.
+
+        Raises:
+            NoRun, BadInput: see `explorer` and `request`; or an ending of no kind of animation that can be written.
+        """
+        ending = _one_of("ending", _Values(values).text("ending"), films())
+        request = self.request(source, {**values, "walk": True})
+        explorer, _, (row,) = self._drawn(source, request)
+        weights = explorer.opened.weights
+        with TemporaryDirectory() as folder:
+            told = retold_film(named(weights), Path(OUT) / f"walk{ending}", request, weights.step)
+            path = Path(folder) / f"walk{ending}"
+            frames = [frame.transpose(1, 2, 0) for frame in (*row, *row[-2:0:-1])]  # there and back again
+            write_animation(frames, path, explorer.opened.provenance | told)
+            content = base64.b64encode(path.read_bytes()).decode()
+        return {"film": f"data:{FILMS[ending]};base64,{content}", **_lower(told)}
 
     def _retold(self, explorer: Explorer, request: DrawRequest) -> dict[str, str]:
         weights = explorer.opened.weights
@@ -287,6 +315,11 @@ class Latents:
         taken = (f"{stem}-{number}" for number in range(2, 10_000))
         free = next(candidate for candidate in (stem, *taken) if not (kept / f"{candidate}{SAFETENSORS}").exists())
         return ProjectionJob(source, free, steps, space, features)
+
+
+def films() -> list[str]:
+    """Endings of the animations that can be written here: MP4 needs OpenCV."""
+    return [ending for ending in FILMS if ending != ".mp4" or find_spec("cv2") is not None]
 
 
 def _own_file(path: Path) -> bool:

@@ -4,6 +4,8 @@ const page = (() => {
   const { make, Chart } = charts;
   const part = (id) => document.getElementById(id);
   const EVERY = 2000, WHEN_GONE = 5000;
+  const ON_CARD = { rows: 4, columns: 4 };
+  const LEAST_SIDE = 96, USUAL_SIDE = 128, SHARE_OF_HEIGHT = 0.72; // of the pictures of a grid, and of the window
   const WORDS = { running: "running", starting: "starting", waiting: "waiting", finished: "finished", stopped: "stopped", died: "ended by itself" };
 
   const tell = (line = "", wrong = false) => {
@@ -48,8 +50,9 @@ const page = (() => {
     return made;
   };
   const path = (...words) => words.map(encodeURIComponent).join("/");
-  const sheet = (name, kind, step, width, beginnings = "") => (
-    `sheets/${path(name, kind, step)}?${width ? `width=${width}&` : ""}of=${beginnings}`);
+  /** part: rows and columns of a grid's pictures; null: the whole sheet. */
+  const sheet = (name, kind, step, part, beginnings = "") => (
+    `sheets/${path(name, kind, step)}?${part ? `rows=${part.rows}&columns=${part.columns}&` : ""}of=${beginnings}`);
   const stateOf = (about) => make("span", { className: `state ${about.state}`, textContent: WORDS[about.state] });
   const where = (about) => {
     if (about.step === undefined) return about.state === "starting" ? "reading pictures, choosing a plan …" : "";
@@ -78,7 +81,7 @@ const page = (() => {
         progress.hidden = about.done === undefined;
         if (about.done !== undefined) progress.value = about.done;
         progress.setAttribute("aria-label", `${name}: done`);
-        const now = about.sheet ? sheet(name, about.sheet.kind, about.sheet.step, 720, Math.round(about.changed)) : "";
+        const now = about.sheet ? sheet(name, about.sheet.kind, about.sheet.step, ON_CARD, Math.round(about.changed)) : "";
         if (about.sheet && src !== `${about.sheet.kind} ${about.sheet.step}`) {
           src = `${about.sheet.kind} ${about.sheet.step}`;
           picture.src = now;
@@ -98,6 +101,7 @@ const page = (() => {
   };
 
   const showList = (told) => {
+    steps = new Map(told.runs.map((about) => [about.name, about.step || 0]));
     part("folder").textContent = told.folder;
     part("none").hidden = told.runs.length > 0;
     const runs = told.runs.filter((about) => about.changed || about.state !== "waiting"); // the queue shows those
@@ -132,6 +136,7 @@ const page = (() => {
     constructor(name) {
       this.name = name;
       this.curves = new Map(); // chart -> curve -> steps and values
+      this.axes = new Map(); // chart -> name of its vertical axis
       this.about = null;
     }
 
@@ -142,6 +147,7 @@ const page = (() => {
       if (told.whole || !told.charts) this.curves.clear();
       for (const chart of told.charts || []) {
         if (!this.curves.has(chart.title)) this.curves.set(chart.title, new Map());
+        this.axes.set(chart.title, chart.axis);
         const kept = this.curves.get(chart.title);
         for (const { name, steps, values } of chart.curves) {
           const before = kept.get(name) || { steps: [], values: [] };
@@ -154,6 +160,9 @@ const page = (() => {
       return true;
     }
   }
+
+  const tile = (value, name, about = "") => make("div", { className: "tile" }, make("b", { textContent: value }),
+    make("span", { textContent: name }), ...(about ? [make("small", { textContent: about })] : []));
 
   class View {
     constructor(names) {
@@ -185,15 +194,22 @@ const page = (() => {
       } else {
         this.figures[0].append(this.bar);
         this.stage.append(this.side);
-        part("run").replaceChildren(this.head, this.stage, this.chartsPart, this.settings.element, this.below);
+        this.sentence = make("p", { className: "sentence" });
+        this.folded = make("details", {}, make("summary", { textContent: "Curves" }), this.chartsPart);
+        this.folded.ontoggle = () => this.draw();
+        part("run").replaceChildren(this.head, this.sentence, this.stage, this.settings.element, this.folded, this.below);
       }
       this.makeBar();
+      this.observer = new ResizeObserver(() => { if (this.steps && view === this) this.showSheets(); });
+      this.observer.observe(this.stage);
     }
 
     makeBar() {
       this.slider = make("input", { type: "range", min: 0, step: 1 });
       this.slider.setAttribute("aria-label", "through time");
       this.output = make("output");
+      this.all = make("button", { type: "button", className: "second", textContent: "whole sheet" });
+      this.all.onclick = () => { this.whole = !this.whole; this.showSheets(); };
       this.kinds = make("span", { className: "buttons" });
       this.columns = make("span", { className: "buttons" });
       this.left = new Set(); // titles of columns that are left out
@@ -204,7 +220,7 @@ const page = (() => {
         this.showSheets();
       };
       this.play.onclick = () => (this.timer ? this.pause() : this.start());
-      this.bar.append(make("div", { className: "time" }, this.play, this.slider, this.output), this.kinds, this.columns);
+      this.bar.append(make("div", { className: "time" }, this.play, this.slider, this.output), this.kinds, this.columns, this.all);
     }
 
     start() {
@@ -281,7 +297,7 @@ const page = (() => {
         }));
       } else if (about.state === "finished") {
         const longer = make("button", { type: "button", textContent: "train longer" });
-        longer.onclick = () => this.settings.open("training.duration");
+        longer.onclick = () => this.settings.open(LENGTH);
         buttons.append(longer);
       } else if (about.state !== "starting" && about.changed) {
         buttons.append(button("go on", () => goOn(name, {}).catch((error) => {
@@ -296,17 +312,29 @@ const page = (() => {
 
     showSheets() {
       const step = this.step ?? this.steps[this.steps.length - 1];
+      this.all.hidden = !this.runs.some((run) => (run.about.grids || {})[this.kind] && !(run.about.columns || {})[this.kind]);
+      this.all.setAttribute("aria-pressed", String(Boolean(this.whole)));
       this.output.textContent = step === undefined ? "" : `step ${step.toLocaleString("en")}`;
       this.runs.forEach((run, number) => {
         const { image, empty } = this.pictures[number], steps = (run.about.sheets || {})[this.kind] || [];
         const shown = steps.filter((each) => each <= step).pop();
         empty.hidden = shown !== undefined;
         if (shown === undefined) return;
-        const src = sheet(run.name, this.kind, shown, 0, run.about.beginnings);
+        const src = sheet(run.name, this.kind, shown, this.part(run, this.figures[number]), run.about.beginnings);
         if (image.getAttribute("src") !== src) image.src = src;
         image.alt = `${this.kind} of ${run.name} at step ${shown}`;
       });
       this.paint();
+    }
+
+    /** Rows and columns of pictures that fit; null: the whole sheet, as it has titles, or is asked for. */
+    part(run, figure) {
+      const grid = (run.about.grids || {})[this.kind], titled = (run.about.columns || {})[this.kind];
+      if (!grid || titled || this.whole) return null;
+      const width = figure.clientWidth - 26, least = width < 6 * LEAST_SIDE ? LEAST_SIDE : USUAL_SIDE;
+      const columns = Math.max(1, Math.min(grid.columns, Math.floor(width / least)));
+      const rows = Math.floor(SHARE_OF_HEIGHT * window.innerHeight / (width / columns));
+      return { columns, rows: Math.max(2, Math.min(grid.rows * Math.floor(grid.columns / columns), rows)) };
     }
 
     /** Switches for the columns of a sheet that has titles: source, swap and so on. */
@@ -355,7 +383,8 @@ const page = (() => {
         if (this.charts.has(title)) {
           this.charts.get(title).take(curves);
         } else {
-          const chart = new Chart({ title, curves }, this.runs.map((run) => run.name));
+          const axis = this.runs.map((run) => run.axes.get(title)).find(Boolean);
+          const chart = new Chart({ title, curves, axis }, this.runs.map((run) => run.name));
           this.charts.set(title, chart);
           this.chartsPart.append(chart.element);
         }
@@ -364,6 +393,7 @@ const page = (() => {
     }
 
     draw() {
+      if (this.folded && !this.folded.open) return; // a canvas that is not shown has no size
       for (const chart of this.charts.values()) chart.draw();
     }
 
@@ -372,14 +402,17 @@ const page = (() => {
       const rest = (about.notes || []).filter(([kind]) => kind !== "warning").map(([, line]) => line);
       const tiles = Object.entries(about.tiles || {})
         .filter(([name]) => name !== "state" && !name.includes("half_width") && (name !== "left" || about.state === "running"))
-        .map(([name, value]) => (
-        make("div", { className: "tile" }, make("b", { textContent: value }), make("span", { textContent: name }))));
+        .map(([name, value]) => tile(value, name));
+      this.sentence.textContent = about.sentence || "";
       this.side.replaceChildren(
-        ...(about.done === undefined ? [] : [make("progress", { max: 1, value: about.done })]),
-        make("div", { className: "tiles" }, ...tiles),
-        ...warnings.slice(0, 6).map((line) => make("p", { className: "warning", textContent: line })),
+        ...(about.done === undefined || about.state === "finished" ? [] : [make("progress", { max: 1, value: about.done, ariaLabel: "done" })]),
+        make("div", { className: "tiles large" },
+          ...(about.state === "running" && about.left ? [tile(about.left, "left")] : []),
+          ...(about.headlines || []).map(({ name, value, about: told }) => tile(value, name, told))),
+        ...warnings.slice(0, 1).map((line) => make("p", { className: "warning", textContent: line })),
         ...((about.lines || []).length ? [make("pre", { textContent: about.lines.join("\n") })] : []),
       );
+      this.stage.classList.toggle("alone", this.side.textContent === "" && this.side.querySelector("progress") === null);
       const open = new Set([...this.below.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
       const folded = (title, ...inside) => {
         const made = make("details", { open: open.has(title) }, make("summary", { textContent: title }), ...inside);
@@ -387,6 +420,9 @@ const page = (() => {
       };
       const columns = [...new Set((about.scores || []).flatMap((row) => Object.keys(row)))];
       this.below.replaceChildren(
+        ...(tiles.length ? [folded("Numbers", make("div", { className: "tiles" }, ...tiles))] : []),
+        ...(warnings.length > 1 ? [folded("Earlier warnings",
+          ...warnings.slice(1).map((line) => make("p", { className: "warning", textContent: line })))] : []),
         ...(columns.length ? [folded("Scores", make("div", { className: "scroll" }, make("table", {},
           make("tr", {}, ...columns.map((name) => make("th", { textContent: name }))),
           ...about.scores.map((row) => make("tr", {}, ...columns.map((name) => make("td", { textContent: row[name] ?? "" })))))))] : []),
@@ -399,6 +435,8 @@ const page = (() => {
 
   /** Asks where pictures are only if nobody knows. */
   const goOn = async (name, fields, data = "") => post(`api/runs/${path(name)}/go-on`, { fields, data });
+
+  const LENGTH = "training.duration";
 
   /** Fields of the recipe that a run may go on with other values of. */
   class Settings {
@@ -424,6 +462,7 @@ const page = (() => {
       this.element.open = true;
       await this.read();
       const input = this.inside.querySelector(`[name="${key}"]`);
+      if (input && input.closest("details")) input.closest("details").open = true;
       if (input) { input.scrollIntoView({ block: "center" }); input.focus(); }
     }
 
@@ -451,7 +490,11 @@ const page = (() => {
       };
       data.oninput = count;
       count();
-      this.inside.replaceChildren(make("div", { className: "fields" }, ...inputs.map(({ label }) => label)),
+      const length = inputs.filter(({ field }) => field.key === LENGTH), rest = inputs.filter(({ field }) => field.key !== LENGTH);
+      for (const { label } of length) label.firstChild.textContent = "Length of the training";
+      this.inside.replaceChildren(make("div", { className: "fields" }, ...length.map(({ label }) => label)),
+        make("details", {}, make("summary", { textContent: "Everything else that may change" }),
+          make("div", { className: "fields" }, ...rest.map(({ label }) => label))),
         make("div", { className: "buttons go" }, go, make("label", {}, "Pictures ", data)));
     }
   }
@@ -490,7 +533,7 @@ const page = (() => {
 
   // Which part is shown, and when it looks.
 
-  let view = null, shown = "", timer = null;
+  let view = null, shown = "", timer = null, lastRun = "", steps = new Map();
   const looks = {
     runs: async () => {
       const told = await ask("api/runs");
@@ -502,8 +545,9 @@ const page = (() => {
   const turn = () => {
     const [tab, ...names] = location.hash.slice(1).split("/").map(decodeURIComponent);
     shown = part(tab) && part(tab).tagName === "MAIN" ? tab : "runs";
-    if (view) view.pause();
+    if (view) { view.pause(); view.observer.disconnect(); }
     view = shown === "run" ? new View([...new Set(names)].slice(0, 6)) : null;
+    if (view && names.length === 1) [lastRun] = names;
     document.title = "frugan";
     tags.clear();
     tell();
@@ -539,5 +583,11 @@ const page = (() => {
   addEventListener("resize", () => view && view.draw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && view.draw());
   turn();
-  return { ask, post, button, tell, path };
+  /** Which of some runs one most likely wants to see: the one clicked last, else the one that was trained longest. */
+  const likely = async (names) => {
+    if (names.includes(lastRun)) return lastRun;
+    if (steps.size === 0) await looks.runs(); // opened by its address
+    return [...names].sort((one, other) => (steps.get(other) || 0) - (steps.get(one) || 0))[0];
+  };
+  return { ask, post, button, tell, path, likely };
 })();

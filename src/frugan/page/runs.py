@@ -11,7 +11,7 @@ from typing import Any
 
 from frugan.engine.run.run_folder import RunFolder
 from frugan.page.owners import Owners, place, places
-from frugan.page.pictures import columns_of
+from frugan.page.pictures import columns_of, grid_of
 from frugan.reporting.report import RunReader
 from frugan.reporting.run_report import chart_data
 from frugan.wording import clock
@@ -175,13 +175,17 @@ class Runs:
         known = self._of(name)
         with known.lock:
             known.reader.read()
-            view, now = known.reader.view(picture_bytes=None), known.reader.beginnings
+            about = self.glance(name)
+            view, now = known.reader.view(picture_bytes=None, state=about["state"]), known.reader.beginnings
         charts = chart_data([view])
         newest = max((curve["steps"][-1] for chart in charts for curve in chart["curves"]), default=-1)
         whole = beginnings != now or after < 0 or after > newest
         if not whole:
             charts = [chart | {"curves": [_since(curve, after) for curve in chart["curves"]]} for chart in charts]
-        return self.glance(name) | {
+        newest_sheets = {kind: files[max(files)] for kind, files in self.sheets(name).items()}
+        return about | {
+            "sentence": view.sentence,
+            "headlines": [headline.as_json for headline in view.headlines],
             "whole": whole,
             "beginnings": now,
             "after": newest,
@@ -190,7 +194,8 @@ class Runs:
             "notes": view.notes,
             "facts": view.facts,
             "scores": view.scores,
-            "columns": {kind: columns_of(files[max(files)]) for kind, files in self.sheets(name).items()},
+            "columns": {kind: columns_of(file) for kind, file in newest_sheets.items()},
+            "grids": {kind: grid_of(file) for kind, file in newest_sheets.items()},
             "sheets": {kind: list(files) for kind, files in self.sheets(name).items()},
         }
 

@@ -29,7 +29,7 @@ from frugan.page.queue import Entry, Queue
 from frugan.page.runs import NoRun, Runs
 from frugan.page.steering import Steering
 from frugan.recipes import shipped_recipes
-from frugan.reporting.report import page_of
+from frugan.reporting.report import page_of, refused_port
 from frugan.reporting.run_report import report_file
 
 LOOPBACK = "127.0.0.1"
@@ -52,14 +52,18 @@ class Page:
 
     @classmethod
     def of(cls, folder: Path) -> "Page":
-        """The page of a folder of runs, which is made if it is missing.
+        """The page of a folder of runs.
 
         Raises:
-            BadInput: it is a run itself, or no folder.
+            BadInput: it is a run itself, a file, or not there.
         """
         if (folder / "events.jsonl").exists():
             raise BadInput(f"{folder}: is a run; give the folder that holds it: frugan page {folder.parent}")
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            raise BadInput(
+                f"{folder}: is no folder (looked from {Path.cwd()}); expected one that holds runs. To begin in a new "
+                "one, make it first"
+            )
         return cls(Runs(folder), Queue(folder))
 
     @property
@@ -117,12 +121,14 @@ class Page:
     def _sheet(self, request: Request) -> Response:
         where = request.path_params
         path, width = self.runs.sheet(where["name"], where["kind"], where["step"]), _number(request, "width")
+        rows, columns = _number(request, "rows"), _number(request, "columns")
+        part = (rows, columns) if rows > 0 and columns > 0 else None
         status = path.stat()
-        tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{width}"'
+        tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{width}-{rows}-{columns}"'
         headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        kind, content = self.thumbnails.of(path, width if width > 0 else None)
+        kind, content = self.thumbnails.of(path, width if width > 0 else None, part)
         return Response(content, media_type=f"image/{kind}", headers=headers)
 
     def _report(self, request: Request) -> Response:
@@ -238,15 +244,14 @@ def served(folder: Path, port: int) -> Iterator[tuple[str, threading.Thread]]:
         Its address with the token, and the thread that serves.
 
     Raises:
-        BadInput: the folder is none of runs, or the port is taken.
+        BadInput: the folder is none of runs, or the port cannot be had.
     """
     token = secrets.token_urlsafe(32)
     app = Page.of(folder).app(token)
     try:
         listening = socket.create_server((LOOPBACK, port))
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"--port {port}: {reason}; name another, or 0 for any that is free") from error
+        raise refused_port(port, error) from error
     config = uvicorn.Config(
         app,
         log_level="error",

@@ -3,6 +3,8 @@
 const charts = (() => {
   const colours = ["#2f6fed", "#e8590c", "#2b9348", "#9c36b5", "#d6336c", "#0c8599", "#b08900", "#5c677d"];
   const dashes = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
+  const ABOVE = 22, BELOW = 36; // pixels for the names of the axes and the numbers of the steps
+  const PEAK = 20; // a largest value so many times the middle one would flatten the others
   const make = (name, given = {}, ...inside) => {
     const made = Object.assign(document.createElement(name), given);
     made.append(...inside);
@@ -29,10 +31,19 @@ const charts = (() => {
   const ticks = (low, high, count) => {
     const rough = (high - low) / count || 1;
     const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+    const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough);
     const values = [];
     for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) values.push(value);
     return values;
+  };
+
+  /** Values to name on a logarithmic axis between two powers of ten. */
+  const powers = (low, high) => {
+    const values = [];
+    for (let power = Math.floor(low); power <= high; power += Math.max(1, Math.ceil((high - low) / 5))) {
+      for (const factor of high - low < 2 ? [1, 2, 5] : [1]) values.push(Math.log10(factor) + power);
+    }
+    return values.filter((value) => value >= low && value <= high);
   };
 
   class Chart {
@@ -40,14 +51,16 @@ const charts = (() => {
     constructor(about, runs) {
       this.runs = runs;
       this.take(about.curves);
-      this.log = false;
+      this.log = null; // not chosen by hand: as the values need it
+      this.axis = about.axis || "";
       this.fromZero = about.title.startsWith("Memory");
       this.step = null;
       this.canvas = make("canvas");
       this.legend = make("div", { className: "legend" });
       const scale = make("button", { className: "scale", textContent: "log", type: "button" });
       scale.title = "logarithmic or linear";
-      scale.onclick = () => { this.log = !this.log; scale.textContent = this.log ? "linear" : "log"; this.draw(); };
+      scale.onclick = () => { this.log = !this.logarithmic; this.draw(); };
+      this.scale = scale;
       const positive = this.curves.every((curve) => curve.values.every((value) => value > 0));
       const caption = make("figcaption", {}, about.title);
       if (positive) caption.append(scale);
@@ -75,9 +88,11 @@ const charts = (() => {
 
     range() {
       const all = this.curves.flatMap((curve) => curve.values).sort((a, b) => a - b);
-      if (this.log) return [Math.log10(all[0]), Math.log10(all[all.length - 1])];
-      // the first steps of a training would flatten the rest
-      const low = all[Math.floor(all.length * 0.005)], high = all[Math.ceil(all.length * 0.995) - 1];
+      const low = all[0], high = all[all.length - 1];
+      // peaks are shown whole; where they would flatten the rest, by a logarithmic axis
+      this.logarithmic = low > 0 && (this.log ?? (!this.fromZero && high > PEAK * all[all.length >> 1]));
+      this.scale.textContent = this.logarithmic ? "linear" : "log";
+      if (this.logarithmic) return [Math.log10(low) - 0.02, Math.log10(high) + 0.02];
       const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
       if (this.fromZero) return [0, high * 1.06];
       const floor = low >= 0 ? Math.max(0, low - room) : low - room;
@@ -96,13 +111,14 @@ const charts = (() => {
       let [low, high] = this.range();
       if (high <= low) high = low + 1;
       const x = (step) => 52 + (step - this.first) / Math.max(1, this.last - this.first) * (width - 60);
-      const y = (value) => height - 22 - ((this.log ? Math.log10(value) : value) - low) / (high - low) * (height - 32);
+      const y = (value) => (
+        height - BELOW - ((this.logarithmic ? Math.log10(value) : value) - low) / (high - low) * (height - BELOW - ABOVE));
       paint.font = "11px system-ui, sans-serif";
       paint.fillStyle = style.getPropertyValue("--soft");
       paint.strokeStyle = style.getPropertyValue("--line");
       paint.textAlign = "right";
-      for (const tick of ticks(low, high, 4)) {
-        const value = this.log ? 10 ** tick : tick;
+      for (const tick of this.logarithmic ? powers(low, high) : ticks(low, high, 4)) {
+        const value = this.logarithmic ? 10 ** tick : tick;
         paint.beginPath();
         paint.moveTo(52, y(value));
         paint.lineTo(width - 8, y(value));
@@ -110,12 +126,15 @@ const charts = (() => {
         paint.fillText(shown(value), 46, y(value) + 4);
       }
       paint.textAlign = "center";
-      for (const tick of ticks(this.first, this.last, Math.max(2, Math.floor(width / 110)))) {
-        paint.fillText(tick.toLocaleString("en"), Math.min(width - 24, x(tick)), height - 6);
+      for (const tick of ticks(this.first, this.last, Math.max(3, Math.floor(width / 90)))) {
+        paint.fillText(tick.toLocaleString("en"), Math.min(width - 24, x(tick)), height - BELOW + 15);
       }
+      paint.fillText("step", 52 + (width - 60) / 2, height - 4);
+      paint.textAlign = "left";
+      paint.fillText(this.axis, 4, 11);
       paint.save();
       paint.beginPath();
-      paint.rect(52, 4, width - 60, height - 24);
+      paint.rect(52, ABOVE - 4, width - 60, height - BELOW - ABOVE + 6);
       paint.clip();
       paint.lineWidth = 1.5;
       for (const curve of this.curves) {
@@ -136,8 +155,8 @@ const charts = (() => {
         paint.strokeStyle = style.getPropertyValue("--soft");
         paint.lineWidth = 1;
         paint.beginPath();
-        paint.moveTo(x(this.step), 4);
-        paint.lineTo(x(this.step), height - 22);
+        paint.moveTo(x(this.step), ABOVE);
+        paint.lineTo(x(this.step), height - BELOW);
         paint.stroke();
       }
       paint.restore();

@@ -203,6 +203,10 @@ COLUMNS_KEYWORD = "Columns"
 """Text chunk that holds the columns' titles, and in pixels where they begin and how wide each is, as JSON: whoever
 shows the file may leave some out."""
 
+GRID_KEYWORD = "Grid"
+"""Text chunk that says, as JSON, in pixels where the pictures begin and how far apart they are, and how many rows and
+columns there are: whoever shows the file may show a part of it."""
+
 SMALLEST_SHOWN = 64
 """Pictures with a smaller side are enlarged: ten columns of 32-pixel pictures would be 340 pixels wide."""
 
@@ -271,9 +275,10 @@ def write_grid(
         top = sum(map(len, strips))
         column = None if names is None else names[down.start * (height + GAP) : down.stop * (height + GAP) + GAP]
         chunks = {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels[down])} if labels else {})}
+        left = GAP + (0 if column is None else column.shape[1])
+        chunks[GRID_KEYWORD] = _place_of_grid(levels[down, across].shape, left, taken + GAP)
         if titles:
             strips.append(title_line(titles[across], pixels.shape[1], GAP))
-            left = GAP + (0 if column is None else column.shape[1])
             chunks[COLUMNS_KEYWORD] = _place_of_columns(titles[across], left, top, width)
         _write(_with_words(pixels, strips, column), file, chunks)
     return paths
@@ -282,6 +287,13 @@ def write_grid(
 def _place_of_columns(titles: Sequence[str], left: int, top: int, width: int) -> str:
     """Text of the chunk `COLUMNS_KEYWORD`."""
     return json.dumps({"titles": list(titles), "left": left, "top": top, "width": width + GAP})
+
+
+def _place_of_grid(shape: Sequence[int], left: int, top: int) -> str:
+    """Text of the chunk `GRID_KEYWORD`, for pictures [rows, columns, C, H, W]."""
+    rows, columns, _, height, width = shape
+    place = {"left": left, "top": top, "width": width + GAP, "height": height + GAP}
+    return json.dumps({**place, "rows": rows, "columns": columns})
 
 
 def numbered(path: Path, count: int) -> list[Path]:

@@ -2,6 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { make, shown, Chart } = charts;
+  const LEAST_SIDE = 96; // pixels of a picture in a sheet
 
   /** Sheets of one kind of one run, with a slider over the steps. */
   const sheets = (pictures, run) => {
@@ -17,6 +18,7 @@
     const show = () => {
       const picture = chosen[Number(slider.value)];
       image.src = picture.uri;
+      image.style.minWidth = `${picture.columns * LEAST_SIDE}px`; // of small windows, a part is seen at once
       told.textContent = `step ${picture.step.toLocaleString("en")}`;
       const names = (picture.rows || []).join(", ");
       image.alt = names ? `samples, rows from the top: ${names}` : "samples";
@@ -35,7 +37,7 @@
     if (kinds.length > 1) bar.append(choice);
     bar.append(slider, told);
     choose();
-    return make("div", { className: "sheet" }, bar, image, rows);
+    return make("div", { className: "sheet" }, bar, make("div", { className: "scroll" }, image), rows);
   };
 
   const scales = {

@@ -1,6 +1,7 @@
 """`report`: a run, or several, as one HTML page; read again, and served, while the run goes on."""
 
 import base64
+import errno
 import io
 import json
 import math
@@ -20,8 +21,9 @@ from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, REAL, SAME, Provenance, half_width, low_recall
-from frugan.reporting.grids import ROWS_KEYWORD
+from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render
+from frugan.reporting.standing import headlines, origin, sentence
 from frugan.wording import GIB, clock, score_name, show_size
 
 MOST_ROWS = 30
@@ -130,11 +132,12 @@ class RunReader:
             elif note := _note(event):
                 self._notes[note] = None
 
-    def view(self, picture_bytes: int | None = PICTURE_BYTES) -> RunView:
+    def view(self, picture_bytes: int | None = PICTURE_BYTES, state: str | None = None) -> RunView:
         """Return the report's view of what has been read.
 
         Args:
             picture_bytes: room for its pictures; None: without them.
+            state: of the run, see `sentence`; None: by its events.
         """
         last, charts = self.last, self._charts
         metrics = last.get("metrics", {})
@@ -149,12 +152,17 @@ class RunReader:
         scored_with = provenance if isinstance(provenance, Mapping) else {}
         if (floor := floors(self.folder.scores).get(str(scored_with.get("network_digest")))) is not None:
             add_floor(shown, floor[1], floor[0])
+        notes = tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)]))
+        newest = next((line for kind, line in reversed(notes) if kind == "warning"), None)
         return RunView(
             name=self.name,
+            sentence=sentence(self._state() if state is None else state, last, newest),
+            headlines=headlines(metrics),
+            origin=origin(last.get("start", {})),
             charts=shown,
             facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
             pictures=() if picture_bytes is None else tuple(self._grids.pictures(picture_bytes)),
-            notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
+            notes=notes,
             tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9), charts.card_busy),
             damaged=self._damaged,
             gradients=charts.gradients.finish(),
@@ -172,6 +180,10 @@ class RunReader:
             for kind, note in self._notes
             for at, _, told in [note.partition(": ")]
         )
+
+    def _state(self) -> str:
+        stop = self.last.get("stop", {})
+        return "running" if not stop else "finished" if stop.get("over") else "stopped"
 
     def _count_damaged(self, line: int) -> None:
         self._damaged += 1
@@ -315,8 +327,8 @@ WIDEST = 1024
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 """Errors that Pillow raises on damaged PNG files."""
 
-Shown = tuple[str, tuple[str, ...]]
-"""A picture as a data URI, and the names of its rows."""
+Shown = tuple[str, tuple[str, ...], int]
+"""A picture as a data URI, the names of its rows, and the number of its columns (0: not known)."""
 
 
 @dataclass
@@ -378,7 +390,7 @@ def _encoded(path: Path, most_bytes: int) -> Shown:
         if opened.width * opened.height > MOST_PIXELS:
             raise ValueError(f"{path}: {opened.width} x {opened.height} pixels")
         picture = opened.convert("RGB")
-        rows = str(opened.info.get(ROWS_KEYWORD, ""))
+        rows, columns = str(opened.info.get(ROWS_KEYWORD, "")), _columns_in(str(opened.info.get(GRID_KEYWORD, "")))
     width = min(picture.width, WIDEST)
     while True:
         height = max(1, picture.height * width // picture.width)
@@ -387,16 +399,24 @@ def _encoded(path: Path, most_bytes: int) -> Shown:
         reduced.save(file, "WEBP", quality=85, method=4)
         if len(file.getvalue()) * 4 // 3 <= most_bytes or width <= 64:
             uri = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
-            return uri, tuple(rows.split("\n")) if rows else ()
+            return uri, tuple(rows.split("\n")) if rows else (), columns
         width //= 2
 
 
-def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> Path:
+def _columns_in(grid: str) -> int:
+    """Number of columns that the chunk `GRID_KEYWORD` tells; 0: none."""
+    with suppress(ValueError, TypeError, LookupError, RecursionError):
+        return max(0, int(json.loads(grid)["columns"]))
+    return 0
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, title: str = "") -> Path:
     """Write one self-contained HTML page about a run, or several to compare.
 
     Args:
         runs: their folders.
         out: the page; None: report.html in the first run.
+        title: of the page; empty: the names of the runs.
 
     Returns:
         The page's path.
@@ -404,7 +424,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
     Raises:
         BadInput: a folder that is no run.
     """
-    page = page_of(runs)
+    page = page_of(runs, title=title)
     path = Path(out) if out is not None else Path(runs[0]) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as beside:
@@ -412,13 +432,13 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
     return path
 
 
-def page_of(runs: Sequence[str | Path]) -> str:
+def page_of(runs: Sequence[str | Path], *, title: str = "") -> str:
     """The page as text.
 
     Raises:
         BadInput: a folder that is no run, or none at all.
     """
-    return page(readers_of(runs))
+    return page(readers_of(runs), title=title)
 
 
 def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
@@ -438,7 +458,7 @@ def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
     return [RunReader(folder, name) for folder, name in zip(folders, _names([f.path for f in folders]), strict=True)]
 
 
-def page(readers: Sequence[RunReader], *, live: bool = False) -> str:
+def page(readers: Sequence[RunReader], *, live: bool = False, title: str = "") -> str:
     """The page of what these have read, and of what was added since.
 
     Args:
@@ -448,7 +468,7 @@ def page(readers: Sequence[RunReader], *, live: bool = False) -> str:
     for reader in readers:
         reader.read(to_the_end=not live)
         views.append(reader.view(PICTURE_BYTES // len(readers)))
-    text = render([_with_doubt(view, views[0]) for view in views], live=live)
+    text = render([_with_doubt(view, views[0]) for view in views], live=live, title=title)
     return text.encode("utf-8", "replace").decode()  # JSON may spell half a character, which no file can hold
 
 
@@ -552,8 +572,21 @@ def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer((LOOPBACK, port), Handler)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"--port {port}: {reason}; name another, or 0 for any that is free") from error
+        raise refused_port(port, error) from error
+
+
+def refused_port(port: int, error: OSError | OverflowError) -> BadInput:
+    """The message for a port of this machine on which a server cannot listen."""
+    code = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, OverflowError):
+        reason = "does not exist; expected a number from 0 to 65535"
+    elif code == errno.EADDRINUSE:
+        reason = "is taken by another program, perhaps by a page that is open already"
+    elif code in (errno.EACCES, errno.EPERM):
+        reason = "may not be used by you; those from 1024 on may"
+    else:
+        reason = f"cannot be listened on ({error})"
+    return BadInput(f"--port {port}: this port {reason}. Name another one, or 0 for any that is free")
 
 
 def _content(path: str, readers: Sequence[RunReader]) -> tuple[str, bytes] | None:

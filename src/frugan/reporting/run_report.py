@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from frugan.reporting.gradient_maps import GradientMap, GradientMaps
+from frugan.reporting.standing import Headline
 from frugan.wording import GIB, score_name
 
 MOST_POINTS = 500
@@ -49,6 +50,41 @@ CARD: Mapping[str, tuple[str, str, float]] = MappingProxyType(
     }
 )
 """Reading of the card -> title of its chart, name of its curve, and what it is multiplied by."""
+PHASES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "D": ("Loss of the discriminator", "discriminator"),
+        "G": ("Loss of the generator", "generator"),
+        "D_r1": ("Loss of the discriminator: gradient penalty (R1)", "gradient penalty"),
+        "G_path": ("Loss of the generator: path length penalty", "path length penalty"),
+    }
+)
+"""Phase -> title of the chart of its losses, and its name in charts of other numbers."""
+TERMS: Mapping[str, str] = MappingProxyType(
+    {
+        "real": "real pictures",
+        "fake": "generated pictures",
+        "relativistic": "pairs of real and generated",
+        "adversarial": "generated pictures",
+        "r1": "at real pictures (R1)",
+        "r2": "at generated pictures (R2)",
+        "path_length": "path lengths",
+    }
+)
+"""Term of a loss -> name of its curve."""
+AXES: Mapping[str, str] = MappingProxyType(
+    {
+        "Score": "score",
+        "Loss scale": "factor",
+        "Loss": "loss",
+        "Gradient": "norm",
+        "Skipped": "updates",
+        "Learning": "learning rate",
+        "Largest": "singular value",
+        "Images": "images per second",
+        "Seconds": "seconds",
+    }
+)
+"""Beginning of a chart's title -> the name of its vertical axis, unless the title has a unit in brackets."""
 MOST_LAYERS = 8
 """Layers whose singular values are shown, those with the largest last ones."""
 
@@ -118,6 +154,7 @@ class Picture:
     kind: str  # name of the grid ("samples")
     uri: str  # the picture itself, as a data URI
     rows: tuple[str, ...] = ()  # names of its rows, from the top; empty: they have none
+    columns: int = 0  # pictures beside each other; 0: not known
 
 
 @dataclass(frozen=True)
@@ -130,6 +167,9 @@ class RunView:
     pictures: tuple[Picture, ...]  # grids, oldest first
     notes: tuple[tuple[str, str], ...]  # lines that training said: choices and warnings, with their kind
     tiles: Mapping[str, str]  # name -> value, as text: where the run stands
+    sentence: str = ""  # how it goes and what to do
+    origin: str = ""  # kind of generator, and pictures that it was trained on
+    headlines: Sequence[Headline] = ()  # at most two scores
     damaged: int = 0  # lines of the event file that could not be read
     gradients: tuple[GradientMap, ...] = ()  # by layer through time, of each network and phase
     never: Mapping[str, Sequence[str]] = field(default_factory=dict)  # network -> parameters that never got a gradient
@@ -200,17 +240,18 @@ class Charts:
     def _step(self, event: Mapping[str, Any]) -> None:
         step = int(event["step"])
         for phase, entry in event["phases"].items():
+            title, shown = PHASES.get(phase, (f"Loss of {phase}", phase))
             for name, value in entry["terms"].items():
-                self._add(f"Losses of {phase}", name, step, value)
-            self._add("Gradient norms", phase, step, entry["gradient_norm"])
-            self._add("Loss scale", phase, step, entry["loss_scale"])
+                self._add(title, TERMS.get(name, name.replace("_", " ")), step, value)
+            self._add("Gradient norms", shown, step, entry["gradient_norm"])
+            self._add("Loss scale", shown, step, entry["loss_scale"])
             if "learning_rate" in entry:
-                self._add("Learning rate", phase, step, entry["learning_rate"])
+                self._add("Learning rate", shown, step, entry["learning_rate"])
             skips = self.skipped.setdefault(phase, [])
             before = skips[-1][1] if skips else 0
             if entry["skipped"]:
                 skips.append((step, before + int(entry["skipped"])))
-            self._add("Skipped updates in all", phase, step, before + int(entry["skipped"]))
+            self._add("Skipped updates in all", shown, step, before + int(entry["skipped"]))
             self.gradients.add(step, phase, entry)
         for name, value in event.get("carried", {}).items():
             self._add(name.capitalize(), name, step, value)
@@ -249,21 +290,19 @@ class Charts:
 
 
 def _order(title: str) -> tuple[int, str]:
-    first = (
-        "Score",
-        "Losses",
-        "Gradient",
-        "Skipped",
-        "Loss scale",
-        "Learning",
-        "Largest",
-        "Images",
-        "Seconds",
-        "Memory",
-        "Card busy",
-        "Card",
-    )
+    """Scores first, losses last: a person cannot tell from them how good pictures are."""
+    first = ("Score", "Images", "Seconds", "Memory", "Card busy", "Card", "Learning", "Gradient", "Skipped", "Largest")
+    if title.startswith("Loss "):
+        return len(first) + 1, title
     return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title
+
+
+def axis_of(title: str) -> str:
+    """Name of a chart's vertical axis."""
+    _, _, unit = title.rpartition(" (")
+    if title.endswith(")") and not title.startswith(("Score", "Loss")):
+        return unit.removesuffix(")")
+    return next((name for start, name in AXES.items() if title.startswith(start)), "value")
 
 
 def report_file(name: str) -> str:
@@ -275,11 +314,12 @@ LIVE_SECONDS = 5
 """Interval at which the page of a running training reloads itself."""
 
 
-def render(runs: Sequence[RunView], *, live: bool = False) -> str:
+def render(runs: Sequence[RunView], *, live: bool = False, title: str = "") -> str:
     """The page.
 
     Args:
         runs: one, or several to compare.
+        title: empty: the names of the runs.
         live: let the page renew itself while it is served.
     """
     if not runs:
@@ -294,7 +334,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
     }
     environment = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined)
     return environment.from_string(template).render(
-        title=" · ".join(run.name for run in runs),
+        title=title or " · ".join(run.name for run in runs),
         runs=runs,
         several=len(runs) > 1,
         scores=[(run, _columns(run.scores)) for run in runs if run.scores],
@@ -307,7 +347,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
 
 def _picture(picture: Picture) -> dict[str, Any]:
     named = {"rows": list(picture.rows)} if picture.rows else {}
-    return {"step": picture.step, "kind": picture.kind, "uri": picture.uri, **named}
+    return {"step": picture.step, "kind": picture.kind, "uri": picture.uri, "columns": picture.columns, **named}
 
 
 def chart_data(runs: Sequence[RunView]) -> list[dict[str, Any]]:
@@ -322,7 +362,7 @@ def chart_data(runs: Sequence[RunView]) -> list[dict[str, Any]]:
             if curve.values
         ]
         if curves:
-            charts.append({"title": title, "curves": curves})
+            charts.append({"title": title, "axis": axis_of(title), "curves": curves})
     return charts
 
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import frugan
 from frugan.cli.application import application
+from frugan.conversion.export.about import AboutModel
 from frugan.conversion.export.site import SITE
 from frugan.conversion.model_card import FILES, CardFacts, Scored, card_text, write_card
 from frugan.engine.run.events import EventLog
@@ -50,7 +51,7 @@ PROVENANCE = Provenance(
     step=400,
 )
 FACTS = CardFacts(
-    name="digits",
+    about=AboutModel("digits", "Made with frugan."),
     weights=Weights(Path("digits/checkpoints/step-000000400/ema.safetensors"), weights_metadata(RECIPE)),
     recipe_digest="0123456789abcdef",
     images=None,
@@ -88,7 +89,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = {"micro_batch": 32, "precision": "fp32", "savers": ["recompute"], "peak_bytes": 2**30}
     (path / "plan.json").write_text(json.dumps(plan), "utf-8")
     with EventLog(path / "events.jsonl") as log:
-        log.write("start", step=0, frugan="0.1.0", torch="2.13.0", device="cpu", data={}, recipe={})
+        data = {"images": {"digest": "f" * 64, "pictures": 1797}}
+        log.write("start", step=0, frugan="0.1.0", torch="2.13.0", device="cpu", data=data, recipe={})
         log.write("step", step=1, memory_bytes=3 * 2**29)
         log.write("metrics", step=400, scores={"fid": 12.345}, provenance=PROVENANCE.as_json())
         log.write("metrics", step=500, scores={"fid": 1.0}, provenance={"network": "of another version"})
@@ -148,7 +150,8 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
     front, _, rest = text.removeprefix("---\n").partition("---\n")
     assert "license: cc-by-4.0\n" in front
     assert '- "biggan"' in front
-    assert rest.startswith("\n# my | digits\n")
+    made_of = "a biggan generator at 32 pixels, trained for 400 steps on 1,797 pictures."
+    assert rest.startswith(f"\n# my | digits\n\nMade with frugan: {made_of}\n")
     assert "![samples at step 400](samples.png)" in text
     assert "Rows, from the top: digit 0, digit 1." in text
     assert "| steps | 400 of 1000 steps |" in text
@@ -209,7 +212,7 @@ def test_a_card_without_licence_scores_or_samples_says_so(made: Path, tmp_path: 
 
 
 def test_names_are_no_markup() -> None:
-    facts = replace(FACTS, name="<script>\n# x", class_names=("a|b", "<img>"))
+    facts = replace(FACTS, about=AboutModel("<script>\n# x", "<script>"), class_names=("a|b", "<img>"))
     text = card_text(facts, "for study | only\n---\nevil: true")
     assert "<script>" not in text
     assert "<img>" not in text
@@ -233,15 +236,16 @@ def test_what_no_card_can_be_made_of_is_refused(made: Path, tmp_path: Path) -> N
 def test_the_command(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "card"
     words = ["card", str(made), "--out", str(out), "--licence", "cc-by-4.0", "--json"]
-    result = CliRunner().invoke(application(), words)
+    result = CliRunner().invoke(application(), [*words, "--title", "Ciphers", "--by", "Ada"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"folder": str(out)}
+    assert "\n# Ciphers\n\nMade by Ada with frugan: a biggan" in (out / "README.md").read_text("utf-8")
 
 
 def test_a_space_has_a_page_beside_the_card(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
-    def page(weights: Weights, folder: Path, *, runtime: object, say: object) -> SimpleNamespace:
+    def page(weights: Weights, folder: Path, *, runtime: object, say: object, **_: str) -> SimpleNamespace:
         asked.extend((weights.step, runtime))
         folder.mkdir()
         for name in SITE:

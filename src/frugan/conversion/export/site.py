@@ -14,6 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from frugan.conversion.export.about import AboutModel
 from frugan.conversion.export.onnx import Exported, Generator, write_model
 from frugan.errors import BadInput
 from frugan.files import atomic_folder, read_untrusted, refuse_full
@@ -43,6 +44,8 @@ def export_site(
     *,
     half: bool = False,
     runtime: str | Path | None = None,
+    title: str = "",
+    by: str = "",
     say: Say = print,
 ) -> Exported:
     """Write a folder of static files that draws from a run's averaged generator in a browser.
@@ -52,6 +55,8 @@ def export_site(
         folder: a new or empty one.
         half: the model in fp16.
         runtime: npm's package onnxruntime-web, as a folder or as the .tgz that `npm pack` writes; None: npm gets it.
+        title: of the page; empty: the name of the run or file.
+        by: who made it, for the page to say; empty: nobody is named.
         say: is given a line for what was done.
 
     Raises:
@@ -67,18 +72,19 @@ def export_site(
         written = write_model(generator, target / MODEL, half=half, say=say)
         for name, content in contents.items():
             (target / name).write_bytes(content)
-        (target / PAGE).write_text(page_of(generator, written.bytes), "utf-8")
+        (target / PAGE).write_text(
+            page_of(generator, written.bytes, AboutModel.of(generator.weights, title=title, by=by)), "utf-8"
+        )
         size = sum(file.stat().st_size for file in target.iterdir())
     return Exported(folder, size, written.inputs, written.difference, written.mean_difference, written.pictures)
 
 
-def page_of(generator: Generator, model_bytes: int) -> str:
+def page_of(generator: Generator, model_bytes: int, about: AboutModel) -> str:
     """The page, which finds the other files beside it."""
     weights, recipe, drawing = generator.weights, generator.recipe, generator.drawing
-    title = recipe.about.summary or f"A {recipe.family} generator"
     names = weights.class_names
     model = {
-        "name": re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40] or "frugan",
+        "name": re.sub(r"[^a-z0-9]+", "-", about.title.lower()).strip("-")[:40] or "frugan",
         "latentSize": drawing.latent_size,
         "classes": [names[i] if i < len(names) else f"class {i}" for i in range(drawing.classes)],
         "psi": drawing.psi,
@@ -87,11 +93,10 @@ def page_of(generator: Generator, model_bytes: int) -> str:
         "pictures": next((count for side, count in PICTURES.items() if recipe.resolution <= side), 1),
     }
     licence = f" Licence of the weights: {weights.licence}." if weights.licence else ""
-    trained = f", trained for {weights.step:,} steps" if weights.step else ""
     environment = Environment(undefined=StrictUndefined, autoescape=True)
     return environment.from_string(files("frugan.conversion.export").joinpath("page.html").read_text("utf-8")).render(
-        title=title,
-        made=f"A {recipe.family} network{trained}.{licence}",
+        title=about.title,
+        made=f"{about.origin}{licence}",
         module=MODULE,
         wasm=WASM,
         file=MODEL,

@@ -1,0 +1,130 @@
+"""Where a run stands, for the person who made its pictures: one sentence, and two scores with their controls."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any
+
+from frugan.metrics.scores import NONE, half_width
+from frugan.wording import clock, count, score_name
+
+SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "fid": ("FID", "distance of the pictures' statistics from real ones: lower is better"),
+        "kid_mean": ("KID", "distance of the pictures' features from real ones: lower is better"),
+        "cmmd": ("CMMD", "distance of the pictures' features from real ones: lower is better"),
+        "recall": ("recall", "share of the real pictures that the generator comes near: 1 is all of them"),
+        "precision": ("precision", "share of the generated pictures that lie near real ones: 1 is all of them"),
+    }
+)
+"""Score -> its name and meaning, in the order in which one of them is shown beside two-sample."""
+GUESSING = 0.55
+ALMOST_ALL = 0.95
+"""Shares of pictures told apart: up to the first a judge guesses, from the second on it is nearly always right."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A score as it is shown large."""
+
+    name: str
+    value: str
+    about: str  # what it means, with its control
+
+    @property
+    def as_json(self) -> dict[str, str]:
+        """Its fields by name."""
+        return asdict(self)
+
+
+def headlines(metrics: Mapping[str, Any]) -> list[Headline]:
+    """At most two scores of an event of scores: pictures told from real ones, and one by features."""
+    scores, measured = metrics.get("scores"), metrics.get("provenance")
+    if not isinstance(scores, Mapping):
+        return []
+    measured = measured if isinstance(measured, Mapping) else {}
+    return [*_told_apart(scores, measured), *_by_features(scores, measured)]
+
+
+def _told_apart(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Headline]:
+    name = "told from real pictures"
+    if "two-sample" in str(measured.get("blind", NONE)).split(","):
+        yield Headline(name, "-", "too few pictures for this score to see anything")
+        return
+    share, half_width, real = (scores.get(f"two_sample{of}") for of in ("", "_half_width", "_real"))
+    if not isinstance(share, float):
+        return
+    about = ["50 is guessing"]
+    if isinstance(real, float):
+        about.append(f"real ones from each other: {100 * real:.0f}")
+    if (control := str(measured.get("control", NONE))) != NONE:
+        about.append(control.partition(";")[0])
+    within = f" ± {100 * half_width:.0f}" if isinstance(half_width, float) else ""
+    yield Headline(name, f"{100 * share:.0f}{within} times in 100", "; ".join(about))
+
+
+def _by_features(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Headline]:
+    samples, rows = (number if isinstance(number := measured.get(key), int) else 0 for key in ("samples", "rows"))
+    blind = "pr" in str(measured.get("blind", NONE)).split(",")
+    for score, (name, about) in SECOND.items():
+        value = scores.get(score)
+        if not isinstance(value, int | float) or (blind and score in ("recall", "precision")):
+            continue
+        width = half_width(score, scores, samples, rows)
+        within = "" if width is None else f" ± {width:.2g}"
+        yield Headline(score_name(name, measured.get("network")), f"{value:.3g}{within}", about)
+        return
+
+
+def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | None) -> str:
+    """How a run goes and what to do, in a sentence.
+
+    Args:
+        state: running, starting, waiting, finished, stopped or died.
+        last: newest event of each kind.
+        warning: the newest one that is not over.
+    """
+    begins = {
+        "waiting": "Waiting in the queue: it begins by itself.",
+        "starting": "Starting: it reads its pictures and looks for a plan that fits; first samples come soon.",
+        "died": "Ended without saying why: look at its last lines, then let it go on from its last checkpoint.",
+    }
+    if state in begins:
+        return begins[state]
+    step, good = last.get("step", {}), _how_good(last.get("metrics", {}))
+    if state == "running":
+        left = step.get("eta_seconds")
+        until = f"Training, {clock(float(left))} left" if isinstance(left, int | float) else "Training without an end"
+        todo = "read the warning" if warning else "nothing needs to be done"
+    else:
+        until = "Finished" if state == "finished" else "Stopped"
+        todo = {
+            "finished": "look at its pictures, and train longer if they still get better",
+            "stopped": "look at its pictures, and let it go on if they still get better",
+        }.get(state, "look at the pictures")
+        todo = f"{todo}; read the warning first" if warning else todo
+    return f"{until}: {f'{good}; ' if good else ''}{todo}."
+
+
+def origin(start: Mapping[str, Any]) -> str:
+    """Kind of generator and number of pictures that the event of a start tells; empty: it does not."""
+    recipe, data = start.get("recipe"), start.get("data")
+    if not isinstance(recipe, Mapping) or not isinstance(data, Mapping) or not isinstance(recipe.get("family"), str):
+        return ""
+    numbers = [source.get("pictures") for source in data.values() if isinstance(source, Mapping)]
+    pictures = sum(number for number in numbers if isinstance(number, int))
+    of = f", trained on {count(pictures, 'picture')}" if pictures else ""
+    return f"Made with frugan: a {recipe['family']} generator{of}."
+
+
+def _how_good(metrics: Mapping[str, Any]) -> str:
+    scores, measured = metrics.get("scores"), metrics.get("provenance")
+    share = scores.get("two_sample") if isinstance(scores, Mapping) else None
+    blind = measured.get("blind", NONE) if isinstance(measured, Mapping) else NONE
+    if not isinstance(share, float) or "two-sample" in str(blind).split(","):
+        return ""
+    if share <= GUESSING:
+        return "a small network can hardly tell its pictures from real ones"
+    if share >= ALMOST_ALL:
+        return "its pictures are still easily told from real ones"
+    return f"a small network still tells its pictures from real ones {100 * share:.0f} times in 100"

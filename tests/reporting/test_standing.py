@@ -1,0 +1,53 @@
+"""A run in a sentence and two scores: what is said, and what is left out as it could only mislead."""
+
+from typing import Any
+
+import pytest
+
+from frugan.reporting.standing import headlines, sentence
+
+STEP = {"step": {"eta_seconds": 90.0}}
+
+
+def scored(share: float, **measured: Any) -> dict[str, Any]:
+    scores = {"precision": 0.6, "recall": 0.25, "two_sample": share, "two_sample_real": 0.52}
+    return {"scores": scores, "provenance": {"network": "pixels", "samples": 1000, "rows": 500, **measured}}
+
+
+def test_scores_stand_with_their_controls() -> None:
+    first, second = headlines(scored(0.91, control="two-sample sees a blur of 2 pixels; pr sees nothing"))
+    assert (first.name, first.value) == ("told from real pictures", "91 times in 100")
+    assert first.about == "50 is guessing; real ones from each other: 52; two-sample sees a blur of 2 pixels"
+    assert (second.name, second.value) == ("recall (pixels)", "0.25 ± 0.038")
+
+
+def test_a_score_that_sees_nothing_is_not_shown() -> None:
+    blind = scored(0.51, blind="two-sample,pr")
+    assert [(score.name, score.value) for score in headlines(blind)] == [("told from real pictures", "-")]
+    assert "hardly" not in sentence("running", STEP | {"metrics": blind}, None)
+    assert headlines({}) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "share", "warning", "told"),
+    [
+        (
+            "running",
+            0.99,
+            None,
+            "Training, 1:30 left: its pictures are still easily told from real ones; nothing needs",
+        ),
+        (
+            "running",
+            0.75,
+            "step 9: x",
+            "Training, 1:30 left: a small network still tells its pictures from real ones 75",
+        ),
+        ("running", 0.75, "step 9: x", "; read the warning."),
+        ("finished", 0.5, None, "Finished: a small network can hardly tell its pictures from real ones; look at"),
+        ("stopped", 0.5, "step 9: x", "let it go on if they still get better; read the warning first."),
+        ("died", 0.5, None, "Ended without saying why"),
+    ],
+)
+def test_one_sentence_says_how_it_goes_and_what_to_do(state: str, share: float, warning: str | None, told: str) -> None:
+    assert told in sentence(state, STEP | {"metrics": scored(share)}, warning)
