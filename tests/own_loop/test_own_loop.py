@@ -475,8 +475,6 @@ def test_what_cannot_be_planned_is_refused() -> None:
         plan(blocks=["7"])
     with pytest.raises(BadInput, match="normalisation_batch 5: expected 1 to 4"):
         plan(normalisation_batch=5)
-    with pytest.raises(BadInput, match="expected parameters in fp32"):
-        plan(model=nn.Linear(4, 4).half())
     with pytest.raises(BadInput, match="precision 'int8': expected one of auto, fp32"):
         plan(precision="int8")
     with pytest.raises(BadInput, match="LBFGS runs forward and backward itself"):
