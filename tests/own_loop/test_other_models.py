@@ -274,6 +274,14 @@ class Locked(nn.Linear):
         self.lock = threading.Lock()
 
 
+class Remembering(nn.Linear):
+    """Keeps what it gave in a list."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 1)
+        self.given = [self(torch.ones(2, 3))]
+
+
 def half_base() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 3).bfloat16().requires_grad_(False), nn.Linear(3, 1))
 
@@ -300,6 +308,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
         (nn.LazyLinear(1), {}, "run the model once on a batch"),
         (nn.Embedding(10, 4, sparse=True), {"inputs": torch.zeros(4, dtype=torch.int64)}, "sparse=False"),
         (Locked(), {}, "cannot be copied, to be planned without data"),
+        (Remembering(), {}, "the Remembering cannot be copied, to be planned without data: Only Tensors created"),
         (nn.Linear(3, 1), {"blocks": ["nope"]}, "block 'nope' is unknown"),
     ],
     ids=lambda of: type(of).__name__ if isinstance(of, nn.Module) else None,

@@ -394,6 +394,7 @@ def test_recurrent_layers_are_planned_by_autocasts_rules() -> None:
     plan = frugan.plan_module(model, lambda m, x: m(x)[0].mean(), x, optimizer, "1GiB")
     assert isinstance(plan.precision, Autocast)
     assert "recurrent layers keep their weights" in str(plan)
+    assert "memory: LSTM keeps in its kernels what no plan sees" in str(plan)
 
 
 class Gated(nn.Module):

@@ -28,6 +28,7 @@ from frugan.training.own_loop.module_step import (
     moved_by,
     restoring_state,
 )
+from frugan.wording import first_line
 
 
 @dataclass(frozen=True)
@@ -178,9 +179,9 @@ def on_meta(
     constants = (v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor))
     try:
         twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:  # RuntimeError: a list of activations, kept since a step
         raise BadInput(
-            f"the {type(model).__name__} cannot be copied, to be planned without data: {error}; keep such an attribute "
+            f"the {type(model).__name__} cannot be copied, to be planned without data: {first_line(error)}; keep such an attribute "
             "outside of the module, or give its class a __deepcopy__"
         ) from error
     return twin_model, _optimizer_twin(optimizer, twins, as_card=as_card)

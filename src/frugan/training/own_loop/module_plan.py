@@ -449,10 +449,7 @@ def _decisions(
         f"precision: {precision.name}{rules}, {precision.reason}{warning}; override with "
         'precision="fp32", "fp16", "bf16" or "autocast"'
     )
-    if (half := trained_halves(model)) is not None:
-        stay = "they stay so, as asked, and lose updates that are too small for their digits"
-        become = "the step makes them fp32, for their updates' sake; masters=False leaves them"
-        yield f"weights: those that train are in {name_of(half)}; {become if search.task.masters else stay}"
+    yield from _decisions_on_weights(search)
     if normalisation_batch is not None:
         yield f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is"
     elif search.together is not None:
@@ -460,13 +457,7 @@ def _decisions(
             "batch normalisation: each forward takes the whole batch, because a part of it would be normalised by "
             "itself, which changes the result; normalisation_batch=N allows forwards of N samples"
         )
-    if (split := search.split) is not None:
-        if split.differs is not None:
-            yield f"split: none, each forward takes the whole batch, because {split.differs}"
-        if split.unknown is not None:
-            yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
-        if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
-            yield f"split: {moves}"
+    yield from _decisions_on_split(search, micro_batch)
     if any(isinstance(m, _DropoutNd) and m.training and m.p for m in model.modules()) and micro_batch < search.batch:
         yield "dropout: its masks are drawn for each forward, so another micro-batch draws other ones"
     for name, reason in search.refused.items():
@@ -481,3 +472,29 @@ def _decisions(
             f"card: {card.name}; {show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} "
             f"for its libraries{': guesses' if card.source == 'guess' else ', measured'}"
         )
+
+
+def _decisions_on_weights(search: Search) -> Iterator[str]:
+    model = search.task.model
+    if (half := trained_halves(model)) is not None:
+        stay = "they stay so, as asked, and lose updates that are too small for their digits"
+        become = "the step makes them fp32, for their updates' sake; masters=False leaves them"
+        yield f"weights: those that train are in {name_of(half)}; {become if search.task.masters else stay}"
+    recurrent = [name for name, module in model.named_modules() if isinstance(module, nn.RNNBase)]
+    if recurrent:
+        yield (
+            f"memory: {first_names(recurrent) or type(model).__name__} keeps in its kernels what no plan sees (an LSTM on "
+            "a CPU 64% of the prediction where a step is little else): leave room"
+        )
+
+
+def _decisions_on_split(search: Search, micro_batch: int) -> Iterator[str]:
+    split = search.split
+    if split is None:
+        return
+    if split.differs is not None:
+        yield f"split: none, each forward takes the whole batch, because {split.differs}"
+    if split.unknown is not None:
+        yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
+    if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
+        yield f"split: {moves}"
