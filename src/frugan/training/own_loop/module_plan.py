@@ -483,8 +483,8 @@ def _decisions_on_weights(search: Search) -> Iterator[str]:
     recurrent = [name for name, module in model.named_modules() if isinstance(module, nn.RNNBase)]
     if recurrent:
         yield (
-            f"memory: {first_names(recurrent) or type(model).__name__} keeps in its kernels what no plan sees (an LSTM on "
-            "a CPU 64% of the prediction where a step is little else): leave room"
+            f"memory: {first_names(recurrent) or type(model).__name__} keeps in its kernels what no plan sees (an LSTM "
+            "on a CPU 64% of the prediction where a step is little else): leave room"
         )
 
 
