@@ -181,8 +181,8 @@ def on_meta(
         twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
     except (TypeError, RuntimeError) as error:  # RuntimeError: a list of activations, kept since a step
         raise BadInput(
-            f"the {type(model).__name__} cannot be copied, to be planned without data: {first_line(error)}; keep such an "
-            "attribute outside of the module, or give its class a __deepcopy__"
+            f"the {type(model).__name__} cannot be copied, to be planned without data: {first_line(error)}; keep such "
+            "an attribute outside of the module, or give its class a __deepcopy__"
         ) from error
     return twin_model, _optimizer_twin(optimizer, twins, as_card=as_card)
 
