@@ -274,6 +274,14 @@ class Locked(nn.Linear):
         self.lock = threading.Lock()
 
 
+class Remembering(nn.Linear):
+    """Keeps what it gave in a list."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 1)
+        self.given = [self(torch.ones(2, 3))]
+
+
 def half_base() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 3).bfloat16().requires_grad_(False), nn.Linear(3, 1))
 
@@ -300,6 +308,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
         (nn.LazyLinear(1), {}, "run the model once on a batch"),
         (nn.Embedding(10, 4, sparse=True), {"inputs": torch.zeros(4, dtype=torch.int64)}, "sparse=False"),
         (Locked(), {}, "cannot be copied, to be planned without data"),
+        (Remembering(), {}, "the Remembering cannot be copied, to be planned without data: Only Tensors created"),
         (nn.Linear(3, 1), {"blocks": ["nope"]}, "block 'nope' is unknown"),
     ],
     ids=lambda of: type(of).__name__ if isinstance(of, nn.Module) else None,
@@ -338,3 +347,73 @@ def test_a_frozen_base_in_half_precision_is_planned_and_trained_on() -> None:
     assert not frugan.ModuleStep(model, loss, optimizer, plan)(X).skipped
     moved = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     assert moved == {"1.weight", "1.bias"}
+
+
+class Adapter(nn.Module):
+    """A frozen layer, and what trains beside it (LoRA, Hu et al. 2021)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(64, 64).requires_grad_(False)
+        self.down = nn.Linear(64, 4, bias=False)
+        self.up = nn.Linear(4, 64, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.base(x) + self.up(self.down(x))
+        return y
+
+
+def adapted() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(Adapter(), nn.GELU(), Adapter())
+
+
+def mean_square(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return F.mse_loss(model(x).float(), y)
+
+
+@pytest.mark.parametrize("masters", [True, False])
+@pytest.mark.parametrize("whole", [False, True], ids=["adapters", "whole model"])
+def test_models_in_half_precision_are_planned_and_trained(whole: bool, masters: bool) -> None:
+    """With fp32 masters small updates count, as in a model in fp32; left in half, they are lost."""
+    x, y = torch.randn(8, 64).bfloat16(), torch.randn(8, 64)
+    model = adapted().bfloat16()
+    if whole:
+        model.requires_grad_()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=1e-4)
+    report = frugan.plan_module(model, mean_square, (x, y), optimizer, masters=masters)
+    assert report.precision.name == "bf16"
+    assert ("the step makes them fp32" if masters else "they stay so, as asked") in str(report)
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+    assert all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
+    plan = report.search.plan(3, ())
+    step = frugan.ModuleStep(model, mean_square, optimizer, plan)
+    outcomes = [step(x, y) for _ in range(3)]
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert {p.dtype for p in trained.values()} == {torch.float32 if masters else torch.bfloat16}
+    assert all(p.dtype == torch.bfloat16 for p in model.parameters() if not p.requires_grad)
+    still = {name for name, p in trained.items() if torch.equal(p.to(torch.bfloat16).float(), p.float())}
+    assert (len(still) == 0) == masters
+
+    exact = adapted().double().requires_grad_(whole)
+    for name in trained:
+        exact.get_parameter(name).requires_grad_()
+    exact.load_state_dict({name: value.double() for name, value in before.items()})
+    value = mean_square(exact, x.double(), y)
+    value.backward()
+    assert outcomes[0].loss == pytest.approx(float(value), rel=1e-2)
+    gradients = [p.grad.flatten() for p in exact.parameters() if p.grad is not None]
+    norm = float(torch.cat(gradients).norm())
+    assert outcomes[0].grad_norm == pytest.approx(norm, rel=2e-2)
+
+    with Tracker({"parameters": list(model.parameters()), "batch": [x, y]}) as tracker:
+        step(x, y)
+    predicted = report.search.taken(3, ()).live_bytes
+    assert predicted == pytest.approx(tracker.peak_bytes, rel=0.02)
+
+
+def test_weights_that_stay_in_half_precision_train_in_it() -> None:
+    model = adapted().bfloat16()
+    with pytest.raises(frugan.BadInput, match=r"precision 'fp32': weights that stay in bf16 train in it"):
+        frugan.plan_module(model, mean_square, (X, X), sgd(model), masters=False, precision="fp32")

@@ -105,6 +105,9 @@ CASES: dict[str, Callable[[], object]] = {
     "clamped": lambda: _x(2, 3, 4, 4, last=True).clamp(-1, 1),
     "flipped": lambda: _x(2, 3, 4, 4, last=True).flip(3),
     "power": lambda: _x(3, dtype=torch.bfloat16) ** 2,
+    "groups of rows": lambda: F.grouped_mm(_x(8, 16), _x(3, 16, 8), offs=_x(3, dtype=torch.int32)),
+    "groups of columns": lambda: F.grouped_mm(_x(8, 16), _x(16, 8), offs=_x(3, dtype=torch.int32)),
+    "groups of matrices": lambda: F.grouped_mm(_x(3, 8, 16), _x(3, 16, 8)),
     "norms": lambda: torch._foreach_norm([_x(3), _x(2, 3)]),
 }
 

@@ -82,6 +82,7 @@ def _table() -> dict[Any, Rule]:
         shapes.counted: (aten.count_nonzero.default,),
         shapes.mm: (aten.mm.default, aten.bmm.default),
         shapes.addmm: (aten.addmm.default, aten.baddbmm.default),
+        shapes.grouped_mm: (aten._grouped_mm.default,),
         shapes.mv: (aten.mv.default,),
         shapes.dot: (aten.dot.default,),
         shapes.convolution: (aten.convolution.default,),

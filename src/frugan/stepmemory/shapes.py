@@ -322,6 +322,22 @@ def addmm(added: Tensor, a: Tensor, b: Tensor, **__: Any) -> Specs:
     return mm(a, b)
 
 
+def grouped_mm(
+    a: Tensor, b: Tensor, ends: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Spec:
+    """Products of groups of rows with a matrix each, as mixtures of experts have; torch's own rule knows bf16 alone.
+
+    Args:
+        a: [rows, K], or [groups, rows, K].
+        b: [groups, K, columns], or [K, columns].
+        ends: of the groups, along the dimension that they share.
+    """
+    check_dtypes(a, b)
+    groups = () if a.ndim != b.ndim else (len(a),) if ends is None or a.ndim == 3 else (len(ends),)
+    shape = (*groups, a.shape[-2], b.shape[-1])
+    return shape, contiguous(shape), out_dtype or a.dtype
+
+
 def mv(a: Tensor, b: Tensor) -> Spec:
     """A matrix times a vector."""
     check_dtypes(a, b)

@@ -24,6 +24,12 @@ def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *_: Any, **__: 
     return 2 * matrix.numel()
 
 
+def _grouped_flops(a: torch.Size, b: torch.Size, *_: Any, **__: Any) -> int:
+    """Each row meets the columns of its own group: all of them, unless the groups share out the columns."""
+    rows = a[1:] if len(a) > len(b) else a
+    return 2 * rows.numel() * b[-1]
+
+
 def _convolution_backward_flops(
     gradient: torch.Size,
     x: torch.Size,
@@ -40,10 +46,11 @@ def _convolution_backward_flops(
 
 
 _CORRECTED = {
-    # torch 2.13 counts 0 for its CPU attention kernel and for a matrix times a vector, and the gradient of a grouped
-    # convolution's weight once for each of its groups.
+    # torch 2.13 counts 0 for its CPU attention kernel, a matrix times a vector and groups of matrices, and the gradient
+    # of a grouped convolution's weight once for each of its groups.
     aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
     aten.mv: _matrix_vector_flops,
+    aten._grouped_mm: _grouped_flops,
     aten.convolution_backward: _convolution_backward_flops,
 }
 

@@ -21,12 +21,14 @@ from frugan.stepmemory.work import Work
 from frugan.torch_internals import tree_map
 from frugan.training.own_loop.batch import Inputs, Loss, Parts, Weight
 from frugan.training.own_loop.batch_loss import BatchLoss
+from frugan.training.own_loop.half_precision import HALVES
 from frugan.training.own_loop.module_step import (
     ModulePlan,
     compute_gradients,
     moved_by,
     restoring_state,
 )
+from frugan.wording import first_line
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Task:
     device: torch.device  # the model's
     as_card: bool  # planned for a card, wherever the model is
     weight: Weight | None = None  # as `plan_module` takes it; a plan counts all parts alike
+    masters: bool = True  # weights that train in half precision become fp32
     # runs operations, and remembers what they give
     dataless: Dataless = field(default_factory=lambda: Dataless(keep_values=True))
 
@@ -67,7 +70,7 @@ class Task:
         """
         dataless = self.dataless
         with running_without_data(with_dropout=self.as_card):
-            model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card)
+            model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card, masters=self.masters)
             inputs = tree_map(_blank, self.inputs)
             with WithoutData(dataless), _scalars_readable(dataless):
                 _initialise_state(optimizer)
@@ -158,24 +161,28 @@ def _without_data(leaf: Any) -> Any:
 
 
 def on_meta(
-    model: nn.Module, optimizer: torch.optim.Optimizer, *, as_card: bool
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, as_card: bool, masters: bool = True
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     """Return copies of a model and its optimizer on the meta device.
 
     Args:
         as_card: the optimizer works on lists of tensors, as torch's do by themselves on cards.
+        masters: weights that train are fp32, where they are in half precision.
     """
     twins: dict[int, Any] = {}
     for parameter in (*model.parameters(), *moved_by(optimizer).values()):
-        twins[id(parameter)] = nn.Parameter(_without_data(parameter), requires_grad=parameter.requires_grad)
+        twin = _without_data(parameter)
+        if masters and parameter.requires_grad and parameter.dtype in HALVES:
+            twin = twin.float()
+        twins[id(parameter)] = nn.Parameter(twin, requires_grad=parameter.requires_grad)
     twins |= {id(buffer): _blank(buffer) for buffer in model.buffers()}
     constants = (v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor))
     try:
         twin_model = copy.deepcopy(model, {id(constant): constant for constant in constants} | twins)
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:  # RuntimeError: a list of activations, kept since a step
         raise BadInput(
-            f"the {type(model).__name__} cannot be copied, to be planned without data: {error}; keep such an attribute "
-            "outside of the module, or give its class a __deepcopy__"
+            f"the {type(model).__name__} cannot be copied, to be planned without data: {first_line(error)}; keep such "
+            "an attribute outside of the module, or give its class a __deepcopy__"
         ) from error
     return twin_model, _optimizer_twin(optimizer, twins, as_card=as_card)
 

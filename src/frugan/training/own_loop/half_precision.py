@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from frugan.accelerator.precision import Precision
 from frugan.contract.layers import keeps_fp32
 from frugan.engine.plan import Layout
 from frugan.engine.state.working_weights import WorkingWeights, working_weights
+from frugan.errors import BadInput
 from frugan.torch_internals import tree_leaves, tree_map
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -31,6 +32,33 @@ class Autocast(Precision):
         if dtype == torch.float32:
             name, dtype = ("fp16", torch.float16) if on_card else ("bf16", torch.bfloat16)
         return cls(name, dtype, f"where torch's autocast has it, {reason}", precision.warning)
+
+
+def name_of(half: torch.dtype) -> Literal["fp16", "bf16"]:
+    """Name of a half precision."""
+    return "fp16" if half == torch.float16 else "bf16"
+
+
+def trained_halves(model: nn.Module) -> torch.dtype | None:
+    """Half precision of weights that train; None: they are all in fp32, or more.
+
+    Raises:
+        BadInput: they are in several.
+    """
+    found = {p.dtype for p in model.parameters() if p.requires_grad and p.dtype in HALVES}
+    if len(found) > 1:
+        raise BadInput("weights that train are in float16 and in bfloat16: expected one of them")
+    return found.pop() if found else None
+
+
+@torch.no_grad()
+def make_masters(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Make weights that train fp32 where they are, with their optimizer's state; the objects stay the same."""
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter.dtype in HALVES:
+            parameter.data = parameter.data.float()
+            kept = optimizer.state.get(parameter, {})
+            kept |= {name: value.float() for name, value in kept.items() if _is_half(value)}
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from frugan.training.own_loop.batch import Inputs, Loss, Weight, samples_in
 from frugan.training.own_loop.batch_loss import check_weight
 from frugan.training.own_loop.dataless_step import Taken, Task
 from frugan.training.own_loop.ema_hook import EmaHook
-from frugan.training.own_loop.half_precision import Autocast
+from frugan.training.own_loop.half_precision import Autocast, name_of, trained_halves
 from frugan.training.own_loop.module_step import (
     ModulePlan,
     check_plain,
@@ -115,6 +115,7 @@ def plan_module(
     card: str | None = None,
     weight: Weight | None = None,
     precision: ModulePrecisionName = "auto",
+    masters: bool = True,
     normalisation_batch: int | None = None,
     blocks: Sequence[str] | None = None,
     ema: EmaHook | None = None,
@@ -124,7 +125,7 @@ def plan_module(
     Runs the step on tensors without data: needs no card, no memory to speak of, and moves nothing.
 
     Args:
-        model: on any device, "meta" too; parameters in fp32.
+        model: on any device, "meta" too.
         loss: (model, *inputs) -> the mean of the loss over the samples; or (sum, count), where it is a mean over
             something else; or a mapping with either as "loss", whose other entries a step hands on.
         inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists
@@ -137,6 +138,8 @@ def plan_module(
             `lambda tokens, labels: (labels != -100).sum()`.
         precision: "auto", "fp32", "fp16", "bf16" or "autocast", torch's rules of what is computed in half precision;
             "auto" goes by the card, and by autocast's rules, or else in fp32, for modules that do not run in half.
+        masters: weights that train in half precision become fp32, and the model runs on copies of them in it; False:
+            they stay, and lose updates that are too small for their digits.
         normalisation_batch: samples in each forward, where layers look at several samples together. None: all, for
             modules with batch normalisation.
         blocks: names of modules that may be recomputed; None: those that lists and sequences of the module hold.
@@ -154,7 +157,9 @@ def plan_module(
     batch = samples_in(arguments)
     if normalisation_batch is not None and not 1 <= normalisation_batch <= batch:
         raise BadInput(f"normalisation_batch {normalisation_batch}: expected 1 to {batch}, the batch")
-    _refuse_halves(model)
+    half = trained_halves(model)
+    if half is not None and not masters and precision not in ("auto", name_of(half)):
+        raise BadInput(f'precision {precision!r}: weights that stay in {name_of(half)} train in it; expected "auto"')
     device = next(model.parameters()).device
     on_card = memory is not None or card is not None or accelerator_of(device).is_card
     planned_for = choose_card(card, device) if on_card else None
@@ -167,7 +172,10 @@ def plan_module(
         device=device,
         as_card=on_card,
         weight=weight,
+        masters=masters,
     )
+    if half is not None and precision == "auto":
+        precision = name_of(half)
     together = normalisation_batch or (batch if normalises_batches(model) else None)
     names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
     tried = _in_precision(Search(task, batch, together, names, planned_for), precision, device)
@@ -175,15 +183,6 @@ def plan_module(
     if budget_bytes is not None and memory is None and card is None:
         budget_bytes += _held_bytes(task, device)  # it counts as part of the step, and is not free any more
     return _report(tried, budget_bytes, normalisation_batch)
-
-
-def _refuse_halves(model: nn.Module) -> None:
-    exact = (torch.float32, torch.float64)
-    halves = [name for name, p in model.named_parameters() if p.requires_grad and p.dtype not in exact]
-    if halves:
-        raise BadInput(
-            f"{first_names(halves)}: expected parameters in fp32 where they train; casting is the plan's part"
-        )
 
 
 def _averages_on_card(ema: EmaHook | None) -> tuple[Tensor, ...]:
@@ -336,7 +335,7 @@ class Search:
 
     def plan(self, micro_batch: int, recompute: tuple[str, ...]) -> ModulePlan:
         """Return the plan with this micro-batch and these recomputed blocks, in the precision of the search."""
-        return ModulePlan(self.batch, micro_batch, self.precision, recompute)
+        return ModulePlan(self.batch, micro_batch, self.precision, recompute, masters=self.task.masters)
 
     def taken(self, micro_batch: int, recompute: tuple[str, ...]) -> Taken:
         """Return memory and operations of a plan, measured on tensors without data."""
@@ -434,6 +433,7 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         extra_time=0.0,
         decisions=tuple(_decisions(search, micro_batch, recompute, normalisation_batch)),
         search=search,
+        masters=search.task.masters,
         split_checked=normalisation_batch is not None or (search.split is not None and search.split.unknown is None),
     )
     return first.of(micro_batch, recompute)
@@ -449,6 +449,7 @@ def _decisions(
         f"precision: {precision.name}{rules}, {precision.reason}{warning}; override with "
         'precision="fp32", "fp16", "bf16" or "autocast"'
     )
+    yield from _decisions_on_weights(search)
     if normalisation_batch is not None:
         yield f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is"
     elif search.together is not None:
@@ -456,13 +457,7 @@ def _decisions(
             "batch normalisation: each forward takes the whole batch, because a part of it would be normalised by "
             "itself, which changes the result; normalisation_batch=N allows forwards of N samples"
         )
-    if (split := search.split) is not None:
-        if split.differs is not None:
-            yield f"split: none, each forward takes the whole batch, because {split.differs}"
-        if split.unknown is not None:
-            yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
-        if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
-            yield f"split: {moves}"
+    yield from _decisions_on_split(search, micro_batch)
     if any(isinstance(m, _DropoutNd) and m.training and m.p for m in model.modules()) and micro_batch < search.batch:
         yield "dropout: its masks are drawn for each forward, so another micro-batch draws other ones"
     for name, reason in search.refused.items():
@@ -477,3 +472,29 @@ def _decisions(
             f"card: {card.name}; {show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} "
             f"for its libraries{': guesses' if card.source == 'guess' else ', measured'}"
         )
+
+
+def _decisions_on_weights(search: Search) -> Iterator[str]:
+    model = search.task.model
+    if (half := trained_halves(model)) is not None:
+        stay = "they stay so, as asked, and lose updates that are too small for their digits"
+        become = "the step makes them fp32, for their updates' sake; masters=False leaves them"
+        yield f"weights: those that train are in {name_of(half)}; {become if search.task.masters else stay}"
+    recurrent = [name for name, module in model.named_modules() if isinstance(module, nn.RNNBase)]
+    if recurrent:
+        yield (
+            f"memory: {first_names(recurrent) or type(model).__name__} keeps in its kernels what no plan sees (an LSTM "
+            "on a CPU 64% of the prediction where a step is little else): leave room"
+        )
+
+
+def _decisions_on_split(search: Search, micro_batch: int) -> Iterator[str]:
+    split = search.split
+    if split is None:
+        return
+    if split.differs is not None:
+        yield f"split: none, each forward takes the whole batch, because {split.differs}"
+    if split.unknown is not None:
+        yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
+    if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
+        yield f"split: {moves}"

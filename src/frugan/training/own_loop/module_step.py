@@ -22,7 +22,7 @@ from frugan.stepmemory.work import written_in_place
 from frugan.torch_internals import TorchDispatchMode, foreach_mul_, tree_leaves
 from frugan.training.own_loop.batch import Inputs, Loss, Parts, Split, Sums, Weight, samples_in
 from frugan.training.own_loop.batch_loss import BatchLoss, backward_over_batch, check_weight
-from frugan.training.own_loop.half_precision import in_precision
+from frugan.training.own_loop.half_precision import in_precision, make_masters, trained_halves
 from frugan.training.own_loop.recompute import block_named, recomputing
 from frugan.training.own_loop.split_check import check_split
 from frugan.wording import first_line, first_names
@@ -38,6 +38,7 @@ class ModulePlan:
     recompute: tuple[str, ...] = ()  # modules whose activations are made again in backward
     # parts of a batch were found to give its loss, or are wanted all the same; False: the first step finds it out
     split_checked: bool = field(default=False, kw_only=True)
+    masters: bool = field(default=True, kw_only=True)  # weights that train become fp32, where they are in half
 
     def smaller(self) -> "ModulePlan | None":
         """One that takes less memory, for when it runs out; None: there is none."""
@@ -64,7 +65,7 @@ class ModuleStep:
     for each step's verdict, as it does with torch's own gradient scaler.
 
     Args:
-        model: on its device, with fp32 parameters.
+        model: on its device; parameters that train in half precision become fp32, unless the plan says otherwise.
         loss: as for `plan_module`.
         optimizer: any of torch's that takes its step without a closure.
         plan: of `plan_module`.
@@ -107,6 +108,8 @@ class ModuleStep:
             block_named(model, name)
         if any(parameter.is_meta for parameter in model.parameters()):
             raise BadInput(f"the {type(model).__name__} is on the device meta, without data: make it on another")
+        if plan.masters and trained_halves(model) is not None:
+            make_masters(model, optimizer)
         self.plan = plan
         self._model, self._loss, self._optimizer, self._clip_norm = model, loss, optimizer, clip_norm
         self._weight, self._split_checked = weight, plan.split_checked
