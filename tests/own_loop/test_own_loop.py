@@ -18,8 +18,9 @@ from frugan.accelerator.precision import Precision
 from frugan.errors import BadInput
 from frugan.stepmemory.tracker import Tracker, tensors_of
 from frugan.training.own_loop.dataless_step import Task
-from frugan.training.own_loop.module_plan import _held_bytes, recomputable
+from frugan.training.own_loop.module_plan import _held_bytes
 from frugan.training.own_loop.module_step import ModulePlan
+from frugan.training.own_loop.plan_search import recomputable
 from own_loop.own_models import KINDS, ResNet, Transformer, UNet, built, cross_entropy, double, group_norm
 
 FP32 = Precision("fp32", torch.float32, "test")

@@ -1,8 +1,7 @@
 """`plan_module`: whether a step of any module fits a card, and how, found by running it without data."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, get_args
 
 import torch
@@ -12,91 +11,18 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.precision import DTYPES, Precision, PrecisionName, resolve_precision
+from frugan.accelerator.precision import PrecisionName, resolve_precision
 from frugan.errors import BadInput
 from frugan.planning.predictions import why_refused
-from frugan.planning.search import LOWER
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes
 from frugan.stepmemory.tracker import tensors_of
-from frugan.training.own_loop.dataless_step import Taken, Task
+from frugan.training.own_loop.dataless_step import Task
 from frugan.training.own_loop.ema_hook import EmaHook
-from frugan.training.own_loop.module_step import (
-    Inputs,
-    Loss,
-    ModulePlan,
-    block_named,
-    check_plain,
-    moved_by,
-    samples_in,
-)
+from frugan.training.own_loop.module_report import OUTSIDE, ModuleReport
+from frugan.training.own_loop.module_step import Inputs, Loss, block_named, check_plain, moved_by, samples_in
+from frugan.training.own_loop.plan_search import Search, recomputable
 from frugan.wording import MIB, count, first_names, parse_size, show_size
-
-SLACK = "allocator slack"
-OUTSIDE = ("CUDA context", "library workspaces")
-"""Categories beside those of the step itself."""
-
-
-@dataclass(frozen=True)
-class ModuleReport(ModulePlan):
-    """The plan of a step, what it is predicted to take, and why it was chosen; printed, it says so to people."""
-
-    name: str = field(kw_only=True)  # of the module's class
-    fits: bool = field(kw_only=True)  # within the budget; True without one
-    budget_bytes: int | None = field(kw_only=True)  # on the card in all; None: there is none, or it is for a CPU
-    peak_bytes: int = field(kw_only=True)  # on the card in all, CUDA's context and libraries too; on a CPU what lives
-    categories: Mapping[str, int] = field(kw_only=True)  # bytes at the peak, by what they are for
-    extra_time: float = field(kw_only=True)  # predicted beyond the whole batch with nothing recomputed, as a share
-    decisions: tuple[str, ...] = field(kw_only=True)  # a line for each choice: what, why, how to override
-    search: "Search" = field(kw_only=True, repr=False, compare=False)  # among all plans of the step
-
-    def smaller(self) -> ModulePlan | None:
-        """The fastest that takes at most 93 % of this one; None: there is none."""
-        taken = self.search.taken(self.micro_batch, self.recompute)
-        chosen = self.search.within(int(LOWER * taken.reserved_bytes))
-        if chosen is None:
-            return None
-        why = "memory ran out: this is the fastest plan that takes less than the one before"
-        return replace(self.of(*chosen), fits=True, decisions=(*self.decisions, why))
-
-    def of(self, micro_batch: int, recompute: tuple[str, ...]) -> "ModuleReport":
-        """Return the report of another plan of the same step."""
-        taken, search = self.search.taken(micro_batch, recompute), self.search
-        outside = {name: self.categories[name] for name in OUTSIDE if name in self.categories}
-        slack = {SLACK: taken.reserved_bytes - sum(taken.categories.values())} if outside else {}
-        plain = (search.sizes[-1], ())
-        return replace(
-            self,
-            micro_batch=micro_batch,
-            recompute=recompute,
-            peak_bytes=taken.reserved_bytes + sum(outside.values()),
-            categories={**taken.categories, **slack, **outside},
-            extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
-        )
-
-    def __str__(self) -> str:
-        """For people to read."""
-        budget = "" if self.budget_bytes is None else f" {show_size(self.budget_bytes)}"
-        where = "on a CPU" if self.search.card is None else "on the card"
-        verdict = "fits" if self.fits else "does not fit"
-        forwards = count(-(-self.batch // self.micro_batch), "forward")
-        blocks = f"recomputed: {first_names(self.recompute)}" if self.recompute else "nothing recomputed"
-        return "\n".join(
-            [
-                f"{self.name} {verdict}{budget}: predicted peak {show_size(self.peak_bytes)} {where}",
-                f"micro-batch {self.micro_batch}, {forwards} for batch {self.batch}; {self.precision.name}; {blocks}; "
-                f"extra time {self.extra_time:.0%} (predicted)",
-                "",
-                "at the peak:",
-                *(
-                    f"{name:20} {show_size(size):>10}"
-                    for name, size in sorted(self.categories.items(), key=lambda item: -item[1])
-                    if size
-                ),
-                "",
-                *(f"- {line}" for line in self.decisions),
-            ]
-        )
 
 
 def plan_module(
@@ -109,6 +35,8 @@ def plan_module(
     card: str | None = None,
     precision: PrecisionName = "auto",
     normalisation_batch: int | None = None,
+    micro_batch: int | None = None,
+    equal_parts: bool = False,
     blocks: Sequence[str] | None = None,
     ema: EmaHook | None = None,
 ) -> ModuleReport:
@@ -129,6 +57,8 @@ def plan_module(
             in half precision.
         normalisation_batch: samples in each forward, where layers look at several samples together. None: all, for
             modules with batch normalisation.
+        micro_batch: samples in each forward, where you know it; None: the most that fits.
+        equal_parts: all forwards of a step take as many samples, as in loops that divide each loss by their number.
         blocks: names of modules that may be recomputed; None: those that lists and sequences of the module hold.
         ema: average that is kept of the model, to be counted.
 
@@ -141,8 +71,9 @@ def plan_module(
         raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
     arguments = _as_arguments(inputs)
     batch = samples_in(arguments)
-    if normalisation_batch is not None and not 1 <= normalisation_batch <= batch:
-        raise BadInput(f"normalisation_batch {normalisation_batch}: expected 1 to {batch}, the batch")
+    for name, size in (("normalisation_batch", normalisation_batch), ("micro_batch", micro_batch)):
+        if size is not None and not 1 <= size <= batch:
+            raise BadInput(f"{name} {size}: expected 1 to {batch}, the batch")
     _refuse_halves(model)
     device = next(model.parameters()).device
     on_card = memory is not None or card is not None or accelerator_of(device).is_card
@@ -157,12 +88,61 @@ def plan_module(
         as_card=on_card,
     )
     together = normalisation_batch or (batch if normalises_batches(model) else None)
+    if micro_batch is not None and together not in (None, micro_batch):
+        raise BadInput(
+            f"micro_batch {micro_batch}: batch normalisation would normalise each part by itself, which changes the "
+            f"result; normalisation_batch={micro_batch} says that it may"
+        )
+    if equal_parts and batch % (micro_batch or 1):
+        raise BadInput(f"micro_batch {micro_batch}: parts of equal size of a batch of {batch} were to be planned")
     names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
-    tried = _in_precision(Search(task, batch, together, names, planned_for), precision, device)
+    tried = _in_precision(
+        Search(task, batch, together or micro_batch, names, planned_for, equal_parts), precision, device
+    )
     budget_bytes = _budget_bytes(memory, card, planned_for, device)
     if budget_bytes is not None and memory is None and card is None:
         budget_bytes += _held_bytes(task, device)  # it counts as part of the step, and is not free any more
     return _report(tried, budget_bytes, normalisation_batch)
+
+
+def fits(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Sequence[Any] | Mapping[str, Any] | Tensor,
+    optimizer: torch.optim.Optimizer,
+    memory: str | int | None = None,
+    *,
+    card: str | None = None,
+    micro_batch: int | None = None,
+    blocks: Sequence[str] | None = None,
+) -> ModuleReport:
+    """Say whether a step of a training loop that you keep fits a memory budget, and what to change in it where not.
+
+    Plans with what any loop can do with torch alone: gradients of equal parts of the batch added up, blocks wrapped in
+    torch's checkpoint (`apply_recompute` of the report), the parameters' own precision. Arguments are those of
+    `plan_module`.
+
+    Example:
+        >>> plan = frugan.fits(model, loss, batch, optimizer, card="rtx-3060")
+        >>> plan.apply_recompute(model)
+        >>> for batch in loader:
+        ...     for part, share in plan.parts(batch):
+        ...         (loss(model, *part) * share).backward()
+        ...     optimizer.step()
+        ...     optimizer.zero_grad()
+    """
+    return plan_module(
+        model,
+        loss,
+        inputs,
+        optimizer,
+        memory,
+        card=card,
+        precision="fp32",
+        micro_batch=micro_batch,
+        equal_parts=True,
+        blocks=blocks,
+    )
 
 
 def _refuse_halves(model: nn.Module) -> None:
@@ -227,133 +207,7 @@ def normalises_batches(model: nn.Module) -> bool:
     return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in model.modules())
 
 
-def recomputable(model: nn.Module) -> tuple[str, ...]:
-    """Names of a model's blocks: what its lists and sequences hold, or sequences of single layers as a whole."""
-    return tuple(_blocks(model, ""))
-
-
-def _blocks(module: nn.Module, name: str) -> Iterator[str]:
-    children = [(f"{name}.{child}".lstrip("."), child_module) for child, child_module in module.named_children()]
-    in_order = isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential)
-    if (
-        isinstance(module, nn.Sequential)
-        and name
-        and not any(_is_composite(child_module) for _, child_module in children)
-    ):
-        if any(True for _ in module.parameters()):
-            yield name
-        return
-    for child, child_module in children:
-        if not in_order or isinstance(child_module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
-            yield from _blocks(child_module, child)
-        elif _is_composite(child_module):
-            yield child
-
-
-def _is_composite(module: nn.Module) -> bool:
-    return any(True for _ in module.children())
-
-
-# The plans that there are, and the choice.
-
-
-@dataclass(frozen=True)
-class Search:
-    """Chooses among the plans of a step."""
-
-    task: Task  # the step
-    batch: int  # samples of it
-    together: int | None  # that a forward must have; None: any number
-    candidates: tuple[str, ...]  # names of blocks that would be recomputed, if torch can
-    card: Card | None  # where it would run; None: on a CPU
-    precision: Precision = field(default_factory=lambda: Precision("fp32", DTYPES["fp32"], "asked for"))
-    refused: dict[str, str] = field(
-        default_factory=dict
-    )  # block that cannot be recomputed -> why; known after `blocks`
-    _known: dict[tuple[str, int, tuple[str, ...]], Taken] = field(default_factory=dict)
-
-    @cached_property
-    def blocks(self) -> tuple[str, ...]:
-        """Names of the blocks that can be recomputed: run again, they do and save the same.
-
-        A block that appends to a list or a cache that others read does not.
-        """
-        return self._recomputable(self.candidates)
-
-    def _recomputable(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of some blocks that can be recomputed together, found by halves."""
-        try:
-            if names:
-                self.taken(self.sizes[0], names)
-        except RuntimeError as error:
-            if len(names) == 1:
-                self.refused[names[0]] = why_refused(error)
-                return ()
-        else:
-            return names
-        half = len(names) // 2
-        first, second = self._recomputable(names[:half]), self._recomputable(names[half:])
-        together = (*first, *second)
-        try:
-            if first and second:
-                self.taken(self.sizes[0], together)
-        except RuntimeError as error:
-            self.refused.update(dict.fromkeys(second, why_refused(error)))
-            return first
-        return together
-
-    @property
-    def sizes(self) -> list[int]:
-        """Micro-batches worth trying, smallest first."""
-        if self.together is not None:
-            return [self.together]
-        counts = [factor * 2**i for i in range(self.batch.bit_length()) for factor in (1, 3)]
-        return sorted({-(-self.batch // parts) for parts in counts if parts <= self.batch} | {1})
-
-    def plan(self, micro_batch: int, recompute: tuple[str, ...]) -> ModulePlan:
-        """Return the plan with this micro-batch and these recomputed blocks, in the precision of the search."""
-        return ModulePlan(self.batch, micro_batch, self.precision, recompute)
-
-    def taken(self, micro_batch: int, recompute: tuple[str, ...]) -> Taken:
-        """Return memory and operations of a plan, measured on tensors without data."""
-        key = (self.precision.name, micro_batch, recompute)
-        if key not in self._known:
-            self._known[key] = self.task.run(self.plan(micro_batch, recompute))
-        return self._known[key]
-
-    def seconds(self, micro_batch: int, recompute: tuple[str, ...]) -> float:
-        """Return the predicted seconds of a step, by which plans are compared."""
-        card = self.card or choose_card(None, torch.device("cpu"))
-        return card.compared_seconds(self.taken(micro_batch, recompute).work, self.precision)
-
-    def within(self, limit_bytes: int) -> tuple[int, tuple[str, ...]] | None:
-        """Return the fastest plan whose allocator reserves at most a limit; None: there is none."""
-        found = []
-        for recompute in dict.fromkeys([(), self.blocks]):
-            size = self._largest(limit_bytes, recompute)
-            if size is not None:
-                found.append((size, recompute))
-            if size == self.sizes[-1]:
-                break  # nothing is won by recomputing
-        return min(found, key=lambda way: self.seconds(*way)) if found else None
-
-    def _largest(self, limit_bytes: int, recompute: tuple[str, ...]) -> int | None:
-        """Return the largest micro-batch that fits, by bisection; None: none does."""
-        sizes = self.sizes
-        least, most = 0, len(sizes)
-        tried = most - 1  # which is often the answer
-        while least < most:
-            if self.taken(sizes[tried], recompute).reserved_bytes <= limit_bytes:
-                least = tried + 1
-            else:
-                most = tried
-            tried = (least + most) // 2
-        return sizes[least - 1] if least else None
-
-    def least(self) -> tuple[int, tuple[str, ...]]:
-        """Return the plan that reserves the least memory."""
-        ways = [(self.sizes[0], recompute) for recompute in dict.fromkeys([(), self.blocks])]
-        return min(ways, key=lambda way: self.taken(*way).reserved_bytes)
+# The precision, and the report.
 
 
 def _in_precision(search: Search, requested: PrecisionName, device: torch.device) -> Search:

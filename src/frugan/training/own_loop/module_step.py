@@ -339,13 +339,25 @@ class _Forward:
 def _recomputing(model: nn.Module, names: Sequence[str]) -> Iterator[None]:
     """Recompute the activations of blocks in backward, with the same dropout, instead of keeping them."""
     with ExitStack() as stack:
-        for name in names:
-            block = block_named(model, name)
-            forward = block.__dict__.get("forward")
-            # An attribute of the instance hides the method of its class.
-            block.__dict__["forward"] = partial(_checkpointed, block, forward or partial(type(block).forward, block))
+        for block, forward in recompute_blocks(model, names):
             stack.callback(_restore_forward, block, forward)
         yield
+
+
+def recompute_blocks(model: nn.Module, names: Sequence[str]) -> list[tuple[nn.Module, Callable[..., Any] | None]]:
+    """Wrap the forward of blocks in torch's checkpoint, where it is not yet.
+
+    Returns:
+        Those that were wrapped, each with the attribute that its forward was before, if it was one.
+    """
+    before = []
+    for block in [block_named(model, name) for name in names]:
+        forward = block.__dict__.get("forward")
+        if getattr(forward, "func", None) is not _checkpointed:
+            # An attribute of the instance hides the method of its class.
+            block.__dict__["forward"] = partial(_checkpointed, block, forward or partial(type(block).forward, block))
+            before.append((block, forward))
+    return before
 
 
 def _checkpointed(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
