@@ -71,11 +71,12 @@ class Task:
             inputs = tree_map(_blank, self.inputs)
             with WithoutData(dataless), _scalars_readable(dataless):
                 _initialise_state(optimizer)
-            held = {*model.parameters(), *model.buffers(), *moved_by(optimizer).values()}
+            # in one order each time: what an allocator reserves depends on it
+            held = list(dict.fromkeys((*model.parameters(), *model.buffers(), *moved_by(optimizer).values())))
             kept = tensors_of(list(optimizer.state.values()))
             flat = list(zip(tensors_of(self.inputs), tensors_of(inputs), strict=True))
             existing: dict[Category, list[Tensor]] = {
-                "parameters": list(held),
+                "parameters": held,
                 # counts stay on the host
                 "optimizer": [tensor for tensor in kept if tensor.is_meta or not self.as_card],
                 "averages": [_without_data(average) for average in self.averages],

@@ -117,6 +117,22 @@ class ModuleReport(ModulePlan):
             )
         return self.micro_batch
 
+    def as_json(self) -> dict[str, Any]:
+        """Return it for other programs, with sizes in bytes."""
+        return {
+            "model": self.name,
+            "fits": self.fits,
+            "budget_bytes": self.budget_bytes,
+            "peak_bytes": self.peak_bytes,
+            "batch": self.batch,
+            "micro_batch": self.micro_batch,
+            "precision": self.precision.name,
+            "recompute": list(self.recompute),
+            "extra_time": self.extra_time,
+            "categories_bytes": dict(self.categories),
+            "decisions": list(self.decisions),
+        }
+
     def __str__(self) -> str:
         """For people to read."""
         budget = "" if self.budget_bytes is None else f" {show_size(self.budget_bytes)}"

@@ -394,7 +394,7 @@ def block_named(model: nn.Module, name: str) -> nn.Module:
 @contextmanager
 def restoring_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[ExitStack]:
     """Release gradients at the end, and restore buffers unless the yielded stack is emptied (`pop_all`)."""
-    parameters = {*model.parameters(), *moved_by(optimizer).values()}
+    parameters = dict.fromkeys((*model.parameters(), *moved_by(optimizer).values()))
     _release(parameters)
     try:
         with ExitStack() as undo:
