@@ -1,6 +1,7 @@
 """Plans for loops that frugan does not run: what they take there, and that they keep the result."""
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 
 import frugan
 from frugan.stepmemory.tracker import Tracker, tensors_of
+from frugan.training.own_loop.plan_search import boundary
 from own_loop.own_models import KINDS, built, cross_entropy, group_norm
 
 OUTSIDE = (450 + 320) * 2**20
@@ -118,3 +120,84 @@ def test_a_micro_batch_by_hand() -> None:
     normalised, pictures = built("resnet"), KINDS["resnet"].batch(8)
     with pytest.raises(frugan.BadInput, match="micro_batch 4: batch normalisation would normalise each part by itself"):
         frugan.plan_module(normalised, cross_entropy, pictures, adamw(normalised), micro_batch=4)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 49, 50, 74, 99])
+@pytest.mark.parametrize("power", [1, 2, 0.5])
+def test_the_largest_number_within_a_limit(power: float, limit: int) -> None:
+    asked = set()
+
+    def reserved(number: int) -> int:
+        asked.add(number)
+        return int(100 * (number / 100) ** power)
+
+    expected = max(number for number in range(100) if reserved(number) <= limit)
+    asked.clear()
+    assert boundary(reserved, 0, 100, limit) == expected
+    assert len(asked) < 18
+
+
+def deep_transformer() -> tuple[nn.Module, Any]:
+    model = built("transformer", width=64, depth=8)
+    return model, KINDS["transformer"].batch(24)
+
+
+def test_as_few_blocks_are_recomputed_as_need_be() -> None:
+    """Where a batch may not be split, or time is won."""
+    model, batch = deep_transformer()
+    optimizer = adamw(model)
+
+    def plan(memory: int) -> frugan.ModuleReport:
+        return frugan.plan_module(
+            model, cross_entropy, batch, optimizer, memory, precision="fp32", normalisation_batch=24
+        )
+
+    most = plan(2**31)
+    everything = most.of(24, most.search.blocks)
+    before = most
+    for share in (0.9, 0.6, 0.3, 0.0):
+        room = int(everything.peak_bytes + share * (most.peak_bytes - everything.peak_bytes))
+        some = plan(room)
+        assert some.fits
+        assert some.peak_bytes <= room
+        assert some.recompute == most.search.blocks[: len(some.recompute)]
+        assert len(some.recompute) >= len(before.recompute)
+        assert some.extra_time >= before.extra_time
+        fewer = some.of(24, some.recompute[:-1])
+        assert fewer.peak_bytes > room
+        before = some
+    assert 0 < len(plan(most.peak_bytes - 2**20).recompute) < 8
+
+
+def test_a_plan_says_what_would_do_without_it() -> None:
+    model, batch = deep_transformer()
+    most = frugan.fits(model, cross_entropy, batch, adamw(model), "2GiB")
+    assert not any("would fit" in line or "buys" in line for line in most.decisions)
+    room = OUTSIDE + (most.peak_bytes - OUTSIDE) * 2 // 3
+    half = frugan.fits(model, cross_entropy, batch, adamw(model), room)
+    advice = {line.partition(":")[0]: line for line in half.decisions}
+    fitting = int(advice["batch"].split()[1])
+    assert f"batch: {fitting} samples would fit in one forward" in advice["batch"]
+    smaller, larger = ([tensor[:n] for tensor in batch] for n in (fitting, fitting + 1))
+    assert frugan.fits(model, cross_entropy, smaller, adamw(model), room).micro_batch == fitting
+    more = frugan.fits(model, cross_entropy, larger, adamw(model), room)
+    assert more.recompute or more.micro_batch < fitting + 1
+    bought = re.findall(r"([\d.]+[MG]iB) buys", advice["memory"])
+    plans = [frugan.fits(model, cross_entropy, batch, adamw(model), budget) for budget in bought]
+    assert all(plan.fits and plan.extra_time < half.extra_time for plan in plans)
+    assert plans[-1].micro_batch == 24
+
+
+def test_a_fused_optimizer_that_would_fit_is_named() -> None:
+    """On cards AdamW works on lists, and takes a copy of all weights."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()) for _ in range(6)))
+    x = torch.ones(4, 1024)
+    size = sum(parameter.nbytes for parameter in model.parameters())
+
+    def plan(**options: Any) -> frugan.ModuleReport:
+        optimizer = torch.optim.AdamW(model.parameters(), **options)
+        return frugan.fits(model, lambda m, x: m(x).mean(), x, optimizer, OUTSIDE + int(4.5 * size))
+
+    assert not plan().fits
+    assert any(line.startswith("optimizer: AdamW(fused=True) would fit") for line in plan().decisions)
+    assert plan(fused=True).fits

@@ -17,6 +17,7 @@ from frugan.planning.predictions import why_refused
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes
 from frugan.stepmemory.tracker import tensors_of
+from frugan.training.own_loop.advice import advice
 from frugan.training.own_loop.dataless_step import Task
 from frugan.training.own_loop.ema_hook import EmaHook
 from frugan.training.own_loop.module_report import OUTSIDE, ModuleReport
@@ -240,10 +241,12 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
     plain = (search.sizes[-1], ())
     chosen: tuple[int, tuple[str, ...]] | None = plain
     outside: dict[str, int] = {}
+    advised: tuple[str, ...] = ()
     if search.card is not None and budget_bytes is not None:
         budget = Budget.on(search.card, budget_bytes)
         budget.check(sum(p.nbytes for p in search.task.model.parameters()))
         chosen = search.within(budget.step_bytes)
+        advised = tuple(advice(search, chosen, budget))
         outside = dict(zip(OUTSIDE, (budget.context_bytes, budget.workspace_bytes), strict=True))
     micro_batch, recompute = chosen or search.least()
     first = ModuleReport(
@@ -257,7 +260,7 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         peak_bytes=0,
         categories=outside,
         extra_time=0.0,
-        decisions=tuple(_decisions(search, micro_batch, recompute, normalisation_batch)),
+        decisions=(*_decisions(search, micro_batch, recompute, normalisation_batch), *advised),
         search=search,
     )
     return first.of(micro_batch, recompute)

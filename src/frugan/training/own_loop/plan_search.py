@@ -1,6 +1,7 @@
 """Which blocks of a module can be recomputed, and which plan of its step is the fastest that fits."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,15 +15,24 @@ from frugan.stepmemory.cards import Card
 from frugan.training.own_loop.dataless_step import Taken, Task
 from frugan.training.own_loop.module_step import ModulePlan
 
+LISTS = nn.ModuleList | nn.ModuleDict | nn.Sequential
+
+Way = tuple[int, tuple[str, ...]]
+"""A plan of a step in one precision: samples of a forward, and names of the blocks that are recomputed."""
+
 
 def recomputable(model: nn.Module) -> tuple[str, ...]:
-    """Names of a model's blocks: what its lists and sequences hold, or sequences of single layers as a whole."""
+    """Names of a model's blocks: what its lists and sequences hold, or sequences of single layers as a whole.
+
+    Where a block is a stage, which holds a list of several blocks of one class itself (a U-Net's levels, Swin's
+    stages), those are taken in its place: less is made again at once.
+    """
     return tuple(_blocks(model, ""))
 
 
-def _blocks(module: nn.Module, name: str) -> Iterator[str]:
+def _blocks(module: nn.Module, name: str, in_stage: bool = False) -> Iterator[str]:
     children = [(f"{name}.{child}".lstrip("."), child_module) for child, child_module in module.named_children()]
-    in_order = isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential)
+    in_order = isinstance(module, LISTS)
     if (
         isinstance(module, nn.Sequential)
         and name
@@ -32,17 +42,46 @@ def _blocks(module: nn.Module, name: str) -> Iterator[str]:
             yield name
         return
     for child, child_module in children:
-        if not in_order or isinstance(child_module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
-            yield from _blocks(child_module, child)
-        elif _is_composite(child_module):
+        if not in_order or isinstance(child_module, LISTS) or _is_stage(child_module):
+            yield from _blocks(child_module, child, in_stage or _is_stage(child_module))
+        elif _is_composite(child_module) and not (in_stage and _is_one_layer(child_module)):
             yield child
+
+
+def _is_stage(module: nn.Module) -> bool:
+    lists = [child.children() for child in module.children() if isinstance(child, nn.ModuleList | nn.Sequential)]
+    counts = [Counter(type(block) for block in blocks if _is_composite(block)) for blocks in lists]
+    return any(number > 1 for blocks in counts for number in blocks.values())
 
 
 def _is_composite(module: nn.Module) -> bool:
     return any(True for _ in module.children())
 
 
+def _is_one_layer(module: nn.Module) -> bool:
+    """Return whether a single layer is inside, which saves its input alone: as in what halves a stage's size."""
+    return len([layer for layer in module.modules() if not _is_composite(layer)]) == 1
+
+
 # The plans that there are, and the choice.
+
+
+def boundary(reserved: Callable[[int], int], low: int, high: int, limit_bytes: int) -> int:
+    """Return the largest number whose bytes are within a limit, from one that is (`low`) to one that is not (`high`).
+
+    Bytes grow nearly along a line: each try is where the line between the two meets the limit, and each third halves.
+    """
+    tries = 0
+    while high - low > 1:
+        least, most = reserved(low), reserved(high)
+        tries += 1
+        share = (limit_bytes - least) / (most - least) if tries % 3 and least <= limit_bytes < most else 0.5
+        tried = min(high - 1, max(low + 1, low + int(share * (high - low))))
+        if reserved(tried) <= limit_bytes:
+            low = tried
+        else:
+            high = tried
+    return low
 
 
 @dataclass(frozen=True)
@@ -117,16 +156,37 @@ class Search:
         card = self.card or choose_card(None, torch.device("cpu"))
         return card.compared_seconds(self.taken(micro_batch, recompute).work, self.precision)
 
-    def within(self, limit_bytes: int) -> tuple[int, tuple[str, ...]] | None:
-        """Return the fastest plan whose allocator reserves at most a limit; None: there is none."""
-        found = []
-        for recompute in dict.fromkeys([(), self.blocks]):
-            size = self._largest(limit_bytes, recompute)
-            if size is not None:
-                found.append((size, recompute))
-            if size == self.sizes[-1]:
-                break  # nothing is won by recomputing
+    @property
+    def tried(self) -> tuple[Way, ...]:
+        """Plans that were run, in the precision of the search."""
+        return tuple((size, recompute) for name, size, recompute in self._known if name == self.precision.name)
+
+    def within(self, limit_bytes: int) -> Way | None:
+        """Return the fastest plan that was tried whose allocator reserves at most a limit; None: there is none.
+
+        Tried are the largest micro-batch that fits as it is, and the next larger one and the largest that fits with all
+        blocks recomputed, each with as few first blocks recomputed as it needs. The first live the longest.
+        """
+        plain = self._largest(limit_bytes, ())
+        if plain == self.sizes[-1] or not self.blocks:
+            return None if plain is None else (plain, ())
+        most = self._largest(limit_bytes, self.blocks)
+        found: list[Way] = [] if plain is None else [(plain, ())]
+        larger = [size for size in self.sizes if (plain or 0) < size <= (most or 0)]
+        number = len(self.blocks)
+        for size in reversed(dict.fromkeys((*larger[:1], *larger[-1:]))):
+            number = self._fewest(limit_bytes, size, number)
+            found.append((size, self.blocks[:number]))
         return min(found, key=lambda way: self.seconds(*way)) if found else None
+
+    def _fewest(self, limit_bytes: int, size: int, most: int) -> int:
+        """Return how many first blocks have to be recomputed, of which `most` suffice."""
+        number = len(self.blocks)
+
+        def reserved(kept: int) -> int:
+            return self.taken(size, self.blocks[: number - kept]).reserved_bytes
+
+        return number - boundary(reserved, number - most, number, limit_bytes)
 
     def _largest(self, limit_bytes: int, recompute: tuple[str, ...]) -> int | None:
         """Return the largest micro-batch that fits, by bisection; None: none does."""
@@ -141,7 +201,7 @@ class Search:
             tried = (least + most) // 2
         return sizes[least - 1] if least else None
 
-    def least(self) -> tuple[int, tuple[str, ...]]:
+    def least(self) -> Way:
         """Return the plan that reserves the least memory."""
         ways = [(self.sizes[0], recompute) for recompute in dict.fromkeys([(), self.blocks])]
         return min(ways, key=lambda way: self.taken(*way).reserved_bytes)
