@@ -2,11 +2,17 @@
 
 import copy
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 import frugan
 from frugan.stepmemory.tracker import Tracker, tensors_of
@@ -201,3 +207,60 @@ def test_a_fused_optimizer_that_would_fit_is_named() -> None:
     assert not plan().fits
     assert any(line.startswith("optimizer: AdamW(fused=True) would fit") for line in plan().decisions)
     assert plan(fused=True).fits
+
+
+def test_compiled_modules_are_planned_as_written_and_named() -> None:
+    def plan(model: nn.Module) -> frugan.ModuleReport:
+        return frugan.fits(model, lambda m, x: m(x).mean(), torch.ones(8, 16), adamw(model), micro_batch=4)
+
+    def layers() -> nn.Sequential:
+        return nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(3)))
+
+    written, compiled = layers(), layers()
+    compiled[0].compile()
+    compiled[1] = torch.compile(compiled[1])  # type: ignore[assignment]
+    expected, found = plan(written), plan(compiled)
+    assert found.peak_bytes == expected.peak_bytes
+    assert any(line.startswith("compiled: 0, 1; planned as written") for line in found.decisions)
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    """A group of this process alone."""
+    dist.init_process_group("gloo", init_method=(tmp_path / "group").as_uri(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_process_of_several_takes_its_buckets_beside_the_plan() -> None:
+    model, batch = group_norm(built("unet")), KINDS["unet"].batch(4)
+    optimizer = adamw(model)
+    alone = frugan.fits(model, cross_entropy, batch, optimizer)
+    parallel = DistributedDataParallel(model)
+    plan = frugan.fits(parallel, cross_entropy, batch, optimizer)
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    assert plan.peak_bytes - alone.peak_bytes == pytest.approx(size, abs=512)
+    held: Any = {"parameters": [*model.parameters(), *model.buffers()], "batch": tensors_of(batch)}
+
+    def step() -> None:
+        cross_entropy(parallel, *batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    step()  # buckets are laid out anew after the first
+    held["optimizer"] = tensors_of(list(optimizer.state.values()))
+    with Tracker(held) as tracker:
+        step()
+    assert plan.peak_bytes == pytest.approx(tracker.peak_bytes, rel=0.01)
+    assert any(line.startswith("DistributedDataParallel: the plan of one process") for line in plan.decisions)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_sharded_model_is_refused_in_words() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = adamw(model)
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    with pytest.raises(frugan.BadInput, match="is sharded over processes by FSDP: plan it before it is"):
+        frugan.fits(model, lambda m, x: m(x).mean(), torch.ones(4, 4), optimizer)

@@ -79,7 +79,7 @@ def test_transformers_trainer(planned: Planned, tmp_path: Path) -> None:
     plan.apply_recompute(model)
     samples = [{name: tensor[i] for name, tensor in batch.items()} for i in range(BATCH)] * STEPS
 
-    class InOrder(transformers.Trainer):  # type: ignore[misc, name-defined]
+    class InOrder(transformers.Trainer):  # type: ignore[name-defined]
         def _get_train_sampler(self, *_: Any) -> Any:
             return torch.utils.data.SequentialSampler(samples)
 

@@ -18,7 +18,7 @@ from frugan.stepmemory.dataless import META, Dataless, WithoutData, is_kept, run
 from frugan.stepmemory.measurement import Measurement
 from frugan.stepmemory.tracker import Category, Tracker, tensors_of
 from frugan.stepmemory.work import Work, WorkCounter
-from frugan.torch_internals import tree_map
+from frugan.torch_internals import is_compiled, tree_map
 from frugan.training.own_loop.module_step import (
     Inputs,
     Loss,
@@ -52,6 +52,7 @@ class Task:
     averages: tuple[Tensor, ...]  # that lie beside the model
     device: torch.device  # the model's
     as_card: bool  # planned for a card, wherever the model is
+    buckets: tuple[Tensor, ...] = ()  # in which DistributedDataParallel exchanges gradients
     # runs operations, and remembers what they give
     dataless: Dataless = field(default_factory=lambda: Dataless(keep_values=True))
 
@@ -66,7 +67,7 @@ class Task:
             RuntimeError: the model asks for a value, or torch refuses.
         """
         dataless = self.dataless
-        with running_without_data(with_dropout=self.as_card):
+        with running_without_data(with_dropout=self.as_card), _as_written(self.model):
             model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card)
             inputs = tree_map(_blank, self.inputs)
             with WithoutData(dataless), _scalars_readable(dataless):
@@ -80,6 +81,7 @@ class Task:
                 # counts stay on the host
                 "optimizer": [tensor for tensor in kept if tensor.is_meta or not self.as_card],
                 "averages": [_without_data(average) for average in self.averages],
+                "gradients": [_without_data(bucket) for bucket in self.buckets],
                 "batch": [there for here, there in flat if not self.copied(here)],
             }
             copied = [there for here, there in flat if self.copied(here)]
@@ -102,6 +104,16 @@ class Task:
         if self.as_card:
             live, reserved = memory.live_on_card_bytes, memory.needed_on_card_bytes
         return Taken(live, reserved, {str(k): size for k, size in peak.categories.items()}, memory.work)
+
+
+@contextmanager
+def _as_written(model: nn.Module) -> Iterator[None]:
+    """Inside, compiled modules run as they are written."""
+    if any(is_compiled(module) for module in model.modules()):
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    else:
+        yield
 
 
 class _WatchedParts:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from frugan.accelerator.choice import accelerator_of
@@ -17,6 +18,7 @@ from frugan.planning.predictions import why_refused
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Budget, Card, free_bytes
 from frugan.stepmemory.tracker import tensors_of
+from frugan.torch_internals import is_compiled
 from frugan.training.own_loop.advice import advice
 from frugan.training.own_loop.dataless_step import Task
 from frugan.training.own_loop.ema_hook import EmaHook
@@ -46,7 +48,8 @@ def plan_module(
     Runs the step on tensors without data: needs no card, no memory to speak of, and moves nothing.
 
     Args:
-        model: on any device, "meta" too; parameters in fp32.
+        model: on any device, "meta" too; parameters in fp32. In DistributedDataParallel: the plan of one process, whose
+            part of the batch is given.
         loss: (model, *inputs) -> the mean of the loss over the samples.
         inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists
             and dicts of them. On the host each part is copied when it is due; on a card they are counted there.
@@ -67,6 +70,8 @@ def plan_module(
         BadInput: unknown card or block, a wrapped model, inputs of different numbers of samples, or a module that asks
             for the value of a tensor.
     """
+    parallel = model if isinstance(model, DistributedDataParallel) else None
+    model = model if parallel is None else parallel.module
     check_plain(model, loss, optimizer)
     if precision not in (known := get_args(PrecisionName)):
         raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
@@ -87,6 +92,7 @@ def plan_module(
         averages=_averages_on_card(ema),
         device=device,
         as_card=on_card,
+        buckets=() if parallel is None else _buckets(model),
     )
     together = normalisation_batch or (batch if normalises_batches(model) else None)
     if micro_batch is not None and together not in (None, micro_batch):
@@ -144,6 +150,13 @@ def fits(
         equal_parts=True,
         blocks=blocks,
     )
+
+
+def _buckets(model: nn.Module) -> tuple[Tensor, ...]:
+    """Return tensors without data as large as those in which DistributedDataParallel lays out gradients."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    elements = {p.dtype: sum(q.numel() for q in trained if q.dtype == p.dtype) for p in trained}
+    return tuple(torch.empty(number, dtype=dtype, device="meta") for dtype, number in elements.items())
 
 
 def _refuse_halves(model: nn.Module) -> None:
@@ -288,6 +301,14 @@ def _decisions(
     elif not recompute:
         names = search.candidates
         yield f"recompute: not needed; {count(len(names), 'block')} could be: {first_names(names)}"
+    compiled = [key or type(model).__name__ for key, module in model.named_modules() if is_compiled(module)]
+    if compiled:
+        yield f"compiled: {first_names(compiled)}; planned as written, what a compiler makes of it takes less or more"
+    if search.task.buckets:
+        yield (
+            "DistributedDataParallel: the plan of one process, with the buckets in which it exchanges gradients; with "
+            "gradient_as_bucket_view=True it takes less. Run all parts but the last in no_sync()"
+        )
     if (card := search.card) is not None:
         yield (
             f"card: {card.name}; {show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} "
