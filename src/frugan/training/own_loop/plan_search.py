@@ -13,7 +13,7 @@ from frugan.planning.predictions import why_refused
 from frugan.stepmemory.calibration import choose_card
 from frugan.stepmemory.cards import Card
 from frugan.training.own_loop.dataless_step import Taken, Task
-from frugan.training.own_loop.module_step import ModulePlan
+from frugan.training.own_loop.module_step import ModulePlan, block_named
 
 LISTS = nn.ModuleList | nn.ModuleDict | nn.Sequential
 
@@ -109,26 +109,31 @@ class Search:
         return self._recomputable(self.candidates)
 
     def _recomputable(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of some blocks that can be recomputed together, found by halves."""
-        try:
-            if names:
-                self.taken(self.sizes[0], names)
-        except RuntimeError as error:
-            if len(names) == 1:
-                self.refused[names[0]] = why_refused(error)
-                return ()
-        else:
+        """Return those of some blocks that can be recomputed together, found by halves.
+
+        Where the first and the last of several blocks of one class cannot, none of that class can.
+        """
+        if not names or (reason := self._refusal(names)) is None:
             return names
+        kinds = {type(block_named(self.task.model, name)) for name in names}
+        alone = [self._refusal((name,)) for name in (names[0], names[-1])] if len(kinds) == 1 else [None]
+        if all(alone):
+            self.refused.update(dict.fromkeys(names, reason))
+            return ()
         half = len(names) // 2
         first, second = self._recomputable(names[:half]), self._recomputable(names[half:])
-        together = (*first, *second)
-        try:
-            if first and second:
-                self.taken(self.sizes[0], together)
-        except RuntimeError as error:
-            self.refused.update(dict.fromkeys(second, why_refused(error)))
+        if first and second and (reason := self._refusal((*first, *second))) is not None:
+            self.refused.update(dict.fromkeys(second, reason))
             return first
-        return together
+        return (*first, *second)
+
+    def _refusal(self, names: tuple[str, ...]) -> str | None:
+        """Return why blocks cannot be recomputed together; None: they can."""
+        try:
+            self.taken(self.sizes[0], names)
+        except RuntimeError as error:
+            return why_refused(error)
+        return None
 
     @property
     def sizes(self) -> list[int]:

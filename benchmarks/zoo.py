@@ -1,0 +1,296 @@
+"""Plans real architectures of four libraries and runs them: python benchmarks/zoo.py OUT.json [NAME ...]
+
+Needs no card, but those libraries (pip install timm transformers diffusers monai einops; `zoo_models.py`). For each it
+records whether it is planned and in how many seconds; the predicted peak of a step on a processor, in fp32, in bf16,
+recomputed and split, against every allocation counted in a real one (`Tracker`), and against torch's `MemTracker`; how
+far gradients are from float64; and how far five planned steps lead from the plain loop's.
+`python benchmarks/zoo.py --page` fills the table of docs/your-own-loop.md from the record.
+"""
+
+import gc
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed._tools.mem_tracker import MemTracker
+
+import frugan
+from frugan.errors import BadInput
+from frugan.stepmemory.tracker import Tracker, tensors_of
+from frugan.training.own_loop.module_step import ModulePlan
+from frugan.wording import MIB
+from machine import describe_machine
+from page_tables import DOCS, fill, read, table
+from zoo_models import Entry, entries, without_dropout
+
+RECORD = "zoo.json"
+BUDGET = 0.5
+"""Of the way from the least that any plan reserves to the whole step: the budget of the search that is timed."""
+STEPS = 5
+VARIANTS = ("fp32", "bf16", "recomputed", "split")
+"""Ways to run a step; `precision="autocast"` will be one more."""
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimizer of all memory figures."""
+    return torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-4)
+
+
+class Subject:
+    """A model of the zoo, with its batch, built anew whenever it is asked for."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry, self.loss = entry, entry.loss
+        batch = entry.batch()
+        self.inputs: tuple[Any, ...] = batch if isinstance(batch, tuple) else (batch,)
+
+    def model(self) -> nn.Module:
+        """Return it with the same weights each time."""
+        torch.manual_seed(0)
+        return without_dropout(self.entry.build().train())
+
+    def report(self, precision: Any = "fp32", **options: Any) -> frugan.ModuleReport:
+        """Return the plan of a step on a processor."""
+        model = self.model()
+        return frugan.plan_module(model, self.loss, self.inputs, adamw(model), precision=precision, **options)
+
+    def plain_step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Run a step as anybody writes it."""
+        optimizer.zero_grad()
+        self.loss(model, *self.inputs).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def counted_bytes(self, plan: ModulePlan) -> int:
+        """Return the most that lives in a real step by a plan, counted allocation by allocation."""
+        model = self.model()
+        optimizer = adamw(model)
+        step = frugan.ModuleStep(model, self.loss, optimizer, plan)
+        step(*self.inputs)  # makes the optimizer's state
+        held: Any = {
+            "parameters": [*model.parameters(), *model.buffers()],
+            "optimizer": tensors_of(list(optimizer.state.values())),
+            "batch": tensors_of(self.inputs),
+        }
+        with Tracker(held) as tracker:
+            step(*self.inputs)
+        return int(tracker.peak_bytes)
+
+    def torch_bytes(self) -> int:
+        """Return the most that lives in a plain step as torch's own tracker sees it."""
+        model = self.model()
+        optimizer = adamw(model)
+        self.plain_step(model, optimizer)
+        tracker = MemTracker()
+        tracker.track_external(model, optimizer, *tensors_of(self.inputs))
+        with tracker:
+            self.plain_step(model, optimizer)
+        return max(int(of["Total"]) for of in tracker.get_tracker_snapshot("peak").values())
+
+    def gradients(self, precision: str) -> list[Tensor]:
+        """Return the gradients of a planned step in a precision, of a plain one in "float64" or in "autocast"."""
+        model, inputs = self.model(), self.inputs
+        if precision == "float64":
+            model, inputs = model.double(), _double(inputs)
+        if precision in ("float64", "autocast"):
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+                value = self.loss(model, *inputs)
+            value.backward()
+            return [p.grad.double() for p in model.parameters() if p.grad is not None]
+        kept: list[Tensor] = []
+
+        class Keeping(torch.optim.SGD):
+            def step(self, closure: Any = None) -> None:  # type: ignore[override]
+                kept.extend(p.grad.double() for p in model.parameters() if p.grad is not None)
+
+        plan = self.report(precision)
+        frugan.ModuleStep(model, self.loss, Keeping(model.parameters(), lr=0.0), plan)(*inputs)
+        return kept
+
+    def way_of(self, plan: ModulePlan | None) -> Tensor:
+        """Return how far all weights go in five steps, by a plan or by the plain loop."""
+        model = self.model()
+        before = torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+        optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=1e-3, momentum=0.9)
+        step = None if plan is None else frugan.ModuleStep(model, self.loss, optimizer, plan)
+        for _ in range(STEPS):
+            if step is None:
+                self.plain_step(model, optimizer)
+            else:
+                step(*self.inputs)
+        return torch.cat([p.detach().flatten() for p in model.parameters()]) - before
+
+
+def _double(inputs: Any) -> Any:
+    if isinstance(inputs, Tensor):
+        return inputs.double() if inputs.is_floating_point() else inputs
+    if isinstance(inputs, dict):
+        return {name: _double(value) for name, value in inputs.items()}
+    return tuple(_double(value) for value in inputs)
+
+
+def distance(a: Any, b: Any) -> float:
+    """Return |a - b| / |b|, of lists of tensors or of one."""
+    a, b = (torch.cat([x.flatten() for x in xs]) if isinstance(xs, list) else xs for xs in (a, b))
+    return float((a - b).norm() / b.norm())
+
+
+def timed(function: Callable[[], Any]) -> float:
+    """Return the seconds of the faster of two calls: others use this machine."""
+    seconds = []
+    for _ in range(2):
+        begins = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - begins)
+    return round(min(seconds), 2)
+
+
+def tried(what: Callable[[], Any]) -> Any:
+    """Return what a function does, or why it does not, which the record says."""
+    try:
+        return what()
+    except (BadInput, RuntimeError, TypeError, AttributeError, NotImplementedError, AssertionError) as error:
+        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
+
+
+def measured(entry: Entry) -> dict[str, Any]:
+    """Return the record of one model."""
+    subject = Subject(entry)
+    model = subject.model()
+    record: dict[str, Any] = {
+        "library": entry.library,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    plain = tried(subject.report)
+    if isinstance(plain, dict):
+        return record | {"plan": plain}
+    record["batch"] = plain.batch
+    record["plan_seconds"] = timed(subject.report)
+    record["torch_bytes"] = tried(subject.torch_bytes)
+    record["variants"] = {name: tried(partial(_variant, subject, plain, name)) for name in VARIANTS}
+    record |= tried(lambda: _search(subject))
+    exact = tried(lambda: subject.gradients("float64"))
+    record["gradients"] = {
+        name: tried(partial(_from_exact, subject, name, exact)) for name in ("fp32", "bf16", "autocast")
+    }
+    plans = {"whole": plain, "recomputed": plain.of(plain.batch, plain.search.blocks), "split": _split(plain)}
+    record["five_steps"] = tried(partial(_five_steps, subject, plans))
+    return record
+
+
+def _five_steps(subject: Subject, plans: dict[str, frugan.ModuleReport | None]) -> dict[str, float]:
+    plain = subject.way_of(None)
+    return {name: distance(subject.way_of(plan), plain) for name, plan in plans.items() if plan is not None}
+
+
+def _from_exact(subject: Subject, precision: str, exact: list[Tensor]) -> float:
+    return distance(subject.gradients(precision), exact)
+
+
+def _split(plain: frugan.ModuleReport) -> frugan.ModuleReport | None:
+    """Return the plan of halves of the batch; None: batch normalisation takes it whole."""
+    return None if len(plain.search.sizes) == 1 else plain.of(plain.batch // 2, ())
+
+
+def _variant(subject: Subject, plain: frugan.ModuleReport, name: str) -> dict[str, Any]:
+    plan: frugan.ModuleReport | None = plain
+    if name == "bf16":
+        plan = subject.report("bf16")
+    elif name == "recomputed":
+        plan = plain.of(plain.batch, plain.search.blocks)
+    elif name == "split":
+        plan = _split(plain)
+    if plan is None:
+        return {"left_out": "batch normalisation takes the whole batch"}
+    if name == "recomputed" and not plan.recompute:
+        return {"left_out": "no blocks"}
+    return {"predicted_bytes": plan.peak_bytes, "counted_bytes": subject.counted_bytes(plan)}
+
+
+def _search(subject: Subject) -> dict[str, Any]:
+    most = subject.report(memory="40GiB")
+    least = most.of(*most.search.least()).peak_bytes
+    room = least + int(BUDGET * (most.peak_bytes - least))
+    plan = subject.report(memory=room)
+    return {
+        "search_seconds": timed(lambda: subject.report(memory=room)),
+        "search": {
+            **{"fits": plan.fits, "micro_batch": plan.micro_batch, "recomputed": len(plan.recompute)},
+            **{"blocks": len(plan.search.blocks), "decisions": list(plan.decisions)},
+        },
+    }
+
+
+def zoo_table() -> str:
+    """Return the table of the page: a line for each model."""
+    record = read(RECORD)
+    rows = []
+    for name, entry in record.items():
+        if name == "machine":
+            continue
+        if "variants" not in entry:
+            reason = entry.get("plan", entry)["error"]
+            rows.append([name, entry.get("library", ""), "", reason, *[""] * (len(HEAD) - 4)])
+            continue
+        variants, gradients = entry["variants"], entry["gradients"]
+        exact = variants["fp32"]
+        peak = f"{exact['predicted_bytes'] / MIB:.0f}"
+        off = [_off(variants[variant]) for variant in VARIANTS]
+        torch_off = _share(exact["predicted_bytes"], entry["torch_bytes"])
+        apart = [_number(gradients[precision]) for precision in ("fp32", "bf16", "autocast")]
+        five = entry["five_steps"]
+        steps = five["error"] if "error" in five else _number(max(five.values()))
+        seconds = f"{entry['plan_seconds']}, {entry.get('search_seconds', '')}"
+        rows.append([name, entry["library"], peak, *off, torch_off, *apart, steps, seconds])
+    return table(HEAD, rows)
+
+
+HEAD = (
+    *("model", "library", "fp32 peak, MiB", "fp32", "bf16", "recomputed", "split", "against MemTracker"),
+    *("gradients fp32", "bf16", "autocast", "five steps", "plan, search: s"),
+)
+
+
+def _off(variant: dict[str, Any]) -> str:
+    if "left_out" in variant:
+        return "-"
+    if "error" in variant:
+        return "does not run"
+    return _share(variant["predicted_bytes"], variant["counted_bytes"])
+
+
+def _share(predicted: int, counted: Any) -> str:
+    return "does not run" if isinstance(counted, dict) else f"{predicted / counted - 1:+.2%}"
+
+
+def _number(value: Any) -> str:
+    return "does not run" if isinstance(value, dict) else f"{value:.0e}"
+
+
+def main() -> None:
+    """Run the models that are named, or all, and add them to a record; or fill the page's table."""
+    if sys.argv[1:] == ["--page"]:
+        fill([DOCS / "your-own-loop.md"], {"zoo": zoo_table})
+        return
+    warnings.simplefilter("ignore")
+    out, names = Path(sys.argv[1]), sys.argv[2:]
+    record = json.loads(out.read_text("utf-8")) if out.is_file() else {}
+    zoo = entries()
+    for name in names or zoo:
+        record[name] = tried(partial(measured, zoo[name]))
+        print(name, json.dumps(record[name])[:300], flush=True)
+        record["machine"] = describe_machine() | {"packages": _versions()}
+        out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+        gc.collect()
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("timm", "transformers", "diffusers", "monai")}
