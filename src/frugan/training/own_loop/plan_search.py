@@ -1,6 +1,6 @@
 """Which blocks of a module can be recomputed, and which plan of its step is the fastest that fits."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -109,19 +109,31 @@ class Search:
         return self._recomputable(self.candidates)
 
     def _recomputable(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of some blocks that can be recomputed together, found by halves.
-
-        Where the first and the last of several blocks of one class cannot, none of that class can.
-        """
-        if not names or (reason := self._refusal(names)) is None:
+        """Return those of some blocks that can be recomputed together, found class by class."""
+        if not names or self._refusal(names) is None:
             return names
-        kinds = {type(block_named(self.task.model, name)) for name in names}
-        alone = [self._refusal((name,)) for name in (names[0], names[-1])] if len(kinds) == 1 else [None]
-        if all(alone):
+        classes: defaultdict[type[nn.Module], list[str]] = defaultdict(list)
+        for name in names:
+            classes[type(block_named(self.task.model, name))].append(name)
+        kept: set[str] = set()
+        for of_class in classes.values():
+            more = self._of_class(tuple(of_class))
+            together = tuple(name for name in names if name in kept or name in more)
+            if more and (reason := self._refusal(together)) is not None:
+                self.refused.update(dict.fromkeys(more, reason))
+            else:
+                kept |= {*more}
+        return tuple(name for name in names if name in kept)
+
+    def _of_class(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those that can be recomputed of blocks of one class: none where neither the first nor the last can."""
+        if (reason := self._refusal(names)) is None:
+            return names
+        if all(self._refusal((name,)) for name in {names[0]: None, names[-1]: None}):
             self.refused.update(dict.fromkeys(names, reason))
             return ()
         half = len(names) // 2
-        first, second = self._recomputable(names[:half]), self._recomputable(names[half:])
+        first, second = self._of_class(names[:half]), self._of_class(names[half:])
         if first and second and (reason := self._refusal((*first, *second))) is not None:
             self.refused.update(dict.fromkeys(second, reason))
             return first
