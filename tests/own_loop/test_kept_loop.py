@@ -15,7 +15,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import frugan
+from frugan.stepmemory.measurement import Measurement
 from frugan.stepmemory.tracker import Tracker, tensors_of
+from frugan.training.own_loop import dataless_step
 from frugan.training.own_loop.plan_search import boundary
 from own_loop.own_models import KINDS, built, cross_entropy, group_norm
 
@@ -264,3 +266,18 @@ def test_a_sharded_model_is_refused_in_words() -> None:
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
     with pytest.raises(frugan.BadInput, match="is sharded over processes by FSDP: plan it before it is"):
         frugan.fits(model, lambda m, x: m(x).mean(), torch.ones(4, 4), optimizer)
+
+
+def test_a_plan_lays_weights_out_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an allocator reserves depends on it: a plan that is made twice would not give the same bytes."""
+    seen: list[list[torch.Size]] = []
+
+    class Noting(Measurement):
+        def __init__(self, held: Any, **options: Any) -> None:
+            seen.append([tensor.shape for tensor in held["parameters"]])
+            super().__init__(held, **options)
+
+    monkeypatch.setattr(dataless_step, "Measurement", Noting)
+    model = nn.Sequential(*(nn.Linear(size, size + 1) for size in range(1, 20)))
+    frugan.fits(model, lambda m, x: m(x).mean(), torch.ones(2, 1), adamw(model))
+    assert seen == [[parameter.shape for parameter in model.parameters()]] * len(seen)
