@@ -124,3 +124,14 @@ def test_lightning_fabric(planned: Planned) -> None:
         optimizer.step()
         optimizer.zero_grad()
     assert_same(model, expected)
+
+
+def test_the_first_example_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    page = (Path(__file__).parents[2] / "docs" / "your-own-loop.md").read_text("utf-8")
+    exec(page.split("```py\n")[1].split("```")[0], {})
+    shown = page.split("```\nBert")[1].splitlines()
+    printed = capsys.readouterr().out
+    assert printed.startswith("Bert" + shown[0])
+    assert shown[1] in printed
+    assert shown[3] in printed
