@@ -295,8 +295,8 @@ def _decisions(
     if any(isinstance(m, _DropoutNd) and m.training and m.p for m in model.modules()) and micro_batch < search.batch:
         yield "dropout: its masks are drawn for each forward, so another micro-batch draws other ones"
     for reason in dict.fromkeys(search.refused.values()):
-        names = [name for name, known in search.refused.items() if known == reason]
-        yield f"recompute: not {first_names(names)}, which would not do the same again: {reason}"
+        refused = [name for name, known in search.refused.items() if known == reason]
+        yield f"recompute: not {first_names(refused)}, which would not do the same again: {reason}"
     if not search.candidates:
         yield "recompute: no list or sequence of modules holds blocks for it; name some with blocks=[...]"
     elif not recompute:
