@@ -88,17 +88,19 @@ def _set_up(name: str, function: Callable[[], Any]) -> Setup:
 
 
 class _WithoutWeights(TorchFunctionMode):
-    """Makes tensors of floating-point numbers on the device meta, and leaves them there.
+    """Makes tensors of floating-point numbers on the device meta, all others on the host, and leaves them there.
 
-    Whole numbers stay as they are: a model may ask for the value of a mask, or of an index.
+    Whole numbers have values: a model may ask for that of a mask, or of an index.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one function of torch."""
         kwargs = dict(kwargs or {})
-        if func in _MAKERS and (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
-            kwargs["device"] = "meta"
-        elif func in _MOVERS and args[0].is_meta:
+        if func in _MOVERS:
             dtypes = [x for x in (*args[1:], kwargs.get("dtype")) if isinstance(x, torch.dtype)]
             return args[0].type(dtypes[0]) if dtypes else args[0]
+        if func in _MAKERS and (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
+            kwargs["device"] = "meta"
+        elif torch.device(kwargs.get("device") or "cpu").type != "meta" and "device" in kwargs:
+            kwargs["device"] = "cpu"
         return func(*args, **kwargs)
