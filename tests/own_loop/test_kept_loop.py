@@ -84,6 +84,14 @@ def test_a_kept_loop_has_the_result_and_the_peak_of_its_plan(name: str, share: f
     assert predicted.peak_bytes == pytest.approx(tracker.peak_bytes, rel=0.01)
 
 
+def test_parts_of_a_plan_without_data_need_a_device() -> None:
+    blank, x = nn.Linear(4, 1, device="meta"), torch.ones(6, 4)
+    plan = frugan.fits(blank, lambda m, x: m(x).mean(), x, adamw(blank), micro_batch=3)
+    with pytest.raises(frugan.BadInput, match="the Linear that was planned has no data: name a device"):
+        plan.parts(x)
+    assert [(part[0].tolist(), share) for part, share in plan.parts(x, device="cpu")] == [([[1.0] * 4] * 3, 0.5)] * 2
+
+
 def test_wrapped_blocks_survive_a_copy_and_save_the_same_weights() -> None:
     model, batch, plan = planned("unet", 0.6)
     names = [*model.state_dict()]

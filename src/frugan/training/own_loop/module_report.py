@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from frugan.engine.plan import micro_batch_sizes
@@ -62,16 +63,23 @@ class ModuleReport(ModulePlan):
         """Forwards of a step, whose gradients are added up."""
         return len(micro_batch_sizes(self.batch, self.micro_batch))
 
-    def parts(self, *inputs: Any) -> Iterator[tuple[Inputs, float]]:
-        """Yield the micro-batches of a batch on the model's device, each with its share of the batch.
+    def parts(self, *inputs: Any, device: torch.device | str | None = None) -> Iterator[tuple[Inputs, float]]:
+        """Yield the micro-batches of a batch on a device, each with its share of the batch.
 
         The loss of a part times its share, summed over the parts, is the loss of the batch.
 
         Args:
             inputs: what the loss is given besides the model; of a last batch, fewer samples than were planned.
+            device: None: that of the model that was planned.
+
+        Raises:
+            BadInput: the model that was planned is on the device meta, and no device is named.
         """
+        where = self.search.task.device if device is None else torch.device(device)
+        if where.type == "meta":
+            raise BadInput(f'the {self.name} that was planned has no data: name a device, parts(batch, device="cuda")')
         batch = samples_in(inputs)
-        return micro_batches(inputs, micro_batch_sizes(batch, self.micro_batch), batch, self.search.task.device)
+        return micro_batches(inputs, micro_batch_sizes(batch, self.micro_batch), batch, where)
 
     def apply_recompute(self, model: nn.Module) -> None:
         """Wrap the blocks that the plan recomputes in torch's checkpoint, for good; twice is once.
