@@ -4,7 +4,7 @@ Needs no card, but those libraries (pip install timm transformers diffusers mona
 records whether it is planned and in how many seconds; the predicted peak of a step on a processor, in fp32, in bf16,
 recomputed and split, against every allocation counted in a real one (`Tracker`), and against torch's `MemTracker`; how
 far gradients are from float64; and how far five planned steps lead from the plain loop's.
-`python benchmarks/zoo.py --page` fills the table of docs/your-own-loop.md from the record.
+`zoo_page.py` makes a table of the record.
 """
 
 import gc
@@ -27,17 +27,13 @@ from frugan.accelerator.precision import PrecisionName
 from frugan.errors import BadInput
 from frugan.stepmemory.tracker import Tracker, tensors_of
 from frugan.training.own_loop.module_step import ModulePlan
-from frugan.wording import MIB
 from machine import describe_machine
-from page_tables import DOCS, fill, read, table
 from zoo_models import Entry, entries, without_dropout
+from zoo_page import GRADIENTS, VARIANTS
 
-RECORD = "zoo.json"
 BUDGET = 0.5
 """Of the way from the least that any plan reserves to the whole step: the budget of the search that is timed."""
 STEPS = 5
-VARIANTS = ("fp32", "bf16", "autocast", "recomputed", "split")
-"""Ways to run a step."""
 
 
 def adamw(model: nn.Module) -> torch.optim.Optimizer:
@@ -179,17 +175,19 @@ def measured(entry: Entry) -> dict[str, Any]:
     record["variants"] = {name: tried(partial(_variant, subject, plain, name)) for name in VARIANTS}
     record |= tried(lambda: _search(subject))
     exact = tried(lambda: subject.gradients("float64"))
-    record["gradients"] = {
-        name: tried(partial(_from_exact, subject, name, exact)) for name in ("fp32", "bf16", "autocast")
-    }
+    record["gradients"] = {name: tried(partial(_from_exact, subject, name, exact)) for name in GRADIENTS}
     plans = {"whole": plain, "recomputed": plain.of(plain.batch, plain.search.blocks), "split": _split(plain)}
     record["five_steps"] = tried(partial(_five_steps, subject, plans))
     return record
 
 
-def _five_steps(subject: Subject, plans: dict[str, frugan.ModuleReport | None]) -> dict[str, float]:
+def _five_steps(subject: Subject, plans: dict[str, frugan.ModuleReport | None]) -> dict[str, Any]:
     plain = subject.way_of(None)
-    return {name: distance(subject.way_of(plan), plain) for name, plan in plans.items() if plan is not None}
+    return {name: tried(partial(_from_plain, subject, plan, plain)) for name, plan in plans.items() if plan is not None}
+
+
+def _from_plain(subject: Subject, plan: ModulePlan, plain: Tensor) -> float:
+    return distance(subject.way_of(plan), plain)
 
 
 def _from_exact(subject: Subject, precision: str, exact: list[Tensor]) -> float:
@@ -232,57 +230,8 @@ def _search(subject: Subject) -> dict[str, Any]:
     }
 
 
-def zoo_table() -> str:
-    """Return the table of the page: a line for each model."""
-    record = read(RECORD)
-    rows = []
-    for name, entry in record.items():
-        if name == "machine":
-            continue
-        if "variants" not in entry:
-            reason = entry.get("plan", entry)["error"]
-            rows.append([name, entry.get("library", ""), "", reason, *[""] * (len(HEAD) - 4)])
-            continue
-        variants, gradients = entry["variants"], entry["gradients"]
-        exact = variants["fp32"]
-        peak = f"{exact['predicted_bytes'] / MIB:.0f}"
-        off = [_off(variants[variant]) for variant in VARIANTS]
-        torch_off = _share(exact["predicted_bytes"], entry["torch_bytes"])
-        apart = [_number(gradients[precision]) for precision in ("fp32", "bf16", "autocast")]
-        five = entry["five_steps"]
-        steps = five["error"] if "error" in five else _number(max(five.values()))
-        seconds = f"{entry['plan_seconds']}, {entry.get('search_seconds', '')}"
-        rows.append([name, entry["library"], peak, *off, torch_off, *apart, steps, seconds])
-    return table(HEAD, rows)
-
-
-HEAD = (
-    *("model", "library", "fp32 peak, MiB", *VARIANTS, "fp32, MemTracker"),
-    *("gradients fp32", "bf16", "autocast", "five steps", "plan, search: s"),
-)
-
-
-def _off(variant: dict[str, Any]) -> str:
-    if "left_out" in variant:
-        return "-"
-    if "error" in variant:
-        return "does not run"
-    return _share(variant["predicted_bytes"], variant["counted_bytes"])
-
-
-def _share(predicted: int, counted: Any) -> str:
-    return "does not run" if isinstance(counted, dict) else f"{predicted / counted - 1:+.2%}"
-
-
-def _number(value: Any) -> str:
-    return "does not run" if isinstance(value, dict) else f"{value:.0e}"
-
-
 def main() -> None:
-    """Run the models that are named, or all, and add them to a record; or fill the page's table."""
-    if sys.argv[1:] == ["--page"]:
-        fill([DOCS / "your-own-loop.md"], {"zoo": zoo_table})
-        return
+    """Run the models that are named, or all, and add them to a record."""
     warnings.simplefilter("ignore")
     out, names = Path(sys.argv[1]), sys.argv[2:]
     record = json.loads(out.read_text("utf-8")) if out.is_file() else {}

@@ -351,6 +351,8 @@ def test_blocks_are_found() -> None:
     assert recomputable(ResNet()) == tuple(f"stages.{i}.{j}" for i in range(3) for j in range(2))
     assert recomputable(Transformer()) == tuple(f"encoder.layers.{i}" for i in range(3))
     assert recomputable(nn.Sequential(nn.Linear(2, 2), nn.ReLU())) == ()
+    shared = Residual(4, 4, 1)
+    assert recomputable(nn.ModuleDict({"a": nn.ModuleList([shared]), "b": nn.ModuleList([shared])})) == ("a.0",)
     levels = nn.ModuleDict({"levels": nn.ModuleList([Level(), Level()]), "middle": Level()})
     inside = ("blocks.0", "blocks.1", "mixers.0")
     assert recomputable(levels) == tuple(

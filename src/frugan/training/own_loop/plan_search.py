@@ -27,7 +27,8 @@ def recomputable(model: nn.Module) -> tuple[str, ...]:
     Where a block is a stage, which holds a list of several blocks of one class itself (a U-Net's levels, Swin's
     stages), those are taken in its place: less is made again at once.
     """
-    return tuple(_blocks(model, ""))
+    known = {name for name, _ in model.named_modules()}  # one that stands in several places has one name here
+    return tuple(name for name in _blocks(model, "") if name in known)
 
 
 def _blocks(module: nn.Module, name: str, in_stage: bool = False) -> Iterator[str]:
