@@ -9,6 +9,7 @@ far gradients are from float64; and how far five planned steps lead from the pla
 
 import gc
 import json
+import re
 import sys
 import time
 import warnings
@@ -155,7 +156,8 @@ def tried(what: Callable[[], Any]) -> Any:
     try:
         return what()
     except (BadInput, RuntimeError, TypeError, AttributeError, NotImplementedError, AssertionError) as error:
-        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
+        words = re.sub(r"/\S*/site-packages/", "", str(error).splitlines()[0])
+        return {"error": f"{type(error).__name__}: {words[:300]}"}
 
 
 def measured(entry: Entry) -> dict[str, Any]:
