@@ -3,6 +3,7 @@
 From what `zoo.py` has recorded; a test holds that it is what the record gives.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,7 @@ def _refused() -> str:
         variants |= {"by MemTracker": entry["torch_bytes"]} if isinstance(entry.get("torch_bytes"), dict) else {}
         for way, found in variants.items():
             if "error" in found:
-                rows.append([name, way, found["error"]])
+                rows.append([name, way, re.sub(r" \(\S+\.py:\d+\)", "", found["error"])])  # without the line
     return table(("model", "not", "why"), rows)
 
 
