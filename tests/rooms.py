@@ -15,7 +15,17 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     # rooms that nothing imports
     "cli": {
-        *("page", "doctor", "training", "planning", "sampling", "evaluation", "conversion", "conversion/export"),
+        *(
+            "page",
+            "doctor",
+            "training",
+            "training/own_loop",
+            "planning",
+            "sampling",
+            "evaluation",
+            "conversion",
+            "conversion/export",
+        ),
         *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", *DATA),
     },
     "page": {"training", "sampling", "reporting", "setup", "recipe", "recipes", "contract", *DATA, *ENGINE},

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("program", ["performance_page", "training_page", "predicted_pages"])
+@pytest.mark.parametrize("program", ["performance_page", "training_page", "predicted_pages", "zoo_page"])
 def test_tables_are_those_of_the_records(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     tables, maker = importlib.import_module("page_tables"), importlib.import_module(program)

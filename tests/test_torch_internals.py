@@ -12,6 +12,7 @@ from frugan import torch_internals
 from frugan.torch_internals import (
     FakeTensorMode,
     TorchDispatchMode,
+    is_compiled,
     is_node_needed,
     running_backward_node,
     storage_holders,
@@ -35,6 +36,14 @@ def test_operations_on_lists_are_those_on_each_tensor(name: str) -> None:
     result = operation(tensors, others)
     found = tensors if name.endswith("_") else result
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_modules_that_were_compiled() -> None:
+    layer = torch.nn.Linear(1, 1)
+    assert not is_compiled(layer)
+    assert is_compiled(torch.compile(layer))
+    layer.compile()
+    assert is_compiled(layer)
 
 
 def test_norms_of_a_list() -> None:

@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from frugan.setup.networks import save as save
     from frugan.training.own_loop.batch_loss import BatchLoss as BatchLoss
     from frugan.training.own_loop.ema_hook import EmaHook as EmaHook
-    from frugan.training.own_loop.module_plan import ModuleReport as ModuleReport
+    from frugan.training.own_loop.module_plan import fits as fits
     from frugan.training.own_loop.module_plan import plan_module as plan_module
+    from frugan.training.own_loop.module_report import ModuleReport as ModuleReport
     from frugan.training.own_loop.module_step import ModulePlan as ModulePlan
     from frugan.training.own_loop.module_step import ModuleStep as ModuleStep
     from frugan.training.own_loop.module_step import StepOutcome as StepOutcome
@@ -69,7 +70,7 @@ _WHERE = MappingProxyType(
         "EvaluationOptions": "frugan.evaluation.scorer",
         "Generator": "frugan.setup.generator",
         "ModulePlan": "frugan.training.own_loop.module_step",
-        "ModuleReport": "frugan.training.own_loop.module_plan",
+        "ModuleReport": "frugan.training.own_loop.module_report",
         "ModuleStep": "frugan.training.own_loop.module_step",
         "PictureSet": "frugan.data.formats.picture_set",
         "PlanOptions": "frugan.planning.plan_recipe",
@@ -88,6 +89,7 @@ _WHERE = MappingProxyType(
         "export_site": "frugan.conversion.export.site",
         "explore": "frugan.sampling.explorer",
         "fetch": "frugan.conversion.fetch",
+        "fits": "frugan.training.own_loop.module_plan",
         "from_leras": "frugan.conversion.convert",
         "from_r3gan_pickle": "frugan.conversion.convert",
         "from_stylegan_pickle": "frugan.conversion.convert",

@@ -33,6 +33,7 @@ __all__ = [
     "foreach_norm",
     "has_amx",
     "has_avx512_bf16",
+    "is_compiled",
     "is_node_needed",
     "is_traced",
     "no_compiler",
@@ -80,6 +81,11 @@ def has_amx() -> bool:
 def has_avx512_bf16() -> bool:
     """Whether this processor has AVX-512 instructions for bf16."""
     return bool(torch.cpu._is_avx512_bf16_supported())
+
+
+def is_compiled(module: Any) -> bool:
+    """Whether a module was given to torch's compiler, by `module.compile()` or `torch.compile(module)`."""
+    return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
 
 
 def storage_holders(tensor: Tensor) -> int:

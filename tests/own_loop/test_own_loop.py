@@ -20,9 +20,10 @@ from frugan.stepmemory.tracker import Tracker, tensors_of
 from frugan.training.own_loop.batch import Parts
 from frugan.training.own_loop.dataless_step import Task
 from frugan.training.own_loop.half_precision import Autocast
-from frugan.training.own_loop.module_plan import _held_bytes, recomputable
+from frugan.training.own_loop.module_plan import _held_bytes
 from frugan.training.own_loop.module_step import ModulePlan, compute_gradients
-from own_loop.own_models import KINDS, ResNet, Transformer, UNet, built, cross_entropy, double, group_norm
+from frugan.training.own_loop.plan_search import recomputable
+from own_loop.own_models import KINDS, Residual, ResNet, Transformer, UNet, built, cross_entropy, double, group_norm
 
 FP32 = Precision("fp32", torch.float32, "test")
 BF16 = Precision("bf16", torch.bfloat16, "test")
@@ -337,11 +338,28 @@ def test_averages_are_counted_unless_they_are_on_the_host() -> None:
     assert "averages" not in without.categories
 
 
+class Level(nn.Module):
+    """A U-Net's level or a stage of Swin's: lists of blocks, and what halves the size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Residual(4, 4, 1) for _ in range(2))
+        self.mixers = nn.ModuleList([Residual(4, 4, 1)])
+        self.down = nn.ModuleList([nn.ModuleDict({"conv": nn.Conv2d(4, 4, 2, 2)})])
+
+
 def test_blocks_are_found() -> None:
     assert recomputable(UNet()) == ("down.0", "down.1", "down.2", "up.0", "up.1")
     assert recomputable(ResNet()) == tuple(f"stages.{i}.{j}" for i in range(3) for j in range(2))
     assert recomputable(Transformer()) == tuple(f"encoder.layers.{i}" for i in range(3))
     assert recomputable(nn.Sequential(nn.Linear(2, 2), nn.ReLU())) == ()
+    shared = Residual(4, 4, 1)
+    assert recomputable(nn.ModuleDict({"a": nn.ModuleList([shared]), "b": nn.ModuleList([shared])})) == ("a.0",)
+    levels = nn.ModuleDict({"levels": nn.ModuleList([Level(), Level()]), "middle": Level()})
+    inside = ("blocks.0", "blocks.1", "mixers.0")
+    assert recomputable(levels) == tuple(
+        f"{level}.{block}" for level in ("levels.0", "levels.1", "middle") for block in inside
+    )
     assert recomputable(nn.Sequential(double(3, 4), nn.ModuleList([double(4, 4)]))) == ("0", "1.0")
 
 

@@ -1,6 +1,8 @@
 """The `frugan plan` command."""
 
+import re
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from frugan.recipe.relatives import Largest
     from frugan.training.choice import RecipeChoice
 
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 LARGEST = ("resolution", "batch", "width")
 
 
@@ -69,6 +72,9 @@ def plan(
 
     Example: frugan plan saehd-df-ud-512 --card rtx-2060
 
+    A model of your own, which setup() returns with its loss, a batch and its optimizer (docs/your-own-loop.md):
+    frugan plan my_project.train:setup --card rtx-3060
+
     What frugan would choose for pictures: frugan plan --data pictures/ --for 2h --card rtx-3060
     """
     from frugan.planning.plan_recipe import PlanOptions, check_price, largest, options_of_choice
@@ -81,6 +87,10 @@ def plan(
         **{"--memory": memory, "--gpus": gpus, "--link": link, "--largest": biggest, "--micro-batch": micro_batch},
         **{"--price-per-hour": price_per_hour, "--use": use, "--avoid": avoid, "--calibrate": calibrate or None},
     }
+    if recipe is not None and _names_function(recipe):
+        of_recipes = {**of_choice, **of_cards, "--memory": None, "--micro-batch": None, "fields": fields or None}
+        _plan_function(recipe, memory, card, micro_batch, of_recipes, as_json=as_json)
+        return
     chosen = None
     planned: str | Recipe
     if recipe is None:
@@ -109,6 +119,36 @@ def plan(
             _, report = largest(planned, cast("Largest", biggest), memory, fields, options)
         report = replace(report, decisions=(*lines, *report.decisions))
     _print_report(report, price_per_hour, chosen, as_json=as_json)
+
+
+def _names_function(text: str) -> bool:
+    """Return whether a text is "module:function", and no path that exists."""
+    return _FUNCTION.fullmatch(text) is not None and not Path(text).exists()
+
+
+def _plan_function(
+    name: str, memory: str | None, card: str | None, micro_batch: int | None, others: dict[str, Any], *, as_json: bool
+) -> None:
+    """Plan the step that a function of somebody's own sets up, and print that.
+
+    Args:
+        others: options that only recipes have a use for; None: not set.
+
+    Raises:
+        BadInput: one of them is set.
+    """
+    from frugan.training.own_loop.setup_function import plan_function
+
+    for option, value in others.items():
+        if value is not None:
+            raise BadInput(
+                f"{option} {value}: for recipes; beside {name} go --memory, --card, --micro-batch and --json"
+            )
+    report = plan_function(name, memory, card=card, micro_batch=micro_batch)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        print(report)
 
 
 def _check_largest(biggest: str, memory: str | None, card: str | None) -> None:

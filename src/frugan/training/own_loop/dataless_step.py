@@ -18,7 +18,7 @@ from frugan.stepmemory.dataless import META, Dataless, WithoutData, is_kept, run
 from frugan.stepmemory.measurement import Measurement
 from frugan.stepmemory.tracker import Category, tensors_of
 from frugan.stepmemory.work import Work
-from frugan.torch_internals import tree_map
+from frugan.torch_internals import is_compiled, tree_map
 from frugan.training.own_loop.batch import Inputs, Loss, Parts, Weight
 from frugan.training.own_loop.batch_loss import BatchLoss
 from frugan.training.own_loop.half_precision import HALVES
@@ -55,6 +55,7 @@ class Task:
     as_card: bool  # planned for a card, wherever the model is
     weight: Weight | None = None  # as `plan_module` takes it; a plan counts all parts alike
     masters: bool = True  # weights that train in half precision become fp32
+    buckets: tuple[Tensor, ...] = ()  # in which DistributedDataParallel exchanges gradients
     # runs operations, and remembers what they give
     dataless: Dataless = field(default_factory=lambda: Dataless(keep_values=True))
 
@@ -69,19 +70,21 @@ class Task:
             RuntimeError: the model asks for a value, or torch refuses.
         """
         dataless = self.dataless
-        with running_without_data(with_dropout=self.as_card):
+        with running_without_data(with_dropout=self.as_card), _as_written(self.model):
             model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card, masters=self.masters)
             inputs = tree_map(_blank, self.inputs)
             with WithoutData(dataless), _scalars_readable(dataless):
                 _initialise_state(optimizer)
-            held = {*model.parameters(), *model.buffers(), *moved_by(optimizer).values()}
+            # in one order each time: what an allocator reserves depends on it
+            held = list(dict.fromkeys((*model.parameters(), *model.buffers(), *moved_by(optimizer).values())))
             kept = tensors_of(list(optimizer.state.values()))
             flat = list(zip(tensors_of(self.inputs), tensors_of(inputs), strict=True))
             existing: dict[Category, list[Tensor]] = {
-                "parameters": list(held),
+                "parameters": held,
                 # counts stay on the host
                 "optimizer": [tensor for tensor in kept if tensor.is_meta or not self.as_card],
                 "averages": [_without_data(average) for average in self.averages],
+                "gradients": [_without_data(bucket) for bucket in self.buckets],
                 "batch": [there for here, there in flat if not self.copied(here)],
             }
             copied = [there for here, there in flat if self.copied(here)]
@@ -104,6 +107,16 @@ class Task:
         if self.as_card:
             live, reserved = memory.live_on_card_bytes, memory.needed_on_card_bytes
         return Taken(live, reserved, {str(k): size for k, size in peak.categories.items()}, memory.work)
+
+
+@contextmanager
+def _as_written(model: nn.Module) -> Iterator[None]:
+    """Inside, compiled modules run as they are written."""
+    if any(is_compiled(module) for module in model.modules()):
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    else:
+        yield
 
 
 class _WatchedParts:

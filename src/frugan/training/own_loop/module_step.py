@@ -1,6 +1,7 @@
 """A planned training step of any module with any of torch's optimizers, to be called in a loop of one's own."""
 
 import math
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -258,7 +259,7 @@ def moved_by(optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
 @contextmanager
 def restoring_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[ExitStack]:
     """Release gradients at the end, and restore buffers unless the yielded stack is emptied (`pop_all`)."""
-    parameters = {*model.parameters(), *moved_by(optimizer).values()}
+    parameters = dict.fromkeys((*model.parameters(), *moved_by(optimizer).values()))
     _release(parameters)
     try:
         with ExitStack() as undo:
@@ -358,6 +359,14 @@ def check_plain(model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) 
         raise BadInput(f"{first_names(sparse) or name}: sparse gradients are not planned; make it with sparse=False")
     if isinstance(model, DistributedDataParallel | nn.DataParallel) or hasattr(model, "_orig_mod"):
         raise BadInput(
-            f"the model is a {type(model).__name__}: give the module inside it; plans are for one process, and for "
-            "modules as they are written"
+            f"the model is a {name}: give the module inside it; plans are for one process, and for modules as they are "
+            "written"
+        )
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # a model that it has sharded has imported it
+    if fsdp is not None and any(
+        isinstance(m, fsdp.FSDPModule | fsdp.FullyShardedDataParallel) for m in model.modules()
+    ):
+        raise BadInput(
+            f"the {name} is sharded over processes by FSDP: plan it before it is. A process then holds its share of "
+            "parameters, gradients and optimizer state, and the weights of the largest sharded module in full"
         )

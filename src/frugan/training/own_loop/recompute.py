@@ -138,15 +138,32 @@ def recomputing(model: nn.Module, names: Sequence[str], again: AbstractContextMa
         again: what they are run again in.
     """
     with ExitStack() as stack:
-        for name in names:
-            block = block_named(model, name)
-            forward = block.__dict__.get("forward")
-            # An attribute of the instance hides the method of its class.
-            block.__dict__["forward"] = partial(
-                _checkpointed, block, forward or partial(type(block).forward, block), again
-            )
+        for block, forward in recompute_blocks(model, names, again):
             stack.callback(_restore_forward, block, forward)
         yield
+
+
+def recompute_blocks(
+    model: nn.Module, names: Sequence[str], again: AbstractContextManager[Any] | None = None
+) -> list[tuple[nn.Module, Callable[..., Any] | None]]:
+    """Wrap the forward of blocks in torch's checkpoint, where it is not yet.
+
+    Args:
+        again: what they are run again in; None: as the first time.
+
+    Returns:
+        Those that were wrapped, each with the attribute that its forward was before, if it was one.
+    """
+    before = []
+    for block in [block_named(model, name) for name in names]:
+        forward = block.__dict__.get("forward")
+        if getattr(forward, "func", None) is not _checkpointed:
+            # An attribute of the instance hides the method of its class.
+            block.__dict__["forward"] = partial(
+                _checkpointed, block, forward or partial(type(block).forward, block), again or nullcontext()
+            )
+            before.append((block, forward))
+    return before
 
 
 def _checkpointed(

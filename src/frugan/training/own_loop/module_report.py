@@ -1,0 +1,168 @@
+"""`ModuleReport`: the plan of a step in words and numbers, and what it is in loops that others run."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from frugan.engine.plan import micro_batch_sizes
+from frugan.errors import BadInput
+from frugan.planning.search import LOWER
+from frugan.training.own_loop.batch import Inputs, Parts, samples_in
+from frugan.training.own_loop.module_step import ModulePlan
+from frugan.training.own_loop.plan_search import Search
+from frugan.training.own_loop.recompute import recompute_blocks
+from frugan.wording import count, first_names, show_size
+
+SLACK = "allocator slack"
+OUTSIDE = ("CUDA context", "library workspaces")
+"""Categories beside those of the step itself."""
+
+
+@dataclass(frozen=True)
+class ModuleReport(ModulePlan):
+    """The plan of a step, what it is predicted to take, and why it was chosen; printed, it says so to people."""
+
+    name: str = field(kw_only=True)  # of the module's class
+    fits: bool = field(kw_only=True)  # within the budget; True without one
+    budget_bytes: int | None = field(kw_only=True)  # on the card in all; None: there is none, or it is for a CPU
+    peak_bytes: int = field(kw_only=True)  # on the card in all, CUDA's context and libraries too; on a CPU what lives
+    categories: Mapping[str, int] = field(kw_only=True)  # bytes at the peak, by what they are for
+    extra_time: float = field(kw_only=True)  # predicted beyond the whole batch with nothing recomputed, as a share
+    decisions: tuple[str, ...] = field(kw_only=True)  # a line for each choice: what, why, how to override
+    search: Search = field(kw_only=True, repr=False, compare=False)  # among all plans of the step
+
+    def smaller(self) -> ModulePlan | None:
+        """The fastest that takes at most 93 % of this one; None: there is none."""
+        taken = self.search.taken(self.micro_batch, self.recompute)
+        chosen = self.search.within(int(LOWER * taken.reserved_bytes))
+        if chosen is None:
+            return None
+        why = "memory ran out: this is the fastest plan that takes less than the one before"
+        return replace(self.of(*chosen), fits=True, decisions=(*self.decisions, why))
+
+    def of(self, micro_batch: int, recompute: tuple[str, ...]) -> "ModuleReport":
+        """Return the report of another plan of the same step."""
+        taken, search = self.search.taken(micro_batch, recompute), self.search
+        outside = {name: self.categories[name] for name in OUTSIDE if name in self.categories}
+        slack = {SLACK: taken.reserved_bytes - sum(taken.categories.values())} if outside else {}
+        plain = (search.sizes[-1], ())
+        return replace(
+            self,
+            micro_batch=micro_batch,
+            recompute=recompute,
+            peak_bytes=taken.reserved_bytes + sum(outside.values()),
+            categories={**taken.categories, **slack, **outside},
+            extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
+        )
+
+    # The plan in a loop that frugan does not run.
+
+    @property
+    def accumulation(self) -> int:
+        """Forwards of a step, whose gradients are added up."""
+        return len(micro_batch_sizes(self.batch, self.micro_batch))
+
+    def parts(self, *inputs: Any, device: torch.device | str | None = None) -> Iterator[tuple[Inputs, float]]:
+        """Yield the micro-batches of a batch on a device, each with its share of the batch.
+
+        The loss of a part times its share, summed over the parts, is the loss of the batch.
+
+        Args:
+            inputs: what the loss is given besides the model; of a last batch, fewer samples than were planned.
+            device: None: that of the model that was planned.
+
+        Raises:
+            BadInput: the model that was planned is on the device meta, and no device is named.
+        """
+        where = self.search.task.device if device is None else torch.device(device)
+        if where.type == "meta":
+            raise BadInput(f'the {self.name} that was planned has no data: name a device, parts(batch, device="cuda")')
+        batch = samples_in(inputs)
+        return iter(Parts(inputs, micro_batch_sizes(batch, self.micro_batch), batch, where, self.search.task.weight))
+
+    def apply_recompute(self, model: nn.Module) -> None:
+        """Wrap the blocks that the plan recomputes in torch's checkpoint, for good; twice is once.
+
+        They draw the same dropout again, and buffers such as running statistics move once.
+        """
+        recompute_blocks(model, self.recompute)
+
+    def trainer_arguments(self) -> dict[str, Any]:
+        """Return the plan as arguments of transformers' `TrainingArguments`, for one device.
+
+        What the plan recomputes is no part of them: call `apply_recompute` on the model.
+        """
+        return {
+            "per_device_train_batch_size": self._equal_micro_batch(),
+            "gradient_accumulation_steps": self.batch // self._equal_micro_batch(),
+            "fp16": False,
+            "bf16": False,
+        }
+
+    def accelerator_arguments(self) -> dict[str, Any]:
+        """Return the plan as arguments of accelerate's `Accelerator`; its loader gives batches of the micro-batch."""
+        return {
+            "gradient_accumulation_steps": self.batch // self._equal_micro_batch(),
+            "mixed_precision": "no",
+        }
+
+    def fabric_arguments(self) -> dict[str, Any]:
+        """Return the plan as arguments of Lightning's `Fabric`, in whose loops parts are added up by hand."""
+        self._equal_micro_batch()
+        return {"precision": "32-true"}
+
+    def _equal_micro_batch(self) -> int:
+        """Return the micro-batch, for loops that have no other precision than torch's and parts of one size.
+
+        Raises:
+            BadInput: the plan is of half-precision copies, which ModuleStep alone makes, or of parts of two sizes.
+        """
+        if self.precision.name != "fp32" or self.batch % self.micro_batch:
+            raise BadInput(
+                f"the plan is of micro-batches of {self.micro_batch} out of {self.batch} in {self.precision.name}, as "
+                "ModuleStep runs them; frugan.fits plans for other loops"
+            )
+        return self.micro_batch
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for other programs, with sizes in bytes."""
+        return {
+            "model": self.name,
+            "fits": self.fits,
+            "budget_bytes": self.budget_bytes,
+            "peak_bytes": self.peak_bytes,
+            "batch": self.batch,
+            "micro_batch": self.micro_batch,
+            "precision": self.precision.name,
+            "recompute": list(self.recompute),
+            "extra_time": self.extra_time,
+            "categories_bytes": dict(self.categories),
+            "decisions": list(self.decisions),
+        }
+
+    def __str__(self) -> str:
+        """For people to read."""
+        budget = "" if self.budget_bytes is None else f" {show_size(self.budget_bytes)}"
+        where = "on a CPU" if self.search.card is None else "on the card"
+        verdict = "fits" if self.fits else "does not fit"
+        forwards = count(-(-self.batch // self.micro_batch), "forward")
+        blocks = f"recomputed: {first_names(self.recompute)}" if self.recompute else "nothing recomputed"
+        return "\n".join(
+            [
+                f"{self.name} {verdict}{budget}: predicted peak {show_size(self.peak_bytes)} {where}",
+                f"micro-batch {self.micro_batch}, {forwards} for batch {self.batch}; {self.precision.name}; {blocks}; "
+                f"extra time {self.extra_time:.0%} (predicted)",
+                "",
+                "at the peak:",
+                *(
+                    f"{name:20} {show_size(size):>10}"
+                    for name, size in sorted(self.categories.items(), key=lambda item: -item[1])
+                    if size
+                ),
+                "",
+                *(f"- {line}" for line in self.decisions),
+            ]
+        )

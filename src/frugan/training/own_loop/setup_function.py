@@ -1,0 +1,106 @@
+"""A step that a function of one's own sets up, by its name, "my_project.train:setup"; its weights are not made."""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from frugan.errors import BadInput
+from frugan.training.own_loop.batch import Loss
+from frugan.training.own_loop.module_plan import plan_module
+from frugan.training.own_loop.module_report import ModuleReport
+from frugan.wording import first_line, nearest
+
+Setup = tuple[nn.Module, Loss, Any, torch.optim.Optimizer]
+"""What such a function returns: model, loss, one whole batch and optimizer, as `plan_module` takes them."""
+
+_MAKERS = frozenset({torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn})
+_MOVERS = frozenset({Tensor.to, Tensor.cuda, Tensor.cpu})
+
+
+def plan_function(
+    name: str, memory: str | int | None = None, *, card: str | None = None, micro_batch: int | None = None
+) -> ModuleReport:
+    """Plan the step that a function sets up; its weights are made only if it does not run without them.
+
+    Args:
+        name: "my_project.train:setup", found in the current folder or where Python's packages are. It takes no
+            arguments and returns (model, loss, batch, optimizer).
+
+    Raises:
+        BadInput: there is no such function, it raises, or returns something else; or as `plan_module`.
+    """
+    function = _found(name)
+    try:
+        with _WithoutWeights():
+            setup = _set_up(name, function)
+        return plan_module(*setup, memory, card=card, micro_batch=micro_batch)
+    except BadInput as error:
+        refused = first_line(error)
+    try:
+        report = plan_module(*_set_up(name, function), memory, card=card, micro_batch=micro_batch)
+    except BadInput as error:
+        if first_line(error) == refused:
+            raise
+        raise BadInput(f"{first_line(error)} (and without making its weights: {refused})") from error
+    why = f"weights: made for this plan, as it does not run without them: {refused}"
+    return replace(report, decisions=(*report.decisions, why))
+
+
+def _found(name: str) -> Callable[[], Any]:
+    module_name, _, function_name = name.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise BadInput(f"{name}: {error}; it is looked for in {here} and where Python's packages are") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = [key for key, value in vars(module).items() if callable(value)]
+        raise BadInput(f"{name}: {module_name} has no function {function_name}{nearest(function_name, known)}")
+    found: Callable[[], Any] = function
+    return found
+
+
+def _set_up(name: str, function: Callable[[], Any]) -> Setup:
+    try:
+        setup = function()
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise BadInput(
+            f"{name} raised {type(error).__name__}: {first_line(error)} ({last.filename}:{last.lineno})"
+        ) from error
+    match setup:
+        case (nn.Module() as model, loss, inputs, torch.optim.Optimizer() as optimizer) if callable(loss):
+            return model, loss, inputs, optimizer
+    kinds = [type(part).__name__ for part in setup] if isinstance(setup, tuple) else type(setup).__name__
+    raise BadInput(
+        f"{name} returns {kinds}; expected a tuple (model, loss, batch, optimizer), as plan_module takes them"
+    )
+
+
+class _WithoutWeights(TorchFunctionMode):
+    """Makes tensors of floating-point numbers on the device meta, all others on the host, and leaves them there.
+
+    Whole numbers have values: a model may ask for that of a mask, or of an index.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one function of torch."""
+        kwargs = dict(kwargs or {})
+        if func in _MOVERS:
+            dtypes = [x for x in (*args[1:], kwargs.get("dtype")) if isinstance(x, torch.dtype)]
+            return args[0].type(dtypes[0]) if dtypes else args[0]
+        if func in _MAKERS and (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
+            kwargs["device"] = "meta"
+        elif torch.device(kwargs.get("device") or "cpu").type != "meta" and "device" in kwargs:
+            kwargs["device"] = "cpu"
+        return func(*args, **kwargs)
