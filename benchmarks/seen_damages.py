@@ -26,13 +26,13 @@ from frugan.training.scores import JUDGE_WHILE_TRAINING
 from machine import describe_machine
 from picture_sets import load_set
 
-SETS = ("houses", "beetles", "cells", "digits")
+SETS = ("houses", "digits", "cells")
 SEEDS = 3
 DRAWN = 1000
 SIDES = {"digits": 32}
 USUAL_SIDE = 64
 FEATURES_AT, NETWORK_AT, PIXELS_AT = (30, 60, 126), (126, 250), (126, 450)
-REPEATS = 20
+REPEATS = 10
 """Judgements of real pictures against others, to count those that are sure."""
 NOISE_LEVELS = 12
 COPIES, KNOWN = 100, 400

@@ -28,7 +28,7 @@ from frugan.cli.options import (
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
 from frugan.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, Progress, quiet
-from frugan.wording import by_pictures, score_name, two_sample_in_words
+from frugan.wording import score_name, two_sample_in_words
 
 if TYPE_CHECKING:
     from frugan.evaluation.scorer import Evaluation, EvaluationOptions
@@ -297,7 +297,9 @@ def _print(evaluations: list["Evaluation"]) -> None:
 
 def _print_table(evaluations: list["Evaluation"]) -> Console:
     """Print the scores as a table, and return the console, which is wide enough for it."""
-    names = [name for name in evaluations[0].scores if not by_pictures(name)]  # those are told in words
+    names = [  # those of two-sample are told in words
+        name for name in evaluations[0].scores if not name.startswith("two_sample") and not name.endswith("_half_width")
+    ]
     of = evaluations[0].provenance
     real = of.is_of_real
     table = Table("pictures" if real else "truncation", box=None, pad_edge=False)

@@ -82,6 +82,8 @@ def evaluate_real(
         raise BadInput("--real: runs in one process; start it without torchrun")
     options = options or EvaluationOptions()
     check_metrics(options)
+    if "ppl" in (options.metrics or ()):
+        raise BadInput("--metrics ppl: is the length of a generator's paths, and real pictures have none; leave it out")
     weights = None if of is None else _compared_with(of, resolution, fit, say)
     device, why = use_device(options.device)
     say(f"device: {device} ({why})")

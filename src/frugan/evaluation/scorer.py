@@ -18,6 +18,7 @@ from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import TwoSampleTest, pixel_control
+from frugan.evaluation.path_length import MOST_PATHS, path_length
 from frugan.evaluation.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Reference, reference_of
 from frugan.files import Folders
 from frugan.metrics.control import Control
@@ -30,6 +31,7 @@ from frugan.metrics.scores import (
     SUBSET_SIZE,
     Moments,
     Provenance,
+    StreamingMoments,
     clip_distance,
     density_coverage,
     frechet_distance,
@@ -46,7 +48,7 @@ from frugan.sampling.requests import DrawRequest, check_draw
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
 
-WITHOUT_PICTURES = ("fid", "is")
+WITHOUT_PICTURES = ("fid", "is", "ppl")
 """Metrics that moments of real pictures are enough for."""
 NEED_ROWS = frozenset(("kid", "pr", "dc", "intra-fid", "cmmd"))
 """Metrics that compare features one by one, and not their moments alone."""
@@ -119,7 +121,7 @@ class Evaluation:
     """Scores of one generator, with their provenance."""
 
     # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "density", "coverage",
-    # "intra_fid", "cmmd", "two_sample", "two_sample_half_width", "two_sample_real"
+    # "intra_fid", "cmmd", "ppl", "ppl_half_width", "two_sample", "two_sample_half_width", "two_sample_real"
     scores: Mapping[str, float]
     provenance: Provenance  # how they were measured
     # class name -> Fréchet distance within it; empty if not asked for
@@ -227,6 +229,11 @@ class Scorer:
                 if test.blind is None:
                     scores |= test.scores(judged.pictures)
                 drawn = drawn or judged
+            if "ppl" in metrics:
+                paths = min(samples, MOST_PATHS)
+                scores |= path_length(self.recipe, networks(), draw, device, paths)
+                nothing = StreamingMoments(0).finish()
+                drawn = drawn or GatheredFeatures(nothing, None, np.zeros(paths, np.int64), 0, 0, 0)
             assert drawn is not None  # there is at least one metric
             if "pr" in self._blind:
                 scores = {name: value for name, value in scores.items() if name not in BY_NEIGHBOURS}

@@ -525,8 +525,8 @@ def half_width(name: str, scores: Mapping[str, float], samples: int, rows: int) 
     value = scores.get(name)
     if not isinstance(value, float):
         return None
-    if name == "two_sample":
-        return scores.get("two_sample_half_width")
+    if f"{name}_half_width" in scores:
+        return scores[f"{name}_half_width"]
     if name in ("precision", "recall", "coverage"):
         count = samples if name == "precision" else rows
         return proportion_half_width(value, count) if count else None
