@@ -107,8 +107,8 @@ def test_the_reference_lists_every_public_name() -> None:
 
 def test_a_strict_type_checker_takes_the_programs(tmp_path: Path) -> None:
     """Of README, and of pages on what a user writes in Python."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    programs = {"readme": "\n".join(blocks)}
+    programs = {page: "\n".join(python_blocks(f"../{page}.md")) for page in ("README", "README.zh")}
+    programs = {name.replace(".", "_"): program for name, program in programs.items()}
     for page in ("api", "adding-a-loss", "adding-a-regulariser", "adding-a-data-set"):
         programs[page.replace("-", "_")] = "\n".join(python_blocks(f"{page}.md"))
     for name, program in programs.items():
