@@ -4,6 +4,22 @@ from deliberate.fault import Fault
 
 FAULTS = (
     Fault(
+        "a mistyped folder is made",
+        "page/server.py",
+        "        if not folder.is_dir():\n",
+        "        folder.mkdir(parents=True, exist_ok=True)\n        if not folder.is_dir():\n",
+        "page/test_guard.py -k cannot_be_served",
+    ),
+    Fault(
+        "a score that sees nothing is shown",
+        "reporting/standing.py",
+        """    if "two-sample" in str(measured.get("blind", NONE)).split(","):
+        yield""",
+        """    if False:
+        yield""",
+        "reporting/test_standing.py -k sees_nothing",
+    ),
+    Fault(
         "the page answers to any host",
         "page/guard.py",
         'if host.partition(":")[0] not in NAMES:',

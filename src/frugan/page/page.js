@@ -195,9 +195,10 @@ const page = (() => {
         this.figures[0].append(this.bar);
         this.stage.append(this.side);
         this.sentence = make("p", { className: "sentence" });
+        this.progress = make("progress", { max: 1, ariaLabel: "done", hidden: true });
         this.folded = make("details", {}, make("summary", { textContent: "Curves" }), this.chartsPart);
         this.folded.ontoggle = () => this.draw();
-        part("run").replaceChildren(this.head, this.sentence, this.stage, this.settings.element, this.folded, this.below);
+        part("run").replaceChildren(this.head, this.sentence, this.progress, this.stage, this.settings.element, this.folded, this.below);
       }
       this.makeBar();
       this.observer = new ResizeObserver(() => { if (this.steps && view === this) this.showSheets(); });
@@ -404,15 +405,16 @@ const page = (() => {
         .filter(([name]) => name !== "state" && !name.includes("half_width") && (name !== "left" || about.state === "running"))
         .map(([name, value]) => tile(value, name));
       this.sentence.textContent = about.sentence || "";
+      this.progress.hidden = about.done === undefined || about.state === "finished";
+      this.progress.value = about.done || 0;
       this.side.replaceChildren(
-        ...(about.done === undefined || about.state === "finished" ? [] : [make("progress", { max: 1, value: about.done, ariaLabel: "done" })]),
         make("div", { className: "tiles large" },
           ...(about.state === "running" && about.left ? [tile(about.left, "left")] : []),
           ...(about.headlines || []).map(({ name, value, about: told }) => tile(value, name, told))),
         ...warnings.slice(0, 1).map((line) => make("p", { className: "warning", textContent: line })),
         ...((about.lines || []).length ? [make("pre", { textContent: about.lines.join("\n") })] : []),
       );
-      this.stage.classList.toggle("alone", this.side.textContent === "" && this.side.querySelector("progress") === null);
+      this.stage.classList.toggle("alone", this.side.textContent === "");
       const open = new Set([...this.below.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
       const folded = (title, ...inside) => {
         const made = make("details", { open: open.has(title) }, make("summary", { textContent: title }), ...inside);
