@@ -57,7 +57,7 @@ def test_a_large_picture_is_looked_at_without_a_word(frugan: Frugan, tmp_path: P
     Image.new("1", (9500, 9500)).save(next(pictures.iterdir()) / "large.png")  # Pillow would warn of an attack
     ended = frugan("plan", "--data", str(pictures), "--for", "20min", "networks.resolution=32")
     assert (ended.returncode, "attack" in ended.stderr) == (0, False), ended.stderr
-    assert "25 of 40 pixels" in ended.stdout
+    assert "25 of 40 to 9,500 pixels (median 40)" in ended.stdout
 
 
 def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def _print_choice(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool
         alone: there is no card to fit anything on.
     """
     if not as_json:
-        for line in choice.lines:
+        for line in (*choice.left_out, *choice.lines):
             print(line)
     elif alone:
         print_json({"chosen": _as_json(choice)})
