@@ -57,7 +57,7 @@ def test_the_largest_size_that_the_time_is_enough_for() -> None:
     short = choose(facts_of(), SLOW, "2min")
     assert loaded(short).resolution == 32
     assert "few to learn from" in " ".join(short.lines)
-    few = " ".join(choose(facts_of(10), SLOW, "2min").lines)
+    few = " ".join(choose(facts_of(5), SLOW, "2min").lines)
     assert "few to learn from" in few
     assert "360 times are training.duration=" in few
     assert "in 2min, in which" in few

@@ -118,7 +118,10 @@ def _check_largest(biggest: str, memory: str | None, card: str | None) -> None:
         BadInput: it is such a request.
     """
     if biggest not in LARGEST or (memory is None and card is None):
-        raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
+        raise BadInput(
+            f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card, such as "
+            "--largest batch --memory 12GiB"
+        )
 
 
 def _print_report(
