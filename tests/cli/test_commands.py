@@ -361,6 +361,16 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
     assert "Earlier checkpoints are untouched" in frugan("train", "biggan-digits-32", "--data", "x").stderr
 
 
+@pytest.mark.parametrize(
+    ("licence", "warned"),
+    [("cc-by-4", "did you mean cc-by-4.0?"), ("nonsense", "not a licence"), ("CC-BY-4.0", ""), ("ask me first", "")],
+)
+def test_a_licence_that_nobody_knows_is_pointed_out(licence: str, warned: str, tmp_path: Path, frugan: Frugan) -> None:
+    ended = frugan("card", str(tmp_path / "none"), "--licence", licence)
+    assert (ended.returncode, "--licence" in ended.stderr) == (2, bool(warned))
+    assert warned in ended.stderr
+
+
 def test_fields_given_twice(frugan: Frugan) -> None:
     words = ["training.batch=64", "training.batch=32"]
     result = frugan("info", "biggan-small-32", *words, "networks.classes=2", "networks.classes=2", "--no-latency")

@@ -35,6 +35,7 @@ def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
         (("--memory", "six"), "'six' is not a size"),
         (("--memory", "100MiB"), "the parameters alone take"),
         (("--largest", "width"), "together with --memory"),
+        (("--largest", "12GiB"), "such as --largest batch --memory 12GiB"),
         (("--largest", "depth", "--memory", "6GiB"), "expected resolution, batch, width"),
         (("--use", "recompute", "--use", "keep-products"), "contradict each other"),
         (("--card", "riva-128"), "'riva-128' is not known"),
@@ -57,7 +58,7 @@ def test_a_large_picture_is_looked_at_without_a_word(frugan: Frugan, tmp_path: P
     Image.new("1", (9500, 9500)).save(next(pictures.iterdir()) / "large.png")  # Pillow would warn of an attack
     ended = frugan("plan", "--data", str(pictures), "--for", "20min", "networks.resolution=32")
     assert (ended.returncode, "attack" in ended.stderr) == (0, False), ended.stderr
-    assert "25 of 40 pixels" in ended.stdout
+    assert "25 of 40 to 9,500 pixels (median 40)" in ended.stdout
 
 
 def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path)
     for words, message in (
         ((), "no recipe and no pictures given"),
         (("--data", str(tmp_path / "none")), "does not exist"),
-        (("--data", str(pictures), "--for", "soon"), "--for soon: expected a time such as 23h"),
+        (("--data", str(pictures), "--for", "soon"), "--for soon: expected a time such as 23h, 90min or 300s"),
         (("--data", str(pictures), "--for", ""), "--for '': expected a time such as 23h"),
         (("biggan-small-32", "--for", "3h"), "--for 3h: goes without a recipe"),
         (("biggan-small-32", "--init", "w"), "--init w: goes without a recipe"),

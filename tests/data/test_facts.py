@@ -51,6 +51,24 @@ def test_one_folder_is_no_class_and_a_picture_that_cannot_be_read_does_not_count
     assert facts.pictures == 200
     assert facts.grey
     assert str(facts) == "200 of 9 pixels, no classes, all grey"
+    assert [line.partition(":")[0] for line in facts.left_out] == ["1 picture left out, cannot be read"]
+
+
+def test_the_smallest_and_the_largest_are_named_and_damage_behind_the_header_is_counted(tmp_path: Path) -> None:
+    sides = [4, *[20] * 148, 40, 30]
+    folder = _folder(
+        tmp_path,
+        {f"{at:03}.png": Image.fromarray(np.full((side, side), at, np.uint8)) for at, side in enumerate(sides)},
+    )
+    broken = (folder / "150.png").read_bytes()
+    (folder / "150.png").write_bytes(broken[:60])
+    (folder / "notes.txt").write_text("none")
+    facts = look_at(folder)
+    assert str(facts).startswith("150 of 4 to 40 pixels (median 20), ")
+    assert facts.smaller_than(32, whole=False) == 149
+    ignored, bad = facts.left_out
+    assert "ignored: .txt 1" in ignored
+    assert "150.png" in bad
 
 
 def test_what_vanishes_on_its_background(tmp_path: Path) -> None:

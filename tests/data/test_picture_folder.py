@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 from PIL import Image
 
 from frugan.data.formats.detect import open_source
+from frugan.data.formats.source import HEIF_CURE, READS_HEIF, Unreadable
 from frugan.errors import BadInput
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
@@ -53,12 +57,12 @@ def test_one_class_folder_is_unlabelled(folder: MakeFolder) -> None:
 
 def test_suffixes_in_any_case_and_other_files(folder: MakeFolder) -> None:
     names = ["1.PNG", "2.JPeG", "3.jpg", "4.bmp", "5.WebP", "6.gif", "7.TIF", "8.tiff"]
-    other = ["Thumbs.db", ".DS_Store", ".hidden.png", ".git/x.png", "notes.txt", "photo.heic", "README"]
+    other = ["Thumbs.db", ".DS_Store", ".hidden.png", ".git/x.png", "notes.txt", "film.mov", "README"]
     pictures: dict[str, Image.Image | bytes] = dict.fromkeys(names, SMALL)
     source = open_source(folder(pictures | dict.fromkeys(other, b"no picture")))
     assert list(source.names) == sorted(names)
     assert source.lines[0].startswith("3 files of other kinds ignored")
-    assert ".heic 1" in source.lines[0]
+    assert ".mov 1" in source.lines[0]
 
 
 def test_unicode_names(folder: MakeFolder) -> None:
@@ -106,8 +110,56 @@ def test_empty_folder(tmp_path: Path) -> None:
 
 
 def test_folder_of_other_files_says_which(folder: MakeFolder) -> None:
-    with pytest.raises(BadInput, match=r"no pictures in .*\.heic 2.*Convert"):
-        open_source(folder({"1.heic": b"x", "2.HEIC": b"x"}))
+    with pytest.raises(BadInput, match=r"no pictures in .*\.mov 2.*Convert"):
+        open_source(folder({"1.mov": b"x", "2.MOV": b"x"}))
+
+
+without_heif = pytest.mark.skipif(READS_HEIF, reason="HEIC is read here")
+
+
+@without_heif
+def test_heic_is_named_with_what_reads_it(folder: MakeFolder) -> None:
+    heic = b"\0\0\0\x18ftypheic"
+    source = open_source(folder({"a/1.png": SMALL, "b/1.png": SMALL, "b/2.heic": heic, "b/3.jpg": heic}))
+    assert source.lines == (f"1 file of other kinds ignored: .heic 1; {HEIF_CURE}",)
+    with pytest.raises(Unreadable, match=re.escape(HEIF_CURE)):
+        source.picture(source.names.index("b/3.jpg"))
+    with pytest.raises(BadInput, match=rf"no pictures: c \(1 file of other kinds: \.heic 1; {re.escape(HEIF_CURE)}"):
+        open_source(folder({"c/1.heic": heic}))
+
+
+PLUGIN = """
+from PIL import Image, ImageFile
+
+class Heif(ImageFile.ImageFile):
+    format = "HEIF"
+    def _open(self):
+        self.fp.read(12)
+        self._size, self._mode = (2, 2), "RGB"
+        self.tile = [("raw", (0, 0, 2, 2), 12, "RGB")]
+
+def register_heif_opener():
+    Image.register_open("HEIF", Heif, lambda start: start[4:12] == b"ftypheic")
+"""
+READ = """
+import sys
+from pathlib import Path
+from frugan.data.formats.detect import open_source
+with open_source(Path(sys.argv[1])) as source:
+    print(source.names, [source.picture(at).getpixel((1, 1)) for at in range(len(source))])
+"""
+
+
+def test_heic_is_read_by_the_plugin_that_is_installed(folder: MakeFolder, tmp_path: Path) -> None:
+    """A plugin made for this stands for pillow-heif, which not every machine has."""
+    (tmp_path / "plugin").mkdir()
+    (tmp_path / "plugin" / "pillow_heif.py").write_text(PLUGIN)
+    heic = b"\0\0\0\x18ftypheic" + bytes(range(12))
+    base = folder({"1.heic": heic, "2.JPG": heic})
+    path = os.pathsep.join([str(tmp_path / "plugin"), *sys.path])
+    command = [sys.executable, "-c", READ, str(base)]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert ended.stdout == "['1.heic', '2.JPG'] [(9, 10, 11), (9, 10, 11)]\n"
 
 
 def test_control_characters_in_names_do_not_reach_the_terminal(folder: MakeFolder) -> None:
@@ -131,8 +183,8 @@ def test_what_systems_put_there_is_no_data(folder: MakeFolder) -> None:
 
 
 def test_class_folders_without_pictures_say_what_they_hold(folder: MakeFolder) -> None:
-    base = folder({"a/1.png": Image.new("RGB", (4, 4)), "b/1.HEIC": b"", "b/2/x.heic": b"", "b/y.txt": b""})
-    with pytest.raises(BadInput, match=r"no pictures: b \(3 files of other kinds: \.heic 2, \.txt 1; convert them\)\."):
+    base = folder({"a/1.png": Image.new("RGB", (4, 4)), "b/1.MOV": b"", "b/2/x.mov": b"", "b/y.txt": b""})
+    with pytest.raises(BadInput, match=r"no pictures: b \(3 files of other kinds: \.mov 2, \.txt 1; convert them\)\."):
         open_source(base)
 
 

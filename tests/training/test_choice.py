@@ -57,6 +57,11 @@ def test_the_largest_size_that_the_time_is_enough_for() -> None:
     short = choose(facts_of(), SLOW, "2min")
     assert loaded(short).resolution == 32
     assert "few to learn from" in " ".join(short.lines)
+    few = " ".join(choose(facts_of(5), SLOW, "2min").lines)
+    assert "few to learn from" in few
+    assert "360 times are training.duration=" in few
+    assert "in 2min, in which" in few
+    assert "in 30min, as no time is given" in " ".join(choose(facts_of(), SLOW).lines)
     assert loaded(choose(facts_of(), CARD, "1h")).resolution == 128
     assert loaded(choose(facts_of(), CARD, "10h")).resolution == 256
 
@@ -140,6 +145,8 @@ def test_the_average_of_a_short_run_reaches_back_over_a_tenth_of_it() -> None:
 def test_no_size_that_pictures_would_have_to_be_enlarged_to_by_much() -> None:
     nearly = choose(facts_of(sides=(60, 60)), SLOW, "10h")
     assert (loaded(nearly).resolution, loaded(nearly).data.allow_upscale) == (64, True)
+    assert "enlarged: 2,000 of 2,000 pictures, smaller than 64 pixels" in " ".join(nearly.lines)
+    assert "enlarged" not in " ".join(choose(facts_of(), SLOW, "10h").lines)
     assert loaded(choose(facts_of(sides=(40, 90)), SLOW, "10h")).resolution == 32
     tiny = choose(facts_of(sides=(16, 16)), SLOW, "10h")
     assert (loaded(tiny).resolution, loaded(tiny).data.allow_upscale) == (32, True)

@@ -158,7 +158,10 @@ def _check_largest(biggest: str, memory: str | None, card: str | None) -> None:
         BadInput: it is such a request.
     """
     if biggest not in LARGEST or (memory is None and card is None):
-        raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
+        raise BadInput(
+            f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card, such as "
+            "--largest batch --memory 12GiB"
+        )
 
 
 def _print_report(
@@ -228,7 +231,7 @@ def _print_choice(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool
         alone: there is no card to fit anything on.
     """
     if not as_json:
-        for line in choice.lines:
+        for line in (*choice.left_out, *choice.lines):
             print(line)
     elif alone:
         print_json({"chosen": _as_json(choice)})

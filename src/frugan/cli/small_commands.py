@@ -14,10 +14,28 @@ from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.contract.formats import Conversion
 from frugan.errors import BadInput
 from frugan.recipes import shipped_recipes
-from frugan.wording import MIB
+from frugan.wording import MIB, nearest
 
 if TYPE_CHECKING:
     from frugan.planning.network_costs import NetworkInfo
+
+
+LICENCES = (
+    *("agpl-3.0", "apache-2.0", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0"),
+    *("cc-by-nd-4.0", "cc-by-nc-sa-4.0", "cc-by-nc-nd-4.0", "creativeml-openrail-m", "gpl-2.0", "gpl-3.0", "lgpl-3.0"),
+    *("isc", "mit", "mpl-2.0", "openrail", "openrail++", "other", "unlicense", "wtfpl", "zlib"),
+)
+"""Licences that people give to weights and pictures, as hubs write them."""
+
+
+def _tell_of_unknown_licence(licence: str) -> None:
+    """Say that a single word is not among the licences that people use; a sentence is the user's own."""
+    word = licence.strip().lower()
+    if word and len(word.split()) == 1 and word not in LICENCES:
+        say(
+            f"warning: --licence {licence[:80]}: not a licence that frugan knows{nearest(word, LICENCES)}, and the "
+            "card says it as it is written; expected one such as cc-by-4.0, other, or a sentence"
+        )
 
 
 def card(
@@ -44,6 +62,7 @@ def card(
         raise BadInput(f"--runtime {runtime}: goes with --space, which puts it beside a page; leave it out")
     from frugan.conversion.model_card import write_card
 
+    _tell_of_unknown_licence(licence)
     folder = write_card(run, out, licence=licence, space=space, runtime=runtime, title=title, by=by, say=say)
     if as_json:
         print_json({"folder": str(folder)})

@@ -13,7 +13,7 @@ from frugan.data.formats.decoding import BLACK, TRANSPARENT, WHITE, Background, 
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import Source, Unreadable
-from frugan.data.survey import Fitting, Progress, Survey, in_order, refuse_bad, survey
+from frugan.data.survey import Fitting, Progress, Survey, bad_lines, in_order, refuse_bad, survey
 from frugan.errors import BadInput
 from frugan.wording import count, shown
 
@@ -43,6 +43,7 @@ class PictureFacts:
     background: Background = WHITE  # what those looked at are laid on
     vanished: int = 0  # how many of those looked at are transparent in places, and cannot be seen on it
     only_side: int | None = None  # of pictures that are opened already, in pixels; None: they become what is wanted
+    left_out: tuple[str, ...] = ()  # which files are ignored and which pictures cannot be read, a line for each kind
 
     @property
     def pictures(self) -> int:
@@ -70,12 +71,17 @@ class PictureFacts:
             return "in colour"
         return "all grey" if looked_at == self.pictures else f"grey (the {looked_at:,} looked at)"
 
+    def smaller_than(self, side: int, *, whole: bool) -> int:
+        """Return how many pictures would have to be enlarged to squares of `side` pixels; `whole` as for `sides`."""
+        return int((self.sides(whole=whole) < side).sum())
+
     def __str__(self) -> str:
-        """Describe the facts in one line."""
-        few, many = np.percentile(self.sides(whole=False), [5, 95]).astype(int)
+        """Describe the facts in one line; pixels are those of short sides."""
+        sides = self.sides(whole=False)
+        few, middle, many = (f"{value:,}" for value in (sides.min(), int(np.median(sides)), sides.max()))
         counts, looked_at = self.class_counts, len(self.looked_at)
         parts = [
-            f"{self.pictures:,} of {_from_to(f'{few}', f'{many}')} pixels",
+            f"{self.pictures:,} of {_from_to(few, many)} pixels{'' if few == many else f' (median {middle})'}",
             f"{len(counts)} classes of {_from_to(f'{min(counts):,}', f'{max(counts):,}')}" if counts else "no classes",
             self._colours,
         ]
@@ -140,14 +146,17 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
 
     with closing(in_order(look, len(some), WORKERS)) as results:
         seen = [result for result in results if result is not None]
-    refuse_bad(source, {**surveyed.bad, **bad})
+    bad.update(surveyed.bad)
+    refuse_bad(source, bad)
     _refuse_few(shown(str(source.path)), len(seen))
+    readable = np.setdiff1d(readable, list(bad))
     classes = source.classes
     counts = np.bincount(classes.labels[readable], minlength=len(classes.names))
     looked_at = np.stack([picture for picture, _ in seen])
     clear = np.array([result for _, result in seen])  # [n]
     labelled = classes.labelled and len(counts) > 1
-    return replace(_facts(sizes[readable], counts if labelled else None, looked_at, clear), background=on)
+    facts = _facts(sizes[readable], counts if labelled else None, looked_at, clear)
+    return replace(facts, background=on, left_out=(*source.lines, *bad_lines(source, bad)))
 
 
 def _of_set(pictures: PictureSet) -> PictureFacts:

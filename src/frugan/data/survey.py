@@ -327,9 +327,12 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
         )
     if upscaled:
         lines.append(f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft")
-    if bad:
-        lines.append(f"{count(len(bad), 'picture')} left out, cannot be read: {bad_names(source, bad)}")
-    return tuple(lines)
+    return (*lines, *bad_lines(source, bad))
+
+
+def bad_lines(source: Source, bad: Mapping[int, str]) -> tuple[str, ...]:
+    """Return which pictures are left out because they cannot be read, if any are."""
+    return (f"{count(len(bad), 'picture')} left out, cannot be read: {bad_names(source, bad)}",) if bad else ()
 
 
 def colour_name(background: Background) -> str:

@@ -205,6 +205,7 @@ class Extra:
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
         "data": Extra(("h5py",), "HDF5 files"),
+        "heic": Extra(("pillow-heif",), "HEIC pictures"),
         "face": Extra(("opencv-python-headless",), "face models"),
         "export": Extra(("onnx", "onnxruntime"), "ONNX files (dfm, frugan export)"),
         "report": Extra(

@@ -64,7 +64,7 @@ class Duration:
         Raises:
             BadInput: it is none.
         """
-        refusal = BadInput(f"{option} {text[:40] or repr(text)}: expected a time such as 23h or 90min")
+        refusal = BadInput(f"{option} {text[:40] or repr(text)}: expected a time such as 23h, 90min or 300s")
         try:
             duration = cls.parse(text)
         except ValueError as error:

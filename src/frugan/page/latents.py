@@ -47,7 +47,7 @@ OUT = "samples"
 """The folder that commands are told with."""
 KEPT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
 SAFETENSORS = ".safetensors"
-FILMS: Mapping[str, str] = MappingProxyType({".gif": "image/gif", ".mp4": "video/mp4"})
+FILMS: Mapping[str, str] = MappingProxyType({".gif": "image/gif", ".webp": "image/webp", ".mp4": "video/mp4"})
 """Ending of an animation -> its media type."""
 
 

@@ -24,6 +24,7 @@ from frugan.progress import Progress
 from frugan.recipe.recipe import Recipe
 from frugan.setup.run_data_sources import Data
 from frugan.training.candidates import THRESHOLDS, Candidate
+from frugan.wording import count
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class RecipeChoice:
     recipe: str | Recipe  # that ships, by name; or that of weights to start from, with the overrides in it
     overrides: tuple[str, ...]  # `key.sub=value` words
     lines: tuple[str, ...]  # what was chosen and why, for people
+    left_out: tuple[str, ...] = ()  # which files are no pictures of the set, for people; training says it again
 
 
 def choose(
@@ -64,7 +66,7 @@ def choose(
     )
     recipe = best.candidate.loaded([*words, *overrides])
     lines = _lines(facts, best.candidate, recipe, request, machine)
-    return RecipeChoice(best.candidate.recipe if start is None else recipe, words, lines)
+    return RecipeChoice(best.candidate.recipe if start is None else recipe, words, lines, facts.left_out)
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class _Request:
     time: str  # that training may take, as it is written
     seconds: float  # that training may take; of a length by the clock where no time is given
     data: DataSettings  # how pictures become samples, by the words and by the recipe of weights
+    named_time: bool  # whether the user says how long
 
     @classmethod
     def of(cls, overrides: Sequence[str], start: Recipe | None, for_time: str | None) -> "_Request":
@@ -88,7 +91,7 @@ class _Request:
         seconds = Duration.parse_seconds(time, "--for")
         base = THRESHOLDS.last if start is None else Candidate(start, start.resolution, 0)
         data = base.loaded([word for word in overrides if word.startswith("data.")]).data
-        request = cls(overrides, start, time, seconds, data)
+        request = cls(overrides, start, time, seconds, data, for_time is not None)
         if for_time is None and request.length_seconds is not None:
             return replace(request, seconds=request.length_seconds)
         return request
@@ -371,10 +374,21 @@ def _lines(
         f"pictures: {facts}{on}",
         f"recipe: {candidate} at {candidate.side} pixels, for {machine.words}; override with a recipe's name, or "
         "networks.resolution=",
+        *_enlarged_lines(facts, recipe),
         *_length_lines(facts, candidate, recipe, request),
         *_start_lines(facts, candidate, recipe),
         *_flip_lines(recipe, request),
     )
+
+
+def _enlarged_lines(facts: PictureFacts, recipe: Recipe) -> Iterator[str]:
+    """Say how many pictures are enlarged, if any are."""
+    small = facts.smaller_than(recipe.resolution, whole=recipe.data.fit == "pad")
+    if small and recipe.data.allow_upscale:
+        yield (
+            f"enlarged: {small:,} of {count(facts.pictures, 'picture')}, smaller than {recipe.resolution} pixels: "
+            "expect them to be soft; to enlarge none: data.allow_upscale=false, or a smaller networks.resolution"
+        )
 
 
 def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, request: _Request) -> Iterator[str]:
@@ -385,8 +399,9 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
         return
     images = steps * batch
     times = max(1, round(images / facts.pictures))
+    time = f" in {request.time}{'' if request.named_time else ', as no time is given'}" if is_chosen else ""
     yield (
-        f"length: {steps:,} steps of {batch}{f' in {request.time}' if is_chosen else ''}, in which each picture is "
+        f"length: {steps:,} steps of {batch}{time}, in which each picture is "
         f"seen about {times:,} times{'; override with --for' if is_chosen else ''}"
     )
     if images < candidate.images or (candidate is THRESHOLDS.last and images < THRESHOLDS.few_images):
@@ -394,10 +409,12 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
             f"warning: {images:,} pictures shown are few to learn from at {side} pixels: expect outlines; give it "
             f"longer ({'--for' if is_chosen else 'training.duration'}), or a card"
         )
-    elif times > THRESHOLDS.many_times and not _augments(recipe):
+    if times > THRESHOLDS.many_times and not _augments(recipe):
+        tried = max(1, THRESHOLDS.tried_times * facts.pictures // batch)
         yield (
             f"warning: tried with up to {THRESHOLDS.tried_times} times only: it may learn your pictures by heart; "
-            "compare with `frugan sample RUN --nearest 1 --data PATH`, and stop before, or add pictures"
+            "compare with `frugan sample RUN --nearest 1 --data PATH`, and stop before, or add pictures; "
+            f"{THRESHOLDS.tried_times} times are training.duration='{tried} steps'"
         )
 
 

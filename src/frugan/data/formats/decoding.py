@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageColor, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
-from frugan.data.formats.source import FORMATS, Unreadable
+from frugan.data.formats.source import AVIF_CURE, FORMATS, HEIF_CURE, READS_HEIF, Unreadable
 from frugan.errors import BadInput
 from frugan.wording import MIB, shown
 
@@ -244,11 +244,14 @@ def _laid(picture: Image.Image, alpha: NDArray[np.uint8], background: Background
     return laid
 
 
+_HEIC = (
+    "HEIC, damaged or of a kind that is not read" if READS_HEIF else f"HEIC: {HEIF_CURE}; or convert it to JPEG or PNG"
+)
 # What files are that are called pictures, by their first bytes: the place, the bytes, and what to say.
 OTHER_FILES = (
-    (4, b"ftyphe", "HEIC, which is not read: convert it to JPEG or PNG"),
-    (4, b"ftypmif1", "HEIC, which is not read: convert it to JPEG or PNG"),
-    (4, b"ftypavi", "AVIF, which this Pillow does not read: convert it to JPEG or PNG, or upgrade Pillow"),
+    (4, b"ftyphe", _HEIC),
+    (4, b"ftypmif1", _HEIC),
+    (4, b"ftypavi", f"AVIF, damaged or not read by this Pillow: {AVIF_CURE}; or convert it to JPEG or PNG"),
     (4, b"ftyp", "a film, not a picture"),
     (4, b"jP  ", "JPEG 2000, which this Pillow does not read: convert it to JPEG or PNG"),
     (4, b"JXL ", "JPEG XL, which is not read: convert it to JPEG or PNG"),

@@ -19,15 +19,28 @@ from PIL import Image, features
 from frugan.errors import BadInput
 from frugan.wording import MIB, count, first_names, shown
 
+try:
+    from pillow_heif import register_heif_opener
+except ImportError:  # not installed, or not for this system: HEIC is named with its cure
+    READS_HEIF = False
+else:
+    register_heif_opener()
+    READS_HEIF = True
+
 # Only these decoders run on files from elsewhere (Pillow's EPS decoder, for one, starts a program).
 FORMATS = {
     **{".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".gif": "GIF"},
     **{".tif": "TIFF", ".tiff": "TIFF"},
     **({".jp2": "JPEG2000", ".j2k": "JPEG2000"} if features.check_codec("jpg_2000") else {}),
     **({".avif": "AVIF"} if "avif" in features.modules and features.check_module("avif") else {}),
+    **(dict.fromkeys((".heic", ".heif", ".hif"), "HEIF") if READS_HEIF else {}),
 }
 """Suffix -> the format in Pillow's words, as far as this Pillow reads it."""
 SUFFIXES = frozenset(FORMATS)
+HEIF_CURE = "pip install 'frugan[heic]' reads HEIC"
+AVIF_CURE = "Pillow 11.3 or newer reads AVIF (pip install -U pillow)"
+CURES = {**dict.fromkeys((".heic", ".heif", ".hif"), HEIF_CURE), ".avif": AVIF_CURE}
+"""Suffix of pictures that may not be readable here -> what reads them."""
 NOT_DATA = frozenset(
     {
         *("Thumbs.db", "desktop.ini", "$RECYCLE.BIN", "System Volume Information", "RECYCLER"),  # Windows
@@ -193,8 +206,10 @@ NO_FOLDERS: Mapping[str, str] = MappingProxyType({})
 
 
 def other_kinds(others: Counter[str]) -> str:
-    """Return the commonest kinds of files that are no pictures, with their numbers; empty if there are none."""
-    return ", ".join(f"{shown(kind)} {number:,}" for kind, number in others.most_common(5))
+    """Return the commonest kinds of files that are no pictures, with their numbers, and what reads some of them."""
+    named = ", ".join(f"{shown(kind)} {number:,}" for kind, number in others.most_common(5))
+    cures = dict.fromkeys(CURES[kind] for kind in others if kind in CURES)
+    return "; ".join((named, *cures))
 
 
 def without_pictures(others: Iterable[str], folders: Iterable[str]) -> dict[str, str]:

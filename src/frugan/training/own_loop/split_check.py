@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frugan.accelerator.choice import accelerator_of
 from frugan.errors import BadInput
 from frugan.torch_internals import TorchDispatchMode, tree_leaves, tree_map
 from frugan.training.own_loop.batch import Inputs, Loss, LossValue, Parts, Weight, is_texts, taken
@@ -194,12 +195,13 @@ def _moving(model: nn.Module, forward: Any) -> tuple[str, ...]:
 @contextmanager
 def _as_it_was(model: nn.Module) -> Iterator[None]:
     """Put buffers, attributes and random numbers back."""
-    cards = [p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"][:1]
+    device = next(model.parameters()).device
+    on_card: dict[str, Any] = {"devices": [device.index or 0], "device_type": device.type}
     kept = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
     values = [(buffer, buffer.clone()) for _, _, buffers in kept for buffer in buffers.values() if buffer is not None]
     drawn = random.getstate()
     try:
-        with torch.random.fork_rng(devices=cards):
+        with torch.random.fork_rng(**(on_card if accelerator_of(device).is_card else {"devices": []})):
             yield
     finally:
         random.setstate(drawn)
