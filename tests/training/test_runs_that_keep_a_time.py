@@ -29,7 +29,7 @@ def slower(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def decide(kept: KeptTime, step: int, *_: object) -> NewLength | None:
         is_new = step == 3 and not kept.length.earlier
-        return NewLength(6, kept.length.steps, 2.0, 60.0) if is_new else None
+        return NewLength(6, kept.length.steps, 2.0, 60.0, 0.1) if is_new else None
 
     monkeypatch.setattr(KeptTime, "decide", decide)
 
@@ -119,3 +119,16 @@ def test_a_time_goes_with_steps_alone(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=message):
             load_recipe(recipe, words)
+
+
+def test_small_changes_of_a_length_are_events_and_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = {3: NewLength(9, 8, 0.02, 60.0, 0.1), 5: NewLength(7, 9, 1.1, 60.0, 0.1, is_news=False)}
+    monkeypatch.setattr(KeptTime, "decide", lambda kept, step, *_: lengths.pop(step, None))
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    told: list[str] = []
+    words = [FIELDS[0], "training.time=1h"]
+    run = train(recipe, pictures, tmp_path / "run", overrides=words, options=CPU, say=told.append).run
+    assert [event["steps"] for event in events(run, "length")] == [9, 7]
+    assert [line.partition(";")[0] for line in told if "in place of" in line] == [
+        "steps take about 0.1 s: 9 steps in place of 8"
+    ]

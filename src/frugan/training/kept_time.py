@@ -21,6 +21,8 @@ SETUP = "setup_seconds"
 """Key in a checkpoint's JSON state: seconds from the command to the first training of a run that keeps a time."""
 MOST_FOR_SETUP = 0.5
 """Share of its time that a training's setup may take; what it takes beyond puts the end off."""
+UNKNOWN = 5.0
+"""Change of a step's seconds from which on they were not known before, as those of a recipe that is named."""
 NOTICEABLE = 0.05
 """Change of a step's seconds from which on it is given as the reason for another length."""
 
@@ -77,7 +79,9 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
 
 def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
     """Log and tell a new length, write the recipe with it, and return the metadata of weights files for it."""
-    if abs(new.slowdown - 1) >= NOTICEABLE:
+    if not 1 / UNKNOWN < new.slowdown < UNKNOWN:
+        why = f"steps take about {duration(new.step_seconds)}"
+    elif abs(new.slowdown - 1) >= NOTICEABLE:
         why = "slower than thought" if new.slowdown > 1 else "faster than thought"
     else:
         why = f"grids and scores take {'less' if new.steps > new.before else 'more'} time than was kept for them"
@@ -86,7 +90,8 @@ def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
     at = recipe.training.earlier_lengths[-1][0] if recipe.training.earlier_lengths else 0
     run.log.write("length", step=at, steps=new.steps, before=new.before, slowdown=round(new.slowdown, 3))
     end = _clock_in(new.seconds_left)
-    run.choose(f"{why}: {new.steps:,} steps in place of {new.before:,}; the end stays {end}")
+    if new.is_news:
+        run.choose(f"{why}: {new.steps:,} steps in place of {new.before:,}; the end stays {end}")
     return weights_metadata(recipe, run.class_names)
 
 

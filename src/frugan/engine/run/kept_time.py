@@ -31,6 +31,8 @@ MOST_CYCLE = 64
 """Steps that tell a pace are at most this many, however long a cycle is."""
 CHEAP_AGAIN = 0.7
 """Part of that share which scores must come down to before there are more of them again."""
+NEWS = 0.05
+"""Change of the length, as a share, from which on people hear of it."""
 DIGITS = 3
 """Digits of the number of steps that are left: more would be noise."""
 
@@ -51,6 +53,8 @@ class NewLength:
     before: int  # steps in all so far
     slowdown: float  # how many times as long as before a step takes
     seconds_left: float  # until the end
+    step_seconds: float  # that a step takes now
+    is_news: bool = True  # far enough from the last one that was told for people to hear of it
 
 
 @dataclass
@@ -72,6 +76,7 @@ class KeptTime:
     _took: dict[Work, float] = field(default_factory=dict)  # the last of a kind, in steps of that time
     _pace: float | None = None  # seconds a step that the present length was decided by
     _dear: bool = False  # whether scores take too much of the time
+    _told: int | None = None  # the last length that was told to people; None: that at the start
     _decided_at: float = -math.inf  # seconds of training at the last decision
 
     def begins(self, now: float) -> None:
@@ -134,7 +139,10 @@ class KeptTime:
         if steps == before:
             return None
         slowdown, self._pace, self._decided_at = pace / self._pace, pace, seconds
-        return NewLength(steps, before, slowdown, left)
+        told = self._told or before
+        is_news = abs(steps - told) >= NEWS * told
+        self._told = steps if is_news else told
+        return NewLength(steps, before, slowdown, left, pace, is_news)
 
     def _mean_of(self, share: float) -> float | None:
         """Return the mean of the last steps that take this share of the time; None: fewer than a cycle were seen."""
