@@ -104,9 +104,14 @@ def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(tmp_p
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     run = train(recipe, pictures, tmp_path / "run", overrides=["training.duration=2 steps"], options=CPU).run
     seconds = events(run, "stop")[-1]["seconds"]
-    longer = train(None, pictures, run, for_time=f"{3 * seconds:.3f}s", options=CPU)
+    told: list[str] = []
+    longer = train(None, pictures, run, for_time=f"{3 * seconds:.3f}s", options=CPU, say=told.append)
     assert longer.finished
     assert longer.step > 2
+    assert not any("is finished" in line for line in told)
+    again = train(None, pictures, run, for_time=f"{seconds / 2:.3f}s", options=CPU, say=told.append)
+    assert again.step == longer.step
+    assert any("are over; a longer --for trains longer" in line for line in told)
 
 
 def test_a_time_goes_with_steps_alone(tmp_path: Path) -> None:

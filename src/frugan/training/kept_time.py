@@ -69,7 +69,9 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
     if step >= length.steps and step and left > TOLERANCE * promised.amount:
         length.decide(step, step + max(1, int(left / (trained / step))))
         run.folder.write_recipe(run.recipe_now.model_dump(mode="json"))
-    if step < length.steps:
+    if step >= length.steps:
+        run.choose(f"{run.folder.path} is finished, and its {promised} are over; a longer --for trains longer")
+    else:
         run.choose(
             f"ends at about {_clock_in(left)}: steps are added or left out when they turn out faster or slower than "
             f"thought (training.time={promised})"

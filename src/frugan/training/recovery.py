@@ -288,7 +288,7 @@ class Resumed:
 def _tell_finished(run: TrainRun, step: int) -> None:
     """Say how to train longer a run that has already finished."""
     steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
-    if steps is not None and step >= steps:
+    if steps is not None and step >= steps and run.recipe.training.time is None:
         run.choose(
             f"{run.folder.path} is finished: step {step:,} of {steps:,}. To train longer, give a longer duration: "
             f"'training.duration={step + steps} steps'"
