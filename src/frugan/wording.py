@@ -171,7 +171,7 @@ def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) 
     control = next((part for part in str(measured.get("control", "")).split("; two-sample ") if part), "")
     sees = control.removeprefix("two-sample ").partition("; pr ")[0]
     return (
-        f"two-sample {share:.2f}{interval}{beside}: {judge}{who} tells {what} {100 * share:.0f} times in "
+        f"two-sample {share:.2f}{interval}{beside}: {judge}{who} tells {what} {100 * round(share, 2):.0f} times in "
         f"100; 50 is guessing" + (f". Of real pictures it {sees}" if sees.startswith(("sees", "does not")) else "")
     )
 

@@ -31,7 +31,7 @@ MOST_CYCLE = 64
 """Steps that tell a pace are at most this many, however long a cycle is."""
 CHEAP_AGAIN = 0.7
 """Part of that share which scores must come down to before there are more of them again."""
-NEWS = 0.05
+NEWS = 0.2
 """Change of the length, as a share, from which on people hear of it."""
 DIGITS = 3
 """Digits of the number of steps that are left: more would be noise."""
