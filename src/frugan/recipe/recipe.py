@@ -291,10 +291,8 @@ class Recipe(Settings):
         if falling is not None and self.training.course.images is None:
             clock = self.training.duration.unit == "seconds"
             why = "a value that follows the clock could not be repeated" if clock else "it is reached at the end"
-            duration, or_else = (
-                self.training.duration,
-                "set training.burn_in='5k steps' or the like, in steps or images",
-            )
+            duration = self.training.duration
+            or_else = "set training.burn_in in steps or images, such as training.burn_in='5k steps'"
             if clock:
                 or_else = f"type --for {duration} or training.time={duration} instead, or {or_else}"
             raise ValueError(f"{falling} needs a duration in steps or images, not {duration}: {why}; {or_else}")
