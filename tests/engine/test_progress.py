@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frugan.engine.durations import ENDLESS, Clock, Duration
+from frugan.errors import BadInput
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,13 @@ from frugan.engine.durations import ENDLESS, Clock, Duration
         ("6h", 21600, "seconds"),
         ("90min", 5400, "seconds"),
         ("30s", 30, "seconds"),
+        ("5m", 300, "seconds"),
+        ("90 min", 5400, "seconds"),
+        ("1h30", 5400, "seconds"),
+        ("1h 5", 3900, "seconds"),
+        ("1h30min", 5400, "seconds"),
+        ("1h30s", 3630, "seconds"),
+        ("2 hours 30 minutes", 9000, "seconds"),
     ],
 )
 def test_forms(text: str, amount: float, unit: str) -> None:
@@ -26,10 +34,17 @@ def test_forms(text: str, amount: float, unit: str) -> None:
     assert (duration.amount, duration.unit, str(duration)) == (amount, unit, text)
 
 
-@pytest.mark.parametrize("text", ["", "5", "5 weeks", "1.5 steps", "-3 steps", "k steps", "endless"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "5M", "1:30", "h", "30min 1h", "5 weeks", "1.5 steps", "-3 steps", "k steps", "endless"]
+)
 def test_other_forms_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         Duration.parse(text)
+
+
+def test_number_without_a_unit_is_answered_with_how_to_write_it() -> None:
+    with pytest.raises(BadInput, match=r"^--for 300: in which unit\? Write 300min, 300s or 300h$"):
+        Duration.parse_seconds("300", "--for")
 
 
 def test_steps_are_known_where_they_are_counted() -> None:

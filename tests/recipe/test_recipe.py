@@ -159,6 +159,23 @@ def test_a_resolved_recipe_reads_back_as_itself(name: str) -> None:
     assert differences(recipe, again) == {}
 
 
+@pytest.mark.parametrize("text", ["[fid,pr]", "[fid, pr]", "[ fid ,pr ]", '["fid", "pr"]'])
+def test_words_of_a_list_need_no_quotes(text: str) -> None:
+    assert load_recipe(
+        "biggan-small-32", [f"evaluation.metrics={text}", "evaluation.best_by=fid"]
+    ).evaluation.metrics == ("fid", "pr")
+
+
+def test_a_length_by_the_clock_is_answered_with_how_a_time_is_kept() -> None:
+    with pytest.raises(BadInput, match=r"type --for 5min or training\.time=5min instead"):
+        load_recipe("biggan-small-32", ["training.duration=5min"])
+
+
+def test_words_in_place_of_a_list_are_answered_with_its_spelling() -> None:
+    with pytest.raises(BadInput, match=r"must be a list, such as evaluation.metrics=\[fid,pr\] \(got 'fid,pr'\)"):
+        load_recipe("biggan-small-32", ["evaluation.metrics=fid,pr"])
+
+
 def test_overrides_are_typed_and_listed_as_differences() -> None:
     before = load_recipe("biggan-cifar10-32")
     words = [

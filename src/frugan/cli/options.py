@@ -217,8 +217,8 @@ ForTime = Annotated[
     typer.Option(
         "--for",
         metavar="TIME",
-        help="how long training takes, start, grids and scores included; default: without RECIPE 30min, else as many "
-        "steps as it says",
+        help="how long training takes, such as 30min or 1h30, start, grids and scores included; default: without "
+        "RECIPE 30min, else as many steps as it says",
     ),
 ]
 

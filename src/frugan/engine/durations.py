@@ -16,17 +16,31 @@ from frugan.errors import BadInput
 
 Unit = Literal["steps", "images", "seconds", "endless"]
 
-_FORM = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(steps?|images?|h|min|s)\s*$")
-_SECONDS = (("h", 3600), ("min", 60), ("s", 1))
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_COUNT = re.compile(rf"\s*{_NUMBER}\s*([kM]?)\s*(steps?|images?)\s*")
+_TIME = re.compile(
+    rf"\s*(?:{_NUMBER}\s*(?:h|hours?)\s*)?(?:{_NUMBER}\s*(?:m|mins?|minutes?)\s*)?(?:{_NUMBER}\s*(?:s|seconds?)\s*)?"
+)
+_MINUTES_AFTER_HOURS = re.compile(r"(?<=h)\s*(\d\d?)\s*$")
 MOST = 10**15
 """Steps, images or seconds: beyond all training, and exact as a float."""
+_EXPECTED = "expected a number with a unit, such as '150k steps', '25M images' or '6h'"
+
+
+def _seconds(text: str) -> Decimal | None:
+    """Return the seconds of a time such as "90min" or "1h30"; None: it is no time."""
+    match = _TIME.fullmatch(_MINUTES_AFTER_HOURS.sub(r"\1min", text))
+    parts = match.groups() if match else ()
+    if not any(parts):
+        return None
+    return sum((Decimal(part or 0) * unit for part, unit in zip(parts, (3600, 60, 1), strict=True)), Decimal(0))
 
 
 @dataclass(frozen=True)
 class Duration:
     """So many steps, images or seconds.
 
-    Written `150k steps`, `25M images`, `6h`, `90min` or `30s`.
+    Written `150k steps`, `25M images`, `6h`, `90min` or `30s`. A time may also be `5m`, `1h30` or `1h 30min`.
     """
 
     amount: float  # a whole number of steps or images; seconds may be a fraction; infinite without an end
@@ -40,19 +54,16 @@ class Duration:
         Raises:
             ValueError: not in one of the forms above.
         """
-        match = _FORM.match(text)
-        if not match:
-            raise ValueError(
-                f"duration {text!r}: expected a number with a unit, such as '150k steps', '25M images' or '6h'"
-            )
-        number, prefix, unit = match.groups()
+        match, seconds = _COUNT.fullmatch(text), _seconds(text)
+        if match is None and seconds is None:
+            raise ValueError(f"duration {text!r}: {_EXPECTED}")
+        number, prefix, unit = match.groups() if match else (str(seconds), "", "seconds")
         # not by floating point: 4.1 times a million is not a whole number there
         amount = float(Decimal(number) * {"": 1, "k": 1_000, "M": 1_000_000}[prefix])
         if amount > MOST:
             raise ValueError(f"duration {text[:40]!r}: expected at most 1e15")
-        for name, seconds in _SECONDS:
-            if unit == name:
-                return cls(amount * seconds, "seconds", text)
+        if unit == "seconds":
+            return cls(amount, "seconds", text)
         if amount != int(amount):
             raise ValueError(f"duration {text!r}: expected a whole number of {unit}")
         return cls(amount, "steps" if unit.startswith("step") else "images", text)
@@ -62,8 +73,11 @@ class Duration:
         """Seconds of a time such as "23h" that an option of a command was given.
 
         Raises:
-            BadInput: it is none.
+            BadInput: it is none, or a number without its unit.
         """
+        if re.fullmatch(r"\s*\d{1,9}\s*", text):
+            number = text.strip()
+            raise BadInput(f"{option} {number}: in which unit? Write {number}min, {number}s or {number}h")
         refusal = BadInput(f"{option} {text[:40] or repr(text)}: expected a time such as 23h, 90min or 300s")
         try:
             duration = cls.parse(text)
@@ -105,7 +119,7 @@ class Duration:
                 return value
             if isinstance(value, str):
                 return cls.parse(value)
-            raise ValueError(f"duration {value!r}: expected text with a unit, such as '150k steps'")
+            raise ValueError(f"duration {value!r}: {_EXPECTED}")
 
         return core_schema.no_info_plain_validator_function(read, serialization=core_schema.to_string_ser_schema())
 

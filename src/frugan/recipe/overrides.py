@@ -1,5 +1,6 @@
 """Overrides of a recipe's values by `key.sub=value` words, fields that follow a rule, and differences of recipes."""
 
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from frugan.wording import nearest
 
 DEFAULT_OPTIMIZER = "default"
 """Name of the settings for every optimizer of the family that has none of its own."""
+
+_LIST_OF_WORDS = re.compile(r"\[(\s*[\w.:*-]+\s*(?:,\s*[\w.:*-]+\s*)*)\]")
+"""A list whose words lack the quotes that TOML has: shells take them away, and recipes are shown without."""
 
 
 def in_our_words(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Sequence[str]]:
@@ -45,7 +49,7 @@ def apply_overrides(values: dict[str, Any], words: Sequence[str], known: Sequenc
 
     Args:
         values: the recipe's values.
-        words: `key.sub=value`; a value is TOML if it reads as TOML, else text.
+        words: `key.sub=value`; a value is TOML if it reads as TOML, such as `[fid, pr]` a list of words, else text.
         known: keys that may be overridden; empty: any.
 
     Raises:
@@ -57,13 +61,14 @@ def apply_overrides(values: dict[str, Any], words: Sequence[str], known: Sequenc
 
 
 def _value(text: str) -> Any:
-    """Parse the value of an override: TOML if it reads as TOML, else a plain string."""
+    """Parse the value of an override: TOML if it reads as TOML, a list of words without quotes, else a plain string."""
     if text == "none":
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:
-        return text
+        words = _LIST_OF_WORDS.fullmatch(text.strip())
+        return [_value(word.strip()) for word in words[1].split(",")] if words else text
 
 
 def _override(values: dict[str, Any], word: str, known: Sequence[str]) -> None:

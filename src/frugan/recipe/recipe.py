@@ -291,10 +291,11 @@ class Recipe(Settings):
         if falling is not None and self.training.course.images is None:
             clock = self.training.duration.unit == "seconds"
             why = "a value that follows the clock could not be repeated" if clock else "it is reached at the end"
-            or_else = "training.burn_in in steps or images, such as training.burn_in='5k steps'"
-            raise ValueError(
-                f"{falling} needs a duration in steps or images, not {self.training.duration}: {why}; or set {or_else}"
-            )
+            duration = self.training.duration
+            or_else = "set training.burn_in in steps or images, such as training.burn_in='5k steps'"
+            if clock:
+                or_else = f"type --for {duration} or training.time={duration} instead, or {or_else}"
+            raise ValueError(f"{falling} needs a duration in steps or images, not {duration}: {why}; {or_else}")
         return self
 
     @model_validator(mode="after")
@@ -538,7 +539,9 @@ def _lines_of_fault(fault: ErrorDetails, model: type[BaseModel], prefix: str) ->
         yield f"{key}: missing" + (other if key.startswith("optimizers.") else "")
     else:
         shown = isinstance(fault["input"], str | int | float | bool | list | tuple)
-        yield f"{key}: {_in_our_words(fault['msg'])}" + (f" (got {fault['input']!r})" if shown else "")
+        is_word_for_list = fault["type"] in ("tuple_type", "list_type") and isinstance(fault["input"], str)
+        spelling = f", such as {key}=[{fault['input'].strip('[]')}]" if is_word_for_list else ""
+        yield f"{key}: {_in_our_words(fault['msg'])}" + spelling + (f" (got {fault['input']!r})" if shown else "")
         yield from (f"  {description}" for description in _described(model, fault["loc"]))
 
 
