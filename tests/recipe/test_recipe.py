@@ -444,3 +444,8 @@ def test_recipes_of_our_own_are_scored_without_weights() -> None:
 def test_noise_of_scores_is_of_networks_with_styles() -> None:
     with pytest.raises(BadInput, match=r"evaluation\.noise random: biggan has no mapping network"):
         load_recipe("biggan-small-32", ["evaluation.noise=random"])
+
+
+def test_a_folder_in_the_place_of_a_recipe_is_taken_for_pictures(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="a folder of pictures is given as --data"):
+        load_recipe(str(tmp_path))

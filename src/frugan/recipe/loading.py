@@ -38,8 +38,9 @@ def _load_values(name: str) -> dict[str, Any]:
     elif path.suffix == ".toml":
         text = _text(path)
     else:
+        folder = f" (a folder of pictures is given as --data {name})" if path.is_dir() else ""
         raise BadInput(
-            f"recipe {name!r} is unknown{nearest(name, built_in())}; "
+            f"recipe {name!r} is unknown{nearest(name, built_in())}{folder}; "
             "`frugan recipes` lists the built-in ones; for a recipe of your own give the path of a .toml file, or a "
             "run folder"
         )

@@ -7,6 +7,7 @@ import torch
 
 from contract.rig import Rig, adabelief, largest_difference
 from frugan.contract.phase import Phase
+from frugan.errors import BadInput
 from frugan.faces.saehd.config import SAEHDNetworks, SAEHDObjective
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.recipe.loading import load_recipe, recipe_fields
@@ -114,3 +115,9 @@ ASKED_AT_EACH_START = (
 def test_what_the_original_asks_for_at_each_start_may_change() -> None:
     fields = {field.key: field.changeable for field in recipe_fields(load_recipe("saehd-df-ud-256"))}
     assert [key for key in ASKED_AT_EACH_START if not fields[key]] == []
+
+
+@pytest.mark.parametrize("resolution", [33, 65, 100])
+def test_a_resolution_that_no_patch_divides_is_answered_with_the_nearest(resolution: int) -> None:
+    with pytest.raises(BadInput, match=rf"resolution {resolution}: df-ud is defined for multiples of 32"):
+        load_recipe("saehd-demo-64", [f"networks.resolution={resolution}"])
