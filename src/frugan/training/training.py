@@ -67,6 +67,7 @@ def train(
     say: Say = quiet,
     show: Callable[[Event], None] = quiet,
     progress: Progress | None = None,
+    began: float | None = None,
 ) -> TrainingResult:
     """Train a recipe, or go on with the run in `out` if there is one.
 
@@ -91,12 +92,13 @@ def train(
         say: is given a line for every automatic choice.
         show: is given every event.
         progress: (done, all) while pictures are prepared.
+        began: when the time began that training keeps, by `time.perf_counter`; None: now.
 
     Raises:
         BadInput: anything given that cannot be used; nothing is lost then.
         TrainingFailed: training stopped by itself.
     """
-    began = time.perf_counter()
+    began = time.perf_counter() if began is None else began
     say, show = _ignore_closed_console(say), _ignore_closed_console(show)
     with ExitStack() as opened:
         options = options or TrainingOptions()

@@ -125,7 +125,7 @@ def stack_for(patch: int) -> Stack:
 
 @cache
 def nearest_patch(patch: int, resolution: int, least: int, most: int) -> int:
-    """The patch size from `least` to `most` nearest to `patch` whose stack divides `resolution` pixels; else `patch`."""
+    """The patch size from `least` to `most` nearest to `patch` whose stack divides the resolution; else `patch`."""
     known = stacks()
     fitting = (p for p in range(least, most + 1) if resolution % _nearest(known, p).total_stride == 0)
     return min(fitting, key=lambda p: (abs(p - patch), p), default=patch)
