@@ -112,6 +112,23 @@ def clock(seconds: float) -> str:
     return f"{hours}h {minutes:02d}min" if hours else f"{minutes}:{seconds:02d}"
 
 
+FAMILY_NAMES: Mapping[str, str] = MappingProxyType(
+    {"biggan": "BigGAN", "r3gan": "R3GAN", "saehd": "SAEHD", "stylegan2": "StyleGAN2"}
+)
+"""Family -> its name as its authors write it."""
+
+
+def family_name(family: str) -> str:
+    """Name of a family as people write it; of another package's family the name that it is registered by."""
+    return FAMILY_NAMES.get(family, family)
+
+
+def made_by(who: str) -> str:
+    """Beginning of a sentence about a generator: "Made by Ada with frugan"; without a name "Made with frugan"."""
+    name = " ".join(who.split())
+    return f"Made by {name} with frugan" if name else "Made with frugan"
+
+
 PUBLISHED_NETWORK = "inception-2015-12-05"
 """Feature network of published scores; only with it are scores called FID and the like without its name."""
 

@@ -91,9 +91,12 @@ def test_a_new_run_waits_in_the_queue(page: Asking, runs: Path, recipe: tuple[st
     assert page.post("/api/start", {"name": "own", "data": f"a={pictures}\n\nb={pictures}", "for": "2h"}).status == 200
     chosen = ["--data", f"a={pictures}", "--data", f"b={pictures}", "--for", "2h", "--out", str(runs / "own")]
     assert words(runs)["own"] == chosen
+    timed = {"name": "timed", "recipe": path, "data": str(pictures), "for": "2h"}
+    assert page.post("/api/start", timed).status == 200
+    assert words(runs)["timed"] == [path, "--data", str(pictures), "--for", "2h", "--out", str(runs / "timed")]
     other = {**asked, "fields": "'training.duration=4 steps'"}
     assert "new: waits in the queue already" in error(page.post("/api/start", {**other, "device": "cpu"}))
-    for run in ("new", "own"):
+    for run in ("new", "own", "timed"):
         assert page.post("/api/queue", {"run": run, "do": "remove"}).status == 200
     assert words(runs) == {}
 

@@ -28,8 +28,7 @@ def event(step: int = 1200) -> dict[str, object]:
 
 def test_a_step_is_one_compact_line() -> None:
     assert describe(event()) == (
-        "step 1,200 | D real 0.610 fake 0.550 grad 12.3"
-        " | G adversarial -1.200 grad 1.0e-05 scale 65536 SKIPPED"
+        "step 1,200 | discriminator real 0.610 fake 0.550 | generator -1.200 scale 65536 SKIPPED"
         " | 0:31 | 2h 28min left | 492 images/s | 1.5 GiB | 153,600 images"
     )
 
@@ -38,7 +37,7 @@ def test_what_is_missing_or_not_finite_is_no_trouble() -> None:
     assert describe({"event": "step", "step": 1}) == "step 1"
     bad = {"terms": {"real": "nan"}, "gradient_norm": float("inf"), "skipped": 3}
     line = describe({"event": "step", "step": 1, "eta_seconds": None, "images_per_second": "inf", "phases": {"D": bad}})
-    assert line == "step 1 | D real nan grad inf SKIPPED x3 | inf images/s"
+    assert line == "step 1 | discriminator nan SKIPPED x3 | inf images/s"
     assert describe({"event": "checkpoint", "step": 3}) is None
     assert describe({}) is None
 
@@ -126,6 +125,25 @@ def test_a_terminal_gets_one_line_that_changes() -> None:
     assert "\x1b[" in text
     assert "…" in text  # cut to the width, so that it stays one line
     assert text.count("\n") <= 3
+
+
+def test_losses_have_names_that_people_know() -> None:
+    terms = {"D_r1": {"r1": 0.076}, "G_path": {"path_length": 2.0}, "G": {"adversarial": 1.0}}
+    line = describe({"event": "step", "step": 1, "phases": {name: {"terms": of} for name, of in terms.items()}})
+    assert line == "step 1 | R1 0.076 | path length 2.000 | generator 1.000"
+
+
+def test_the_line_of_a_run_that_has_ended_is_not_drawn_again() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=60, _environ={"TERM": "xterm"})
+    with LiveLine(console=console) as line:
+        line.show({"event": "start", "step": 0})
+        line.show(event(3))
+        line.show({"event": "stop", "step": 3})
+        ended = len(out.getvalue())
+        line.note("told afterwards")
+    assert "step 3 |" in out.getvalue()[:ended]
+    assert "step 3 |" not in out.getvalue()[ended:]
 
 
 def test_something_moves_while_a_step_takes_long() -> None:

@@ -39,6 +39,9 @@ slider.value = 0;
 slider.dispatchEvent(new Event("input"));
 put("moved", String(image.src !== last));
 put("steps", end + " to " + document.querySelector("output").textContent);
+put("folded", String(document.querySelectorAll("details[open]").length === 0));
+for (const part of document.querySelectorAll("details.drawn")) part.open = true;
+window.dispatchEvent(new Event("resize")); // at once, where "toggle" comes later
 for (const button of document.querySelectorAll("button.scale")) button.click();
 const canvas = document.querySelector("canvas");
 canvas.dispatchEvent(new MouseEvent("mousemove", { clientX: 100, clientY: 10, bubbles: true }));
@@ -80,6 +83,7 @@ def test_the_page_opens_and_answers(tmp_path: Path, runs: int) -> None:
     expected = {
         "moved": "true",
         "steps": "step 50 to step 0",
+        "folded": "true",
         "drawn": "true",
         "map": f"true {runs}",
         "fetched": "0",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from frugan.reporting.standing import headlines, sentence
+from frugan.reporting.standing import headlines, note, origin, sentence
 
 STEP = {"step": {"eta_seconds": 90.0}}
 
@@ -51,3 +51,30 @@ def test_a_score_that_sees_nothing_is_not_shown() -> None:
 )
 def test_one_sentence_says_how_it_goes_and_what_to_do(state: str, share: float, warning: str | None, told: str) -> None:
     assert told in sentence(state, STEP | {"metrics": scored(share)}, warning)
+
+
+@pytest.mark.parametrize(
+    ("share", "half_width", "real", "hardly"),
+    [(0.54, 0.03, 0.5, True), (0.55, 0.01, 0.5, False), (0.55, 0.01, 0.53, True), (0.6, 0.15, 0.5, False)],
+)
+def test_hardly_told_apart_is_said_only_where_interval_and_control_allow_it(
+    share: float, half_width: float, real: float, hardly: bool
+) -> None:
+    metrics = {"scores": {"two_sample": share, "two_sample_half_width": half_width, "two_sample_real": real}}
+    told = sentence("finished", {"metrics": metrics}, None)
+    assert ("hardly" in told) is hardly
+    assert (f"{100 * share:.0f} times in 100" in told) is not hardly
+
+
+def test_another_length_is_told_in_words() -> None:
+    event = {"event": "length", "step": 300, "steps": 1150, "before": 2900, "slowdown": 2.52}
+    assert note(event) == (
+        "choice",
+        "step 300: 1,150 steps in place of 2,900, to keep the time (a step took 2.5 times as long as thought)",
+    )
+    assert note({"event": "length", "step": 300}) is None
+
+
+def test_an_origin_names_the_family_as_people_write_it_and_who_made_it() -> None:
+    start = {"recipe": {"family": "stylegan2"}, "data": {"images": {"pictures": 1797}}}
+    assert origin(start, " Ada ") == "Made by Ada with frugan: a StyleGAN2 generator, trained on 1,797 pictures."

@@ -356,6 +356,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="run folder; several are compared")],
     out: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the first run")] = None,
     title: Annotated[str, typer.Option(help="of the page; default: the names of the runs")] = "",
+    by: Annotated[str, typer.Option(help="who trained the runs, for the page to say")] = "",
     serve: Annotated[
         bool, typer.Option(help="show it on this machine in a browser, updated while training goes on")
     ] = False,
@@ -372,12 +373,13 @@ def report(
     from frugan.reporting.report import report_server, write_report
 
     if not serve:
-        print(write_report(runs, out, title=title))
+        print(write_report(runs, out, title=title, by=by))
         return
     if out is not None:
         raise BadInput(f"--out {out}: --serve writes no file; leave out one of the two")
-    if title:
-        raise BadInput(f"--title {title!r}: of a page that is written; leave it out, or --serve")
+    for option, words in (("--title", title), ("--by", by)):
+        if words:
+            raise BadInput(f"{option} {words!r}: of a page that is written; leave it out, or --serve")
     with report_server(runs, port) as server:
         say(f"http://{server.server_address[0]!s}:{server.server_address[1]} (Ctrl-C ends it)")
         try:

@@ -28,7 +28,7 @@ from frugan.recipe.loading import dump_recipe
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, weights_metadata
 from frugan.setup.recipe_setup import parameter_counts
-from frugan.wording import network_in_words, show_size
+from frugan.wording import family_name, network_in_words, show_size
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _use(facts: CardFacts) -> Iterator[str]:
 def _training(facts: CardFacts) -> Iterator[str]:
     training, recipe = facts.weights.recipe.training, facts.weights.recipe
     rows = [
-        ("family", recipe.family),
+        ("family", family_name(recipe.family)),
         ("settings from", recipe.about.source or "-"),
         ("steps", f"{facts.weights.step:,} of {training.duration}"),
         ("images seen", "-" if facts.images is None else f"{facts.images:,}"),

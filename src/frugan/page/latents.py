@@ -34,6 +34,7 @@ from frugan.sampling.provenance import named, retold, retold_film, retold_projec
 from frugan.sampling.requests import DrawRequest, check_request
 from frugan.sampling.sheets import KEPT_AS, Sheet, drawn, sheets
 from frugan.setup.networks import Weights
+from frugan.wording import family_name
 
 MOST_OPEN = 2
 """Generators that are kept in memory."""
@@ -148,7 +149,7 @@ class Latents:
         points = sorted(path.stem for path in kept.glob(f"*{SAFETENSORS}")) if kept.is_dir() else []
         return {
             "source": source,
-            "family": recipe.family,
+            "family": family_name(recipe.family),
             "step": explorer.opened.weights.step,
             "side": recipe.resolution,
             "classes": [names[n] if n < len(names) else f"class {n}" for n in range(space.classes)],

@@ -517,7 +517,6 @@ const page = (() => {
     part("recipe-told").textContent = found
       ? `${found.summary}. ${found.resolution} pixels, ${found.duration}, ${found.smallest_card_gib ? `from ${found.smallest_card_gib} GiB` : "for a large card"}.`
       : byRecipe.value ? "The path of a TOML file." : "Empty: frugan looks at the pictures, the machine and the time, and chooses.";
-    form.elements.for.disabled = byRecipe.value !== "";
   });
   form.onsubmit = async (event) => {
     event.preventDefault();

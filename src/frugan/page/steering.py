@@ -17,6 +17,7 @@ from frugan.page.queue import Queue
 from frugan.page.runs import Runs
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
+from frugan.training.kept_time import with_time
 from frugan.training.recovery import changed_fields
 from frugan.wording import parse_size
 
@@ -101,7 +102,7 @@ class Steering:
             recipe: built-in name or the path of a TOML file; empty: frugan chooses.
             fields: `key=value` words, as they would be typed.
             data: where its pictures are, a line for each source.
-            for_time: without a recipe: about how long training shall take; empty: as usual.
+            for_time: how long training shall take; empty: as the recipe says, or as usual.
             options: "device" and "memory".
 
         Raises:
@@ -113,7 +114,7 @@ class Steering:
         if out.exists():
             raise BadInput(f"{name}: is there already; choose another name, or let it go on")
         words = [*_recipe_words(recipe, fields, for_time, options), *_data_words(data)]
-        if for_time and not recipe:
+        if for_time:
             words += ["--for", for_time]
         for option in ("device", "memory"):
             if value := options.get(option, ""):
@@ -143,7 +144,7 @@ def _recipe_words(recipe: str, fields: str, for_time: str, options: Mapping[str,
         return overrides
     if recipe not in built_in():
         recipe = str(Path(recipe).expanduser().resolve())
-    load_recipe(recipe, overrides)
+    load_recipe(recipe, with_time(recipe, overrides, for_time)[1] if for_time else overrides)
     return [recipe, *overrides]
 
 

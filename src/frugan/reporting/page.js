@@ -165,14 +165,16 @@
   const kinds = { norms: "norms", zeros: "share of exact zeros" };
   const kind = make("select", {}, ...Object.entries(kinds).map(([value, textContent]) => make("option", { value, textContent })));
   kind.id = "gradient-kind";
-  kind.onchange = () => heatMaps.forEach((map) => { map.kind = kind.value; map.draw(); });
+  kind.onchange = () => { heatMaps.forEach((map) => { map.kind = kind.value; }); redraw(); };
   const about = "a row is a layer, a column a report; the scale of norms is logarithmic, and each map's own";
   document.getElementById("gradient-bar").append(make("label", {}, "Show ", kind), make("span", { textContent: about }));
 
   const drawn = data.charts.map((about) => new Chart(about, data.runs));
   document.getElementById("charts").append(...drawn.map((chart) => chart.element));
-  const redraw = () => [...drawn, ...heatMaps].forEach((each) => each.draw());
-  redraw();
+  const redraw = () => [...drawn, ...heatMaps].forEach((each) => {
+    if (each.element.offsetParent) each.draw(); // a canvas that is folded away has no size
+  });
+  for (const part of document.querySelectorAll("details.drawn")) part.addEventListener("toggle", redraw);
   window.addEventListener("resize", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   const rows = data.pictures.map((pictures, run) => (pictures.length ? sheets(pictures, run) : null)).filter(Boolean);

@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from rich.console import Console, RenderableType
@@ -14,6 +14,12 @@ from rich.text import Text
 
 from frugan.wording import GIB, by_pictures, clock, score_name, show_size, two_sample_in_words
 
+PHASES: Mapping[str, str] = MappingProxyType(
+    {"D": "discriminator", "G": "generator", "D_r1": "R1", "D_penalty": "penalty", "G_path": "path length"}
+)
+"""Phase -> its name in the line; of others their own."""
+SIDES = ("src", "dst")
+"""Terms that keep their names also where there is one alone."""
 LARGE_DATA_SHARE = 0.2
 """Share of a step's time spent waiting for data from which on the line says so."""
 
@@ -60,9 +66,9 @@ def _drew(event: Mapping[str, object]) -> str | None:
 
 def _phase(name: str, phase: Mapping[str, Any]) -> str:
     terms = _by_side(phase.get("terms") or {})
-    words = [name, *(f"{term} {_short(value)}" for term, value in terms.items())]
-    if phase.get("gradient_norm") is not None:
-        words.append(f"grad {_short(phase['gradient_norm'])}")
+    alone = len(terms) == 1 and not any(term in SIDES for term in terms)
+    words = [PHASES.get(name, name.replace("_", " "))]
+    words += [_short(value) if alone else f"{term.replace('_', ' ')} {_short(value)}" for term, value in terms.items()]
     if phase.get("loss_scale", 1.0) != 1.0:
         words.append(f"scale {_short(phase['loss_scale'])}")
     if phase.get("skipped"):
@@ -190,6 +196,7 @@ class LiveLine:
         self._console = console or Console(file=sys.stderr)
         self._every, self._clock = every_seconds, clock
         self._live: Live | None = None
+        self._entered = False
         self._spinner = Spinner("dots")
         self._began: float | None = None  # when it began to wait for a step; None: it waits for none
         self._newest: str | None = None  # line of the newest step
@@ -205,8 +212,11 @@ class LiveLine:
             self.note(told)
         if kind == "start":
             self._began, self._newest, self._card = self._clock(), None, None
+            if self._entered:
+                self._start_live()
         if kind == "stop":
             self._began = None
+            self._leave_line()
         if line is not None:
             self._began, self._newest = self._clock(), line
             if self._live is None:
@@ -232,18 +242,26 @@ class LiveLine:
         self._spinner.update(text=Text(f"{clock(waited)} since {since}", no_wrap=True, overflow="ellipsis"))
         return self._spinner
 
-    def __enter__(self) -> Self:
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
+    def _leave_line(self) -> None:
+        """Leave the line as it is: what is told from now on goes below it, and it is not drawn again."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _start_live(self) -> None:
+        if self._live is None and self._console.is_terminal and not self._console.is_dumb_terminal:
             # What other code prints to stderr goes above the line; stdout is not rich's to touch.
             self._live = Live(self, console=self._console, redirect_stdout=False, refresh_per_second=4)
             self._live.start()
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        self._start_live()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._began = None
-            self._live.stop()
-            self._live = None
+        self._entered, self._began = False, None
+        self._leave_line()
         self._flush()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
-from types import MappingProxyType
 from typing import Any
 
 from PIL import Image
@@ -23,7 +22,7 @@ from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, REAL, SAME, Provenance, half_width, low_recall
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render
-from frugan.reporting.standing import headlines, origin, sentence
+from frugan.reporting.standing import headlines, note, origin, sentence
 from frugan.wording import GIB, clock, score_name, show_size
 
 MOST_ROWS = 30
@@ -129,15 +128,16 @@ class RunReader:
         for event in self._charts.read(self._remembered(self._tail.added(to_the_end=to_the_end))):
             if event.get("event") == "warning_over":
                 self._end(event)
-            elif note := _note(event):
-                self._notes[note] = None
+            elif line := note(event):
+                self._notes[line] = None
 
-    def view(self, picture_bytes: int | None = PICTURE_BYTES, state: str | None = None) -> RunView:
+    def view(self, picture_bytes: int | None = PICTURE_BYTES, state: str | None = None, by: str = "") -> RunView:
         """Return the report's view of what has been read.
 
         Args:
             picture_bytes: room for its pictures; None: without them.
             state: of the run, see `sentence`; None: by its events.
+            by: who trained it; empty: nobody is named.
         """
         last, charts = self.last, self._charts
         metrics = last.get("metrics", {})
@@ -158,7 +158,7 @@ class RunReader:
             name=self.name,
             sentence=sentence(self._state() if state is None else state, last, newest),
             headlines=headlines(metrics),
-            origin=origin(last.get("start", {})),
+            origin=origin(last.get("start", {}), by),
             charts=shown,
             facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
             pictures=() if picture_bytes is None else tuple(self._grids.pictures(picture_bytes)),
@@ -176,9 +176,9 @@ class RunReader:
         self._notes = dict.fromkeys(
             ("over", f"{at} until step {event.get('step')}: {told}")
             if kind == "warning" and told == line
-            else (kind, note)
-            for kind, note in self._notes
-            for at, _, told in [note.partition(": ")]
+            else (kind, text)
+            for kind, text in self._notes
+            for at, _, told in [text.partition(": ")]
         )
 
     def _state(self) -> str:
@@ -196,29 +196,6 @@ class RunReader:
                 self.beginnings += 1
                 self.last.pop("stop", None)  # it goes on
             yield event
-
-
-def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
-    """A line for a person, and whether it is a warning."""
-    kind = event.get("event")
-    if kind == "choice":
-        return "choice", str(event.get("line"))
-    if (words := _WARNINGS.get(str(kind))) is None:
-        return None
-    about = {name: event.get(name) for name in ("line", "phase", "reason", "rollbacks")}
-    return "warning", f"step {event.get('step')}: {words.format(**about)}"
-
-
-_WARNINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "warning": "{line}",
-        "out_of_memory": "out of memory in phase {phase}; a smaller plan",
-        "diverged": "training stopped, as updates of phase {phase} stay not finite ({reason}); ways back: {rollbacks}",
-        "checkpoint_failed": "no checkpoint: {reason}",
-        "snapshot_failed": "no sample grid: {reason}",
-    }
-)
-"""What events mean that are no choice."""
 
 
 def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -410,13 +387,14 @@ def _columns_in(grid: str) -> int:
     return 0
 
 
-def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, title: str = "") -> Path:
+def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, title: str = "", by: str = "") -> Path:
     """Write one self-contained HTML page about a run, or several to compare.
 
     Args:
         runs: their folders.
         out: the page; None: report.html in the first run.
         title: of the page; empty: the names of the runs.
+        by: who trained the runs; empty: nobody is named.
 
     Returns:
         The page's path.
@@ -424,7 +402,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, t
     Raises:
         BadInput: a folder that is no run.
     """
-    page = page_of(runs, title=title)
+    page = page_of(runs, title=title, by=by)
     path = Path(out) if out is not None else Path(runs[0]) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as beside:
@@ -432,13 +410,13 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, t
     return path
 
 
-def page_of(runs: Sequence[str | Path], *, title: str = "") -> str:
+def page_of(runs: Sequence[str | Path], *, title: str = "", by: str = "") -> str:
     """The page as text.
 
     Raises:
         BadInput: a folder that is no run, or none at all.
     """
-    return page(readers_of(runs), title=title)
+    return page(readers_of(runs), title=title, by=by)
 
 
 def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
@@ -458,7 +436,7 @@ def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
     return [RunReader(folder, name) for folder, name in zip(folders, _names([f.path for f in folders]), strict=True)]
 
 
-def page(readers: Sequence[RunReader], *, live: bool = False, title: str = "") -> str:
+def page(readers: Sequence[RunReader], *, live: bool = False, title: str = "", by: str = "") -> str:
     """The page of what these have read, and of what was added since.
 
     Args:
@@ -467,7 +445,7 @@ def page(readers: Sequence[RunReader], *, live: bool = False, title: str = "") -
     views = []
     for reader in readers:
         reader.read(to_the_end=not live)
-        views.append(reader.view(PICTURE_BYTES // len(readers)))
+        views.append(reader.view(PICTURE_BYTES // len(readers), by=by))
     text = render([_with_doubt(view, views[0]) for view in views], live=live, title=title)
     return text.encode("utf-8", "replace").decode()  # JSON may spell half a character, which no file can hold
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from frugan.metrics.scores import NONE, half_width
-from frugan.wording import clock, count, score_name
+from frugan.wording import clock, count, family_name, made_by, score_name
 
 SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -20,7 +20,9 @@ SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Score -> its name and meaning, in the order in which one of them is shown beside two-sample."""
 GUESSING = 0.55
 ALMOST_ALL = 0.95
-"""Shares of pictures told apart: up to the first a judge guesses, from the second on it is nearly always right."""
+"""Shares of pictures told apart: up to the first a judge may guess, from the second on it is nearly always right."""
+A_LITTLE = 0.02
+"""Share above what the same judge finds between real pictures, up to which it may be guessing."""
 
 
 @dataclass(frozen=True)
@@ -106,25 +108,68 @@ def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | N
     return f"{until}: {f'{good}; ' if good else ''}{todo}."
 
 
-def origin(start: Mapping[str, Any]) -> str:
-    """Kind of generator and number of pictures that the event of a start tells; empty: it does not."""
+def origin(start: Mapping[str, Any], by: str = "") -> str:
+    """Kind of generator and number of pictures that the event of a start tells; empty: it does not.
+
+    Args:
+        by: who trained it; empty: nobody is named.
+    """
     recipe, data = start.get("recipe"), start.get("data")
     if not isinstance(recipe, Mapping) or not isinstance(data, Mapping) or not isinstance(recipe.get("family"), str):
         return ""
     numbers = [source.get("pictures") for source in data.values() if isinstance(source, Mapping)]
     pictures = sum(number for number in numbers if isinstance(number, int))
     of = f", trained on {count(pictures, 'picture')}" if pictures else ""
-    return f"Made with frugan: a {recipe['family']} generator{of}."
+    return f"{made_by(by)}: a {family_name(recipe['family'])} generator{of}."
 
 
 def _how_good(metrics: Mapping[str, Any]) -> str:
     scores, measured = metrics.get("scores"), metrics.get("provenance")
-    share = scores.get("two_sample") if isinstance(scores, Mapping) else None
-    blind = measured.get("blind", NONE) if isinstance(measured, Mapping) else NONE
-    if not isinstance(share, float) or "two-sample" in str(blind).split(","):
+    if not isinstance(scores, Mapping) or not isinstance(share := scores.get("two_sample"), float):
         return ""
-    if share <= GUESSING:
+    blind = measured.get("blind", NONE) if isinstance(measured, Mapping) else NONE
+    if "two-sample" in str(blind).split(","):
+        return ""
+    within, real = (
+        float(value) if isinstance(value := scores.get(f"two_sample_{name}"), int | float) else default
+        for name, default in (("half_width", 0.0), ("real", 0.5))
+    )
+    if share <= GUESSING and share - within <= real + A_LITTLE:
         return "a small network can hardly tell its pictures from real ones"
     if share >= ALMOST_ALL:
         return "its pictures are still easily told from real ones"
     return f"a small network still tells its pictures from real ones {100 * share:.0f} times in 100"
+
+
+def note(event: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Line for a person of an event, after its kind: "choice" or "warning"; None: it has none."""
+    kind = event.get("event")
+    if kind == "choice":
+        return "choice", str(event.get("line"))
+    if kind == "length":
+        return _new_length(event)
+    if (words := _WARNINGS.get(str(kind))) is None:
+        return None
+    about = {name: event.get(name) for name in ("line", "phase", "reason", "rollbacks")}
+    return "warning", f"step {event.get('step')}: {words.format(**about)}"
+
+
+def _new_length(event: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Another number of steps of a run that keeps a time, in words."""
+    steps, before, slowdown = (event.get(name) for name in ("steps", "before", "slowdown"))
+    if not isinstance(steps, int) or not isinstance(before, int):
+        return None  # of another version
+    why = f" (a step took {slowdown:.2g} times as long as thought)" if isinstance(slowdown, float) else ""
+    return "choice", f"step {event.get('step')}: {steps:,} steps in place of {before:,}, to keep the time{why}"
+
+
+_WARNINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "warning": "{line}",
+        "out_of_memory": "out of memory in phase {phase}; a smaller plan",
+        "diverged": "training stopped, as updates of phase {phase} stay not finite ({reason}); ways back: {rollbacks}",
+        "checkpoint_failed": "no checkpoint: {reason}",
+        "snapshot_failed": "no sample grid: {reason}",
+    }
+)
+"""What events mean that are no choice."""

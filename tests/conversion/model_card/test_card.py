@@ -150,7 +150,7 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
     front, _, rest = text.removeprefix("---\n").partition("---\n")
     assert "license: cc-by-4.0\n" in front
     assert '- "biggan"' in front
-    made_of = "a biggan generator at 32 pixels, trained for 400 steps on 1,797 pictures."
+    made_of = "a BigGAN generator at 32 pixels, trained for 400 steps on 1,797 pictures."
     assert rest.startswith(f"\n# my | digits\n\nMade with frugan: {made_of}\n")
     assert "![samples at step 400](samples.png)" in text
     assert "Rows, from the top: digit 0, digit 1." in text
@@ -239,7 +239,7 @@ def test_the_command(made: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(application(), [*words, "--title", "Ciphers", "--by", "Ada"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"folder": str(out)}
-    assert "\n# Ciphers\n\nMade by Ada with frugan: a biggan" in (out / "README.md").read_text("utf-8")
+    assert "\n# Ciphers\n\nMade by Ada with frugan: a BigGAN" in (out / "README.md").read_text("utf-8")
 
 
 def test_a_space_has_a_page_beside_the_card(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
 from frugan.progress import quiet
 from frugan.setup.networks import Weights
-from frugan.wording import count
+from frugan.wording import count, family_name, made_by
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,11 @@ class AboutModel:
         """
         run = RunFolder.holding(weights.path)
         name = weights.path.stem if run is None else run.path.resolve().name
-        what = f"{weights.recipe.family} generator at {weights.recipe.resolution} pixels"
+        what = f"{family_name(weights.recipe.family)} generator at {weights.recipe.resolution} pixels"
         trained = f", trained for {count(weights.step, 'step')}" if weights.step else ""
         pictures = _pictures(run) if run is not None else 0
         of = f" on {count(pictures, 'picture')}" if trained and pictures else ""
-        who = f"Made by {' '.join(by.split())} with frugan: a" if by.strip() else "Made with frugan: a"
-        return cls(" ".join(title.split()) or name, f"{who} {what}{trained}{of}.")
+        return cls(" ".join(title.split()) or name, f"{made_by(by)}: a {what}{trained}{of}.")
 
 
 def _pictures(run: RunFolder) -> int:

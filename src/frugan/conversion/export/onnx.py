@@ -23,6 +23,7 @@ from frugan.progress import Say
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.generators import networks_to_draw
 from frugan.setup.networks import Weights
+from frugan.wording import family_name
 
 LATENTS, CLASSES, PSI, PICTURES = "z", "classes", "psi", "pictures"
 """Names of the inputs and of what is made."""
@@ -146,8 +147,8 @@ class Generator:
         weights, recipe = self.weights, self.recipe
         notes = {
             "software": "frugan",
-            "description": f"synthetic pictures, made by a {recipe.family} network at step {weights.step}",
-            "recipe": recipe.about.summary or recipe.family,
+            "description": f"synthetic pictures, made by a {family_name(recipe.family)} network at step {weights.step}",
+            "recipe": recipe.about.summary or family_name(recipe.family),
             "recipe_digest": weights.metadata.get("recipe_digest", ""),
             "step": str(weights.step),
             "licence": weights.licence,
