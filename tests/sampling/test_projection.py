@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 import frugan
+from frugan.cli.application import application
 from frugan.errors import BadInput
 from frugan.progress import quiet
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.sampling.explorer import Explorer, explore, space_of
+from frugan.sampling.films import GAP
 from frugan.sampling.projection import read_fitted, search
 from frugan.sampling.requests import DrawRequest
 from sampling.generators import MODELS, write
@@ -171,3 +174,39 @@ def test_levels_of_a_grey_picture_are_kept(tmp_path: Path) -> None:
     Image.fromarray(levels).save(tmp_path / "grey.png")
     fitted = read_fitted(tmp_path / "grey.png", frugan.load_recipe("stylegan2-digits-32"))
     assert ((fitted[0] + 1) * 127.5).round().numpy().astype(np.uint8).tolist() == levels.tolist()
+
+
+def test_a_search_is_written_as_a_film(files: dict[str, Path], tmp_path: Path) -> None:
+    pictures = [picture_file(tmp_path / f"{name}.png", (32, 32), name) for name in ("red", "black")]
+    words = ["sample", str(files["biggan"]), "--steps", "6", "--animate", "search.webp", "--frames", "5"]
+    words += [word for picture in pictures for word in ("--project", str(picture))]
+    done = CliRunner().invoke(application(), [*words, "--device", "cpu", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    with Image.open(tmp_path / "out" / "search.webp") as film:
+        assert film.size == ((2 * 32 + GAP) * 4, (2 * 32 + GAP) * 4)
+        shown = []
+        for number in range(film.n_frames):  # type: ignore[attr-defined]
+            film.seek(number)
+            shown.append(np.asarray(film.convert("RGB")).astype(int))
+        told = film.getexif()[270]
+    assert "--animate search.webp --frames 5" in told
+    assert "animate='search.webp', frames=5" in told
+    size = 32 * 4
+    beside = [frame[:size, size + GAP * 4 :] for frame in shown]
+    assert max(np.abs(frame - beside[0]).mean() for frame in beside) < 2  # the given picture stays
+    assert len(shown) >= 5
+
+
+def test_the_way_of_a_search_goes_from_the_mean_to_what_was_found(files: dict[str, Path]) -> None:
+    with explore(files["biggan"], device="cpu") as explorer:
+        target = own_picture(explorer)
+        found = search(explorer, target, steps=STEPS)
+        walk = found.walk(12)
+        with explorer.in_full():
+            pictures = explorer.draw(walk)
+    assert len(walk) == 12
+    torch.testing.assert_close(pictures[0], found.start)
+    torch.testing.assert_close(pictures[-1], found.picture)
+    torch.testing.assert_close(walk.vectors[2], found.way.vectors[1])  # a sixth of the frames leads to the start
+    steps = (found.way.vectors[2:] - found.way.vectors[1:-1]).flatten(1).norm(dim=1)
+    assert steps.max() < (found.way.vectors[1] - found.way.vectors[0]).norm() / 4  # one start's, without leaps

@@ -110,7 +110,9 @@ class SampleOptions:
     ] = None
     animate: Annotated[
         str | None,
-        typer.Option(help="write an interpolation as a film of this name in --out: .gif, .webp or .mp4"),
+        typer.Option(
+            help="write an interpolation, or what --project does, as a film of this name in --out: .gif, .webp, .mp4"
+        ),
     ] = None
     frames: Annotated[
         int,
@@ -222,15 +224,15 @@ def sample(**values: Any) -> None:
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8 (swapped ones as single files: --pngs 100)
     """
     arguments = SampleOptions(**values)
-    from frugan.sampling.films import check_film_name
+    from frugan.sampling.films import check_film
     from frugan.sampling.generators import default_micro_batch
     from frugan.sampling.requests import refuse_together
     from frugan.setup.networks import Weights
 
     refuse_together(arguments.given())
     if arguments.animate is not None:
-        _refuse_film(arguments.animate, arguments.frames)
-        check_film_name(arguments.out / arguments.animate)
+        _refuse_folders(arguments.animate)
+        check_film(arguments.out / arguments.animate, arguments.frames)
     elif arguments.loop is not None:
         raise BadInput(f"--loop {arguments.loop}: a film has a name; add --animate loop.webp")
     if arguments.nearest is not None and len(arguments.data or ()) != 1:
@@ -257,8 +259,6 @@ def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") 
     from frugan.sampling.sampling import sample as draw_grids
 
     out, device, data = arguments.out, arguments.device, arguments.data or []
-    if arguments.animate is not None:
-        return [animate(weights, out / arguments.animate, request, device=device, say=say)]
     if arguments.project:
         with Bar("steps") as bar:
             return project(
@@ -268,10 +268,14 @@ def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") 
                 space=arguments.space,
                 steps=arguments.steps,
                 features=arguments.features,
+                animate=arguments.animate,
+                frames=arguments.frames,
                 device=device,
                 say=say,
                 progress=bar,
             )
+    if arguments.animate is not None:
+        return [animate(weights, out / arguments.animate, request, device=device, say=say)]
     if arguments.nearest is not None:
         with Bar("pictures") as bar:
             counts = {"samples": arguments.rows, "nearest": arguments.nearest}
@@ -289,8 +293,6 @@ def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") 
         return draw_grids(weights, out, request, data=named_data, device=device, say=say, progress=bar)
 
 
-def _refuse_film(name: str, frames: int) -> None:
+def _refuse_folders(name: str) -> None:
     if Path(name).name != name:
         raise BadInput(f"--animate {name}: expected a name without folders, such as walk.gif; it goes into --out")
-    if frames < 2:
-        raise BadInput(f"--frames {frames}: expected at least 2, the two ends")

@@ -49,6 +49,11 @@ class Points:
         shares = [part.shares for part in parts if part.shares is not None]
         return cls(torch.cat([part.vectors for part in parts]), torch.cat(shares) if shares else None)
 
+    def on_host(self) -> Self:
+        """Return a copy on the host, outside the graph of gradients."""
+        shares = None if self.shares is None else self.shares.detach().cpu()
+        return replace(self, vectors=self.vectors.detach().clone().cpu().contiguous(), shares=shares)
+
     def moved(self, shift: Tensor) -> Self:
         """Return the points shifted by `Directions.shift` [layers, size]."""
         return replace(self, vectors=self.vectors + shift)

@@ -49,9 +49,7 @@ def write_loops(
         BadInput: another ending, a cell with fewer than two points, or fewer than two frames.
     """
     path = Path(path)
-    check_film_name(path)
-    if frames < 2:
-        raise BadInput(f"{path}: {frames} frames: expected at least 2")
+    check_film(path, frames)
     if not stations or any(len(points) < 2 for points in stations):
         raise BadInput(f"{path}: a loop goes through two or more points; name more seeds or latents for each cell")
     loops = [closed_loop(points, frames, keep_lengths=explorer.space.mean is None) for points in stations]
@@ -120,11 +118,13 @@ def side_by_side(pictures: NDArray[np.uint8], columns: int | None = None) -> NDA
     return grid
 
 
-def check_film_name(path: Path) -> None:
-    """Refuse a kind of file that no film is written as.
+def check_film(path: Path, frames: int) -> None:
+    """Refuse a kind of file that no film is written as, and a film that shows nothing move.
 
     Raises:
-        BadInput: it is another one.
+        BadInput: another ending, or fewer than two frames.
     """
     if path.suffix not in FILM_ENDINGS:
         raise BadInput(f"{path}: expected a name that ends in .gif, .webp or .mp4")
+    if frames < 2:
+        raise BadInput(f"{path}: {frames} frames: expected at least 2, the two ends (--frames)")

@@ -1,7 +1,7 @@
 """Projection: the place in a generator's latent space whose picture is nearest to a given one."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -9,6 +9,7 @@ from typing import BinaryIO
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.contract.family import LatentSpace
@@ -22,7 +23,10 @@ from frugan.metrics.perceptual import SMALL, WITHOUT_CODE, Distance, choose_dist
 from frugan.progress import PROJECTION_STEPS, Progress, Say
 from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import write_grid
+from frugan.reporting.sample_files import FRAMES_PER_SECOND, write_animation
 from frugan.sampling.explorer import Explorer, Points, exploring
+from frugan.sampling.films import check_film, side_by_side
+from frugan.sampling.generation import pixels
 from frugan.sampling.generators import open_networks
 from frugan.sampling.provenance import named, retold_projection
 from frugan.setup.networks import Weights
@@ -53,6 +57,8 @@ CALM = 1e-3
 TITLES = ("given", "mean", "found")
 SHOWN_EVERY = 10
 """Steps from one picture that is shown to the next."""
+WAY_POINTS = 128
+"""Places of a search that are kept at most; a film of more frames walks between them."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,8 @@ class Projection:
     features: str  # features by which distances are measured
     space: str  # "w", "w+", "z"
     steps: int
+    # places of the search on the host: the mean vector, then those of the start that was followed to the end
+    way: Points
 
     @property
     def told(self) -> dict[str, str]:
@@ -79,6 +87,11 @@ class Projection:
             "distance": f"{self.after:.6g}",
             "distance_of_mean": f"{self.before:.6g}",
         }
+
+    def walk(self, count: int) -> Points:
+        """Return `count` points along the search; the way from the mean to its start is a sixth of them."""
+        to_start = max(1, count // 6)
+        return Points.joined([self.way[:2].walk(to_start + 1)[:-1], self.way[1:].walk(count - to_start)])
 
 
 def read_fitted(file: Path | BinaryIO, recipe: Recipe) -> Tensor:
@@ -145,7 +158,9 @@ def search(
         points = _Search(explorer, distance, space or known[0])
         found, after = points.run(steps, progress, shown)
         at_first, at_last = (explorer.draw(point)[0] for point in (points.first, found))
-    return Projection(found, target, at_first, at_last, points.before, after, measure.name, space or known[0], steps)
+    way = Points.joined([points.first.on_host(), *points.way, found])
+    before, name = points.before, space or known[0]
+    return Projection(found, target, at_first, at_last, before, after, measure.name, name, steps, way)
 
 
 def project(
@@ -156,6 +171,8 @@ def project(
     space: str | None = None,
     steps: int = PROJECTION_STEPS,
     features: str = SMALL,
+    animate: str | None = None,
+    frames: int = 48,
     device: str = "auto",
     say: Say = print,
     progress: Progress | None = None,
@@ -170,27 +187,33 @@ def project(
         space: see `search`.
         steps: see `search`.
         features: see `search`.
+        animate: name of a film in `out` of the searches, a row for each picture, which stands beside it; ends in .gif,
+            .webp or .mp4.
+        frames: of the film, without those that show its end for a second.
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice, and the distances.
         progress: (done, all) of the steps of all pictures.
 
     Returns:
-        The grid, and the files of latents.
+        The grid, the files of latents, and the film.
 
     Raises:
-        BadInput: no such weights or pictures, two of one name, or as `search`.
+        BadInput: no such weights or pictures, two of one name, another kind of film, or as `search`.
     """
     files = [Path(picture) for picture in pictures]
     stems = [file.stem for file in files]
     if not files or len(set(stems)) < len(stems):
         raise BadInput(f"--project {', '.join(map(str, pictures))}: expected pictures, each of a name of its own")
+    if animate is not None:
+        check_film(Path(out) / animate, frames)
     opened = open_networks(source, device, say)
     folder = Path(out)
     with exploring(opened) as explorer:
         targets = [read_fitted(file, opened.recipe) for file in files]
         choice = {"space": space, "steps": steps, "features": features}
+        choice |= {"animate": animate, "frames": frames} if animate is not None else {}
         told = retold_projection(named(source), files, out, opened.weights.step, choice)
-        rows, paths, lines = [], list[Path](), list[str]()
+        found_of, paths, lines = list[Projection](), list[Path](), list[str]()
         for number, (file, target) in enumerate(zip(files, targets, strict=True)):
 
             def all_steps(done: int, of: int, before: int = number) -> None:
@@ -204,13 +227,33 @@ def project(
             )
             paths.append(folder / f"{file.stem}.safetensors")
             explorer.write(found.points, paths[-1], found.told)
-            rows.append(torch.stack([found.target, found.start, found.picture]))
+            found_of.append(found)
+        about = opened.provenance | told
+        if animate is not None:
+            paths.append(_write_film(explorer, found_of, folder / animate, frames, about))
     for line in lines:  # now: a progress bar was there
         say(line)
-    about = opened.provenance | told
+    rows = [torch.stack([found.target, found.start, found.picture]) for found in found_of]
     about["Description"] = f"given pictures, and what is nearest to them; {about['Description']}"
     sheet = folder / "projections.png"
     return [*write_grid(torch.stack(rows), sheet, about, titles=TITLES, labels=stems), *paths]
+
+
+def _write_film(
+    explorer: Explorer, projections: Sequence[Projection], path: Path, frames: int, about: Mapping[str, str]
+) -> Path:
+    """Write a row for each search: what it is at beside the given picture, drawn frame by frame."""
+    walks = [projection.walk(frames) for projection in projections]
+
+    def drawn() -> Iterator[NDArray[np.uint8]]:
+        for number in (*range(frames), *[frames - 1] * FRAMES_PER_SECOND):
+            pictures = explorer.draw(Points.joined([walk[[number]] for walk in walks]))
+            pairs = [torch.stack([at, of.target]) for at, of in zip(pictures, projections, strict=True)]
+            yield side_by_side(pixels(torch.cat(pairs)).numpy(), columns=2)
+
+    with explorer.in_full():  # as the search drew them
+        write_animation(drawn(), path, about)
+    return path
 
 
 def spaces(space: LatentSpace) -> list[str]:
@@ -228,6 +271,7 @@ class _Search:
 
     def __init__(self, explorer: Explorer, distance: Distance, name: str) -> None:
         self.explorer, self.distance, self.space = explorer, distance, explorer.space
+        self.way: list[Points] = []  # places of the start that was followed to the end, up to the last step
         vectors, shares = self._candidates()
         self.calm = CALM if self.space.mean is None else 0.0
         self.deviation = float(vectors[1:].std(0).mean())
@@ -287,10 +331,13 @@ class _Search:
             else [{"params": self.vectors, "scale": self.deviation}]
         )
         alive = list(range(len(self.vectors)))
+        kept: list[dict[int, Points]] = []
         for step in range(steps):
             done = step / steps
             for group in optimizer.param_groups:
                 group["lr"] = RATE * group["scale"] * _ramp(done)
+            if step % -(-steps // WAY_POINTS) == 0:
+                kept.append({at: self._points([at]).on_host() for at in alive})
             points = self._points(alive, NOISE * self.deviation * max(0.0, 1 - done / NOISY) ** 2, random)
             pictures = self._drawn(points)
             far = self.distance(pictures)  # [n]
@@ -309,9 +356,8 @@ class _Search:
             found = self._points(alive)
             far = self._measured(found)
         best = int(far.argmin())
-        points = found[best : best + 1]
-        shares = None if points.shares is None else points.shares.cpu()
-        return Points(points.vectors.contiguous().cpu(), shares), float(far[best])
+        self.way = [places[alive[best]] for places in kept]
+        return found[best : best + 1].on_host(), float(far[best])
 
 
 def _ramp(done: float) -> float:

@@ -50,11 +50,17 @@ class DrawRequest(GridRequest):
 
 MANY = ("--random", "--npz", "--pngs")
 """Options that draw random samples."""
-KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), ("--project",), MANY)
+KINDS = (("--style-mixing",), ("--nearest",), ("--project",), MANY)
 """Kinds of output, of which a call has one."""
 STANDING = "--statistics standing"
 BATCH = "--statistics batch"
 TOGETHER = (
+    (
+        "--animate",
+        (),
+        (*MANY, "--nearest", "--style-mixing"),
+        "one kind at a time; not with --random, --npz, --pngs, --nearest or --style-mixing; run it once for each",
+    ),
     ("--interpolate", (), MANY, "not with --random, --npz or --pngs; run it once for each"),
     (
         "--seeds",

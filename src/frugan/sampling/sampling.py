@@ -22,7 +22,7 @@ from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import LARGEST_SIDE, many_files, not_finite, numbered, write_grid
 from frugan.reporting.sample_files import write_animation, write_npz, write_png, write_pngs
 from frugan.sampling.explorer import exploring
-from frugan.sampling.films import check_film_name, side_by_side, write_loops
+from frugan.sampling.films import check_film, side_by_side, write_loops
 from frugan.sampling.generation import Sampler, generating, pixels, with_statistics
 from frugan.sampling.generators import Opened, open_networks, write_sample
 from frugan.sampling.provenance import named, retold, retold_drawn, retold_film
@@ -364,7 +364,7 @@ def animate(
     Raises:
         BadInput: as `sample`; or another ending.
     """
-    check_film_name(Path(path))
+    check_film(Path(path), request.columns)
     opened = open_networks(source, device, say)
     looping = isinstance(request, DrawRequest) and request.loop is not None
     if not looping and request.interpolate is None and not _shows_directions(request):
