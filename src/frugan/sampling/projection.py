@@ -189,7 +189,7 @@ def project(
         features: see `search`.
         animate: name of a film in `out` of the searches, a row for each picture, which stands beside it; ends in .gif,
             .webp or .mp4.
-        frames: of the film, without those that show its end for a second.
+        frames: of the film, to which a second is added that shows its end.
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice, and the distances.
         progress: (done, all) of the steps of all pictures.
