@@ -54,7 +54,7 @@ def test_the_folder_holds_what_the_page_needs(tmp_path: Path, frugan: Frugan) ->
     (data,) = re.findall(r'<script type="application/json" id="model">(.*?)</script>', page)
     assert json.loads(data)["classes"] == names
     assert "<h1>weights</h1>" in page
-    assert "Made with frugan: a r3gan generator at 32 pixels, trained for 1,234 steps." in page
+    assert "Made with frugan: R3GAN generator at 32 pixels, trained for 1,234 steps." in page
     with tarfile.open(tmp_path / "runtime.tgz", "w:gz") as archive:
         archive.add(runtime, "package")
     made = export_site(weights, tmp_path / "again", runtime=tmp_path / "runtime.tgz", say=print)

@@ -57,7 +57,7 @@ def test_what_there_is_to_turn(page: Asking) -> None:
     assert page.get("/explore/sources").json == {"sources": [CONDITIONED, STYLED]}
     about = page.get(f"/explore/about?source={STYLED}").json
     assert {name: about[name] for name in ("family", "side", "styled", "spaces", "directions")} == {
-        "family": "stylegan2",
+        "family": "StyleGAN2",
         "side": 32,
         "styled": True,
         "spaces": ["w", "w+"],

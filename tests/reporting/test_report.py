@@ -87,7 +87,7 @@ def test_a_report_bears_a_title_and_says_what_the_run_is(tmp_path: Path) -> None
     assert "<h1>run</h1>" in page_of([run])
     text = page_of([run], title="My fish")
     assert "<h1>My fish</h1>" in text
-    assert "Made with frugan: a BigGAN generator, trained on 252 pictures." in text
+    assert "Made with frugan: BigGAN generator, trained on 252 pictures." in text
     assert "read the warning" in text
 
 

@@ -77,4 +77,4 @@ def test_another_length_is_told_in_words() -> None:
 
 def test_an_origin_names_the_family_as_people_write_it_and_who_made_it() -> None:
     start = {"recipe": {"family": "stylegan2"}, "data": {"images": {"pictures": 1797}}}
-    assert origin(start, " Ada ") == "Made by Ada with frugan: a StyleGAN2 generator, trained on 1,797 pictures."
+    assert origin(start, " Ada ") == "Made by Ada with frugan: StyleGAN2 generator, trained on 1,797 pictures."

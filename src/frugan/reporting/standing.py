@@ -120,7 +120,7 @@ def origin(start: Mapping[str, Any], by: str = "") -> str:
     numbers = [source.get("pictures") for source in data.values() if isinstance(source, Mapping)]
     pictures = sum(number for number in numbers if isinstance(number, int))
     of = f", trained on {count(pictures, 'picture')}" if pictures else ""
-    return f"{made_by(by)}: a {family_name(recipe['family'])} generator{of}."
+    return f"{made_by(by)}: {family_name(recipe['family'])} generator{of}."
 
 
 def _how_good(metrics: Mapping[str, Any]) -> str:
@@ -134,11 +134,13 @@ def _how_good(metrics: Mapping[str, Any]) -> str:
         float(value) if isinstance(value := scores.get(f"two_sample_{name}"), int | float) else default
         for name, default in (("half_width", 0.0), ("real", 0.5))
     )
+    by_features = isinstance(measured, Mapping) and "fixed features" in str(measured.get("judge", ""))
+    who = "a judge of fixed features" if by_features else "a small network"
     if share <= GUESSING and share - within <= real + A_LITTLE:
-        return "a small network can hardly tell its pictures from real ones"
+        return f"{who} can hardly tell its pictures from real ones"
     if share >= ALMOST_ALL:
         return "its pictures are still easily told from real ones"
-    return f"a small network still tells its pictures from real ones {100 * share:.0f} times in 100"
+    return f"{who} still tells its pictures from real ones {100 * round(share, 2):.0f} times in 100"
 
 
 def note(event: Mapping[str, Any]) -> tuple[str, str] | None:

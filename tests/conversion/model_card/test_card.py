@@ -150,7 +150,7 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
     front, _, rest = text.removeprefix("---\n").partition("---\n")
     assert "license: cc-by-4.0\n" in front
     assert '- "biggan"' in front
-    made_of = "a BigGAN generator at 32 pixels, trained for 400 steps on 1,797 pictures."
+    made_of = "BigGAN generator at 32 pixels, trained for 400 steps on 1,797 pictures."
     assert rest.startswith(f"\n# my | digits\n\nMade with frugan: {made_of}\n")
     assert "![samples at step 400](samples.png)" in text
     assert "Rows, from the top: digit 0, digit 1." in text

@@ -33,7 +33,7 @@ class AboutModel:
         trained = f", trained for {count(weights.step, 'step')}" if weights.step else ""
         pictures = _pictures(run) if run is not None else 0
         of = f" on {count(pictures, 'picture')}" if trained and pictures else ""
-        return cls(" ".join(title.split()) or name, f"{made_by(by)}: a {what}{trained}{of}.")
+        return cls(" ".join(title.split()) or name, f"{made_by(by)}: {what}{trained}{of}.")
 
 
 def _pictures(run: RunFolder) -> int:
