@@ -239,7 +239,7 @@ def test_the_command(made: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(application(), [*words, "--title", "Ciphers", "--by", "Ada"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"folder": str(out)}
-    assert "\n# Ciphers\n\nMade by Ada with frugan: a BigGAN" in (out / "README.md").read_text("utf-8")
+    assert "\n# Ciphers\n\nMade by Ada with frugan: BigGAN" in (out / "README.md").read_text("utf-8")
 
 
 def test_a_space_has_a_page_beside_the_card(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
