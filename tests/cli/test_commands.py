@@ -400,7 +400,7 @@ def test_warnings_and_faults_in_threads_take_a_line_each(
     def fail() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def report(*_: object, title: str) -> str:
+    def report(*_: object, title: str, by: str) -> str:
         thread = threading.Thread(target=fail)
         thread.start()
         thread.join()

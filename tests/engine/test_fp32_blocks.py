@@ -156,7 +156,7 @@ def test_names() -> None:
         named_blocks(["G.x"], {})
     with pytest.raises(BadInput, match=r"did you mean G\.blocks\.1\.0\?.*the blocks are G\.blocks\.0\.0, "):
         load_recipe(SMALL, ['training.fp32_blocks=["G.block.1.0"]'])
-    with pytest.raises(BadInput, match=r"training\.fp32_blocks: must be a list \(got 'D'\)"):
+    with pytest.raises(BadInput, match=r"must be a list, such as training\.fp32_blocks=\[D\] \(got 'D'\)"):
         load_recipe(SMALL, ["training.fp32_blocks=D"])
 
 
