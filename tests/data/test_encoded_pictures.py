@@ -96,6 +96,12 @@ def test_what_is_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Pat
         opened(path, tmp_path, [], stored="encoded")
     assert len(opened(path, tmp_path, [], stored="encoded", allow_upscale=True)) == 4
     opened(path, tmp_path, [], allow_upscale=True)
+    picture(9, 16, 16).save(path / "9.png")
+    said: list[str] = []
+    kept = opened(path, tmp_path, said, stored="encoded", allow_upscale="leave-out")
+    np.testing.assert_array_equal(kept[0], np.asarray(picture(9, 16, 16)).transpose(2, 0, 1))
+    assert (len(kept), sum("4 pictures left out, smaller than 16 x 16" in line for line in said)) == (1, 1)
+    (path / "9.png").unlink()
     (prepared,) = (tmp_path / "prepared").iterdir()
     options = SourceOptions(DataSettings(stored="encoded"), tmp_path, print, None, {})
     with pytest.raises(BadInput, match="its pixels are there"):

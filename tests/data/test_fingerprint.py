@@ -21,6 +21,7 @@ def test_every_change_of_files_or_settings_counts(folder: MakeFolder) -> None:
     path = folder({"a/1.png": SMALL, "b/2.png": SMALL})
     keys = [fingerprint(path, Fitting(8)), fingerprint(path, Fitting(16)), fingerprint(path, Fitting(8, "lanczos"))]
     keys.append(fingerprint(path, Fitting(8, allow_upscale=True)))
+    keys.append(fingerprint(path, Fitting(8, allow_upscale="leave-out")))
     keys.append(fingerprint(path, Fitting(8, background=background("black"))))
     keys.append(fingerprint(path, Fitting(8, fit="pad")))
     os.utime(path / "a" / "1.png", ns=(1, 1))

@@ -108,13 +108,44 @@ def test_small_pictures_are_named_before_any_work(folder: MakeFolder, picture: M
     files: dict[str, Image.Image | bytes] = {f"{i}.png": picture(i, 32, 32) for i in range(5)}
     source = folder(files | {"s1.png": picture(8, 40, 20), "s2.png": picture(9, 24, 24)})
     with pytest.raises(
-        BadInput, match=r"2 pictures of 7 .* smaller than 32 x 32: s1.png, s2.png .*40 x 20.*allow_upscale=True"
+        BadInput,
+        match=r"2 pictures of 7 .* smaller than 32 x 32: s1.png, s2.png .*40 x 20.*'leave-out'.*allow_upscale=True",
     ):
         prepare(source, tmp_path / "out", resolution=32)
     assert not (tmp_path / "out").exists()
     report = prepare(source, tmp_path / "out", resolution=32, allow_upscale=True)
     assert (report.pictures, report.upscaled) == (7, 2)
     assert any("2 pictures enlarged" in line for line in report.lines)
+
+
+def test_small_pictures_are_left_out_at_a_word(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    files: dict[str, Image.Image | bytes] = {f"a/{i}.png": picture(i, 32, 32) for i in range(5)}
+    files |= {"b/1.png": picture(6, 40, 50), "a/s1.png": picture(8, 40, 20), "b/s2.png": picture(9, 24, 24)}
+    source, done = folder(files), list[tuple[int, int]]()
+    report = prepare(
+        source, tmp_path / "out", resolution=32, allow_upscale="leave-out", progress=lambda *at: done.append(at)
+    )
+    assert (report.pictures, report.upscaled, report.bad, done[-1]) == (6, 0, (), (6, 6))
+    said = [line for line in report.lines if "left out" in line]
+    assert said == ["2 pictures left out, smaller than 32 x 32: a/s1.png, b/s2.png"]
+    assert "1 picture resized to 32 x 32" in "\n".join(report.lines)
+    kept, about = open_prepared(tmp_path / "out"), read_set_file(tmp_path / "out")
+    assert kept.labels.tolist() == [0, 0, 0, 0, 0, 1]
+    np.testing.assert_array_equal(kept.pictures[4], np.asarray(picture(4, 32, 32)).transpose(2, 0, 1))
+    assert prepared_again(tmp_path / "out", about).endswith("--resolution 32 --leave-out-small")
+    padded = prepare(source, tmp_path / "padded", resolution=32, allow_upscale="leave-out", fit="pad")
+    assert padded.pictures == 7  # a/s1.png is long enough
+
+
+def test_leaving_small_pictures_out_leaves_some_of_each_class(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path
+) -> None:
+    source = folder({"a/1.png": picture(1, 32, 32), "b/1.png": picture(2, 24, 24)})
+    with pytest.raises(BadInput, match=r"class 'b' .* smaller than 32 x 32, and none is left"):
+        prepare(source, tmp_path / "out", resolution=32, allow_upscale="leave-out")
+    with pytest.raises(BadInput, match=r"every picture in .* is smaller than 64 x 64"):
+        prepare(source, tmp_path / "out", resolution=64, allow_upscale="leave-out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_padding_refuses_no_picture_and_says_what_it_did(

@@ -312,7 +312,7 @@ FAULTS = (
     Fault(
         "small pictures are enlarged where they are only to be padded",
         "data/survey.py",
-        "(scale > 1 and self.allow_upscale)",
+        "(scale > 1 and self.allow_upscale is True)",
         "scale > 1",
         "data/test_fitting.py -k padding",
     ),

@@ -150,6 +150,9 @@ def test_no_size_that_pictures_would_have_to_be_enlarged_to_by_much() -> None:
     assert loaded(choose(facts_of(sides=(40, 90)), SLOW, "10h")).resolution == 32
     tiny = choose(facts_of(sides=(16, 16)), SLOW, "10h")
     assert (loaded(tiny).resolution, loaded(tiny).data.allow_upscale) == (32, True)
+    fewer = choose(facts_of(sides=(60, 60)), SLOW, "10h", ["data.allow_upscale=leave-out"])
+    assert loaded(fewer).resolution == 32
+    assert not any(word.startswith("data.allow_upscale") for word in fewer.overrides)
 
 
 def test_what_is_said_of_squares_counts_where_a_size_is_chosen() -> None:

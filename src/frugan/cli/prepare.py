@@ -15,13 +15,14 @@ from frugan.progress import FACES, SIDE_PIXELS
 from frugan.wording import shown
 
 if TYPE_CHECKING:
+    from frugan.contract.settings import AllowUpscale
     from frugan.data.survey import Fitting
 
 
 Form = Literal["set", "zip", "hdf5", "webdataset"]
 """What pictures are written as."""
 SUFFIXES: dict[str, Form] = {".zip": "zip", ".hdf5": "hdf5", ".h5": "hdf5"}
-OF_PICTURES = ("resample", "allow_upscale", "fit", "background", "range", "workers", "form")
+OF_PICTURES = ("resample", "allow_upscale", "leave_out_small", "fit", "background", "range", "workers", "form")
 """Parameters that say how pictures, not faces, are prepared."""
 METADATA = ".metadata"
 """Ends the name of a file with the metadata of faces."""
@@ -51,6 +52,9 @@ class PrepareOptions:
     resolution: Annotated[int | None, typer.Option(help="side of the square pictures, in pixels")] = None
     resample: Annotated[str, typer.Option(help="bilinear (as BigGAN's authors) or lanczos (sharper)")] = "bilinear"
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False
+    leave_out_small: Annotated[bool, typer.Option(help="leave out pictures that are smaller than the resolution")] = (
+        False
+    )
     fit: Annotated[
         Literal["crop", "pad"],
         typer.Option(help="pictures that are not square: crop them, or pad them with the background"),
@@ -153,7 +157,7 @@ def _prepare_pictures(arguments: PrepareOptions, source: Path) -> None:
     fitting = Fitting(
         arguments.resolution,
         resample,
-        arguments.allow_upscale,
+        _allow_upscale(arguments),
         background(arguments.background),
         arguments.fit,
         arguments.range,
@@ -163,6 +167,17 @@ def _prepare_pictures(arguments: PrepareOptions, source: Path) -> None:
         _write_set(source, arguments.out, fitting, arguments.workers)
     else:
         _pack_pictures(source, arguments.out, form, fitting, arguments.workers)
+
+
+def _allow_upscale(arguments: PrepareOptions) -> "AllowUpscale":
+    """Return what becomes of pictures that are too small.
+
+    Raises:
+        BadInput: two answers were given.
+    """
+    if arguments.allow_upscale and arguments.leave_out_small:
+        raise BadInput("--allow-upscale with --leave-out-small: pictures that are too small are one or the other")
+    return "leave-out" if arguments.leave_out_small else arguments.allow_upscale
 
 
 def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> None:
@@ -224,8 +239,8 @@ def _write_reference(arguments: PrepareOptions) -> None:
     if arguments.source == DRAWN or arguments.faces is not None:
         raise BadInput("--reference: there are no such scores for faces; leave it out")
     _refuse(arguments.context, ("form", "workers"), "has no effect with --reference")
-    names = ("resample", "allow_upscale", "fit", "background", "range")
-    how = {name: getattr(arguments, name) for name in names}
+    names = ("resample", "fit", "background", "range")
+    how = {name: getattr(arguments, name) for name in names} | {"allow_upscale": _allow_upscale(arguments)}
     out, network = arguments.out, arguments.network or "inception"
     with Bar("pictures") as bar:
         count = write_reference(

@@ -54,6 +54,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+AllowUpscale = bool | Literal["leave-out"]
+"""Whether pictures smaller than the resolution are enlarged (True), refused (False) or left out."""
+
+
 class DataSettings(Settings):
     """Section `data` of a recipe: how pictures become training samples."""
 
@@ -61,8 +65,10 @@ class DataSettings(Settings):
     resample: Literal["bilinear", "lanczos"] = setting(
         "bilinear", "how pictures are resized: bilinear, as the original programs do, or lanczos, which is sharper"
     )
-    allow_upscale: bool = setting(
-        False, "enlarge pictures that are smaller than the resolution, instead of refusing them"
+    allow_upscale: AllowUpscale = setting(
+        False,
+        "pictures that are smaller than the resolution: true: they are enlarged; leave-out: they are left out; false: "
+        "they are refused",
     )
     fit: Literal["crop", "pad"] = setting(
         "crop",

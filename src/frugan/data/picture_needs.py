@@ -102,7 +102,7 @@ def open_encoded(
     source = open_source(path, fitting.reading)
     with closed_on_failure(source.close):
         surveyed = survey(source, fitting, workers=workers, progress=progress)
-    members = np.array([index for index in range(len(source)) if index not in surveyed.bad], np.int64)
+    members = np.setdiff1d(surveyed.members, list(surveyed.bad))
     found = fitting_lines(source, fitting, surveyed, surveyed.bad)
     for line in (*source_lines(source), *found, *range_lines(_largest_of_some(source, members))):
         say(f"data: {line}")

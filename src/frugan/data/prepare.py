@@ -12,6 +12,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
+from frugan.contract.settings import AllowUpscale
 from frugan.data.formats.decoding import WHITE, Background, background, is_grey
 from frugan.data.formats.detect import open_source, visible_files
 from frugan.data.formats.picture_set import label_bytes, open_prepared
@@ -208,7 +209,7 @@ def prepare(
     *,
     resolution: int,
     resample: Resample = "bilinear",
-    allow_upscale: bool = False,
+    allow_upscale: AllowUpscale = False,
     background: Background = WHITE,
     fit: Fit = "crop",
     range: float | None = None,
@@ -226,7 +227,7 @@ def prepare(
         out: folder to make.
         resolution: side of the prepared pictures in pixels.
         resample: "bilinear" (BigGAN-PyTorch's) | "lanczos" (sharper).
-        allow_upscale: enlarge pictures smaller than `resolution` instead of refusing them.
+        allow_upscale: whether pictures smaller than `resolution` are enlarged, refused, or left out ("leave-out").
         background: what transparent pictures are laid on.
         fit: "crop" to the square in the middle, or "pad" with the background.
         range: value that is white in grey pictures of more than 8 bits; None: the largest that the file can hold.

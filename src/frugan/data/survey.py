@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from frugan.contract.settings import AllowUpscale
 from frugan.data.formats.decoding import BLACK, GREY, LARGEST, TRANSPARENT, WHITE, Background, Reading
 from frugan.data.formats.set_file import SetFile
 from frugan.data.formats.source import Classes, Source, Unreadable
@@ -66,7 +67,7 @@ class Fitting:
 
     resolution: int  # side of the result in pixels
     resample: Resample = "bilinear"  # "bilinear" | "lanczos"
-    allow_upscale: bool = False  # whether pictures smaller than `resolution` may be enlarged
+    allow_upscale: AllowUpscale = False  # what becomes of pictures smaller than `resolution`
     background: Background = WHITE  # what transparent pictures are laid on, before all else, and pads are made of
     fit: Fit = "crop"  # "crop" | "pad"
     range: float | None = None  # as in `Reading`
@@ -86,6 +87,11 @@ class Fitting:
         """Choices for the decoder."""
         return Reading(self.background, self.range)
 
+    @property
+    def leaves_out_small(self) -> bool:
+        """Whether pictures smaller than `resolution` are left out."""
+        return self.allow_upscale == "leave-out"
+
     def __call__(self, picture: Image.Image) -> NDArray[np.uint8]:
         """Return uint8 [3, resolution, resolution] of an RGB picture; pixels are untouched where the size fits."""
         if self.fit == "pad":
@@ -102,7 +108,7 @@ class Fitting:
     def _padded(self, picture: Image.Image) -> Image.Image:
         width, height = picture.size
         scale = self.resolution / max(width, height)
-        if scale < 1 or (scale > 1 and self.allow_upscale):
+        if scale < 1 or (scale > 1 and self.allow_upscale is True):
             width, height = (max(1, round(side * scale)) for side in picture.size)
             picture = picture.resize((width, height), FILTERS[self.resample])
         if (width, height) == (self.resolution, self.resolution):
@@ -131,7 +137,10 @@ class SmallPictures(BadInput):
     """
 
     def __init__(self, reason: str, least: int) -> None:
-        super().__init__(f"{reason}. Remove them, enlarge them (allow_upscale=True), or pad them (fit='pad').")
+        super().__init__(
+            f"{reason}. Leave them out (allow_upscale='leave-out'), enlarge them (allow_upscale=True), or pad them "
+            "(fit='pad')."
+        )
         self.reason = reason
         self.least = least
 
@@ -140,8 +149,15 @@ class SmallPictures(BadInput):
 class Survey:
     """Sizes and formats of N pictures by their headers."""
 
-    sizes: NDArray[np.int64]  # width and height in pixels, int64 [N, 2]; zeros where the header cannot be read
+    # width and height in pixels, int64 [N, 2]; zeros where the header cannot be read, and of pictures left out
+    sizes: NDArray[np.int64]
     bad: dict[int, str]  # index to reason of the pictures that cannot be read
+    left_out: tuple[int, ...] = ()  # indices of the pictures that are left out because they are too small
+
+    @property
+    def members(self) -> NDArray[np.int64]:
+        """Return the indices of the pictures that are not left out; some of them may be in `bad`."""
+        return np.setdiff1d(np.arange(len(self.sizes)), self.left_out)
 
     def smaller_than(self, fitting: Fitting, but: Collection[int] = ()) -> NDArray[np.int64]:
         """Return the indices of readable pictures that are too small for a resolution, without those in `but`."""
@@ -158,7 +174,7 @@ def survey(source: Source, fitting: Fitting, *, workers: int, progress: Progress
     """Read the header of every picture of a source with `workers` threads; `progress` gets (done, N).
 
     Raises:
-        BadInput: too many cannot be read, or are smaller than `fitting` allows.
+        BadInput: too many cannot be read, or are smaller than `fitting` allows; or none of a class is large enough.
     """
     sizes = np.zeros((len(source), 2), np.int64)
     bad: dict[int, str] = {}
@@ -179,8 +195,37 @@ def survey(source: Source, fitting: Fitting, *, workers: int, progress: Progress
                 progress(index + 1, len(source))
     refuse_bad(source, bad)
     surveyed = Survey(sizes, bad)
+    if fitting.leaves_out_small:
+        return _without_small(source, surveyed, fitting)
     _refuse_small(source, surveyed, fitting)
     return surveyed
+
+
+def _without_small(source: Source, surveyed: Survey, fitting: Fitting) -> Survey:
+    """Leave out what is smaller than the resolution.
+
+    Raises:
+        BadInput: this would leave nothing, or nothing of a class, which a network would be asked for and never shown.
+    """
+    small, classes = surveyed.smaller_than(fitting), source.classes
+    side, where = fitting.resolution, shown(str(source.path))
+    if small.size + len(surveyed.bad) == len(source):
+        raise BadInput(
+            f"every picture in {where} is smaller than {side} x {side}: none is left. Choose a smaller resolution, or "
+            "enlarge them: data.allow_upscale=true (--allow-upscale of prepare)."
+        )
+    there, left = (
+        np.bincount(classes.labels[members], minlength=len(classes.names))
+        for members in (np.arange(len(source)), np.setdiff1d(np.arange(len(source)), [*small, *surveyed.bad]))
+    )
+    if classes.labelled and (gone := np.flatnonzero((there > 0) & (left == 0))).size:
+        raise BadInput(
+            f"class {classes.names[gone[0]]!r} in {where}: all its pictures are smaller than {side} x {side}, and none "
+            "is left. Remove the class, or enlarge them: data.allow_upscale=true (--allow-upscale of prepare)."
+        )
+    sizes = surveyed.sizes.copy()
+    sizes[small] = 0
+    return Survey(sizes, surveyed.bad, tuple(small.tolist()))
 
 
 def _refuse_small(source: Source, surveyed: Survey, fitting: Fitting) -> None:
@@ -301,8 +346,10 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
     side, padded = fitting.resolution, fitting.fit == "pad"
     small = surveyed.smaller_than(fitting, but=bad).size
     kept_small = small if padded and not fitting.allow_upscale else 0
+    left_out = surveyed.left_out
     upscaled = small - kept_small
-    resized = int((fitting.fitted_sides(surveyed.sizes) != side).sum()) - len(surveyed.bad) - kept_small
+    resized = int((fitting.fitted_sides(surveyed.sizes)[surveyed.members] != side).sum())
+    resized -= len(surveyed.bad) + kept_small
     other = "lanczos" if fitting.resample == "bilinear" else "bilinear"
     lines = []
     colour, another = colour_name(fitting.background), _another(fitting.background)
@@ -325,6 +372,9 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
             f"{count(kept_small, 'picture')} smaller than {side} x {side}, with {colour} all around (allow_upscale "
             "enlarges them)"
         )
+    if left_out:
+        named = first_names([source.names[index] for index in left_out])
+        lines.append(f"{count(len(left_out), 'picture')} left out, smaller than {side} x {side}: {named}")
     if upscaled:
         lines.append(f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft")
     return (*lines, *bad_lines(source, bad))
@@ -428,6 +478,8 @@ class FittedPictures(Generic[T]):
         transparent: indices of those that were transparent in places.
         largest: of each picture of 16 bits whose range nothing says, the largest value.
 
+    Pictures that the survey leaves out are in neither `good` nor `bad`.
+
     Raises:
         BadInput: pictures are too small, or more than 1 % have a header that cannot be read.
     """
@@ -450,14 +502,14 @@ class FittedPictures(Generic[T]):
         self.largest: list[int] = []
 
     def read(self, progress: Progress | None) -> Generator[tuple[T, int], None, None]:
-        """Encoded pictures with their class numbers, in order; `progress` gets (pictures done, N).
+        """Encoded pictures with their class numbers, in order; `progress` gets (pictures done, those to be read).
 
         Raises:
             BadInput: more than 1 % cannot be read.
         """
-        source = self.source
-        with closing(in_order(self._read, len(source), self._workers)) as results:
-            for index, result in enumerate(results):
+        source, members = self.source, self._survey.members.tolist()
+        with closing(in_order(lambda at: self._read(members[at]), len(members), self._workers)) as results:
+            for done, (index, result) in enumerate(zip(members, results, strict=True), 1):
                 if isinstance(result, Unreadable):
                     self.bad[index] = str(result)
                     refuse_bad(source, self.bad)
@@ -465,7 +517,7 @@ class FittedPictures(Generic[T]):
                     self.good.append(index)
                     yield result, int(source.classes.labels[index])
                 if progress is not None:
-                    progress(index + 1, len(source))
+                    progress(done, len(members))
 
     def _read(self, index: int) -> T | Unreadable:
         if index in self._survey.bad:

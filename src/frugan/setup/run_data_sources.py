@@ -44,6 +44,7 @@ def small_for_training(path: Path, resolution: int, recipe: Recipe) -> Iterator[
         cures = [
             f"{to}, add {field} to frugan train (or {prepared} {option}, and then --data OUT)"
             for to, field, option in (
+                ("to leave them out", "data.allow_upscale=leave-out", "--leave-out-small"),
                 ("to enlarge them", "data.allow_upscale=true", "--allow-upscale"),
                 ("to keep them whole and put background beside or around them", "data.fit=pad", "--fit pad"),
             )
@@ -63,6 +64,7 @@ def small_for_preparing(source: Path, out: Path, resolution: int, resample: str)
         words += [] if resample == "bilinear" else ["--resample", resample]
         here = [*words, "--resolution", str(resolution)]
         cures = [
+            f"to leave them out: {shlex.join([*here, '--leave-out-small'])}",
             f"to enlarge them: {shlex.join([*here, '--allow-upscale'])}",
             f"to keep them whole and put background beside or around them: {shlex.join([*here, '--fit', 'pad'])}",
         ]

@@ -224,7 +224,9 @@ class _Chooser:
             return THRESHOLDS.of_side(int(wanted))
         sides = self.facts.sides(whole=self.whole)
         share, least = THRESHOLDS.side_share, np.percentile(sides, THRESHOLDS.side_percentile)
-        if "data.allow_upscale" in self.request.values and not self.request.data.allow_upscale and not self.whole:
+        if self.request.data.allow_upscale == "leave-out":
+            share = 1.0  # none is enlarged, and few are left out
+        elif "data.allow_upscale" in self.request.values and not self.request.data.allow_upscale and not self.whole:
             share, least = 1.0, sides.min()  # none may be enlarged
         fitting = [candidate for candidate in THRESHOLDS.candidates if share * candidate.side <= least]
         return fitting or THRESHOLDS.of_side(THRESHOLDS.last.side)
@@ -382,12 +384,14 @@ def _lines(
 
 
 def _enlarged_lines(facts: PictureFacts, recipe: Recipe) -> Iterator[str]:
-    """Say how many pictures are enlarged, if any are."""
+    """Say how many pictures are enlarged or left out, if any are."""
     small = facts.smaller_than(recipe.resolution, whole=recipe.data.fit == "pad")
-    if small and recipe.data.allow_upscale:
+    if small and recipe.data.allow_upscale == "leave-out":
+        yield f"left out: {small:,} of {count(facts.pictures, 'picture')}, smaller than {recipe.resolution} pixels"
+    elif small and recipe.data.allow_upscale:
         yield (
             f"enlarged: {small:,} of {count(facts.pictures, 'picture')}, smaller than {recipe.resolution} pixels: "
-            "expect them to be soft; to enlarge none: data.allow_upscale=false, or a smaller networks.resolution"
+            "expect them to be soft; to leave them out: data.allow_upscale=leave-out, or a smaller networks.resolution"
         )
 
 

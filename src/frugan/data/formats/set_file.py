@@ -109,7 +109,7 @@ class Origin(BaseModel):
     # how many were transparent in places; None: written by a version that did not count them
     transparent: int | None = None
     resample: str
-    allow_upscale: bool
+    allow_upscale: bool | Literal["leave-out"]
     background: str = WHITE  # what transparent pictures were laid on
     fit: str = "crop"  # what became of pictures that are not square
     range: float | None = None  # value that is white in deep grey pictures, where it was named
@@ -159,7 +159,8 @@ def prepared_again(folder: Path, about: SetFile) -> str:
     words += ["--fit", origin.fit] if origin.fit != "crop" else []
     words += ["--background", origin.background] if origin.background != WHITE else []
     words += ["--range", f"{origin.range:.17g}"] if origin.range is not None else []
-    return shown(shlex.join([*words, *(["--allow-upscale"] if origin.allow_upscale else [])]))
+    words += {True: ["--allow-upscale"], "leave-out": ["--leave-out-small"]}.get(origin.allow_upscale, [])
+    return shown(shlex.join(words))
 
 
 def write_set_file(folder: Path, about: SetFile) -> None:
