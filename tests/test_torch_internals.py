@@ -7,21 +7,29 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from frugan import torch_internals
 from frugan.torch_internals import (
     FakeTensorMode,
     TorchDispatchMode,
+    inside_function,
     is_compiled,
     is_node_needed,
     running_backward_node,
     storage_holders,
     tree_leaves,
     tree_map,
+    write_count,
 )
 
 PACKAGE = Path(torch_internals.__file__).parent
-PRIVATE = re.compile(r"\btorch(?:\.\w+)*\._[a-z]\w*|^\s*from torch[\w.]*\._\w[\w.]* import", re.M)
+PRIVATE = re.compile(
+    r"\btorch(?:\.\w+)*\._[a-z]\w*|^\s*from torch[\w.]*\._\w[\w.]* import"
+    r"|(?<!self)\._version\b|[\"']has_torch_function",  # of tensors, and in functions of torch
+    re.M,
+)
 ELSEWHERE = {
     "safe_pickle/torch_files.py",  # names in other programs' files, which are read and never called
 }
@@ -61,6 +69,35 @@ def test_views_hold_the_same_memory() -> None:
     alone = storage_holders(tensor)
     view = tensor.view(2, 2)
     assert storage_holders(tensor) == storage_holders(view) == alone + 1
+
+
+def test_writes_to_a_tensor_and_its_views_are_counted() -> None:
+    tensor = torch.ones(4)
+    before = write_count(tensor)
+    tensor.view(2, 2).add_(1)
+    assert write_count(tensor) > before
+    before = write_count(tensor)
+    tensor + 1
+    assert write_count(tensor) == before
+
+
+def test_functions_in_python_are_looked_into() -> None:
+    class Noting(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(func.__name__)
+            if (inside := inside_function(func)) is not None:
+                with self:
+                    return inside(*args, **(kwargs or {}))
+            return func(*args, **(kwargs or {}))
+
+    names: list[str] = []
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    with Noting():
+        result = F.softmax(x, dim=1)
+    assert names == ["softmax", "softmax"]  # of torch.nn.functional, and of tensors
+    assert torch.equal(result, x.softmax(1))
+    assert inside_function(torch.exp) is None
+    assert inside_function(F.conv2d) is None
 
 
 def test_the_node_that_backward_is_at() -> None:

@@ -11,7 +11,7 @@ from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import eq
-from types import ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ __all__ = [
     "foreach_norm",
     "has_amx",
     "has_avx512_bf16",
+    "inside_function",
     "is_compiled",
     "is_node_needed",
     "is_traced",
@@ -41,6 +42,7 @@ __all__ = [
     "storage_holders",
     "tree_leaves",
     "tree_map",
+    "write_count",
 ]
 
 # Operations on lists of tensors, which torch's own optimizers call: few launches on a card for any number of tensors.
@@ -91,6 +93,28 @@ def is_compiled(module: Any) -> bool:
 def storage_holders(tensor: Tensor) -> int:
     """Count the tensors that share a tensor's memory, itself included."""
     return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+
+
+def write_count(tensor: Tensor) -> int:
+    """Count the writes in place so far to the memory that a tensor shares with its views, as autograd sees them."""
+    return int(tensor._version)
+
+
+def inside_function(function: Any) -> Callable[..., Any] | None:
+    """Return a function of `torch.nn.functional` that does not hand itself to a `TorchFunctionMode`, but what it calls.
+
+    None: it is not written in Python, or does not hand itself over.
+    """
+    if not isinstance(function, FunctionType) or function.__module__ != "torch.nn.functional":
+        return None
+    # What it asks first is whether a mode is on, by global names; pools ask inside another function of theirs.
+    questions = [name for name in function.__code__.co_names if name.startswith("has_torch_function")]
+    if not questions:
+        return None
+    names = {**function.__globals__, **dict.fromkeys(questions, lambda *_: False)}
+    inside = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    inside.__kwdefaults__ = function.__kwdefaults__
+    return inside
 
 
 def running_backward_node() -> Any | None:

@@ -524,7 +524,7 @@ FAULTS = (
     Fault(
         "a recomputed block of one's own is given what has been written to",
         "training/own_loop/recompute.py",
-        "if any(tensor._version != version for tensor, version in self.versions):",
+        "if any(write_count(tensor) != version for tensor, version in self.versions):",
         "if False:",
         "own_loop/test_other_models.py::test_blocks_that_cannot_be_recomputed_are_left_out_and_named",
     ),

@@ -11,6 +11,7 @@ from torch import Tensor
 from frugan.contract import resampling
 from frugan.contract.ops import PLAIN, Ops
 from frugan.contract.resampling import Geometry, Padding
+from frugan.torch_internals import write_count
 
 BINOMIAL = (1.0, 3.0, 3.0, 1.0)
 """Taps of StyleGAN2's filter, in each direction."""
@@ -31,7 +32,7 @@ class KeptKernels:
 
     def __init__(self) -> None:
         self._fir: Tensor | None = None
-        self._version = 0
+        self._writes = 0
         self._kernels: dict[tuple[torch.dtype, float, bool], Tensor] = {}
 
     def __deepcopy__(self, memo: object) -> "KeptKernels":
@@ -39,8 +40,8 @@ class KeptKernels:
 
     def of(self, fir: Tensor, dtype: torch.dtype, gain: float, *, turned: bool) -> Tensor:
         """Kernel [T, T'], which is the filter times a gain, flipped along both axes if `turned`."""
-        if fir is not self._fir or fir._version != self._version:
-            self._fir, self._version = fir, fir._version
+        if fir is not self._fir or write_count(fir) != self._writes:
+            self._fir, self._writes = fir, write_count(fir)
             self._kernels.clear()
         key = (dtype, gain, turned)
         if key not in self._kernels:

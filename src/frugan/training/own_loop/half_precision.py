@@ -1,10 +1,9 @@
 """Half precision in a loop of one's own: copies of the weights, or torch's autocast by rules that no device changes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from types import FunctionType
 from typing import Any, Literal
 
 import torch
@@ -16,7 +15,7 @@ from frugan.contract.layers import keeps_fp32
 from frugan.engine.plan import Layout
 from frugan.engine.state.working_weights import WorkingWeights, working_weights
 from frugan.errors import BadInput
-from frugan.torch_internals import tree_leaves, tree_map
+from frugan.torch_internals import inside_function, tree_leaves, tree_map
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -243,9 +242,9 @@ class AutocastRules(TorchFunctionMode):
             kwargs = {**kwargs, "dtype": torch.float32}
         elif name in WIDEST and any(_is_fp32(leaf) for leaf in tree_leaves((args, kwargs))):
             args, kwargs = tree_map(_in_fp32, (args, kwargs))
-        if isinstance(func, FunctionType) and func.__module__ == "torch.nn.functional" and _asks(func):
+        if (inside := inside_function(func)) is not None:
             with self:
-                return _looked_into(func)(*args, **kwargs)
+                return inside(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _in_half(self, leaf: Any) -> Any:
@@ -257,19 +256,6 @@ class AutocastRules(TorchFunctionMode):
         if key not in self._weights:
             self._weights[key] = leaf, leaf.to(self._dtype)
         return self._weights[key][1]
-
-
-def _asks(function: FunctionType) -> list[str]:
-    """Names by which a function of torch's asks whether it is to hand itself to a mode; pools ask in another."""
-    return [name for name in function.__code__.co_names if name.startswith("has_torch_function")]
-
-
-def _looked_into(function: FunctionType) -> Callable[..., Any]:
-    """A function of torch's in Python that does not hand itself to the mode again, but what it calls."""
-    names = {**function.__globals__, **dict.fromkeys(_asks(function), lambda *_: False)}
-    looked_into = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    looked_into.__kwdefaults__ = function.__kwdefaults__
-    return looked_into
 
 
 def _is_half(leaf: Any) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from frugan.errors import BadInput
-from frugan.torch_internals import tree_leaves
+from frugan.torch_internals import tree_leaves, write_count
 from frugan.wording import nearest
 
 
@@ -56,7 +56,7 @@ class Before:
             (m, {k: copy.copy(v) if isinstance(v, list | dict | set) else v for k, v in vars(m).items()})
             for m in block.modules()
         ]
-        return cls(copied_args, copied_kwargs, buffers, attributes, [(t, t._version) for t in tensors])
+        return cls(copied_args, copied_kwargs, buffers, attributes, [(t, write_count(t)) for t in tensors])
 
     @contextmanager
     def restored(self, block: nn.Module) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -65,7 +65,7 @@ class Before:
         Raises:
             RuntimeError: a tensor that it was given has been written to since.
         """
-        if any(tensor._version != version for tensor, version in self.versions):
+        if any(write_count(tensor) != version for tensor, version in self.versions):
             raise RuntimeError(
                 f"what a {type(block).__name__} is given is written to in place, by itself or after it, so that it "
                 "cannot be run again on the same"
