@@ -13,8 +13,10 @@ from page_tables import DOCS, fill, read, table
 PAGES = (DOCS / "your-own-loop.md",)
 VARIANTS = ("fp32", "bf16", "autocast", "recomputed", "split")
 """Ways to run a step."""
-GRADIENTS = ("fp32", "bf16", "autocast")
-"""Precisions whose gradients are compared with those in float64."""
+GRADIENTS = ("fp32", "bf16", "autocast", "torch.autocast")
+"""Precisions whose gradients are compared with those in float64; the last in a plain step."""
+HALF_GRADIENTS = ("bert", "gpt2", "llama", "vit", "convnext_atto", "t5")
+"""Models in the short table on half precision and autocast."""
 HEAD = (
     *("model", "library", "fp32 peak, MiB", *VARIANTS, "fp32, MemTracker"),
     *("gradients fp32", *GRADIENTS[1:], "five steps", "plan, search: s"),
@@ -47,6 +49,13 @@ def _zoo() -> str:
     return table(HEAD, rows)
 
 
+def _half_gradients() -> str:
+    """Return distances of gradients from those in float64 for a few models."""
+    gradients = {name: entry["gradients"] for name, entry in _models().items() if name in HALF_GRADIENTS}
+    rows = [[name, *(_digits(gradients[name][precision]) for precision in GRADIENTS[1:])] for name in HALF_GRADIENTS]
+    return table(("model", *(f"`{precision}`" for precision in GRADIENTS[1:])), rows)
+
+
 def _refused() -> str:
     """Return a line for each model that is not planned, or not in each way."""
     rows = []
@@ -75,7 +84,15 @@ def _number(value: Any) -> str:
     return "no" if isinstance(value, dict) else f"{value:.0e}"
 
 
-TABLES: dict[str, Callable[[], str]] = {"zoo": _zoo, "zoo refused": _refused}
+def _digits(value: Any) -> str:
+    return "no" if isinstance(value, dict) else f"{value:.4f}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "zoo": _zoo,
+    "zoo half gradients": _half_gradients,
+    "zoo refused": _refused,
+}
 
 if __name__ == "__main__":
     fill(PAGES, TABLES)
