@@ -131,7 +131,7 @@ def test_a_micro_batch_by_hand() -> None:
     assert (plan.micro_batch, plan.accumulation) == (5, 3)
     with pytest.raises(frugan.BadInput, match="micro_batch 13: expected 1 to 12, the batch"):
         frugan.plan_module(model, cross_entropy, batch, adamw(model), micro_batch=13)
-    with pytest.raises(frugan.BadInput, match="micro_batch 5: parts of equal size of a batch of 12"):
+    with pytest.raises(frugan.BadInput, match="micro_batch 5: expected a divisor of the batch, 12"):
         frugan.fits(model, cross_entropy, batch, adamw(model), micro_batch=5)
     normalised, pictures = built("resnet"), KINDS["resnet"].batch(8)
     with pytest.raises(frugan.BadInput, match="micro_batch 4: batch normalisation would normalise each part by itself"):

@@ -262,7 +262,7 @@ def test_batches_of_other_mappings_and_texts_are_split() -> None:
 
     batch = Batch(x=torch.ones(4, 3), texts=["a", "b", "c", "d"])
     report = frugan.plan_module(model, loss, batch, optimizer, precision="fp32")
-    plan = frugan.ModulePlan(report.batch, 2, report.precision, (), split_checked=True)
+    plan = frugan.ModulePlan(report.batch, 2, report.precision, (), split_wanted=True)
     seen.clear()
     frugan.ModuleStep(model, loss, optimizer, plan)(batch)
     assert seen == [(2, ["a", "b"]), (2, ["c", "d"])]

@@ -401,7 +401,7 @@ def test_a_module_that_does_not_run_in_half_precision_is_planned_by_autocasts_ru
     plan = frugan.plan_module(model, mean, x, optimizer, "1GiB")
     assert isinstance(plan.precision, Autocast)
     assert "bf16 by autocast's rules, it does not run in bf16 as a whole" in str(plan)
-    cure = r'precision="autocast" and precision="fp32" does'
+    cure = r'precision="autocast" and precision="fp32" do'
     with pytest.raises(BadInput, match=rf"Raw does not run in bf16: .*own_loop.py:\d+\); {cure}"):
         frugan.plan_module(model, mean, x, optimizer, "1GiB", precision="bf16")
 

@@ -149,7 +149,7 @@ def test_a_plan_does_not_split_what_it_would_change_and_a_step_refuses_to() -> N
     step = frugan.ModuleStep(model, contrastive, optimizer, ModulePlan(8, 4, FP32))
     with pytest.raises(BadInput, match="into parts of 4, which changes the result: the loss of 4 samples"):
         step(x[:8])
-    wanted = ModulePlan(8, 4, FP32, split_checked=True)
+    wanted = ModulePlan(8, 4, FP32, split_wanted=True)
     assert not frugan.ModuleStep(model, contrastive, optimizer, wanted)(x[:8]).skipped
 
 
@@ -360,3 +360,92 @@ def test_batches_of_contrastive_losses_are_split_by_plans() -> None:
     assert predicted == pytest.approx(tracker.peak_bytes, rel=0.01)
     with pytest.raises(BadInput, match="a BatchLoss sees all of the batch"):
         frugan.plan_module(model, loss, x, optimizer, weight=len)
+
+
+IGNORED = -100
+
+
+def labelled(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(model(x), labels, ignore_index=IGNORED)
+
+
+def padded_batch() -> tuple[Tensor, Tensor]:
+    labels = torch.arange(BATCH) % WIDTH
+    labels[:3] = IGNORED  # 3 of the first part's 4 do not count, and none of the second's
+    return torch.randn(BATCH, WIDTH), labels
+
+
+def plain_weights(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    labelled(model, *batch).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_weight_that_the_plan_was_given_holds_in_the_step(whole: bool) -> None:
+    torch.manual_seed(0)
+    batch = padded_batch()
+    model, twin = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+    twin.load_state_dict(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = frugan.plan_module(
+        model, labelled, batch, optimizer, weight=labels_that_count, micro_batch=4, precision="fp32"
+    )
+    step = frugan.ModuleStep(model, labelled, optimizer, plan)
+    assert not (step(batch) if whole else step(*batch)).skipped  # as the batch that was planned, or one by one
+    mine = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    assert torch.allclose(mine, plain_weights(twin, batch), rtol=1e-5, atol=1e-7)
+
+
+def test_the_first_labels_that_are_ignored_are_looked_at() -> None:
+    torch.manual_seed(0)
+    x, labels = padded_batch()
+    model = nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = frugan.plan_module(model, labelled, (x, labels.abs() % WIDTH), optimizer, micro_batch=4, precision="fp32")
+    step = frugan.ModuleStep(model, labelled, optimizer, plan)
+    for _ in range(2):
+        assert not step(x, labels.abs() % WIDTH).skipped
+    with pytest.raises(BadInput, match="it counts something else than samples"):
+        step(x, labels)
+
+
+def test_a_kept_loop_takes_a_weight_and_a_batch_as_it_comes() -> None:
+    torch.manual_seed(0)
+    batch = padded_batch()
+    model, twin = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+    twin.load_state_dict(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = frugan.fits(model, labelled, batch, optimizer, weight=labels_that_count, micro_batch=4)
+    for part, share in plan.parts(batch):
+        (labelled(model, *part) * share).backward()
+    optimizer.step()
+    mine = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    assert torch.allclose(mine, plain_weights(twin, batch), rtol=1e-5, atol=1e-7)
+    with pytest.raises(BadInput, match="micro_batch 5: expected a divisor of the batch, 8"):
+        frugan.fits(model, labelled, batch, optimizer, weight=labels_that_count, micro_batch=5)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (3, "weight=3: expected a function"),
+        (lambda _: 1, "weight= cannot be called with the 2 inputs"),
+        (lambda _, labels: labels != IGNORED, r"weight= gives a tensor \[2\]; expected one number"),
+        (lambda _, labels: None, "weight= gives a NoneType"),
+        (lambda _, labels: -1, "weight= gives -1"),
+    ],
+)
+def test_mistakes_of_a_weight_are_not_those_of_the_loss(weight: Any, message: str) -> None:
+    model = nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(BadInput, match=message):
+        frugan.plan_module(model, labelled, padded_batch(), optimizer, weight=weight, micro_batch=4, precision="fp32")
+
+
+def test_what_is_of_no_sample_is_not_a_representation() -> None:
+    loss = frugan.BatchLoss(lambda model, x: (model(x), torch.ones(())), lambda y, scale: (y * scale).mean())
+    with pytest.raises(BadInput, match=r"a tensor \[8, 6\], a tensor \[\]; .*scale.expand\(len\(samples\)\)"):
+        loss(nn.Linear(WIDTH, WIDTH), torch.randn(BATCH, WIDTH))

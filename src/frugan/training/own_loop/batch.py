@@ -19,7 +19,7 @@ Weight = Callable[..., Tensor | float]
 """(*inputs) -> how much counts in them, such as the number of labels that are not ignored."""
 
 Inputs = tuple[Any, ...]
-"""What the loss is given besides the model: tensors [samples, ...], or tuples, lists and dicts of them."""
+"""Arguments of the loss besides the model: tensors [samples, ...], or tuples, lists and dicts of them."""
 
 
 def samples_in(inputs: Inputs) -> int:
@@ -74,7 +74,7 @@ class Parts:
         """Share of each part in the batch: by its samples, or by what counts in it; all 0 where nothing does."""
         if self.weight is None:
             return [size / self.batch for size in self.sizes]
-        weights = [float(self.weight(*self._cut(first, size, None))) for first, size in self._places()]
+        weights = [_number(self.weight(*self._cut(first, size, None))) for first, size in self._places()]
         if any(not weight >= 0 for weight in weights):
             raise BadInput(f"weight= gives {min(weights):g}; expected how much counts in its inputs, at least 0")
         return [weight / (sum(weights) or 1) for weight in weights]
@@ -89,6 +89,18 @@ class Parts:
         places = slice(first, first + size)
         cut: Inputs = tree_map(partial(taken, places=places, device=device), self.inputs, partial(is_texts, self.batch))
         return cut
+
+
+def _number(weight: Any) -> float:
+    """Return the weight of a part.
+
+    Raises:
+        BadInput: it is no number.
+    """
+    if isinstance(weight, int | float) or (isinstance(weight, Tensor) and weight.numel() == 1):
+        return float(weight)
+    what = f"a tensor {list(weight.shape)}" if isinstance(weight, Tensor) else f"a {type(weight).__name__}"
+    raise BadInput(f"weight= gives {what}; expected one number, such as (labels != -100).sum()")
 
 
 def is_texts(batch: int, leaf: Any) -> bool:
@@ -108,7 +120,7 @@ def taken(leaf: Any, *, places: slice | Tensor, device: torch.device | None) -> 
 
 @dataclass(frozen=True)
 class LossValue:
-    """What a loss gives of one micro-batch."""
+    """Value of a loss for one micro-batch, and what it is over."""
 
     value: Tensor  # scalar, fp32 at least: a mean, or a sum
     count: Tensor | None  # that the sum is over, a scalar; None: the value is a mean
@@ -201,7 +213,7 @@ class Sums:
         return self._first / self._count
 
     def beside(self) -> dict[str, Any]:
-        """What the loss returned beside its value, of the whole batch.
+        """Return the other results of the loss, of the whole batch.
 
         Tensors [samples, ...] are joined, scalars averaged over the samples, and anything else is a list of the parts'.
         """

@@ -48,8 +48,11 @@ class BatchLoss:
         returned = self.represent(model, *inputs)
         found = (returned,) if isinstance(returned, Tensor) else tuple(returned)
         if not found or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in found):
-            names = ", ".join(type(tensor).__name__ for tensor in found) or "nothing"
-            raise BadInput(f"represent gives {names}; expected tensors [samples, ...]")
+            kinds = (f"a tensor {list(t.shape)}" if isinstance(t, Tensor) else f"a {type(t).__name__}" for t in found)
+            raise BadInput(
+                f"represent gives {', '.join(kinds) or 'nothing'}; expected tensors [samples, ...]. What is of no "
+                "sample, such as a temperature that is learned, is given once for each: scale.expand(len(samples))"
+            )
         return found
 
     def over(self, model: nn.Module, parts: Iterable[tuple[Inputs, float]]) -> tuple[list[int], list[Tensor]]:
@@ -59,11 +62,13 @@ class BatchLoss:
 
 
 def check_weight(loss: Loss, weight: Weight | None) -> None:
-    """Refuse a weight of parts where the loss sees the whole batch.
+    """Refuse a weight of parts that cannot be called, or where the loss sees the whole batch.
 
     Raises:
-        BadInput: it is given.
+        BadInput: it is one.
     """
+    if weight is not None and not callable(weight):
+        raise BadInput(f"weight={weight!r}: expected a function of what the loss is given besides the model")
     if weight is not None and isinstance(loss, BatchLoss):
         raise BadInput("weight= is for means over parts; a BatchLoss sees all of the batch: leave weight= out")
 

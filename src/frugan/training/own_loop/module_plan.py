@@ -121,7 +121,7 @@ def plan_module(
             f"result; normalisation_batch={micro_batch} says that it may"
         )
     if equal_parts and batch % (micro_batch or 1):
-        raise BadInput(f"micro_batch {micro_batch}: parts of equal size of a batch of {batch} were to be planned")
+        raise BadInput(f"micro_batch {micro_batch}: expected a divisor of the batch, {batch}, for parts of one size")
     names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
     tried = _in_precision(
         Search(task, batch, together or micro_batch, names, planned_for, equal_parts), precision, device
@@ -146,13 +146,14 @@ def fits(
     memory: str | int | None = None,
     *,
     card: str | None = None,
+    weight: Weight | None = None,
     micro_batch: int | None = None,
     blocks: Sequence[str] | None = None,
 ) -> ModuleReport:
     """Say whether a step of a training loop that you keep fits a memory budget, and what to change in it where not.
 
     Plans with what any loop can do with torch alone: gradients of equal parts of the batch added up, blocks wrapped in
-    torch's checkpoint (`apply_recompute` of the report), the parameters' own precision. Arguments are those of
+    torch's checkpoint (`apply_recompute` of the report), the parameters' own precision. Arguments are as for
     `plan_module`.
 
     Example:
@@ -171,6 +172,7 @@ def fits(
         optimizer,
         memory,
         card=card,
+        weight=weight,
         precision="fp32",
         micro_batch=micro_batch,
         equal_parts=True,
@@ -263,8 +265,9 @@ def _in_precision(search: Search, requested: ModulePrecisionName, device: torch.
         other: ModulePrecisionName = "fp32" if requested == "autocast" else "autocast"
         in_another = _in_precision(search, other, device)
         if requested not in ("auto", "autocast"):
-            cure = "" if in_another.precision.dtype == torch.float32 else 'precision="autocast" and '
-            raise BadInput(f'{name} does not run in {precision.name}: {reason}; {cure}precision="fp32" does') from error
+            in_fp32 = in_another.precision.dtype == torch.float32
+            cure = 'precision="fp32" does' if in_fp32 else 'precision="autocast" and precision="fp32" do'
+            raise BadInput(f"{name} does not run in {precision.name}: {reason}; {cure}") from error
         why = "by autocast's rules" if requested == "autocast" else f"in {precision.name} as a whole"
         return replace(in_another, precision=replace(in_another.precision, reason=f"it does not run {why}: {reason}"))
     return chosen
@@ -298,7 +301,9 @@ def _report(search: Search, budget_bytes: int | None, normalisation_batch: int |
         decisions=(*_decisions(search, micro_batch, recompute, normalisation_batch), *advised),
         search=search,
         masters=search.task.masters,
-        split_checked=normalisation_batch is not None or (search.split is not None and search.split.unknown is None),
+        split_checked=search.split is not None and search.split.unknown is None,
+        split_wanted=normalisation_batch is not None,
+        weight=search.task.weight,
     )
     return first.of(micro_batch, recompute)
 

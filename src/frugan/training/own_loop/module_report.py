@@ -58,6 +58,13 @@ class ModuleReport(ModulePlan):
             extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
         )
 
+    def arguments(self, inputs: Inputs) -> Inputs:
+        """Return what the loss is given besides the model, of a batch: its parts, where it comes as the one planned."""
+        planned = len(self.search.task.inputs)
+        if len(inputs) == 1 and planned != 1 and isinstance(inputs[0], tuple | list) and len(inputs[0]) == planned:
+            return tuple(inputs[0])
+        return inputs
+
     # The plan in a loop that frugan does not run.
 
     @property
@@ -71,7 +78,8 @@ class ModuleReport(ModulePlan):
         The loss of a part times its share, summed over the parts, is the loss of the batch.
 
         Args:
-            inputs: what the loss is given besides the model; of a last batch, fewer samples than were planned.
+            inputs: a batch, or what the loss is given besides the model, one after the other; of a last batch, fewer
+                samples than were planned.
             device: None: that of the model that was planned.
 
         Raises:
@@ -80,8 +88,9 @@ class ModuleReport(ModulePlan):
         where = self.search.task.device if device is None else torch.device(device)
         if where.type == "meta":
             raise BadInput(f'the {self.name} that was planned has no data: name a device, parts(batch, device="cuda")')
+        inputs = self.arguments(inputs)
         batch = samples_in(inputs)
-        return iter(Parts(inputs, micro_batch_sizes(batch, self.micro_batch), batch, where, self.search.task.weight))
+        return iter(Parts(inputs, micro_batch_sizes(batch, self.micro_batch), batch, where, self.weight))
 
     def apply_recompute(self, model: nn.Module) -> None:
         """Wrap the blocks that the plan recomputes in torch's checkpoint, for good; twice is once.

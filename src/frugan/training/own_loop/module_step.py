@@ -37,13 +37,19 @@ class ModulePlan:
     micro_batch: int  # samples of one forward
     precision: Precision  # of the working weights
     recompute: tuple[str, ...] = ()  # modules whose activations are made again in backward
-    # parts of a batch were found to give its loss, or are wanted all the same; False: the first step finds it out
+    # parts of a batch were found to give its loss; False: the first step finds it out
     split_checked: bool = field(default=False, kw_only=True)
+    split_wanted: bool = field(default=False, kw_only=True)  # a batch is split whatever its parts give
+    weight: Weight | None = field(default=None, kw_only=True, compare=False, repr=False)  # as `plan_module` takes it
     masters: bool = field(default=True, kw_only=True)  # weights that train become fp32, where they are in half
 
     def smaller(self) -> "ModulePlan | None":
         """One that takes less memory, for when it runs out; None: there is none."""
         return None
+
+    def arguments(self, inputs: Inputs) -> Inputs:
+        """Return what the loss is given besides the model, of a batch as a loop has it."""
+        return inputs
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class ModuleStep:
         loss: as for `plan_module`.
         optimizer: any of torch's that takes its step without a closure.
         plan: of `plan_module`.
-        weight: as for `plan_module`.
+        weight: as for `plan_module`; None: that of the plan.
         clip_norm: largest gradient norm; larger ones are scaled down to it. None: no clipping.
 
     Attributes:
@@ -113,7 +119,9 @@ class ModuleStep:
             make_masters(model, optimizer)
         self.plan = plan
         self._model, self._loss, self._optimizer, self._clip_norm = model, loss, optimizer, clip_norm
-        self._weight, self._split_checked = weight, plan.split_checked
+        self._weight = plan.weight if weight is None else weight
+        self._split_checked = plan.split_checked and self._weight is plan.weight
+        self._has_seen_ignored = False  # labels, in a batch that was looked at
         self._device = next(model.parameters()).device
         self._scale = LossScale.create(plan.precision, torch.device("cpu"))  # on the host, which decides
 
@@ -121,13 +129,15 @@ class ModuleStep:
         """Run one step on a batch.
 
         Args:
-            inputs: what the loss is given besides the model; on the host or the model's device.
+            inputs: what the loss is given besides the model, one after the other or as the batch that was planned; on
+                the host or the model's device.
 
         Raises:
             BadInput: inputs are of different numbers of samples, or of more than was planned, or the parts into which
                 the plan splits them do not give the loss of the whole.
             TrainingFailed: memory ran out and no smaller plan is left, or the optimizer had begun.
         """
+        inputs = self.plan.arguments(inputs)
         batch = samples_in(inputs)
         if batch > self.plan.batch:
             raise BadInput(
@@ -158,15 +168,21 @@ class ModuleStep:
             self._scale.good.fill_(state["good_steps"])
 
     def _check_split(self, inputs: Inputs, batch: int) -> None:
-        """Find out, before a batch is split for the first time, whether its parts give its loss."""
-        if self._split_checked or batch <= self.plan.micro_batch or batch == 1:
+        """Find out, before a batch is split for the first time, whether its parts give its loss.
+
+        And once more for the first one with labels that are ignored: a mean over the others counts no samples.
+        """
+        if self.plan.split_wanted or batch <= self.plan.micro_batch or batch == 1:
+            return
+        has_ignored = not self._has_seen_ignored and _has_negative(inputs)
+        if self._split_checked and not has_ignored:
             return
         found = check_split(self._model, self._loss, inputs, batch, self._weight)
         if found.differs is not None:
             raise BadInput(
                 f"the plan splits a batch into parts of {self.plan.micro_batch}, which changes the result: "
-                f"{found.differs}; plan with blocks to recompute and without a split, as plan_module does, or with "
-                "normalisation_batch=N, which says that the parts are to count alone"
+                f"{found.differs}; plan it with such a batch, and plan_module recomputes blocks in place of a split; "
+                "or with normalisation_batch=N, which says that the parts are to count alone"
             )
         for line in (
             found.unknown and f"whether parts of a batch give its loss is not known: {found.unknown}",
@@ -174,7 +190,7 @@ class ModuleStep:
         ):
             if line:
                 warnings.warn(line, stacklevel=3)
-        self._split_checked = True
+        self._split_checked, self._has_seen_ignored = True, self._has_seen_ignored or has_ignored
 
     def _run(self, inputs: Inputs, batch: int) -> StepOutcome:
         scale = float(self._scale.scale)
@@ -196,9 +212,15 @@ class ModuleStep:
         return StepOutcome(loss, norm, not accepted, scale, gradients.beside)
 
 
+def _has_negative(inputs: Inputs) -> bool:
+    """Return whether whole numbers below 0 are among the inputs, as labels are that a loss ignores."""
+    whole = (t for t in tree_leaves(inputs) if isinstance(t, Tensor) and not t.is_floating_point() and t.is_signed())
+    return any(bool((tensor < 0).any()) for tensor in whole if not tensor.is_complex())
+
+
 @dataclass(frozen=True)
 class Gradients:
-    """What is known once the gradients of a batch lie in the parameters."""
+    """Loss and gradient norm of a batch whose gradients lie in the parameters."""
 
     measured: Tensor  # mean of the loss, and norm of the gradients [2]
     beside: Mapping[str, Any]  # what the loss returned beside its value

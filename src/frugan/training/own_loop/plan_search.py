@@ -245,4 +245,6 @@ class Search:
     def least(self) -> Way:
         """Return the plan that reserves the least memory."""
         ways = [(self.sizes[0], recompute) for recompute in dict.fromkeys([(), self.blocks])]
+        # fewer parts may take less, where the optimizer's step is the peak
+        ways += [way for way in self.tried if way[0] in self.sizes]
         return min(ways, key=lambda way: self.taken(*way).reserved_bytes)

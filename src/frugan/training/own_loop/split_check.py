@@ -61,6 +61,7 @@ def check_split(model: nn.Module, loss: Loss, inputs: Inputs, batch: int, weight
     places = _most_unlike(inputs, batch, count)
     few: Inputs = tree_map(partial(taken, places=places, device=device), inputs, partial(is_texts, batch))
     compared = _Compared(model, loss, few, count, device, weight)
+    compared.check_weight()
     try:
         with torch.no_grad(), _as_it_was(model), _exact_products():
             with _evaluating(model):
@@ -93,6 +94,20 @@ class _Compared:
     weight: Weight | None
     unknown: str | None = None  # why they cannot be compared
     _drawn: list[Tensor] = field(default_factory=list)
+
+    def check_weight(self) -> None:
+        """Call the weight, whose own mistakes are none of the loss.
+
+        Raises:
+            BadInput: it cannot be called with the inputs, or gives no number.
+        """
+        try:
+            self._parts(2).shares()
+        except TypeError as error:
+            raise BadInput(
+                f"weight= cannot be called with the {len(self.inputs)} inputs that the loss is given besides the "
+                f"model: {first_line(error)}"
+            ) from error
 
     def difference(self) -> str | None:
         """Say how the parts' loss differs from the whole one."""
@@ -149,8 +164,8 @@ class _Compared:
             if not torch.allclose(of_whole, of_halves, rtol=1e-3, atol=1e-5 * float(of_whole.abs().max())):
                 return f"{name or type(self.model).__name__} gives a sample other values among other samples"
         return (
-            "no module looks at several samples, so the loss does, or it counts something else than samples (give "
-            "weight=, what counts in a part, or return (sum, count))"
+            "no module looks at several samples, so the loss does (a frugan.BatchLoss keeps it exact), or it counts "
+            "something else than samples (give weight=, what counts in a part, or return (sum, count))"
         )
 
     def _results(self, parts: Parts) -> dict[str, Tensor]:
