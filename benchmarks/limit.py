@@ -104,7 +104,7 @@ class Phases(Probe):
         self._timer.phase = phase.name
 
     def phase_ends(self, phase: Phase) -> None:
-        """What follows phases are the averages."""
+        """Note that the averages follow, after the last phase."""
         self._timer.phase = "averages"
 
 

@@ -56,7 +56,7 @@ def control(pictures: Tensor, count: int, judge: Judge | None, seed: int) -> Con
 
 
 def summary(controls: list[Control]) -> dict[str, object]:
-    """Of each damage the smallest that was seen, by seed, and the share of seeds that are blind."""
+    """Smallest strength of each damage that was seen, by seed, and the share of seeds that are blind."""
     seen = {name: [found.seen[name] for found in controls] for name in DAMAGES}
     return {"seen": seen, "blind": fmean(found.blind for found in controls)}
 

@@ -33,7 +33,7 @@ from zoo_models import Entry, entries, without_dropout
 from zoo_page import GRADIENTS, VARIANTS
 
 BUDGET = 0.5
-"""Of the way from the least that any plan reserves to the whole step: the budget of the search that is timed."""
+"""Budget of the search that is timed: a share of the way from the least that any plan reserves to the whole step."""
 STEPS = 5
 
 

@@ -29,6 +29,7 @@ from deliberate import (
     in_large_maps,
     in_matrix_kernels,
     in_modulation_kernels,
+    in_own_loop,
     in_page,
     in_pooling_kernels,
     in_runs,
@@ -45,6 +46,7 @@ MOST_SECONDS = 600
 """For the tests of a fault, which may make them wait for ever."""
 FAULTS = (
     *in_training.FAULTS,
+    *in_own_loop.FAULTS,
     *in_runs.FAULTS,
     *in_given_up.FAULTS,
     *around_training.FAULTS,

@@ -164,7 +164,7 @@ NETWORKS_IN_WORDS: Mapping[str, str] = MappingProxyType(
 
 
 def network_in_words(network: object) -> str:
-    """What a feature network looks at; of another person's network the name."""
+    """Inputs of a feature network, in words; for another person's network its name."""
     return NETWORKS_IN_WORDS.get(str(network), str(network))
 
 

@@ -174,4 +174,4 @@ _WARNINGS: Mapping[str, str] = MappingProxyType(
         "snapshot_failed": "no sample grid: {reason}",
     }
 )
-"""What events mean that are no choice."""
+"""Lines for people, by the kind of an event, for those that tell of trouble."""

@@ -1,4 +1,4 @@
-"""What a plan knows beside what was asked: the batch, the optimizer and the memory that would do without it."""
+"""Advice beside a plan: the batch, the optimizer and the memory that would do without savings."""
 
 import copy
 import math

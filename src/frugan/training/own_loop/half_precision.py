@@ -196,7 +196,7 @@ IN_FP32 = frozenset(
     ]
 )
 SUMS_IN_FP32 = frozenset(["cumprod", "cumsum", "prod", "softmax", "log_softmax", "softmin", "sum"])
-"""Those that take the type of their result as `dtype`."""
+"""Operations that take the type of their result as `dtype`."""
 
 WIDEST = frozenset(
     [

@@ -20,7 +20,7 @@ from frugan.training.own_loop.recompute import block_named
 from frugan.training.own_loop.split_check import SAMPLES, SplitCheck, check_split
 
 MOST_MACS = 1e11
-"""Of a step of a few samples, beyond which a plan that is made on a CPU does not run them: some seconds."""
+"""Largest number of multiply-accumulates of a look at a few samples that a plan on a CPU takes: some seconds."""
 LISTS = nn.ModuleList | nn.ModuleDict | nn.Sequential
 
 Way = tuple[int, tuple[str, ...]]

@@ -39,7 +39,7 @@ class _Forward:
 
 @dataclass(frozen=True)
 class Before:
-    """What a block is given and holds before its forward; tensors are shared but for its buffers, containers not."""
+    """Inputs and state of a block before its forward; tensors are shared but for its buffers, containers are copies."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]

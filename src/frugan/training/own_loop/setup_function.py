@@ -19,7 +19,7 @@ from frugan.training.own_loop.module_report import ModuleReport
 from frugan.wording import first_line, nearest
 
 Setup = tuple[nn.Module, Loss, Any, torch.optim.Optimizer]
-"""What such a function returns: model, loss, one whole batch and optimizer, as `plan_module` takes them."""
+"""Result of such a function: model, loss, one whole batch and optimizer, as `plan_module` takes them."""
 
 _MAKERS = frozenset({torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn})
 _MOVERS = frozenset({Tensor.to, Tensor.cuda, Tensor.cpu})

@@ -19,7 +19,7 @@ from frugan.training.own_loop.batch_loss import BatchLoss
 from frugan.wording import first_line, first_names
 
 SAMPLES = 4
-"""Of a batch that are looked at: two halves of two, in which contrastive losses already differ from the whole."""
+"""Samples of a batch that are looked at: two halves of two, in which contrastive losses differ from the whole."""
 
 FULL, HALF = 5e-6, 2e-2
 """Differences that are rounding, as a share of the loss: with weights in fp32, and with some in half precision.
@@ -28,12 +28,12 @@ Models of 12 to 50 layers differ by 2e-7 at most; a Mixtral's balancing loss, be
 """
 
 ERRORS = (RuntimeError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, BadInput)
-"""Of somebody's own code in eval mode, which a step in training mode may not meet."""
+"""Errors of other people's code in eval mode, which a step in training mode may not meet."""
 
 
 @dataclass(frozen=True)
 class SplitCheck:
-    """What was found."""
+    """Result of the look: whether a split changes the loss, and what moves with each forward."""
 
     differs: str | None = None  # why the parts of a batch do not give its loss; None: they do, as far as is known
     unknown: str | None = None  # why it could not be found out; None: it could
