@@ -157,6 +157,7 @@ def test_what_may_change_and_what_may_not(page: Asking, runs: Path, recipe: tupl
     rate = fields["optimizers.G.learning_rate"]
     assert (rate["value"], rate["values"], rate["limits"]) == ("0.001", "number", "above 0")
     assert "networks.channels" not in fields
+    assert "training.earlier_lengths" not in fields  # noted by runs, typed by nobody
     for change, line in (
         ({"networks.channels": "8"}, "cannot change"),
         ({"optimizers.G.learning_rate": "-1"}, "optimizers.G.learning_rate"),

@@ -98,6 +98,7 @@ def test_a_number_of_steps_given_by_hand_holds_from_there(tmp_path: Path) -> Non
     training = load_recipe(str(run)).training
     assert (training.time, training.earlier_lengths) == (None, ((3, 8), (6, 6)))
     assert not any("ends at about" in line for line in told)
+    assert not any("earlier_lengths" in line for line in told)
 
 
 def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(tmp_path: Path) -> None:

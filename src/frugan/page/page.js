@@ -438,7 +438,7 @@ const page = (() => {
   /** Asks where pictures are only if nobody knows. */
   const goOn = async (name, fields, data = "") => post(`api/runs/${path(name)}/go-on`, { fields, data });
 
-  const LENGTH = "training.duration";
+  const LENGTH = "training.duration", LENGTHS = { "training.time": "Time in all", [LENGTH]: "Length of the training" };
 
   /** Fields of the recipe that a run may go on with other values of. */
   class Settings {
@@ -492,8 +492,8 @@ const page = (() => {
       };
       data.oninput = count;
       count();
-      const length = inputs.filter(({ field }) => field.key === LENGTH), rest = inputs.filter(({ field }) => field.key !== LENGTH);
-      for (const { label } of length) label.firstChild.textContent = "Length of the training";
+      const length = inputs.filter(({ field }) => field.key in LENGTHS), rest = inputs.filter(({ field }) => !(field.key in LENGTHS));
+      for (const { field, label } of length) label.firstChild.textContent = LENGTHS[field.key];
       this.inside.replaceChildren(make("div", { className: "fields" }, ...length.map(({ label }) => label)),
         make("details", {}, make("summary", { textContent: "Everything else that may change" }),
           make("div", { className: "fields" }, ...rest.map(({ label }) => label))),

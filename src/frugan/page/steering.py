@@ -18,7 +18,7 @@ from frugan.page.runs import Runs
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
 from frugan.training.kept_time import with_time
-from frugan.training.recovery import changed_fields
+from frugan.training.recovery import NOTED, changed_fields
 from frugan.wording import parse_size
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -60,7 +60,7 @@ class Steering:
             BadInput: its recipe cannot be read.
         """
         fields = recipe_fields(load_recipe(str(self.runs.folder(name).path)), SECTIONS)
-        return [asdict(field) for field in fields if field.changeable]
+        return [asdict(field) for field in fields if field.changeable and field.key != NOTED]
 
     def go_on(self, name: str, changes: Mapping[str, str], data: str) -> None:
         """Let a run go on, with other values of some fields; one that is being trained saves and stops first.

@@ -102,8 +102,8 @@ def png_of(picture: NDArray[np.uint8], about: Mapping[str, str]) -> bytes:
 def write_animation(frames: Iterable[NDArray[np.uint8]], path: Path, about: Mapping[str, str]) -> None:
     """Write frames [H, W, 1 or 3] as GIF, WebP or MP4, by the name's ending.
 
-    Frames are taken one by one. An MP4 holds one in memory; a WebP one, and the file; Pillow keeps all of a GIF, a byte
-    for each pixel, until it is written.
+    Frames are taken one by one. An MP4 holds one in memory; until the others are written, a GIF takes a byte for each
+    pixel of all frames, and a WebP about five.
 
     Args:
         frames: one at least.

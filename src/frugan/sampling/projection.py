@@ -211,7 +211,7 @@ def project(
     with exploring(opened) as explorer:
         targets = [read_fitted(file, opened.recipe) for file in files]
         choice = {"space": space, "steps": steps, "features": features}
-        choice |= {"animate": animate, "frames": frames} if animate is not None else {}
+        choice |= {"animate": animate, "frames": frames}
         told = retold_projection(named(source), files, out, opened.weights.step, choice)
         found_of, paths, lines = list[Projection](), list[Path](), list[str]()
         for number, (file, target) in enumerate(zip(files, targets, strict=True)):

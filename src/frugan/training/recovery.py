@@ -45,6 +45,8 @@ from frugan.setup.networks import recipe_of
 from frugan.training.run import TrainRun
 from frugan.training.starting_weights import Start
 
+NOTED = "training.earlier_lengths"
+"""Field of a recipe that a run notes itself, and nobody types."""
 ROLLBACKS = "rollbacks"
 """Key in a checkpoint's JSON state for its run's rollbacks, which determine the order of data."""
 
@@ -267,8 +269,8 @@ class Resumed:
             run.log.write("resume", step=step, over=name, after=at)
             run.choose(f"{name} is over at its step {at:,}: {run.folder.path} begins anew at step 0 with its weights")
         for key, change in differences(self.before.at_step(step), run.recipe.at_step(step)).items():
-            if key == "stages":
-                continue  # told below
+            if key in ("stages", NOTED):
+                continue  # told below, or by the new length
             run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
             run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
         if self.before.stages != run.recipe.stages:
