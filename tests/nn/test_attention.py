@@ -1,9 +1,13 @@
 """Self-attention through the fused kernel equals the formula."""
 
+import copy
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.nn.attention import SelfAttention
 
@@ -74,3 +78,35 @@ def test_a_gradient_may_be_differentiated() -> None:
         penalties.append(torch.autograd.grad(slope.square().sum(), list(layer.parameters())))
     for a, b in zip(*penalties, strict=True):
         assert float((a - b).norm()) <= 1e-5 * float(b.norm())
+
+
+class _Attended(TorchDispatchMode):
+    """Notes in which type attention is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "scaled_dot_product" in func.__name__:
+            self.types.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "computed"),
+    [(16, 32, torch.float32), (64, 16, torch.float32), (64, 32, torch.bfloat16)],
+    ids=["small heads", "few keys", "large"],
+)
+def test_in_half_precision(channels: int, side: int, computed: torch.dtype) -> None:
+    """A CPU computes small heads and few keys in fp32, since its half precision is slower there."""
+    torch.manual_seed(0)
+    layer = SelfAttention(channels, lambda a, b: nn.Conv2d(a, b, 1, bias=False)).requires_grad_(False)
+    layer.gamma.fill_(0.7)
+    x = torch.randn(2, channels, side, side, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    exact = _formula(copy.deepcopy(layer).double(), x.double())
+    with _Attended() as attended:
+        found = layer.to(torch.bfloat16)(x)
+    assert attended.types == {computed}
+    assert found.dtype == torch.bfloat16
+    assert float((found.double() - exact).abs().max()) <= 0.06

@@ -10,6 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frugan.contract import cpu_ways
+
+SMALL_HEAD, FEW_KEYS = 16, 64
+"""On a CPU, attention of heads as small as this, or over as few keys, takes 1.2 to 5 times as long in half precision as
+in fp32, since its time goes into exponentials and conversions, not into products."""
+
 
 class SelfAttention(nn.Module):
     """gamma·o(softmax(theta(x)ᵀ phi(x))·g(x)) + x, keys and values pooled 2x2; gamma starts at 0.
@@ -58,7 +64,11 @@ def _fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     # Unequal head sizes take torch's unfused path, which stores the whole [HW, HW/4] map: 525 ms against 86 when
     # query and key are padded with zeros to the width of the value (which changes no product).
     padding = (0, value.shape[-1] - query.shape[-1])
-    return F.scaled_dot_product_attention(F.pad(query, padding), F.pad(key, padding), value, scale=1.0)
+    query, key = F.pad(query, padding), F.pad(key, padding)
+    if cpu_ways.taken_in_half_for(value) and (value.shape[-1] <= SMALL_HEAD or key.shape[-2] <= FEW_KEYS):
+        precise = (x.float() for x in (query, key, value))
+        return F.scaled_dot_product_attention(*precise, scale=1.0).to(value.dtype)
+    return F.scaled_dot_product_attention(query, key, value, scale=1.0)
 
 
 def _plain_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
