@@ -52,15 +52,15 @@ CHUNK = 1024  # pictures read at once for a digest
 LOOKED_AT = 64  # pictures compared at once, to find one in colour
 
 
-def _readable(pictures: NDArray[np.uint8], indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _readable(pictures: "PictureSet", indices: NDArray[np.int64]) -> NDArray[np.uint8]:
     try:
-        return pictures[indices]
+        return pictures.in_colour(indices)
     except BadInput:
         found = []
         for index in indices:
             with suppress(BadInput):
-                found.append(pictures[index])
-        return np.stack(found) if found else pictures[:0]
+                found.append(pictures.in_colour(index))
+        return np.stack(found) if found else pictures.pictures[:0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +74,13 @@ class PictureSet:
     class_names: tuple[str, ...]  # name of each class
     labelled: bool  # whether the classes mean anything
     digest: str  # of pixels and labels (`picture_digest`): equal digests mean equal training data
-    grey: int | None = None  # how many of the stored pictures are grey; None: not counted yet
+    grey: int | None = None  # how many of its pictures are stored grey; None: not counted yet
     channels: Literal[1, 3] = 3  # of what is read: 3, or 1 from a set that `in_grey` made
     # checks what is read; None: in memory, or prepared before there were digests of blocks
     blocks: Blocks | None = None
+    # places of its N pictures among those that are stored, int64 [N]; None: it has all of them, in their order
+    members: NDArray[np.int64] | None = None
+    held_out: "PictureSet | None" = None  # test pictures of this set, which training never sees; None: there are none
 
     @classmethod
     def from_arrays(
@@ -106,7 +109,7 @@ class PictureSet:
         return cls(pictures, numbers, names, labels is not None, picture_digest(pictures, numbers))
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.labels)
 
     def __getitem__(self, indices: int | slice | NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return pictures, uint8 [..., channels, R, R], checked where that was not done yet.
@@ -115,8 +118,12 @@ class PictureSet:
             BadInput: they are not what was prepared, and could not be made again.
         """
         self.check(indices if isinstance(indices, np.ndarray) else np.atleast_1d(np.arange(len(self))[indices]))
-        stored = self.pictures[indices]
+        stored = self.in_colour(indices)
         return stored if self.channels == 3 else luma(stored)
+
+    def in_colour(self, indices: int | slice | NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return pictures as they are stored, uint8 [..., 3, R, R], unchecked."""
+        return self.pictures[indices if self.members is None else self.members[indices]]
 
     def check(self, indices: NDArray[np.int64]) -> None:
         """Check that pictures, int64 [n], are what was prepared, where that was not done yet.
@@ -126,7 +133,7 @@ class PictureSet:
         """
         _refuse_cut_short(self.pictures)
         if self.blocks is not None:
-            self.blocks.check(indices)
+            self.blocks.check(indices if self.members is None else self.members[indices])
 
     @cached_property
     def all_grey(self) -> bool:
@@ -134,12 +141,12 @@ class PictureSet:
         if self.grey is not None:
             return self.grey == len(self)
         parts = (np.arange(start, min(start + LOOKED_AT, len(self))) for start in range(0, len(self), LOOKED_AT))
-        return all(is_grey(_readable(self.pictures, part)) for part in parts)
+        return all(is_grey(_readable(self, part)) for part in parts)
 
     def readable(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return which of these pictures, int64 [n], can be decoded; in an encoded set some may be damaged."""
         self.check(indices)
-        stored = _readable(self.pictures, indices)
+        stored = _readable(self, indices)
         return stored if self.channels == 3 else luma(stored)
 
     def in_grey(self) -> "PictureSet":
@@ -150,7 +157,17 @@ class PictureSet:
         if self.channels == 1:
             return self
         digest = self.digest if self.all_grey else sha256(f"grey {self.digest}".encode()).hexdigest()
-        return replace(self, channels=1, digest=digest)
+        held_out = None if self.held_out is None else self.held_out.in_grey()
+        return replace(self, channels=1, digest=digest, held_out=held_out)
+
+    def only(self, indices: NDArray[np.int64]) -> "PictureSet":
+        """Return some of the pictures, int64 [n], as a set with all the classes and a digest of its own."""
+        members = indices if self.members is None else self.members[indices]
+        digest = sha256(f"some of {self.digest}".encode() + label_bytes(indices)).hexdigest()
+        grey = None  # to be counted again
+        if self.grey in (0, len(self)):
+            grey = len(indices) if self.grey else 0
+        return replace(self, labels=self.labels[indices], digest=digest, grey=grey, members=members)
 
     @property
     def resolution(self) -> int:
@@ -232,8 +249,8 @@ def open_prepared(path: Path, *, verify: bool = False, mend: Callable[[int], Non
 def relabelled(pictures: PictureSet, names: Sequence[str], called: Mapping[str, str]) -> PictureSet:
     """Return the set with labels that are places in `names`.
 
-    Where labels change, its digest does too: another one for other labels, though not the `picture_digest`, for which
-    every picture would have to be read.
+    Its test pictures are labelled alike. Where labels change, its digest does too: another one for other labels, though
+    not the `picture_digest`, for which every picture would have to be read.
 
     Args:
         pictures: a labelled set.
@@ -246,4 +263,5 @@ def relabelled(pictures: PictureSet, names: Sequence[str], called: Mapping[str, 
     digest = pictures.digest
     if not np.array_equal(labels, pictures.labels):
         digest = sha256(digest.encode() + label_bytes(labels)).hexdigest()
-    return replace(pictures, labels=labels, class_names=tuple(names), digest=digest)
+    held_out = None if pictures.held_out is None else relabelled(pictures.held_out, names, called)
+    return replace(pictures, labels=labels, class_names=tuple(names), digest=digest, held_out=held_out)
