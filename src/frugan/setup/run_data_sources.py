@@ -1,7 +1,6 @@
 """Data of a run: finding, opening and checking its sources, and feeding the step."""
 
 import os
-import shlex
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -19,62 +18,14 @@ from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.formats.source import local_path
 from frugan.data.parts import held_out, of_each_class, subset
 from frugan.data.run_data import read_run_data
-from frugan.data.survey import SmallPictures
 from frugan.engine.run.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.files import Folders, read_json
 from frugan.progress import Progress, Say, quiet
 from frugan.recipe.recipe import Recipe
-from frugan.recipe.relatives import of_resolution, picture_resolutions
+from frugan.setup.small_pictures import small_for_training
 from frugan.wording import count, first_names
-
-
-@contextmanager
-def small_for_training(path: Path, resolution: int, recipe: Recipe) -> Iterator[None]:
-    """Raise BadInput in place of SmallPictures, with the cures for `frugan train`.
-
-    Args:
-        path: where the pictures are.
-        resolution: side that the recipe reads.
-        recipe: recipe of the training.
-    """
-    try:
-        yield
-    except SmallPictures as error:
-        prepared = f"frugan prepare {shlex.quote(str(path))} OUT --resolution {resolution}"
-        cures = [
-            f"{to}, add {field} to frugan train (or {prepared} {option}, and then --data OUT)"
-            for to, field, option in (
-                ("to leave them out", "data.allow_upscale=leave-out", "--leave-out-small"),
-                ("to enlarge them", "data.allow_upscale=true", "--allow-upscale"),
-                ("to keep them whole and put background beside or around them", "data.fit=pad", "--fit pad"),
-            )
-        ]
-        if words := of_resolution(recipe, error.least):
-            cures.append(f"to train at a resolution that they have, in a new run: {shlex.join(words)}")
-        raise BadInput("\n  ".join([error.reason, *cures])) from error
-
-
-@contextmanager
-def small_for_preparing(source: Path, out: Path, resolution: int, resample: str) -> Iterator[None]:
-    """Raise BadInput in place of SmallPictures, with the cures for `frugan prepare`."""
-    try:
-        yield
-    except SmallPictures as error:
-        words = ["frugan", "prepare", str(source), str(out)]
-        words += [] if resample == "bilinear" else ["--resample", resample]
-        here = [*words, "--resolution", str(resolution)]
-        cures = [
-            f"to leave them out: {shlex.join([*here, '--leave-out-small'])}",
-            f"to enlarge them: {shlex.join([*here, '--allow-upscale'])}",
-            f"to keep them whole and put background beside or around them: {shlex.join([*here, '--fit', 'pad'])}",
-        ]
-        if fitting := [side for side in picture_resolutions() if side <= error.least]:
-            smaller = shlex.join([*words, "--resolution", str(fitting[-1])])
-            cures.append(f"for recipes of a resolution that they have: {smaller}")
-        raise BadInput("\n  ".join([error.reason, *cures])) from error
-
 
 Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
 """A path, paths by source name, or opened sources by source name."""
@@ -203,6 +154,26 @@ class _OpenedSource:
         need.fitted(self.name, where, test, replace(options, say=quiet, known={}))
         return replace(source, held_out=test)
 
+    def of_run(self, known: RunData, options: SourceOptions) -> PictureSet | None:
+        """The parts that a run made of these pictures; None: it made none, or was trained on others.
+
+        Raises:
+            BadInput: as `with_test_folder`.
+        """
+        settings, need = self.recipe.data, self.recipe.sources[self.name]
+        if settings.subset is None and settings.holdout is None:
+            return None
+        quietly = replace(options, say=quiet, known={self.name: known})
+        try:
+            divided = self.divided()
+            fitted = need.fitted(self.name, self.where, divided, quietly)
+        except BadInput:  # too few of them, or of other classes
+            return None
+        if fitted.digest != known.digest:
+            return None
+        pictures: PictureSet = need.fitted(self.name, self.where, self.with_test_folder(divided, options), quietly)
+        return pictures
+
     def part_lines(self, fitted: Any) -> Iterator[str]:
         """Lines on the parts that the recipe makes of the pictures."""
         settings, training = self.recipe.data, self.recipe.training
@@ -263,17 +234,41 @@ def advice(recipe: Recipe, sources: Mapping[str, Any]) -> Iterator[str]:
         yield from need.advice(sources[name])
 
 
-def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
-    """Open the real pictures that generated ones are compared with, in the recipe's channels.
+@dataclass(frozen=True)
+class RealPictures:
+    """Real pictures that generated ones are compared with, in the recipe's channels."""
+
+    given: PictureSet  # all of them
+    # those of them that a run was trained on, with those that it held out; None: its recipe makes no parts, these are
+    # other pictures, or nobody knows
+    of_run: PictureSet | None
+
+
+def open_real(
+    recipe: Recipe,
+    data: str | Path | PictureSet,
+    say: Say,
+    progress: Progress | None,
+    known: Mapping[str, RunData] = MappingProxyType({}),
+) -> RealPictures:
+    """Open the real pictures that generated ones are compared with.
+
+    Args:
+        known: data that the run was trained on, by source; empty where nobody knows.
 
     Raises:
         BadInput: see `open_sources`; or they are no set of pictures.
     """
     sources: Data = dict.fromkeys(recipe.sources, data) if isinstance(data, PictureSet) else data
-    opened = next(iter(open_sources(recipe, sources, say, progress).values()))
-    if not isinstance(opened, PictureSet):
+    options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, {})
+    name, opened = next(iter(_opened_sources(recipe, sources, options).items()))
+    given = recipe.sources[name].fitted(name, opened.where, opened.source, options)
+    if not isinstance(given, PictureSet):
         raise BadInput(f"--data {data}: expected pictures")
-    return opened
+    of_run = opened.of_run(known[name], options) if name in known else None
+    for line in opened.part_lines(of_run) if of_run is not None else ():
+        say(f"data: {line}")
+    return RealPictures(given, of_run)
 
 
 def last_run_data(run: RunFolder) -> dict[str, RunData]:
@@ -282,10 +277,16 @@ def last_run_data(run: RunFolder) -> dict[str, RunData]:
     Checkpoints are not verified, for which they would have to be read as a whole.
     """
     for checkpoint in reversed(list_checkpoints(run.checkpoints)):
-        if state := read_json(checkpoint.path / STATE_FILE):
-            with suppress(ValueError, KeyError, TypeError, AttributeError):
-                return read_run_data(state)
+        if data := checkpoint_data(checkpoint.path):
+            return data
         # else it is damaged; a line says so when the run goes on
+    return {}
+
+
+def checkpoint_data(checkpoint: Path | None) -> dict[str, RunData]:
+    """Data that the run of a checkpoint was last trained on, by source; empty for none, or a damaged one."""
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        return {} if checkpoint is None else read_run_data(read_json(checkpoint / STATE_FILE))
     return {}
 
 
