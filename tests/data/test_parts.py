@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
 from frugan.data.digits import digits_set
 from frugan.data.formats.picture_set import PictureSet, relabelled
-from frugan.data.parts import drawn, held_out, subset
+from frugan.data.parts import drawn, held_out, subset, trained_on
 from frugan.errors import BadInput
 
 
@@ -90,6 +91,20 @@ def test_held_out_pictures_follow_labels_and_channels() -> None:
     assert before is not None
     assert turned.labels.tolist() == (9 - before.labels).tolist()
     assert turned[np.arange(2)].shape == (2, 1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 200),
+        ({"subset": 50}, 50),
+        ({"holdout": 0.1}, 180),
+        ({"holdout": 40, "subset": 190}, 160),
+        ({"holdout": "x"}, 200),
+    ],
+)
+def test_how_many_training_sees(settings: dict[str, object], expected: int) -> None:
+    assert trained_on(200, DataSettings.model_validate(settings)) == expected
 
 
 @pytest.mark.parametrize(

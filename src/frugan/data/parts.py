@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from frugan.contract.settings import DataSettings
 from frugan.data.batches import random_order
 from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput
@@ -82,6 +83,13 @@ def subset(pictures: PictureSet, number: int, stream: str, where: str) -> Pictur
             f"{classes}"
         )
     return pictures.only(drawn(pictures.labels, number, stream, evenly=True))
+
+
+def trained_on(pictures: int, settings: DataSettings) -> int:
+    """Return how many of so many pictures training sees."""
+    held = settings.holdout
+    rest = pictures - (round(held * pictures) if isinstance(held, float) else held if isinstance(held, int) else 0)
+    return max(1, rest if settings.subset is None else min(rest, settings.subset))
 
 
 def of_each_class(pictures: PictureSet) -> str:
