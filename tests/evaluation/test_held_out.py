@@ -7,6 +7,7 @@ import pytest
 
 from evaluation.scored import CPU, EVALUATED, OPTIONS
 from frugan.engine.run.events import read_events
+from frugan.errors import BadInput
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.real_scores import evaluate_real
 from frugan.progress import quiet
@@ -85,3 +86,11 @@ def test_a_folder_of_test_pictures(with_test_pictures: Path, tmp_path: Path) -> 
     assert (of.real, of.split) == (16, "held out")
     of = evaluate(run, test, FID, say=quiet).provenance
     assert (of.real, of.split) == (16, "all")
+
+    moved = test.rename(tmp_path / "moved")
+    with pytest.raises(BadInput, match=r"data.holdout=.*test: does not exist .* \(--holdout FOLDER\)"):
+        train(str(run), pictures, options=CPU, say=quiet)
+    longer = [f"data.holdout={moved}", "training.duration=2 steps"]
+    assert train(str(run), pictures, overrides=longer, options=CPU, say=quiet).step == 2
+    with pytest.raises(BadInput, match=r"data.holdout: .*moved in the run, 0.1 now"):
+        train(str(run), pictures, overrides=["data.holdout=0.1"], options=CPU, say=quiet)

@@ -142,6 +142,11 @@ class _OpenedSource:
                 f"{where}: lies inside {self.path}, whose pictures are trained on; move it out of there, or name a "
                 "share, such as data.holdout=0.1"
             )
+        if not folder.exists():
+            raise BadInput(
+                f"{where}: does not exist (looked from {Path.cwd()}); expected a folder of test pictures, which may "
+                "have another place now (--holdout FOLDER), or for a new run a share of the pictures, such as 0.1"
+            )
         with small_for_training(folder, need.resolution, self.recipe):
             test = need.open(self.name, folder, options)
         if need.classes is not None and source.labelled and test.labelled:
