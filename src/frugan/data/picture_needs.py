@@ -1,7 +1,6 @@
 """Sets of pictures as a kind of data: what a family that learns pictures asks for, and how its sets are opened."""
 
 import os
-import shutil
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +22,10 @@ from frugan.data.batches import Batches
 from frugan.data.formats.decoding import LARGEST, background
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet, open_prepared
-from frugan.data.formats.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_set_file
+from frugan.data.formats.set_file import PICTURES_FILE, is_prepared, read_set_file
 from frugan.data.formats.source import Source, Unreadable, closed_on_failure
-from frugan.data.prepare import fingerprint, mend_block, prepare
+from frugan.data.in_place import open_in_place
+from frugan.data.prepare import fingerprint, kept_before, mend_block, prepare
 from frugan.data.run_data import as_in_run
 from frugan.data.survey import Fitting, Progress, fitting_lines, range_lines, source_lines, survey
 from frugan.errors import BadInput
@@ -135,7 +135,9 @@ MOST_DECODERS = 8
 
 
 def open_pictures(path: Path, resolution: int, options: SourceOptions) -> PictureSet:
-    """Open a prepared set, or prepare any other source into the folder for prepared data, once.
+    """Open a prepared set, or a file whose pictures have the size already, where it lies.
+
+    Any other source is prepared into the folder for prepared data, once.
 
     Raises:
         BadInput: missing, empty, unreadable, too small, or more than 1 % cannot be decoded.
@@ -159,7 +161,9 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         options.say(f"data: {out / PICTURES_FILE} was damaged on the disk; that part of it is made again from {path}")
 
     lines: tuple[str, ...] = ("prepared before from the same files",)
-    kept = _kept(out, key, mend, options.say) if out.exists() else None
+    kept = kept_before(out, key, lambda: open_prepared(out, mend=mend), options.say)
+    if kept is None and (placed := open_in_place(path, fitting, out.with_name(f"{out.name}-in-place"), key, options)):
+        return placed
     if kept is None:
         report = prepare(
             path,
@@ -195,25 +199,6 @@ def _without_effect(path: Path, settings: DataSettings) -> Iterator[str]:
         wanted["background"] = (background(settings.background), origin.background)
     if other := [f"{field}={stored}, not {here}" for field, (here, stored) in wanted.items() if here != stored]:
         yield f"data: prepared with {'; '.join(other)}, which holds: what the recipe says of it has no effect"
-
-
-def _kept(out: Path, key: str, mend: Callable[[int], None], say: Callable[[str], None]) -> PictureSet | None:
-    """The set that we prepared ourselves before; one that is not what it was is removed, to be prepared again."""
-    try:
-        kept = open_prepared(out, mend=mend)
-        if read_set_file(out).origin.fingerprint == key:
-            return kept
-        reason = f"{out} holds another set"
-    except DamagedSet as error:
-        reason = error.reason
-    except BadInput as error:
-        reason = str(error)
-    say(f"data: the pictures that were prepared before are made again: {reason}")
-    if out.is_dir():
-        shutil.rmtree(out)
-    else:
-        out.unlink()
-    return None
 
 
 def real_pictures(micro: MicroBatch) -> Tensor:

@@ -131,7 +131,7 @@ class PictureSet:
         Raises:
             BadInput: they are not, and could not be made again.
         """
-        _refuse_cut_short(self.pictures)
+        refuse_cut_short(self.pictures)
         if self.blocks is not None:
             self.blocks.check(indices if self.members is None else self.members[indices])
 
@@ -175,8 +175,12 @@ class PictureSet:
         return int(self.pictures.shape[-1])
 
 
-def _refuse_cut_short(pictures: NDArray[np.uint8]) -> None:
-    """Refuse a map whose file has been cut: to read what is no more in the file ends the process."""
+def refuse_cut_short(pictures: NDArray[np.uint8]) -> None:
+    """Refuse a map whose file has been cut: to read what is no more in the file ends the process.
+
+    Raises:
+        BadInput: it has been.
+    """
     path = getattr(pictures, "filename", None)
     if not isinstance(pictures, np.memmap) or path is None:
         return
