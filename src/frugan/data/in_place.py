@@ -12,7 +12,7 @@ from frugan.data.formats.picture_set import PictureSet, refuse_cut_short
 from frugan.data.formats.set_file import Blocks, pictures_per_block, read_set_file
 from frugan.data.formats.source import Source
 from frugan.data.prepare import kept_before, write_digests
-from frugan.data.survey import Fitting
+from frugan.data.survey import Fitting, kept_lines
 from frugan.errors import BadInput
 from frugan.wording import shown, storable
 
@@ -74,9 +74,10 @@ def open_in_place(path: Path, fitting: Fitting, kept: Path, key: str, options: S
         places, side = source.places(), fitting.resolution
         if places is None or source.size(0) != (side, side):
             return None
-        lines: tuple[str, ...] = ()
         opened = kept_before(kept, key, lambda: _opened(kept, source, places), options.say)
-        if opened is None:
+        if opened is not None:
+            lines: tuple[str, ...] = kept_lines(read_set_file(kept))
+        else:
             lines = write_digests(source, kept, fitting, key, progress=options.progress).lines
             opened = _opened(kept, source, places)
     for line in lines:

@@ -22,12 +22,12 @@ from frugan.data.batches import Batches
 from frugan.data.formats.decoding import LARGEST, background
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet, open_prepared
-from frugan.data.formats.set_file import PICTURES_FILE, is_prepared, read_set_file
+from frugan.data.formats.set_file import PICTURES_FILE, Origin, is_prepared, read_set_file
 from frugan.data.formats.source import Source, Unreadable, closed_on_failure
 from frugan.data.in_place import open_in_place
 from frugan.data.prepare import fingerprint, kept_before, mend_block, prepare
 from frugan.data.run_data import as_in_run
-from frugan.data.survey import Fitting, Progress, fitting_lines, range_lines, source_lines, survey
+from frugan.data.survey import Fitting, Progress, fitting_lines, kept_lines, range_lines, source_lines, survey
 from frugan.errors import BadInput
 from frugan.wording import shown
 
@@ -144,8 +144,9 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
     """
     if is_prepared(path) and (ready := open_prepared(path)).resolution == resolution:
         options.say(f"data: {path}: {len(ready):,} prepared pictures, mapped from disk")
-        for line in _without_effect(path, options.settings):
-            options.say(line)
+        about = read_set_file(path)
+        for line in (*kept_lines(about), *_without_effect(about.origin, options.settings)):
+            options.say(f"data: {line}")
         return ready
     data = options.settings
     on = background(data.background)
@@ -160,11 +161,12 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         mend_block(out, block, path)
         options.say(f"data: {out / PICTURES_FILE} was damaged on the disk; that part of it is made again from {path}")
 
-    lines: tuple[str, ...] = ("prepared before from the same files",)
     kept = kept_before(out, key, lambda: open_prepared(out, mend=mend), options.say)
     if kept is None and (placed := open_in_place(path, fitting, out.with_name(f"{out.name}-in-place"), key, options)):
         return placed
-    if kept is None:
+    if kept is not None:
+        lines: tuple[str, ...] = ("prepared before from the same files", *kept_lines(read_set_file(out)))
+    else:
         report = prepare(
             path,
             out,
@@ -185,9 +187,8 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
     return kept
 
 
-def _without_effect(path: Path, settings: DataSettings) -> Iterator[str]:
+def _without_effect(origin: Origin, settings: DataSettings) -> Iterator[str]:
     """A line where a set was prepared otherwise than a recipe asks for."""
-    origin = read_set_file(path).origin
     wanted: dict[str, tuple[str, str]] = {
         "fit": (settings.fit, origin.fit),
         "resample": (settings.resample, origin.resample),
@@ -198,7 +199,7 @@ def _without_effect(path: Path, settings: DataSettings) -> Iterator[str]:
     if origin.transparent:  # else what they would be laid on makes no difference
         wanted["background"] = (background(settings.background), origin.background)
     if other := [f"{field}={stored}, not {here}" for field, (here, stored) in wanted.items() if here != stored]:
-        yield f"data: prepared with {'; '.join(other)}, which holds: what the recipe says of it has no effect"
+        yield f"prepared with {'; '.join(other)}, which holds: what the recipe says of it has no effect"
 
 
 def real_pictures(micro: MicroBatch) -> Tensor:

@@ -43,6 +43,7 @@ from frugan.data.survey import (
     Resample,
     blank_lines,
     grey_lines,
+    kept_lines,
     report_of,
 )
 from frugan.errors import BadInput
@@ -330,7 +331,8 @@ def _already_there(out: Path, key: str) -> PreparationReport | None:
             f"{where} holds another set (from {shown(about.origin.source)}, {kept.resolution} pixels, or of files that "
             "have changed since); it is not overwritten. Delete it, or choose another OUT."
         )
-    return report_of(out, about, ("this set was already prepared from the same files: kept as it is",))
+    line = "this set was already prepared from the same files: kept as it is"
+    return report_of(out, about, (line, *kept_lines(about)))
 
 
 def kept_before(out: Path, key: str, opened: Callable[[], PictureSet], say: Callable[[str], None]) -> PictureSet | None:
@@ -418,6 +420,7 @@ def _write(
             fingerprint=key,
             files=[storable(source.names[index]) for index in fitted.good],
             bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(fitted.bad.items())],
+            left_out=[storable(source.names[index]) for index in fitted.left_out],
             upscaled=fitted.upscaled,
             transparent=len(fitted.transparent),
             resample=fitting.resample,
