@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from cli.calling import Frugan
 from frugan.cli.train import TrainOptions
@@ -31,6 +32,24 @@ def test_a_folder_of_test_pictures_is_found_from_elsewhere(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     _, fields = TrainOptions(holdout='a "test"').recipe_and_overrides
     assert load_recipe("biggan-digits-32", fields).data.holdout == str(tmp_path / 'a "test"')
+
+
+def test_small_pictures_are_left_out_and_named_each_time(tmp_path: Path, frugan: Frugan) -> None:
+    source, out = write_pictures(tmp_path / "pictures"), str(tmp_path / "out")
+    Image.new("RGB", (20, 20)).save(source / "hell" / "small.png")
+    words = ["prepare", str(source), out, "--resolution", "32"]
+    refused = frugan(*words)
+    assert refused.returncode == 2
+    assert "--leave-out-small" in refused.stderr
+    line = "1 picture left out, smaller than 32 x 32: hell/small.png"
+    for _ in range(2):
+        prepared = frugan(*words, "--leave-out-small")
+        assert prepared.returncode == 0, prepared.stderr
+        assert prepared.stderr.count(line) == 1
+        assert "12 pictures of 32 pixels, 2 classes" in prepared.stdout
+    both = frugan(*words, "--leave-out-small", "--allow-upscale")
+    assert both.returncode == 2
+    assert "--allow-upscale with --leave-out-small" in both.stderr
 
 
 def test_a_run_keeps_its_parts(tmp_path: Path, frugan: Frugan) -> None:
