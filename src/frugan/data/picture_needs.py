@@ -29,7 +29,7 @@ from frugan.data.prepare import fingerprint, kept_before, mend_block, prepare
 from frugan.data.run_data import as_in_run
 from frugan.data.survey import Fitting, Progress, fitting_lines, kept_lines, range_lines, source_lines, survey
 from frugan.errors import BadInput
-from frugan.wording import shown
+from frugan.wording import first_names, shown
 
 Say = Callable[[str], None]
 
@@ -255,6 +255,8 @@ class PictureNeeds:
         if name in options.known:
             source = as_in_run(where, source, self.classes, options.known[name], options.map_classes)
         self._check(where, source)
+        if self.classes is not None and (empty := source.empty_classes):
+            options.say(f"classes: {first_names(empty)} without pictures: nothing can be learned of such a class")
         if self.classes is None and source.labelled and len(source.class_names) > 1:
             options.say(
                 "classes: not used, because this recipe trains without them; to train by class, if this model can: "

@@ -1,6 +1,7 @@
 """A prepared set of pictures, mapped into memory; lost pictures are skipped and counted."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from tokenize import TokenError
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,10 +92,11 @@ class PictureSet:
         Args:
             pictures: uint8 [N, 3, R, R]; a memory map will do.
             labels: class of each picture, int64 [N]; None: there are no classes.
-            class_names: name of each class; empty: "0", "1", …
+            class_names: name of each class, of those without pictures too; empty: "0", "1", …, each with pictures.
 
         Raises:
-            BadInput: an array of another shape or type, or a label without a name.
+            BadInput: an array of another shape or type, a label without a name, a name twice, or, without names, a
+                number that no picture has.
         """
         shape = pictures.shape
         if pictures.dtype != np.uint8 or len(shape) != 4 or shape[1] != 3 or shape[2] != shape[3] or not len(pictures):
@@ -102,9 +104,13 @@ class PictureSet:
         numbers = np.zeros(len(pictures), np.int64) if labels is None else np.asarray(labels)
         if numbers.shape != (len(pictures),) or not np.issubdtype(numbers.dtype, np.integer):
             raise BadInput(f"labels: {numbers.dtype} {list(numbers.shape)}; expected whole numbers [{len(pictures)}]")
-        names = tuple(class_names) or tuple(str(number) for number in range(int(numbers.max()) + 1))
+        names = tuple(class_names) or _numbered(numbers)
         if numbers.min() < 0 or numbers.max() >= len(names):
             raise BadInput(f"labels: from {numbers.min()} to {numbers.max()}; expected 0 to {len(names) - 1}")
+        if twice := [name for name, number in Counter(names).items() if number > 1]:
+            raise BadInput(
+                f"class_names: {shown(twice[0])!r} is there twice; expected a name of its own for each class"
+            )
         numbers = numbers.astype(np.int64)
         return cls(pictures, numbers, names, labels is not None, picture_digest(pictures, numbers))
 
@@ -170,9 +176,33 @@ class PictureSet:
         return replace(self, labels=self.labels[indices], digest=digest, grey=grey, members=members)
 
     @property
+    def empty_classes(self) -> list[str]:
+        """Return the names of the classes that no picture has."""
+        counts = np.bincount(self.labels, minlength=len(self.class_names))
+        return [name for name, number in zip(self.class_names, counts, strict=True) if not number]
+
+    @property
     def resolution(self) -> int:
         """Return the side R of the pictures in pixels."""
         return int(self.pictures.shape[-1])
+
+
+def _numbered(labels: NDArray[np.integer[Any]]) -> tuple[str, ...]:
+    """Return the names "0", "1", … of classes that have none.
+
+    Raises:
+        BadInput: a label is negative, or no picture has a number below the largest one: a network would be asked for
+            that class and never shown any of it.
+    """
+    present = np.unique(labels)
+    if int(present[-1]) != len(present) - 1:
+        gap = next((number for number in range(int(present[-1])) if number not in present), None)
+        lacking = "" if gap is None else f", and no picture has the label {gap}"
+        raise BadInput(
+            f"labels: from {present[0]} to {present[-1]}{lacking}; number the classes from 0 on without gaps, as "
+            "numpy.unique(labels, return_inverse=True)[1] does, or name all of them: class_names"
+        )
+    return tuple(map(str, present))
 
 
 def refuse_cut_short(pictures: NDArray[np.uint8]) -> None:
