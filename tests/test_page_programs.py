@@ -90,6 +90,15 @@ def test_a_data_set_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.Monke
         (np.zeros((0, 3, 8, 8), np.uint8), None, (), "at least one"),
         (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(3, np.int64), (), r"labels: int64 \[3\]"),
         (np.zeros((2, 3, 8, 8), np.uint8), np.array([0, 2]), ("a", "b"), "from 0 to 2; expected 0 to 1"),
+        (
+            np.zeros((2, 3, 8, 8), np.uint8),
+            np.array([1, 2]),
+            (),
+            "no picture has the label 0; number the classes from 0",
+        ),
+        (np.zeros((2, 3, 8, 8), np.uint8), np.array([0, 10**15]), (), "no picture has the label 1;"),
+        (np.zeros((2, 3, 8, 8), np.uint8), np.array([-1, 0]), (), r"from -1 to 0; number the classes from 0"),
+        (np.zeros((2, 3, 8, 8), np.uint8), np.array([0, 1]), ("a", "a"), "'a' is there twice"),
     ],
 )
 def test_arrays_that_are_no_pictures_are_refused(array: np.ndarray, labels: object, names: object, words: str) -> None:

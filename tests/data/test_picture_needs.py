@@ -29,6 +29,14 @@ def test_class_folders_that_are_not_read_are_told_of(
     assert sum("classes: not used" in line and "networks.classes=10" in line for line in said) == told
 
 
+def test_classes_without_pictures_are_told_of(tmp_path: Path, said: list[str]) -> None:
+    pictures = PictureSet.from_arrays(np.zeros((2, 3, 8, 8), np.uint8), np.array([1, 1]), ["a", "b", "c"])
+    options = SourceOptions(DataSettings(), tmp_path, said.append, None, {})
+    PictureNeeds(8, 3).fitted("images", "images x", pictures, options)
+    PictureNeeds(8, 10).fitted("images", "images x", digits_set(8), options)
+    assert said == ["classes: a, c without pictures: nothing can be learned of such a class"]
+
+
 @pytest.mark.parametrize("name", ["biggan-digits-32", "r3gan-digits-32", "stylegan2-digits-32"])
 def test_what_it_advises_where_there_are_no_classes_can_be_done(name: str, tmp_path: Path) -> None:
     options = SourceOptions(DataSettings(), tmp_path, print, None, {})

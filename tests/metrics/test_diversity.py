@@ -130,3 +130,17 @@ def test_specks_on_paper_are_no_copy_of_a_small_object() -> None:
     assert found.indices[1:, 0].tolist() == [3, 3]
     blank = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
     assert nearest_pictures(blank, real.numpy(), 1).ratios[0] > 0.8
+
+
+def test_pictures_that_were_unseen_say_what_is_usual() -> None:
+    real, unseen, asked = (
+        torch.randint(0, 256, (count, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+        for seed, count in ((0, 40), (1, 9), (2, 3))
+    )
+    alone, beside = (nearest_pictures(asked, real.numpy(), 2, unseen=others) for others in (None, unseen.numpy()))
+    assert torch.equal(alone.indices, beside.indices)
+    assert torch.equal(alone.distances, beside.distances)
+    expected = nearest_pictures(unseen, real.numpy(), 1).distances[:, 0].median()
+    assert beside.usual == pytest.approx(float(expected), rel=1e-6)
+    seen = nearest_pictures(asked, real.numpy(), 1, unseen=real.numpy())  # none but copies: nothing is usual
+    assert seen.usual == pytest.approx(0, abs=1e-3)

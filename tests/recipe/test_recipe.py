@@ -176,6 +176,25 @@ def test_words_in_place_of_a_list_are_answered_with_its_spelling() -> None:
         load_recipe("biggan-small-32", ["evaluation.metrics=fid,pr"])
 
 
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("data.allow_upscale=perhaps", "data.allow_upscale: must be true or false, or 'leave-out' (got 'perhaps')"),
+        (
+            "objective.augmentation.operations=[flip]",
+            "objective.augmentation.operations.0: must be 'colour', 'translation' or 'cutout', or 'blit', 'geometry', "
+            "'colour', 'filter', 'noise' or 'cutout' (got 'flip')",
+        ),
+    ],
+)
+def test_a_value_of_no_kind_that_a_field_takes_is_answered_in_one_sentence(word: str, expected: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        load_recipe("stylegan2-digits-32", [word])
+    first, sentence, description = str(refused.value).splitlines()
+    assert (first, sentence) == ("recipe stylegan2-digits-32:", expected)
+    assert description.startswith("  ")
+
+
 def test_overrides_are_typed_and_listed_as_differences() -> None:
     before = load_recipe("biggan-cifar10-32")
     words = [

@@ -221,6 +221,8 @@ def test_what_was_asked_for_is_not_told_as_a_choice() -> None:
     few = facts_of(pictures=300)
     told = " ".join(choose(few, SLOW, "30min", ["training.duration=200 steps"]).lines)
     assert "each picture is seen about 21 times" in told
+    part = ["training.duration=200 steps", "data.subset=100"]
+    assert "each picture is seen about 64 times" in " ".join(choose(few, SLOW, "30min", part).lines)
     assert "in 30min" not in told
     assert "override with --for" not in told
     in_hours = " ".join(choose(few, CARD, "10h", ["training.duration=1h"]).lines)

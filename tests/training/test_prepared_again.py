@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
@@ -29,6 +30,31 @@ def opened(source: Path, said: list[str]) -> PictureSet:
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FRUGAN_PREPARED", str(tmp_path / "prepared"))
     return write_pictures(tmp_path / "pictures")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"allow_upscale": "leave-out"}, "1 picture left out, smaller than 32 x 32: hell/small.png"),
+        ({"allow_upscale": True}, "1 picture enlarged, as allow_upscale permits: expect them to be soft"),
+    ],
+)
+def test_what_it_leaves_out_and_enlarges_is_said_each_time(
+    source: Path, said: list[str], settings: dict[str, object], expected: str
+) -> None:
+    Image.new("RGB", (20, 20)).save(source / "hell" / "small.png")
+    (source / "hell" / "bad.png").write_bytes(b"no picture")
+    prepared = Folders.from_environment().prepared
+    options = SourceOptions(DataSettings.model_validate(settings), prepared, said.append, None, {})
+    for _ in range(2):
+        said.clear()
+        open_pictures(source, 32, options)
+        assert f"data: {expected}" in said
+        assert any(line.startswith("data: 1 picture left out, cannot be read: hell/bad.png (") for line in said)
+    (folder,) = (path for path in prepared.iterdir() if path.is_dir())
+    said.clear()
+    open_pictures(folder, 32, options)  # by its own path
+    assert f"data: {expected}" in said
 
 
 @pytest.fixture

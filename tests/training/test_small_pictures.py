@@ -12,7 +12,8 @@ from frugan.data.prepare import prepare
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.relatives import of_resolution, picture_resolutions
-from frugan.setup.run_data_sources import open_sources, small_for_preparing
+from frugan.setup.run_data_sources import open_sources
+from frugan.setup.small_pictures import small_for_preparing
 from training.pictures import write_pictures, write_recipe
 
 

@@ -183,7 +183,7 @@ def _allow_upscale(arguments: PrepareOptions) -> "AllowUpscale":
 def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> None:
     """Write pictures as a training set."""
     from frugan.data.prepare import prepare as prepare_set
-    from frugan.setup.run_data_sources import small_for_preparing
+    from frugan.setup.small_pictures import small_for_preparing
 
     small = small_for_preparing(source, out, fitting.resolution, fitting.resample)
     with Bar("reading headers") as look, Bar("preparing") as move, small:
@@ -262,7 +262,7 @@ def _write_reference(arguments: PrepareOptions) -> None:
 def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", workers: int) -> None:
     """Write pictures in the form of another program."""
     from frugan.data.export import Hdf5, NvlabsZip, Packing, Shards, pack_pictures
-    from frugan.setup.run_data_sources import small_for_preparing
+    from frugan.setup.small_pictures import small_for_preparing
 
     packings: dict[Form, Packing[Any]] = {"zip": NvlabsZip(), "hdf5": Hdf5(), "webdataset": Shards()}
     small = small_for_preparing(source, out, fitting.resolution, fitting.resample)

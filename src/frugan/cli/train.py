@@ -1,5 +1,6 @@
 """The `frugan train` command."""
 
+import json
 import shlex
 import time
 from dataclasses import asdict, dataclass
@@ -28,6 +29,17 @@ class TrainOptions:
     recipe: RecipeOrNone = None
     overrides: Overrides = None
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None
+    subset: Annotated[
+        int | None,
+        typer.Option(help="train on so many of the pictures, drawn evenly over the classes by the seed", min=1),
+    ] = None
+    holdout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE|NUMBER|FOLDER",
+            help="test pictures that training never sees and scores are measured against: 0.1, 500, or other pictures",
+        ),
+    ] = None
     out: Annotated[Path | None, typer.Option(help="run folder; an existing run is resumed")] = None
     for_time: ForTime = None
     memory: Annotated[
@@ -112,9 +124,11 @@ class TrainOptions:
 
     @property
     def recipe_and_overrides(self) -> tuple[str | None, list[str]]:
-        """The recipe, if one is named, and the overrides."""
+        """The recipe, if one is named, and the overrides, those by options among them."""
         recipe, fields = recipe_and_fields(self.recipe, self.overrides)
-        return recipe, fields
+        subset = [] if self.subset is None else [f"data.subset={self.subset}"]
+        holdout = [] if self.holdout is None else [f"data.holdout={_part_or_folder(self.holdout)}"]
+        return recipe, [*fields, *subset, *holdout]
 
     def training(self) -> "TrainingOptions":
         """Return the training options that the command line sets.
@@ -188,6 +202,15 @@ def train(**values: Any) -> None:
         _print_result(result, arguments.data, as_json=arguments.as_json)
     if arguments.requeue and not result.finished:
         raise typer.Exit(REQUEUE)
+
+
+def _part_or_folder(text: str) -> str:
+    """Return the value of `data.holdout`: a number, or a folder as the run finds it from wherever it is resumed."""
+    try:
+        float(text)
+    except ValueError:
+        return json.dumps(str(Path(text).absolute()) if Path(text).exists() else text)
+    return text
 
 
 def _compare(arguments: TrainOptions, precision: str, how: "TrainingOptions") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Value = TypeVar("Value")
 
@@ -58,6 +58,10 @@ AllowUpscale = bool | Literal["leave-out"]
 """Whether pictures smaller than the resolution are enlarged (True), refused (False) or left out."""
 
 
+MOST_PATH = 4096
+"""Characters of a path, at most."""
+
+
 class DataSettings(Settings):
     """Section `data` of a recipe: how pictures become training samples."""
 
@@ -96,9 +100,36 @@ class DataSettings(Settings):
         "they are read, for sets too large to store as pixels",
         CHANGEABLE | ADDED,
     )
+    subset: int | None = setting(
+        None,
+        "train on so many of the pictures, as many of each class as of the others as far as it has them, drawn by the "
+        "seed: a smaller subset lies within a larger one; none: on all",
+        ADDED,
+        ge=1,
+    )
+    holdout: int | float | str | None = setting(
+        None,
+        "test pictures that training never sees and that scores are measured against: a share of the pictures such as "
+        "0.1 or a number of them such as 500, drawn from every class by the seed; or a folder of others; none: scores "
+        "are measured against what is trained on",
+        ADDED,
+    )
     pretrain: str | None = setting(
         None,
         "faces of many people that both sides are read from while objective.pretrain is on; none: from --data",
         CHANGEABLE | ADDED,
-        max_length=4096,
+        max_length=MOST_PATH,
     )
+
+    @field_validator("holdout", mode="before")
+    @classmethod
+    def _is_part_or_folder(cls, value: Any) -> Any:
+        number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        share = isinstance(value, float) and 0 < value < 1
+        folder = isinstance(value, str) and 0 < len(value) <= MOST_PATH
+        if not (value is None or number or share or folder):
+            raise ValueError(
+                "expected a share of the pictures between 0 and 1, such as 0.1, a number of them, such as 500, or a "
+                "folder of others"
+            )
+        return value

@@ -162,7 +162,7 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
 def _of_set(pictures: PictureSet) -> PictureFacts:
     _refuse_few("the set", len(pictures))
     fitting, labels = Fitting(LOOKED_AT_PIXELS, allow_upscale=True), pictures.labels
-    some = pictures.pictures[_some(np.arange(len(pictures)))]  # [n, 3, R, R]
+    some = pictures.in_colour(_some(np.arange(len(pictures))))  # [n, 3, R, R]
     looked_at = np.stack(
         [fitting(Image.fromarray(np.ascontiguousarray(picture.transpose(1, 2, 0)))) for picture in some]
     )

@@ -1,7 +1,6 @@
 """Sets of pictures as a kind of data: what a family that learns pictures asks for, and how its sets are opened."""
 
 import os
-import shutil
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,13 +22,14 @@ from frugan.data.batches import Batches
 from frugan.data.formats.decoding import LARGEST, background
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet, open_prepared
-from frugan.data.formats.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_set_file
+from frugan.data.formats.set_file import PICTURES_FILE, Origin, is_prepared, read_set_file
 from frugan.data.formats.source import Source, Unreadable, closed_on_failure
-from frugan.data.prepare import fingerprint, mend_block, prepare
+from frugan.data.in_place import open_in_place
+from frugan.data.prepare import fingerprint, kept_before, mend_block, prepare
 from frugan.data.run_data import as_in_run
-from frugan.data.survey import Fitting, Progress, fitting_lines, range_lines, source_lines, survey
+from frugan.data.survey import Fitting, Progress, fitting_lines, kept_lines, range_lines, source_lines, survey
 from frugan.errors import BadInput
-from frugan.wording import shown
+from frugan.wording import first_names, shown
 
 Say = Callable[[str], None]
 
@@ -135,15 +135,18 @@ MOST_DECODERS = 8
 
 
 def open_pictures(path: Path, resolution: int, options: SourceOptions) -> PictureSet:
-    """Open a prepared set, or prepare any other source into the folder for prepared data, once.
+    """Open a prepared set, or a file whose pictures have the size already, where it lies.
+
+    Any other source is prepared into the folder for prepared data, once.
 
     Raises:
         BadInput: missing, empty, unreadable, too small, or more than 1 % cannot be decoded.
     """
     if is_prepared(path) and (ready := open_prepared(path)).resolution == resolution:
         options.say(f"data: {path}: {len(ready):,} prepared pictures, mapped from disk")
-        for line in _without_effect(path, options.settings):
-            options.say(line)
+        about = read_set_file(path)
+        for line in (*kept_lines(about), *_without_effect(about.origin, options.settings)):
+            options.say(f"data: {line}")
         return ready
     data = options.settings
     on = background(data.background)
@@ -158,9 +161,12 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         mend_block(out, block, path)
         options.say(f"data: {out / PICTURES_FILE} was damaged on the disk; that part of it is made again from {path}")
 
-    lines: tuple[str, ...] = ("prepared before from the same files",)
-    kept = _kept(out, key, mend, options.say) if out.exists() else None
-    if kept is None:
+    kept = kept_before(out, key, lambda: open_prepared(out, mend=mend), options.say)
+    if kept is None and (placed := open_in_place(path, fitting, out.with_name(f"{out.name}-in-place"), key, options)):
+        return placed
+    if kept is not None:
+        lines: tuple[str, ...] = ("prepared before from the same files", *kept_lines(read_set_file(out)))
+    else:
         report = prepare(
             path,
             out,
@@ -181,9 +187,8 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
     return kept
 
 
-def _without_effect(path: Path, settings: DataSettings) -> Iterator[str]:
+def _without_effect(origin: Origin, settings: DataSettings) -> Iterator[str]:
     """A line where a set was prepared otherwise than a recipe asks for."""
-    origin = read_set_file(path).origin
     wanted: dict[str, tuple[str, str]] = {
         "fit": (settings.fit, origin.fit),
         "resample": (settings.resample, origin.resample),
@@ -194,26 +199,7 @@ def _without_effect(path: Path, settings: DataSettings) -> Iterator[str]:
     if origin.transparent:  # else what they would be laid on makes no difference
         wanted["background"] = (background(settings.background), origin.background)
     if other := [f"{field}={stored}, not {here}" for field, (here, stored) in wanted.items() if here != stored]:
-        yield f"data: prepared with {'; '.join(other)}, which holds: what the recipe says of it has no effect"
-
-
-def _kept(out: Path, key: str, mend: Callable[[int], None], say: Callable[[str], None]) -> PictureSet | None:
-    """The set that we prepared ourselves before; one that is not what it was is removed, to be prepared again."""
-    try:
-        kept = open_prepared(out, mend=mend)
-        if read_set_file(out).origin.fingerprint == key:
-            return kept
-        reason = f"{out} holds another set"
-    except DamagedSet as error:
-        reason = error.reason
-    except BadInput as error:
-        reason = str(error)
-    say(f"data: the pictures that were prepared before are made again: {reason}")
-    if out.is_dir():
-        shutil.rmtree(out)
-    else:
-        out.unlink()
-    return None
+        yield f"prepared with {'; '.join(other)}, which holds: what the recipe says of it has no effect"
 
 
 def real_pictures(micro: MicroBatch) -> Tensor:
@@ -269,6 +255,8 @@ class PictureNeeds:
         if name in options.known:
             source = as_in_run(where, source, self.classes, options.known[name], options.map_classes)
         self._check(where, source)
+        if self.classes is not None and (empty := source.empty_classes):
+            options.say(f"classes: {first_names(empty)} without pictures: nothing can be learned of such a class")
         if self.classes is None and source.labelled and len(source.class_names) > 1:
             options.say(
                 "classes: not used, because this recipe trains without them; to train by class, if this model can: "

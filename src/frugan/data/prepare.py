@@ -3,10 +3,13 @@
 import io
 import os
 import platform
-from contextlib import closing
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from hashlib import blake2b, sha256
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 import PIL
@@ -15,12 +18,13 @@ from numpy.typing import NDArray
 from frugan.contract.settings import AllowUpscale
 from frugan.data.formats.decoding import WHITE, Background, background, is_grey
 from frugan.data.formats.detect import open_source, visible_files
-from frugan.data.formats.picture_set import label_bytes, open_prepared
+from frugan.data.formats.picture_set import PictureSet, label_bytes, open_prepared
 from frugan.data.formats.set_file import (
     FORMAT,
     PICTURES_FILE,
     SET_FILE,
     VERSION,
+    DamagedSet,
     Origin,
     SetFile,
     block_digest,
@@ -29,7 +33,7 @@ from frugan.data.formats.set_file import (
     read_set_file,
     write_set_file,
 )
-from frugan.data.formats.source import Unreadable, is_picture_name
+from frugan.data.formats.source import Source, Unreadable, is_picture_name
 from frugan.data.survey import (
     Fit,
     FittedPictures,
@@ -39,6 +43,7 @@ from frugan.data.survey import (
     Resample,
     blank_lines,
     grey_lines,
+    kept_lines,
     report_of,
 )
 from frugan.errors import BadInput
@@ -99,13 +104,10 @@ def _matters(name: str) -> bool:
     return is_picture_name(name) or Path(name).suffix.lower() in DATA_SUFFIXES or Path(name).name in DATA_NAMES
 
 
-class PictureFile:
-    """A growing .npy file of uint8 [N, 3, R, R], in a `with` statement.
-
-    Plain writes, not a memory map: a full disk is then an OSError and not a killed process.
+class PictureCount:
+    """Counts and digests of pictures uint8 [3, R, R] that come one after the other, in a `with` statement.
 
     Args:
-        path: the file to make.
         resolution: side R in pixels.
 
     Attributes:
@@ -113,19 +115,16 @@ class PictureFile:
         blocks: digests of the blocks so far; complete after `finish`.
     """
 
-    def __init__(self, path: Path, resolution: int) -> None:
+    def __init__(self, resolution: int) -> None:
         self._resolution = resolution
         self._count = 0
         self.grey = 0
         self._digest = sha256()
         self._block: list[NDArray[np.uint8]] = []
         self.blocks: list[str] = []
-        self._file = path.open("xb")
-        self._file.write(self._header())
 
     def append(self, picture: NDArray[np.uint8]) -> None:
-        """Write one picture [3, R, R]."""
-        self._file.write(picture.data)
+        """Add one picture [3, R, R]."""
         self._digest.update(picture.data)
         self._count += 1
         self.grey += is_grey(picture)
@@ -134,19 +133,51 @@ class PictureFile:
             self._end_block()
 
     def finish(self, labels: NDArray[np.int64]) -> str:
-        """Put the number of pictures into the header, flush, and return the digest of pictures and labels [N]."""
+        """Return the digest of pictures and labels [N]."""
         self._digest.update(label_bytes(labels))
         if self._block:
             self._end_block()
-        self._file.seek(0)
-        self._file.write(self._header())
-        self._file.flush()
-        os.fsync(self._file.fileno())
         return self._digest.hexdigest()
 
     def _end_block(self) -> None:
         self.blocks.append(block_digest(np.stack(self._block)))
         self._block.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Nothing is open."""
+
+
+class PictureFile(PictureCount):
+    """A growing .npy file of uint8 [N, 3, R, R].
+
+    Plain writes, not a memory map: a full disk is then an OSError and not a killed process.
+
+    Args:
+        path: the file to make.
+        resolution: side R in pixels.
+    """
+
+    def __init__(self, path: Path, resolution: int) -> None:
+        super().__init__(resolution)
+        self._file = path.open("xb")
+        self._file.write(self._header())
+
+    def append(self, picture: NDArray[np.uint8]) -> None:
+        """Write one picture [3, R, R]."""
+        self._file.write(picture.data)
+        super().append(picture)
+
+    def finish(self, labels: NDArray[np.int64]) -> str:
+        """Put the number of pictures into the header, flush, and return the digest of pictures and labels [N]."""
+        digest = super().finish(labels)
+        self._file.seek(0)
+        self._file.write(self._header())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return digest
 
     def _header(self) -> bytes:
         """Return the .npy header; numpy pads it, so that its length does not depend on the number of pictures."""
@@ -154,9 +185,6 @@ class PictureFile:
         shape = (self._count, 3, self._resolution, self._resolution)
         np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
         return header.getvalue()
-
-    def __enter__(self) -> "PictureFile":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
@@ -267,16 +295,23 @@ def prepare(
             kept = _already_there(out, key)
             assert kept is not None  # it holds something
             return kept
-        except (FileExistsError, NotADirectoryError) as error:
-            raise BadInput(
-                f"{shown(str(error.filename))}: is a file, and a folder is wanted there; choose another place (OUT; "
-                "FRUGAN_PREPARED for what train prepares)"
-            ) from error
-        except OSError as error:  # reading errors are Unreadable: this is the writing side
-            raise BadInput(
-                f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. Free some "
-                "room, or choose another place (OUT; FRUGAN_PREPARED for what train prepares)."
-            ) from error
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Raise BadInput where a set cannot be written; what cannot be read is `Unreadable`."""
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadInput(
+            f"{shown(str(error.filename))}: is a file, and a folder is wanted there; choose another place (OUT; "
+            "FRUGAN_PREPARED for what train prepares)"
+        ) from error
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. Free some "
+            "room, or choose another place (OUT; FRUGAN_PREPARED for what train prepares)."
+        ) from error
 
 
 class _MadeMeanwhile(Exception):
@@ -296,25 +331,82 @@ def _already_there(out: Path, key: str) -> PreparationReport | None:
             f"{where} holds another set (from {shown(about.origin.source)}, {kept.resolution} pixels, or of files that "
             "have changed since); it is not overwritten. Delete it, or choose another OUT."
         )
-    return report_of(out, about, ("this set was already prepared from the same files: kept as it is",))
+    line = "this set was already prepared from the same files: kept as it is"
+    return report_of(out, about, (line, *kept_lines(about)))
+
+
+def kept_before(out: Path, key: str, opened: Callable[[], PictureSet], say: Callable[[str], None]) -> PictureSet | None:
+    """Open the set that we prepared ourselves before; one that is not what it was is removed, to be made again.
+
+    Args:
+        out: its folder, which need not exist.
+        key: `fingerprint` of what it was made of.
+        opened: opens the folder.
+    """
+    if not out.exists():
+        return None
+    try:
+        kept = opened()
+        if read_set_file(out).origin.fingerprint == key:
+            return kept
+        reason = f"{out} holds another set"
+    except DamagedSet as error:
+        reason = error.reason
+    except BadInput as error:
+        reason = str(error)
+    say(f"data: the pictures that were prepared before are made again: {reason}")
+    if out.is_dir():
+        shutil.rmtree(out)
+    else:
+        out.unlink()
+    return None
+
+
+def write_digests(
+    source: Source,
+    out: Path,
+    fitting: Fitting,
+    key: str,
+    *,
+    workers: int = 2,
+    progress: Progress | None = None,
+) -> PreparationReport:
+    """Write a set without its pixels: only what its pictures, which have the right size, are checked by where they lie.
+
+    Args:
+        source: stays open.
+        out: folder to make; it must not exist.
+        key: `fingerprint` of source and fitting.
+        workers: threads that read.
+        progress: gets (pictures done, N).
+
+    Raises:
+        BadInput: more than 1 % cannot be read, or `out` cannot be written.
+    """
+    fitted = FittedPictures(source, fitting, lambda picture: picture, workers=workers, survey_progress=None)
+    return _write(fitted, out, key, progress, pixels=False)
 
 
 def _write(
-    fitted: FittedPictures[NDArray[np.uint8]], out: Path, key: str, progress: Progress | None
+    fitted: FittedPictures[NDArray[np.uint8]], out: Path, key: str, progress: Progress | None, *, pixels: bool = True
 ) -> PreparationReport:
+    """Write a set; without its pixels, only the digests that they are checked by where they lie."""
     source, fitting = fitted.source, fitted.fitting
-    refuse_lack_of_room(
-        out,
-        len(source) * (3 * fitting.resolution**2 + BYTES_PER_ENTRY),
-        f"{count(len(source), 'picture')} of {fitting.resolution} pixels",
-        "choose another place (OUT; FRUGAN_PREPARED for what train prepares), or a smaller resolution.",
-    )
-    with atomic_folder(out) as folder:
+    if pixels:
+        refuse_lack_of_room(
+            out,
+            len(source) * (3 * fitting.resolution**2 + BYTES_PER_ENTRY),
+            f"{count(len(source), 'picture')} of {fitting.resolution} pixels",
+            "choose another place (OUT; FRUGAN_PREPARED for what train prepares), or a smaller resolution.",
+        )
+    with _writing(out), atomic_folder(out) as folder:
         if out.is_dir() and any(out.iterdir()):
             raise _MadeMeanwhile
         blank: list[int] = []
         with (
-            PictureFile(folder / PICTURES_FILE, fitting.resolution) as file,
+            PictureFile(folder / PICTURES_FILE, fitting.resolution)
+            if pixels
+            else PictureCount(fitting.resolution) as file,
             closing(fitted.read(progress)) as pictures,
         ):
             for picture, _ in pictures:  # [3, R, R]
@@ -328,6 +420,7 @@ def _write(
             fingerprint=key,
             files=[storable(source.names[index]) for index in fitted.good],
             bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(fitted.bad.items())],
+            left_out=[storable(source.names[index]) for index in fitted.left_out],
             upscaled=fitted.upscaled,
             transparent=len(fitted.transparent),
             resample=fitting.resample,

@@ -1,7 +1,7 @@
 """Pictures of a source, from headers to squares: what fits, how they are cropped and read, and what people are told."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -372,12 +372,23 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
             f"{count(kept_small, 'picture')} smaller than {side} x {side}, with {colour} all around (allow_upscale "
             "enlarges them)"
         )
-    if left_out:
-        named = first_names([source.names[index] for index in left_out])
-        lines.append(f"{count(len(left_out), 'picture')} left out, smaller than {side} x {side}: {named}")
-    if upscaled:
-        lines.append(f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft")
+    lines += _small_lines([source.names[index] for index in left_out], upscaled, side)
     return (*lines, *bad_lines(source, bad))
+
+
+def _small_lines(left_out: Sequence[str], upscaled: int, side: int) -> Iterator[str]:
+    """Return what became of pictures that are too small: names of those left out, and how many were enlarged."""
+    if left_out:
+        yield f"{count(len(left_out), 'picture')} left out, smaller than {side} x {side}: {first_names(left_out)}"
+    if upscaled:
+        yield f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft"
+
+
+def kept_lines(about: SetFile) -> tuple[str, ...]:
+    """Return which pictures a set that was prepared before has not, and how many in it were enlarged."""
+    origin, bad = about.origin, first_names([f"{name} ({reason})" for name, reason in about.origin.bad])
+    small = _small_lines(origin.left_out or (), origin.upscaled, about.resolution)
+    return (*small, *((f"{count(len(origin.bad), 'picture')} left out, cannot be read: {bad}",) if origin.bad else ()))
 
 
 def bad_lines(source: Source, bad: Mapping[int, str]) -> tuple[str, ...]:
@@ -531,6 +542,11 @@ class FittedPictures(Generic[T]):
         if LARGEST in picture.info:
             self.largest.append(picture.info[LARGEST])
         return self._encoded(self.fitting(picture))
+
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """Indices of the pictures that were left out because they are too small."""
+        return self._survey.left_out
 
     @property
     def upscaled(self) -> int:

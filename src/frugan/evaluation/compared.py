@@ -1,8 +1,11 @@
 """The reference of an evaluation: real pictures, or their moments from a file."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+from frugan.contract.data import RunData
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.run_data import other_classes
@@ -16,7 +19,7 @@ from frugan.progress import Progress, Say
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import known_classes
 from frugan.setup.networks import Weights
-from frugan.setup.run_data_sources import open_real
+from frugan.setup.run_data_sources import RealPictures, checkpoint_data, open_real
 
 DIGITS = "digits"
 """Names the demo's unseen half where real pictures are asked for."""
@@ -29,6 +32,7 @@ class Compared:
     pictures: PictureSet | None = None
     file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
     doubt: str | None = None  # reason to doubt scores by these pictures; None: there is none
+    held_out: bool = False  # whether these are the pictures that the training held out
 
 
 def compared_with(
@@ -47,13 +51,26 @@ def compared_with(
     moments = _given(options.reference, network, weights.recipe, say) if options.reference is not None else None
     if data is None:
         return Compared(None, moments)
-    pictures = real_pictures(weights.recipe, data, say, progress)
+    real = real_pictures(weights.recipe, data, say, progress, checkpoint_data(weights.checkpoint))
+    test = None if real.of_run is None else real.of_run.held_out
+    if test is not None:
+        return Compared(test, moments, held_out=True)
+    pictures, part = real.given, weights.recipe.data.holdout
+    if isinstance(part, int | float):
+        say(
+            f"data: the training held out data.holdout={part} of its pictures; whether these are they cannot be told, "
+            f"or they are others: scores are measured against all {len(pictures):,}"
+        )
     doubt = other_classes(weights.class_names, pictures)
     if doubt is not None:
         say(f"warning: {doubt}")
         if len(names := weights.class_names) == len(pictures.class_names):  # scores of classes are kept by the run's
             pictures = relabelled(pictures, names, dict(zip(pictures.class_names, names, strict=True)))
     return Compared(pictures, moments, doubt)
+
+
+HELD_OUT = "held out"
+"""Split of the pictures that a training never saw."""
 
 
 def are_unseen_digits(data: str | Path | PictureSet | None) -> bool:
@@ -91,8 +108,17 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
     return moments
 
 
-def real_pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+def real_pictures(
+    recipe: Recipe,
+    data: str | Path | PictureSet,
+    say: Say,
+    progress: Progress | None,
+    known: Mapping[str, RunData] = MappingProxyType({}),
+) -> RealPictures:
     """Open real pictures as a recipe takes them.
+
+    Args:
+        known: see `open_real`.
 
     Raises:
         BadInput: as `open_real`, or the recipe draws no pictures of its own.
@@ -101,7 +127,7 @@ def real_pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progr
         known_classes(recipe)
         (need,) = recipe.sources.values()
         data = unseen_digits(need.resolution, say)
-    return open_real(recipe, data, say, progress)
+    return open_real(recipe, data, say, progress, known)
 
 
 def unseen_digits(resolution: int, say: Say) -> PictureSet:

@@ -10,7 +10,7 @@ from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.ranks.place import Place
 from frugan.engine.run.checkpoint import NETWORKS_FILE
 from frugan.errors import BadInput
-from frugan.evaluation.compared import Compared, are_unseen_digits, compared_with, described
+from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described
 from frugan.evaluation.reference import network_for, refuse_others
 from frugan.evaluation.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, check_options
 from frugan.metrics.scores import low_recall
@@ -120,6 +120,8 @@ def _curve(
     compared = compared_with(weights, data, options, network, say, progress) if first else Compared()
     if are_unseen_digits(data) and options.split == "all":
         options = replace(options, split=UNSEEN_BY_THE_DEMO)
+    if compared.held_out and options.split == "all":
+        options = replace(options, split=HELD_OUT)
     pictures, moments = compared.pictures, compared.file_moments
     scorer = Scorer(weights.recipe, network, pictures, options, described(data), say, progress, moments, ranks)
     averaged = weights.path.name != NETWORKS_FILE

@@ -204,7 +204,7 @@ def _opened(
     progress: Progress | None,
 ) -> PictureSet:
     if weights is not None:
-        return real_pictures(weights.recipe, data, say, progress)
+        return real_pictures(weights.recipe, data, say, progress).given
     if isinstance(data, PictureSet):
         return data
     if are_unseen_digits(data):

@@ -177,7 +177,7 @@ class Nearest:
     indices: Tensor  # indices of the nearest pictures of the set, nearest first [N, K]
     # difference to them as a share of what both show beside the background: 0 equal, about 1 unrelated [N, K]
     distances: Tensor
-    usual: float  # median distance of a picture of the set to its nearest other one
+    usual: float  # median distance to its nearest one of a picture of the set, or of unseen ones, if those were given
 
     @property
     def ratios(self) -> Tensor:
@@ -190,6 +190,7 @@ def nearest_pictures(
     real: Pictures,
     count: int,
     progress: Callable[[int, int], None] | None = None,
+    unseen: Pictures | None = None,
 ) -> Nearest:
     """Find the pictures of a set that are nearest to given ones, and mirrored ones of it.
 
@@ -200,9 +201,11 @@ def nearest_pictures(
         pictures: uint8 [N, C, R, R].
         real: the set, [M, C, R, R]; may be mapped from disk: it is read once.
         count: K, at most M.
+        unseen: real pictures that are not in the set, whose distances to it say what is usual; None: those of its own.
     """
-    spaced = np.unique(np.linspace(0, len(real) - 1, min(COMPARED_REAL, len(real))).astype(np.int64))
-    queries = torch.cat([_shown(pictures), _shown(torch.from_numpy(np.array(real[spaced])))])  # [N + compared, D]
+    others = real if unseen is None else unseen
+    spaced = np.unique(np.linspace(0, len(others) - 1, min(COMPARED_REAL, len(others))).astype(np.int64))
+    queries = torch.cat([_shown(pictures), _shown(torch.from_numpy(np.array(others[spaced])))])  # [N + compared, D]
     shown = queries.square().sum(1)
     distances = torch.empty(len(queries), 0)
     indices = torch.empty(len(queries), 0, dtype=torch.int64)
@@ -211,7 +214,8 @@ def nearest_pictures(
         rows = torch.from_numpy(np.array(real[first : first + chunk]))  # a copy out of the map
         shares = torch.minimum(*(_apart(queries, shown, _shown(way)) for way in (rows, rows.flip(-1))))
         places = torch.arange(first, first + len(rows))
-        shares[len(pictures) :][torch.from_numpy(spaced)[:, None] == places] = torch.inf  # itself
+        if unseen is None:
+            shares[len(pictures) :][torch.from_numpy(spaced)[:, None] == places] = torch.inf  # itself
         every = torch.cat([distances, shares], 1)
         which = torch.cat([indices, places.expand(len(queries), -1)], 1)
         distances, order = every.topk(min(count, every.shape[1]), largest=False)

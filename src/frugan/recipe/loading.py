@@ -17,8 +17,9 @@ from pydantic_core import PydanticUndefined
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
 from frugan.files import RUN_RECIPE, read_untrusted
+from frugan.recipe.faults import explain
 from frugan.recipe.overrides import apply_overrides, followed, in_our_words, put
-from frugan.recipe.recipe import Recipe, explain, known_keys
+from frugan.recipe.recipe import Recipe, known_keys
 from frugan.recipe.removed import refuse_removed
 from frugan.recipes import built_in, toml_of
 from frugan.wording import MIB, nearest

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
 from frugan.accelerator.precision import PrecisionName
 from frugan.contract.data import SourceSpec
@@ -26,6 +25,7 @@ from frugan.engine.state.fp32_blocks import named_blocks
 from frugan.engine.state.optimizer_settings import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.errors import BadInput
 from frugan.families import family
+from frugan.recipe.faults import dotted_keys, explain
 from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put
 from frugan.recipe.removed import without_removed
 from frugan.wording import nearest, parse_size
@@ -510,82 +510,13 @@ def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str
     return _read(kinds[word], values, f"optimizers.{name}")
 
 
-PLAIN_WORDS = {
-    "a valid tuple": "a list",
-    "a valid integer": "a whole number",
-    "a valid number": "a number",
-    "a valid boolean": "true or false",
-}
-
-
-def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
-    """Lines that name each faulty key of a model and what is wrong with it."""
-    return "\n".join(line for fault in error.errors() for line in _lines_of_fault(fault, model, prefix))
-
-
-def _lines_of_fault(fault: ErrorDetails, model: type[BaseModel], prefix: str) -> Iterator[str]:
-    """A line for a fault, with the nearest valid key of an unknown one; a second one describes a value's field."""
-    place = [part for part in (prefix, *map(str, fault["loc"])) if part]
-    key = ".".join(place)
-    if not key:  # a fault of the recipe as a whole, or one that is explained already
-        yield _in_our_words(fault["msg"])
-    elif fault["type"] == "extra_forbidden":
-        known = list(_keys(model, prefix))
-        if place[:1] == ["optimizers"]:
-            known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in _keys(kind)]
-        yield f"{key}: unknown key{nearest(key, [other for other in known if other != key])}"
-    elif fault["type"] == "missing":
-        other = "; an optimizer that the recipe has already goes by its name, such as optimizers.D"
-        yield f"{key}: missing" + (other if key.startswith("optimizers.") else "")
-    else:
-        shown = isinstance(fault["input"], str | int | float | bool | list | tuple)
-        is_word_for_list = fault["type"] in ("tuple_type", "list_type") and isinstance(fault["input"], str)
-        spelling = f", such as {key}=[{fault['input'].strip('[]')}]" if is_word_for_list else ""
-        yield f"{key}: {_in_our_words(fault['msg'])}" + spelling + (f" (got {fault['input']!r})" if shown else "")
-        yield from (f"  {description}" for description in _described(model, fault["loc"]))
-
-
-def _described(model: type[BaseModel], place: Iterable[int | str]) -> Iterator[str]:
-    """Description of the field at a place, if it has one."""
-    for part in place:
-        field = model.model_fields.get(str(part))
-        if field is None:
-            return
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
-            continue
-        if field.description:
-            yield field.description
-        return
-
-
-def _in_our_words(message: str) -> str:
-    """Reword a message of pydantic's; messages of our validators stay."""
-    message = message.removeprefix("Value error, ")
-    if message.startswith("Input should"):
-        message = message.replace("Input should", "must", 1).partition(", unable to")[0]
-        for theirs, ours in PLAIN_WORDS.items():
-            message = message.replace(theirs, ours)
-    return message
-
-
-def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """All dotted keys of a model."""
-    for name, field in model.model_fields.items():
-        key = f"{prefix}.{name}" if prefix else name
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _keys(field.annotation, key)
-        else:
-            yield key
-
-
 def known_keys(recipe_family: str, optimizers: Iterable[str]) -> list[str]:
     """Dotted keys of all fields of a family's recipes."""
     kind = family(recipe_family)
     sections = {"networks": kind.networks_type, "objective": kind.objective_type}
-    keys = [key for key in _keys(Recipe) if key.split(".")[0] not in {"networks", "objective", "optimizers"}]
-    keys += [key for section, model in sections.items() for key in _keys(model, section)]
+    keys = [key for key in dotted_keys(Recipe) if key.split(".")[0] not in {"networks", "objective", "optimizers"}]
+    keys += [key for section, model in sections.items() for key in dotted_keys(model, section)]
     names = dict.fromkeys((*optimizers, *kind.optimizers, DEFAULT_OPTIMIZER))
     models = (*KINDS.values(), *kind.optimizer_types.values())
-    optimizer_keys = dict.fromkeys(key for model in models for key in _keys(model))
+    optimizer_keys = dict.fromkeys(key for model in models for key in dotted_keys(model))
     return keys + [f"optimizers.{name}.{key}" for name in names for key in optimizer_keys]

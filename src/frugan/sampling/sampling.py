@@ -30,7 +30,7 @@ from frugan.sampling.requests import DrawRequest, by_classes, check_grid, check_
 from frugan.sampling.sheets import drawn, explores, loop_stations, sheets
 from frugan.setup.networks import Weights
 from frugan.setup.recipe_setup import with_pictures
-from frugan.setup.run_data_sources import Data, feeding, open_real, open_sources
+from frugan.setup.run_data_sources import Data, checkpoint_data, feeding, open_real, open_sources
 
 
 def sample(
@@ -418,7 +418,8 @@ class MemorisationCheck:
     """Result of `check_memorisation`."""
 
     sheets: tuple[Path, ...]  # one file, or several where it is large: a sample and its nearest pictures in each row
-    # distance of each sample to the nearest one, as a share of what is usual between training pictures
+    # distance of each sample to the nearest one, as a share of what is usual for held-out pictures, or, where there are
+    # none, between training pictures
     ratios: tuple[float, ...]
     suspicious: tuple[int, ...]  # rows, from 1, whose ratio is below `COPIED`
 
@@ -450,15 +451,17 @@ def check_memorisation(
     """
     if samples < 1 or nearest < 1:
         raise BadInput(f"--rows {samples}, --nearest {nearest}: expected at least 1")
-    opened = open_networks(source, device, say)
+    weights = Weights.open(source, say)
+    opened = open_networks(weights, device, say)
     check_grid(samples, 1 + nearest, opened.recipe)
-    pictures = open_real(opened.recipe, data, say, progress)
+    real = open_real(opened.recipe, data, say, progress, checkpoint_data(weights.checkpoint))
+    pictures = real.given if real.of_run is None else real.of_run
     with generating(opened.recipe, opened.networks, opened.layout, request or DrawRequest()) as generator:
         drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, C, R, R]
     if nearest > len(pictures):
         say(f"--nearest {nearest}: there are {len(pictures):,} training pictures; each row shows all of them")
     count = min(nearest, len(pictures))
-    near = nearest_pictures(drawn, pictures, count, progress)
+    near = nearest_pictures(drawn, pictures, count, progress, unseen=pictures.held_out)
     beside = torch.from_numpy(np.array(pictures[near.indices.flatten().numpy()])).unflatten(0, (samples, count))
     rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, C, R, R]
     path = Path(out) / "nearest.png"
@@ -468,7 +471,7 @@ def check_memorisation(
     suspicious = tuple(row for row, ratio in enumerate(ratios, 1) if ratio < COPIED)
     say(
         f"nearest: a sample is {min(ratios):.2f} to {max(ratios):.2f} times as far from its nearest training picture "
-        "as two training pictures usually are"
+        f"as {'two training pictures usually are' if pictures.held_out is None else 'pictures are that were held out'}"
         + (f"; rows {', '.join(map(str, suspicious))} look copied" if suspicious else "; none looks copied")
     )
     return MemorisationCheck(paths, ratios, suspicious)

@@ -1,10 +1,9 @@
 """Data of a run: finding, opening and checking its sources, and feeding the step."""
 
 import os
-import shlex
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -15,64 +14,18 @@ from torch import Tensor
 from frugan.accelerator.choice import accelerator_of
 from frugan.contract.data import Forgiving, OpenedSource, Reader, RunData, Shared, SourceOptions, SourceSpec
 from frugan.data.batches import Pinning, Prefetcher
-from frugan.data.formats.picture_set import PictureSet
+from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.formats.source import local_path
+from frugan.data.parts import held_out, of_each_class, subset
 from frugan.data.run_data import read_run_data
-from frugan.data.survey import SmallPictures
 from frugan.engine.run.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.files import Folders, read_json
 from frugan.progress import Progress, Say, quiet
 from frugan.recipe.recipe import Recipe
-from frugan.recipe.relatives import of_resolution, picture_resolutions
-
-
-@contextmanager
-def small_for_training(path: Path, resolution: int, recipe: Recipe) -> Iterator[None]:
-    """Raise BadInput in place of SmallPictures, with the cures for `frugan train`.
-
-    Args:
-        path: where the pictures are.
-        resolution: side that the recipe reads.
-        recipe: recipe of the training.
-    """
-    try:
-        yield
-    except SmallPictures as error:
-        prepared = f"frugan prepare {shlex.quote(str(path))} OUT --resolution {resolution}"
-        cures = [
-            f"{to}, add {field} to frugan train (or {prepared} {option}, and then --data OUT)"
-            for to, field, option in (
-                ("to leave them out", "data.allow_upscale=leave-out", "--leave-out-small"),
-                ("to enlarge them", "data.allow_upscale=true", "--allow-upscale"),
-                ("to keep them whole and put background beside or around them", "data.fit=pad", "--fit pad"),
-            )
-        ]
-        if words := of_resolution(recipe, error.least):
-            cures.append(f"to train at a resolution that they have, in a new run: {shlex.join(words)}")
-        raise BadInput("\n  ".join([error.reason, *cures])) from error
-
-
-@contextmanager
-def small_for_preparing(source: Path, out: Path, resolution: int, resample: str) -> Iterator[None]:
-    """Raise BadInput in place of SmallPictures, with the cures for `frugan prepare`."""
-    try:
-        yield
-    except SmallPictures as error:
-        words = ["frugan", "prepare", str(source), str(out)]
-        words += [] if resample == "bilinear" else ["--resample", resample]
-        here = [*words, "--resolution", str(resolution)]
-        cures = [
-            f"to leave them out: {shlex.join([*here, '--leave-out-small'])}",
-            f"to enlarge them: {shlex.join([*here, '--allow-upscale'])}",
-            f"to keep them whole and put background beside or around them: {shlex.join([*here, '--fit', 'pad'])}",
-        ]
-        if fitting := [side for side in picture_resolutions() if side <= error.least]:
-            smaller = shlex.join([*words, "--resolution", str(fitting[-1])])
-            cures.append(f"for recipes of a resolution that they have: {smaller}")
-        raise BadInput("\n  ".join([error.reason, *cures])) from error
-
+from frugan.setup.small_pictures import small_for_training
+from frugan.wording import count, first_names
 
 Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
 """A path, paths by source name, or opened sources by source name."""
@@ -131,8 +84,131 @@ def open_sources(
     Raises:
         BadInput: a source is missing or unknown, the recipe cannot be trained on it, or its classes are not the run's.
     """
-    needs = recipe.sources
     options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
+    needs, fitted = recipe.sources, {}
+    for name, opened in _opened_sources(recipe, data, options).items():
+        source = opened.with_test_folder(opened.divided(), options)
+        fitted[name] = needs[name].fitted(name, opened.where, source, options)
+        for line in opened.part_lines(fitted[name]):
+            say(f"data: {line}")
+    _check_together(needs, fitted)
+    return fitted
+
+
+@dataclass(frozen=True)
+class _OpenedSource:
+    """A source before it is fitted to its family's needs: whole, and with the parts that the recipe makes of it."""
+
+    recipe: Recipe
+    name: str
+    source: Any
+    path: Path | None  # None: it was given opened
+
+    @property
+    def where(self) -> str:
+        """Name and place, for messages."""
+        return self.name if self.path is None else f"{self.name} {self.path}"
+
+    def divided(self) -> Any:
+        """The pictures that training sees, with a part of them held out where the recipe says so.
+
+        Raises:
+            BadInput: there are too few, or they are no set of pictures.
+        """
+        settings, source = self.recipe.data, self.source
+        if settings.subset is None and settings.holdout is None:
+            return source
+        if not isinstance(source, PictureSet):
+            raise BadInput(f"{self.where}: data.subset and data.holdout are for sets of pictures; leave them out")
+        seed = self.recipe.training.seed
+        if isinstance(settings.holdout, int | float):
+            source = held_out(source, settings.holdout, f"{seed}/holdout/{self.name}", self.where)
+        if settings.subset is not None:
+            source = subset(source, settings.subset, f"{seed}/subset/{self.name}", self.where)
+        return source
+
+    def with_test_folder(self, source: Any, options: SourceOptions) -> Any:
+        """The pictures with those of the folder that the recipe names for tests, if it names one.
+
+        Raises:
+            BadInput: the folder lies among the pictures, or it is no set of pictures of the same classes.
+        """
+        if not isinstance(self.recipe.data.holdout, str) or not isinstance(source, PictureSet):
+            return source
+        folder, need = local_path(self.recipe.data.holdout), self.recipe.sources[self.name]
+        where = f"data.holdout={folder}"
+        if self.path is not None and folder.resolve().is_relative_to(self.path.resolve()):
+            raise BadInput(
+                f"{where}: lies inside {self.path}, whose pictures are trained on; move it out of there, or name a "
+                "share, such as data.holdout=0.1"
+            )
+        if not folder.exists():
+            raise BadInput(
+                f"{where}: does not exist (looked from {Path.cwd()}); expected a folder of test pictures, which may "
+                "have another place now (--holdout FOLDER), or for a new run a share of the pictures, such as 0.1"
+            )
+        with small_for_training(folder, need.resolution, self.recipe):
+            test = need.open(self.name, folder, options)
+        if need.classes is not None and source.labelled and test.labelled:
+            if unknown := sorted(set(test.class_names) - set(source.class_names)):
+                raise BadInput(
+                    f"{where}: its class {unknown[0]!r} is none of {self.where}: {first_names(source.class_names)}; "
+                    "give the test pictures' folders the names of the classes"
+                )
+            test = relabelled(test, source.class_names, {name: name for name in test.class_names})
+        need.fitted(self.name, where, test, replace(options, say=quiet, known={}))
+        return replace(source, held_out=test)
+
+    def of_run(self, known: RunData, options: SourceOptions) -> PictureSet | None:
+        """The parts that a run made of these pictures; None: it made none, or was trained on others.
+
+        Raises:
+            BadInput: as `with_test_folder`.
+        """
+        settings, need = self.recipe.data, self.recipe.sources[self.name]
+        if settings.subset is None and settings.holdout is None:
+            return None
+        quietly = replace(options, say=quiet, known={self.name: known})
+        try:
+            divided = self.divided()
+            fitted = need.fitted(self.name, self.where, divided, quietly)
+        except BadInput:  # too few of them, or of other classes
+            return None
+        if fitted.digest != known.digest:
+            return None
+        pictures: PictureSet = need.fitted(self.name, self.where, self.with_test_folder(divided, options), quietly)
+        return pictures
+
+    def part_lines(self, fitted: Any) -> Iterator[str]:
+        """Lines on the parts that the recipe makes of the pictures."""
+        settings, training = self.recipe.data, self.recipe.training
+        test = getattr(fitted, "held_out", None)
+        if test is not None:
+            drawn = "" if isinstance(settings.holdout, str) else f", drawn by training.seed={training.seed}"
+            which = f"data.holdout={settings.holdout}{drawn}"
+            yield (
+                f"{count(len(test), 'picture')} held out{of_each_class(test)} ({which}): training never sees them, and "
+                "scores are measured against them"
+            )
+        if settings.subset is not None:
+            yield (
+                f"{len(fitted):,} of {count(len(self.source), 'picture')} trained on{of_each_class(fitted)} "
+                f"(data.subset={settings.subset}, drawn by training.seed={training.seed})"
+            )
+            if settings.subset < training.batch:
+                yield (
+                    f"data.subset={settings.subset} is less than training.batch={training.batch}: a batch holds some "
+                    "pictures several times"
+                )
+
+
+def _opened_sources(recipe: Recipe, data: Data | None, options: SourceOptions) -> dict[str, _OpenedSource]:
+    """Open every source that a recipe reads, whole.
+
+    Raises:
+        BadInput: a source is missing or unknown, or cannot be opened.
+    """
+    needs = recipe.sources
     opened: dict[str, Any] = {}
     paths: dict[str, Path] | Path | None = None
     if isinstance(data, Mapping):
@@ -141,16 +217,13 @@ def open_sources(
     else:
         paths = None if data is None else local_path(data)
     wanted = {name: need for name, need in needs.items() if name not in opened}
-    where = dict.fromkeys(opened, "")
-    for name, path in named_sources(paths, wanted).items() if wanted else ():
+    named = named_sources(paths, wanted) if wanted else {}
+    for name, path in named.items():
         with small_for_training(path, wanted[name].resolution, recipe):
             opened[name] = wanted[name].open(name, path, options)
-        where[name] = f" {path}"
     if unknown := sorted(set(opened) - set(needs)):
         raise BadInput(f"data {unknown[0]!r}: unknown name; this model reads {', '.join(sorted(needs))}")
-    fitted = {name: need.fitted(name, f"{name}{where[name]}", opened[name], options) for name, need in needs.items()}
-    _check_together(needs, fitted)
-    return fitted
+    return {name: _OpenedSource(recipe, name, opened[name], named.get(name)) for name in needs}
 
 
 def _check_together(needs: Mapping[str, SourceSpec], fitted: Mapping[str, Any]) -> None:
@@ -166,17 +239,41 @@ def advice(recipe: Recipe, sources: Mapping[str, Any]) -> Iterator[str]:
         yield from need.advice(sources[name])
 
 
-def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
-    """Open the real pictures that generated ones are compared with, in the recipe's channels.
+@dataclass(frozen=True)
+class RealPictures:
+    """Real pictures that generated ones are compared with, in the recipe's channels."""
+
+    given: PictureSet  # all of them
+    # those of them that a run was trained on, with those that it held out; None: its recipe makes no parts, these are
+    # other pictures, or nobody knows
+    of_run: PictureSet | None
+
+
+def open_real(
+    recipe: Recipe,
+    data: str | Path | PictureSet,
+    say: Say,
+    progress: Progress | None,
+    known: Mapping[str, RunData] = MappingProxyType({}),
+) -> RealPictures:
+    """Open the real pictures that generated ones are compared with.
+
+    Args:
+        known: data that the run was trained on, by source; empty where nobody knows.
 
     Raises:
         BadInput: see `open_sources`; or they are no set of pictures.
     """
     sources: Data = dict.fromkeys(recipe.sources, data) if isinstance(data, PictureSet) else data
-    opened = next(iter(open_sources(recipe, sources, say, progress).values()))
-    if not isinstance(opened, PictureSet):
+    options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, {})
+    name, opened = next(iter(_opened_sources(recipe, sources, options).items()))
+    given = recipe.sources[name].fitted(name, opened.where, opened.source, options)
+    if not isinstance(given, PictureSet):
         raise BadInput(f"--data {data}: expected pictures")
-    return opened
+    of_run = opened.of_run(known[name], options) if name in known else None
+    for line in opened.part_lines(of_run) if of_run is not None else ():
+        say(f"data: {line}")
+    return RealPictures(given, of_run)
 
 
 def last_run_data(run: RunFolder) -> dict[str, RunData]:
@@ -185,10 +282,16 @@ def last_run_data(run: RunFolder) -> dict[str, RunData]:
     Checkpoints are not verified, for which they would have to be read as a whole.
     """
     for checkpoint in reversed(list_checkpoints(run.checkpoints)):
-        if state := read_json(checkpoint.path / STATE_FILE):
-            with suppress(ValueError, KeyError, TypeError, AttributeError):
-                return read_run_data(state)
+        if data := checkpoint_data(checkpoint.path):
+            return data
         # else it is damaged; a line says so when the run goes on
+    return {}
+
+
+def checkpoint_data(checkpoint: Path | None) -> dict[str, RunData]:
+    """Data that the run of a checkpoint was last trained on, by source; empty for none, or a damaged one."""
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        return {} if checkpoint is None else read_run_data(read_json(checkpoint / STATE_FILE))
     return {}
 
 

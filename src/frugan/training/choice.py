@@ -16,6 +16,7 @@ from frugan.data.facts import PictureFacts, look_at
 from frugan.data.formats.decoding import WHITE, background
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
+from frugan.data.parts import trained_on
 from frugan.data.survey import colour_name
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
@@ -401,8 +402,8 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
     steps = recipe.training.duration.known_steps(batch)
     if steps is None:
         return
-    images = steps * batch
-    times = max(1, round(images / facts.pictures))
+    images, pictures = steps * batch, trained_on(facts.pictures, recipe.data)
+    times = max(1, round(images / pictures))
     time = f" in {request.time}{'' if request.named_time else ', as no time is given'}" if is_chosen else ""
     yield (
         f"length: {steps:,} steps of {batch}{time}, in which each picture is "
@@ -414,7 +415,7 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
             f"longer ({'--for' if is_chosen else 'training.duration'}), or a card"
         )
     if times > THRESHOLDS.many_times and not _augments(recipe):
-        tried = max(1, THRESHOLDS.tried_times * facts.pictures // batch)
+        tried = max(1, THRESHOLDS.tried_times * pictures // batch)
         yield (
             f"warning: tried with up to {THRESHOLDS.tried_times} times only: it may learn your pictures by heart; "
             "compare with `frugan sample RUN --nearest 1 --data PATH`, and stop before, or add pictures; "
@@ -425,9 +426,10 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
 def _start_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe) -> Iterator[str]:
     """Recommend starting weights for few pictures, or say how the classes of given weights are treated."""
     if isinstance(candidate.recipe, str):
-        if facts.pictures < THRESHOLDS.few_pictures and candidate.side >= THRESHOLDS.large_side:
+        pictures = trained_on(facts.pictures, recipe.data)
+        if pictures < THRESHOLDS.few_pictures and candidate.side >= THRESHOLDS.large_side:
             yield (
-                f"few pictures: from {facts.pictures:,} at {candidate.side} pixels people start with weights for other "
+                f"few pictures: from {pictures:,} at {candidate.side} pixels people start with weights for other "
                 "pictures; if you have some, name them with --init (docs/fine-tuning.md)"
             )
         return

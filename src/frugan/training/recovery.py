@@ -372,6 +372,11 @@ def first_rank_precision(run: TrainRun, device: torch.device, first: PrecisionNa
     return precision
 
 
+def _has_moved(key: str, field: Difference) -> bool:
+    """Return whether a folder of test pictures has another place now, from which nothing gets into training."""
+    return key == "data.holdout" and isinstance(field.before, str) and isinstance(field.after, str)
+
+
 def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:
     """Return the fields that differ from the recipe of the run that is resumed.
 
@@ -379,7 +384,7 @@ def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Differen
         BadInput: a fixed field differs.
     """
     changed = differences(before, now)
-    fixed = {key: field for key, field in changed.items() if not field.changeable}
+    fixed = {key: field for key, field in changed.items() if not field.changeable and not _has_moved(key, field)}
     if fixed:
         fixed = {"family": fixed["family"]} if "family" in fixed else fixed  # all others follow from it
         lines = "\n".join(f"  {key}: {field.before} in the run, {field.after} now" for key, field in fixed.items())

@@ -16,6 +16,7 @@ from frugan.engine.durations import EvaluationSettings
 from frugan.engine.plan import Plan
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
+from frugan.evaluation.compared import HELD_OUT
 from frugan.evaluation.feature_collector import FeatureCollector
 from frugan.evaluation.judged import TwoSampleTest
 from frugan.evaluation.reference import WITHOUT_FEATURES, missing_weights, network_for
@@ -76,7 +77,7 @@ class VisitingNetwork:
 
 @dataclass
 class TrainingScores:
-    """Scores the networks of a training against its own pictures."""
+    """Scores the networks of a training against its own pictures: those held out, if any are."""
 
     run: TrainRun  # is told when scores could not be taken: no reason to end a training
     recipe: Recipe  # recipe as it is at present, with its evaluation settings
@@ -107,13 +108,12 @@ class TrainingScores:
             BadInput: the network is not there.
         """
         settings = self.recipe.evaluation
+        pictures, where, split = real_pictures(self.run)
         options = EvaluationOptions(
-            metrics=settings.metrics, samples=settings.samples, split="trained on", judge=JUDGE_WHILE_TRAINING
+            metrics=settings.metrics, samples=settings.samples, split=split, judge=JUDGE_WHILE_TRAINING
         )
-        (pictures,) = self.run.sources.values()
-        assert isinstance(pictures, PictureSet)
         say, ranks = self.run.choose, self.ranks
-        return Scorer(self.recipe, self.network, pictures, options, "the training set", say, ranks=ranks)
+        return Scorer(self.recipe, self.network, pictures, options, where, say, ranks=ranks)
 
     def check(self) -> None:
         """Refuse a training that cannot be scored, before the first step.
@@ -192,6 +192,16 @@ class TrainingScores:
             FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).help()
 
 
+def real_pictures(run: TrainRun) -> tuple[PictureSet, str, str]:
+    """Return the pictures that a training is scored against, their place, and which of those there they are."""
+    (pictures,) = run.sources.values()
+    assert isinstance(pictures, PictureSet)
+    if pictures.held_out is None:
+        return pictures, "the training set", "trained on"
+    folder = run.recipe.data.holdout
+    return pictures.held_out, folder if isinstance(folder, str) else "the training set", HELD_OUT
+
+
 def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSettings | None, str | None]:
     """The scores that can be taken, and what to say of the others; None: none can, and all can.
 
@@ -199,8 +209,7 @@ def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSet
     """
     few = None
     if "two-sample" in settings.metrics:
-        (pictures,) = run.sources.values()
-        assert isinstance(pictures, PictureSet)
+        pictures, _, _ = real_pictures(run)
         few = TwoSampleTest.lacking(len(pictures), settings.samples)
     others = settings.metrics if few is None else tuple(metric for metric in settings.metrics if metric != "two-sample")
     settings = settings.model_copy(update={"metrics": others})

@@ -1,6 +1,7 @@
 """Pictures in one file: NVlabs' zips, the HDF5 of BigGAN-PyTorch, and the binary versions of CIFAR. Untrusted."""
 
 import io
+import math
 import re
 import zipfile
 import zlib
@@ -247,8 +248,31 @@ def _list_hdf5(h5py: Any, file: Any, path: Path, where: str) -> Source:
             pixels: NDArray[np.uint8] = imgs[index]  # [3, S, S]
         return Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
 
+    def places() -> NDArray[np.int64] | None:
+        with translated(DAMAGED, lambda e: BadInput(f"{where} is a damaged HDF5 file ({e}). Copy or make it again.")):
+            return _places(file, imgs)
+
     names = [f"imgs[{index}]" for index in range(len(imgs))]
-    return Source("HDF5 file", path, names, classes, size, picture, file.close)
+    return Source("HDF5 file", path, names, classes, size, picture, file.close, places=places)
+
+
+def _places(file: Any, imgs: Any) -> NDArray[np.int64] | None:
+    """Return at which byte of the file each picture begins [N]; None: they are packed, cut into parts, or not there."""
+    picture_bytes = math.prod(imgs.shape[1:])
+    within = np.arange(len(imgs), dtype=np.int64)
+    if file.userblock_size or imgs.id.get_create_plist().get_nfilters():
+        return None
+    if imgs.chunks is None:
+        first = imgs.id.get_offset()
+        return None if first is None else first + within * picture_bytes
+    together = imgs.chunks[0]
+    if imgs.chunks[1:] != imgs.shape[1:]:
+        return None
+    firsts = [imgs.id.get_chunk_info_by_coord((at, 0, 0, 0)).byte_offset for at in range(0, len(imgs), together)]
+    if None in firsts:
+        return None
+    places: NDArray[np.int64] = np.array(firsts, np.int64)[within // together] + within % together * picture_bytes
+    return places
 
 
 def _dataset(h5py: Any, file: Any, name: str, where: str) -> Any:

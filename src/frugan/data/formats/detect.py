@@ -159,6 +159,15 @@ KINDS = (
 )
 
 
+def is_hdf5(path: Path) -> bool:
+    """Tell whether a path is an HDF5 file, by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(HDF5_START)) == HDF5_START
+    except OSError:  # a folder; or whoever opens it says why it cannot be read
+        return False
+
+
 def open_source(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
     """List the pictures at `path`, whatever format they have, by what is there and not by its suffix.
 

@@ -1,6 +1,7 @@
 """A prepared set of pictures, mapped into memory; lost pictures are skipped and counted."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from tokenize import TokenError
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,15 +53,15 @@ CHUNK = 1024  # pictures read at once for a digest
 LOOKED_AT = 64  # pictures compared at once, to find one in colour
 
 
-def _readable(pictures: NDArray[np.uint8], indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _readable(pictures: "PictureSet", indices: NDArray[np.int64]) -> NDArray[np.uint8]:
     try:
-        return pictures[indices]
+        return pictures.in_colour(indices)
     except BadInput:
         found = []
         for index in indices:
             with suppress(BadInput):
-                found.append(pictures[index])
-        return np.stack(found) if found else pictures[:0]
+                found.append(pictures.in_colour(index))
+        return np.stack(found) if found else pictures.pictures[:0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +75,13 @@ class PictureSet:
     class_names: tuple[str, ...]  # name of each class
     labelled: bool  # whether the classes mean anything
     digest: str  # of pixels and labels (`picture_digest`): equal digests mean equal training data
-    grey: int | None = None  # how many of the stored pictures are grey; None: not counted yet
+    grey: int | None = None  # how many of its pictures are stored grey; None: not counted yet
     channels: Literal[1, 3] = 3  # of what is read: 3, or 1 from a set that `in_grey` made
     # checks what is read; None: in memory, or prepared before there were digests of blocks
     blocks: Blocks | None = None
+    # places of its N pictures among those that are stored, int64 [N]; None: it has all of them, in their order
+    members: NDArray[np.int64] | None = None
+    held_out: "PictureSet | None" = None  # test pictures of this set, which training never sees; None: there are none
 
     @classmethod
     def from_arrays(
@@ -88,10 +92,11 @@ class PictureSet:
         Args:
             pictures: uint8 [N, 3, R, R]; a memory map will do.
             labels: class of each picture, int64 [N]; None: there are no classes.
-            class_names: name of each class; empty: "0", "1", …
+            class_names: name of each class, of those without pictures too; empty: "0", "1", …, each with pictures.
 
         Raises:
-            BadInput: an array of another shape or type, or a label without a name.
+            BadInput: an array of another shape or type, a label without a name, a name twice, or, without names, a
+                number that no picture has.
         """
         shape = pictures.shape
         if pictures.dtype != np.uint8 or len(shape) != 4 or shape[1] != 3 or shape[2] != shape[3] or not len(pictures):
@@ -99,14 +104,18 @@ class PictureSet:
         numbers = np.zeros(len(pictures), np.int64) if labels is None else np.asarray(labels)
         if numbers.shape != (len(pictures),) or not np.issubdtype(numbers.dtype, np.integer):
             raise BadInput(f"labels: {numbers.dtype} {list(numbers.shape)}; expected whole numbers [{len(pictures)}]")
-        names = tuple(class_names) or tuple(str(number) for number in range(int(numbers.max()) + 1))
+        names = tuple(class_names) or _numbered(numbers)
         if numbers.min() < 0 or numbers.max() >= len(names):
             raise BadInput(f"labels: from {numbers.min()} to {numbers.max()}; expected 0 to {len(names) - 1}")
+        if twice := [name for name, number in Counter(names).items() if number > 1]:
+            raise BadInput(
+                f"class_names: {shown(twice[0])!r} is there twice; expected a name of its own for each class"
+            )
         numbers = numbers.astype(np.int64)
         return cls(pictures, numbers, names, labels is not None, picture_digest(pictures, numbers))
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.labels)
 
     def __getitem__(self, indices: int | slice | NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return pictures, uint8 [..., channels, R, R], checked where that was not done yet.
@@ -115,8 +124,12 @@ class PictureSet:
             BadInput: they are not what was prepared, and could not be made again.
         """
         self.check(indices if isinstance(indices, np.ndarray) else np.atleast_1d(np.arange(len(self))[indices]))
-        stored = self.pictures[indices]
+        stored = self.in_colour(indices)
         return stored if self.channels == 3 else luma(stored)
+
+    def in_colour(self, indices: int | slice | NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return pictures as they are stored, uint8 [..., 3, R, R], unchecked."""
+        return self.pictures[indices if self.members is None else self.members[indices]]
 
     def check(self, indices: NDArray[np.int64]) -> None:
         """Check that pictures, int64 [n], are what was prepared, where that was not done yet.
@@ -124,9 +137,9 @@ class PictureSet:
         Raises:
             BadInput: they are not, and could not be made again.
         """
-        _refuse_cut_short(self.pictures)
+        refuse_cut_short(self.pictures)
         if self.blocks is not None:
-            self.blocks.check(indices)
+            self.blocks.check(indices if self.members is None else self.members[indices])
 
     @cached_property
     def all_grey(self) -> bool:
@@ -134,12 +147,12 @@ class PictureSet:
         if self.grey is not None:
             return self.grey == len(self)
         parts = (np.arange(start, min(start + LOOKED_AT, len(self))) for start in range(0, len(self), LOOKED_AT))
-        return all(is_grey(_readable(self.pictures, part)) for part in parts)
+        return all(is_grey(_readable(self, part)) for part in parts)
 
     def readable(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return which of these pictures, int64 [n], can be decoded; in an encoded set some may be damaged."""
         self.check(indices)
-        stored = _readable(self.pictures, indices)
+        stored = _readable(self, indices)
         return stored if self.channels == 3 else luma(stored)
 
     def in_grey(self) -> "PictureSet":
@@ -150,7 +163,23 @@ class PictureSet:
         if self.channels == 1:
             return self
         digest = self.digest if self.all_grey else sha256(f"grey {self.digest}".encode()).hexdigest()
-        return replace(self, channels=1, digest=digest)
+        held_out = None if self.held_out is None else self.held_out.in_grey()
+        return replace(self, channels=1, digest=digest, held_out=held_out)
+
+    def only(self, indices: NDArray[np.int64]) -> "PictureSet":
+        """Return some of the pictures, int64 [n], as a set with all the classes and a digest of its own."""
+        members = indices if self.members is None else self.members[indices]
+        digest = sha256(f"some of {self.digest}".encode() + label_bytes(indices)).hexdigest()
+        grey = None  # to be counted again
+        if self.grey in (0, len(self)):
+            grey = len(indices) if self.grey else 0
+        return replace(self, labels=self.labels[indices], digest=digest, grey=grey, members=members)
+
+    @property
+    def empty_classes(self) -> list[str]:
+        """Return the names of the classes that no picture has."""
+        counts = np.bincount(self.labels, minlength=len(self.class_names))
+        return [name for name, number in zip(self.class_names, counts, strict=True) if not number]
 
     @property
     def resolution(self) -> int:
@@ -158,8 +187,30 @@ class PictureSet:
         return int(self.pictures.shape[-1])
 
 
-def _refuse_cut_short(pictures: NDArray[np.uint8]) -> None:
-    """Refuse a map whose file has been cut: to read what is no more in the file ends the process."""
+def _numbered(labels: NDArray[np.integer[Any]]) -> tuple[str, ...]:
+    """Return the names "0", "1", … of classes that have none.
+
+    Raises:
+        BadInput: a label is negative, or no picture has a number below the largest one: a network would be asked for
+            that class and never shown any of it.
+    """
+    present = np.unique(labels)
+    if int(present[-1]) != len(present) - 1:
+        gap = next((number for number in range(int(present[-1])) if number not in present), None)
+        lacking = "" if gap is None else f", and no picture has the label {gap}"
+        raise BadInput(
+            f"labels: from {present[0]} to {present[-1]}{lacking}; number the classes from 0 on without gaps, as "
+            "numpy.unique(labels, return_inverse=True)[1] does, or name all of them: class_names"
+        )
+    return tuple(map(str, present))
+
+
+def refuse_cut_short(pictures: NDArray[np.uint8]) -> None:
+    """Refuse a map whose file has been cut: to read what is no more in the file ends the process.
+
+    Raises:
+        BadInput: it has been.
+    """
     path = getattr(pictures, "filename", None)
     if not isinstance(pictures, np.memmap) or path is None:
         return
@@ -232,8 +283,8 @@ def open_prepared(path: Path, *, verify: bool = False, mend: Callable[[int], Non
 def relabelled(pictures: PictureSet, names: Sequence[str], called: Mapping[str, str]) -> PictureSet:
     """Return the set with labels that are places in `names`.
 
-    Where labels change, its digest does too: another one for other labels, though not the `picture_digest`, for which
-    every picture would have to be read.
+    Its test pictures are labelled alike. Where labels change, its digest does too: another one for other labels, though
+    not the `picture_digest`, for which every picture would have to be read.
 
     Args:
         pictures: a labelled set.
@@ -246,4 +297,5 @@ def relabelled(pictures: PictureSet, names: Sequence[str], called: Mapping[str, 
     digest = pictures.digest
     if not np.array_equal(labels, pictures.labels):
         digest = sha256(digest.encode() + label_bytes(labels)).hexdigest()
-    return replace(pictures, labels=labels, class_names=tuple(names), digest=digest)
+    held_out = None if pictures.held_out is None else relabelled(pictures.held_out, names, called)
+    return replace(pictures, labels=labels, class_names=tuple(names), digest=digest, held_out=held_out)

@@ -104,7 +104,9 @@ class Origin(BaseModel):
     kind: str  # its format, in words
     fingerprint: str  # of the source and the settings, as `fingerprint` gives it
     files: list[str]  # name of each picture in the source, [N]
-    bad: list[tuple[str, str]]  # name and reason of each picture left out
+    bad: list[tuple[str, str]]  # name and reason of each picture left out because it cannot be read
+    # name of each picture left out because it is too small; None: written by a version that did not note them
+    left_out: list[str] | None = None
     upscaled: int  # how many pictures were enlarged
     # how many were transparent in places; None: written by a version that did not count them
     transparent: int | None = None

@@ -155,6 +155,10 @@ def nothing_to_close() -> None:
     """Stand in for `close` where a source keeps no file open."""
 
 
+def no_places() -> None:
+    """Stand in for `places` where pictures are packed, or lie in files of their own."""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A listed but unread collection of N pictures. Usable from several threads, and in a `with` statement."""
@@ -169,6 +173,8 @@ class Source:
     picture: Callable[[int], Image.Image]
     close: Callable[[], None] = nothing_to_close  # closes what is open
     lines: tuple[str, ...] = ()  # automatic choices made while listing, one line each
+    # at which byte of the file `path` each picture begins, as uint8 [3, H, W] and no more, int64 [N]; None: nowhere
+    places: Callable[[], NDArray[np.int64] | None] = no_places
 
     def __len__(self) -> int:
         return len(self.names)

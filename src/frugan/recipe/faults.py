@@ -1,0 +1,93 @@
+"""Faults of a recipe's values in words: which key, what was expected, and the nearest key that there is."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from frugan.engine.state.optimizer_settings import KINDS
+from frugan.wording import nearest
+
+KIND_OF_VALUE = re.compile(r"bool|int|float|str|literal\[.*\]")
+"""Part of a fault's place that is no key, but one of the kinds of values that pydantic has tried there."""
+PLAIN_WORDS = {
+    "a valid tuple": "a list",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+}
+
+
+def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
+    """Lines that name each faulty key of a model and what is wrong with it."""
+    by_place: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for fault in error.errors():
+        place = tuple(part for part in fault["loc"] if not (isinstance(part, str) and KIND_OF_VALUE.fullmatch(part)))
+        by_place.setdefault(place, []).append(fault)
+    return "\n".join(line for place, faults in by_place.items() for line in _lines(place, faults, model, prefix))
+
+
+def _lines(
+    at: tuple[int | str, ...], faults: Sequence[ErrorDetails], model: type[BaseModel], prefix: str
+) -> Iterator[str]:
+    """A line for the faults of a value, with the nearest valid key of an unknown one; a second one describes its field.
+
+    Args:
+        at: place of the value.
+        faults: several where it may be of several kinds, and is of none.
+    """
+    fault, place = faults[0], [part for part in (prefix, *map(str, at)) if part]
+    key = ".".join(place)
+    if not key:  # a fault of the recipe as a whole, or one that is explained already
+        yield _in_our_words(fault["msg"])
+    elif fault["type"] == "extra_forbidden":
+        known = list(dotted_keys(model, prefix))
+        if place[:1] == ["optimizers"]:
+            known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in dotted_keys(kind)]
+        yield f"{key}: unknown key{nearest(key, [other for other in known if other != key])}"
+    elif fault["type"] == "missing":
+        other = "; an optimizer that the recipe has already goes by its name, such as optimizers.D"
+        yield f"{key}: missing" + (other if key.startswith("optimizers.") else "")
+    else:
+        shown = isinstance(fault["input"], str | int | float | bool | list | tuple)
+        is_word_for_list = fault["type"] in ("tuple_type", "list_type") and isinstance(fault["input"], str)
+        spelling = f", such as {key}=[{fault['input'].strip('[]')}]" if is_word_for_list else ""
+        first, *others = dict.fromkeys(_in_our_words(fault["msg"]) for fault in faults)
+        wanted = ", or ".join([first, *(other.removeprefix("must be ") for other in others)])
+        yield f"{key}: {wanted}" + spelling + (f" (got {fault['input']!r})" if shown else "")
+        yield from (f"  {description}" for description in _described(model, fault["loc"]))
+
+
+def _described(model: type[BaseModel], place: Iterable[int | str]) -> Iterator[str]:
+    """Description of the field at a place, if it has one."""
+    for part in place:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            return
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+            continue
+        if field.description:
+            yield field.description
+        return
+
+
+def _in_our_words(message: str) -> str:
+    """Reword a message of pydantic's; messages of our validators stay."""
+    message = message.removeprefix("Value error, ")
+    if message.startswith("Input should"):
+        message = message.replace("Input should", "must", 1).partition(", unable to")[0]
+        for theirs, ours in PLAIN_WORDS.items():
+            message = message.replace(theirs, ours)
+    return message
+
+
+def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All dotted keys of a model."""
+    for name, field in model.model_fields.items():
+        key = f"{prefix}.{name}" if prefix else name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from dotted_keys(field.annotation, key)
+        else:
+            yield key

@@ -1,0 +1,96 @@
+"""Test pictures that were held out of training are what its scores are measured against."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluation.scored import CPU, EVALUATED, OPTIONS
+from frugan.engine.run.events import read_events
+from frugan.errors import BadInput
+from frugan.evaluation.evaluation import evaluate
+from frugan.evaluation.real_scores import evaluate_real
+from frugan.progress import quiet
+from frugan.sampling.sampling import check_memorisation
+from frugan.setup.networks import Weights
+from frugan.training.training import train
+from training.pictures import RECIPE, write_pictures, write_recipe
+
+FID = replace(OPTIONS, metrics=("fid",))
+
+
+@pytest.fixture(scope="module")
+def with_test_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that held out 12 of its 60 pictures, and was trained on 20 of the others."""
+    made = tmp_path_factory.mktemp("held-out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRUGAN_BASE", str(made / "base"))
+        recipe = write_recipe(made, (RECIPE + EVALUATED).replace("4 steps", "2 steps").replace('"fid", "is"', '"fid"'))
+        fields = ["data.holdout=0.2", "data.subset=20"]
+        pictures = write_pictures(made / "pictures", each=30)
+        train(recipe, pictures, made / "run", overrides=fields, options=CPU, say=quiet)
+    return made
+
+
+def test_while_training(with_test_pictures: Path) -> None:
+    events = read_events(with_test_pictures / "run" / "events.jsonl")
+    (of,) = [event["provenance"] for event in events if event["event"] == "metrics"]
+    assert (of["real"], of["split"], of["data"]) == (12, "held out", "the training set")
+
+
+def test_of_the_run_afterwards(with_test_pictures: Path, said: list[str]) -> None:
+    run, pictures = with_test_pictures / "run", with_test_pictures / "pictures"
+    of = evaluate(run, pictures, FID, say=said.append).provenance
+    assert (of.real, of.split) == (12, "held out")
+    assert any(line.startswith("data: 12 pictures held out, 6 of each of 2 classes") for line in said)
+    trained = next(e["provenance"] for e in read_events(run / "events.jsonl") if e["event"] == "metrics")
+    assert of.data_digest == trained["data_digest"]
+
+
+def test_other_pictures_are_taken_whole(with_test_pictures: Path, tmp_path: Path, said: list[str]) -> None:
+    others = write_pictures(tmp_path / "others", each=15)
+    of = evaluate(with_test_pictures / "run", others, FID, say=said.append).provenance
+    assert (of.real, of.split) == (30, "all")
+    assert any("or they are others: scores are measured against all 30" in line for line in said)
+
+
+def test_a_file_of_weights_knows_no_pictures(with_test_pictures: Path, said: list[str]) -> None:
+    pictures = with_test_pictures / "pictures"
+    weights = Weights.open(with_test_pictures / "run").path
+    of = evaluate(weights, pictures, FID, say=said.append).provenance
+    assert (of.real, of.split) == (60, "all")
+    assert any("cannot be told" in line for line in said)
+
+
+def test_real_pictures_alone_are_all_of_them(with_test_pictures: Path) -> None:
+    run, pictures = with_test_pictures / "run", with_test_pictures / "pictures"
+    of = evaluate_real(pictures, FID, of=run, say=quiet).provenance
+    assert of.samples + of.real == 60
+
+
+def test_copies_are_judged_by_pictures_that_were_never_seen(
+    with_test_pictures: Path, tmp_path: Path, said: list[str]
+) -> None:
+    run, pictures = with_test_pictures / "run", with_test_pictures / "pictures"
+    check_memorisation(run, pictures, tmp_path, samples=2, nearest=30, device="cpu", say=said.append)
+    assert any("there are 20 training pictures" in line for line in said)
+    assert any("as pictures are that were held out" in line for line in said)
+
+
+def test_a_folder_of_test_pictures(with_test_pictures: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, RECIPE.replace("4 steps", "1 steps"))
+    test = write_pictures(tmp_path / "test", each=8)
+    pictures, run = with_test_pictures / "pictures", tmp_path / "run"
+    train(recipe, pictures, run, overrides=[f"data.holdout={test}"], options=CPU, say=quiet)
+    of = evaluate(run, pictures, FID, say=quiet).provenance
+    assert (of.real, of.split) == (16, "held out")
+    of = evaluate(run, test, FID, say=quiet).provenance
+    assert (of.real, of.split) == (16, "all")
+
+    moved = test.rename(tmp_path / "moved")
+    with pytest.raises(BadInput, match=r"data.holdout=.*test: does not exist .* \(--holdout FOLDER\)"):
+        train(str(run), pictures, options=CPU, say=quiet)
+    longer = [f"data.holdout={moved}", "training.duration=2 steps"]
+    assert train(str(run), pictures, overrides=longer, options=CPU, say=quiet).step == 2
+    with pytest.raises(BadInput, match=r"data.holdout: .*moved in the run, 0.1 now"):
+        train(str(run), pictures, overrides=["data.holdout=0.1"], options=CPU, say=quiet)
