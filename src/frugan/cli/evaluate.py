@@ -254,6 +254,7 @@ def evaluate(**values: Any) -> None:
     source = arguments.check()
     from frugan.evaluation.evaluation import is_first, truncation_curve
     from frugan.evaluation.results import keep_in_run, plot_truncation_curve, save_evaluations
+    from frugan.sampling.requests import long_latents
     from frugan.setup.networks import Weights
 
     several = parse_truncations(arguments.truncations) if arguments.truncations is not None else ()
@@ -264,6 +265,8 @@ def evaluate(**values: Any) -> None:
             evaluations = [arguments.real_scores(bar)]
         else:
             weights = Weights.open(source, say if is_first() else quiet)
+            if is_first() and (line := long_latents(max(arguments.truncation, *several))) is not None:
+                say(line)
             how = arguments.evaluation(weights, chosen)
             evaluations = truncation_curve(weights, arguments.data, several, how, say=say, progress=bar)
     if not is_first():
