@@ -276,8 +276,8 @@ class _Chooser:
                 raise
             candidate.loaded([*words, *(word for word in overrides if not word.startswith("training.duration="))])
             raise BadInput(
-                f"training.duration={length}: where frugan chooses the recipe, a time is given as --for {length}, of "
-                "which it makes a number of steps"
+                f"training.duration={length}: where frugan chooses the recipe, a time is given as --for {length}: it "
+                "makes a number of steps of it, and keeps the time as training.time"
             ) from error
 
 
