@@ -137,7 +137,7 @@ def test_a_card_has_the_last_score_of_each_kind_with_its_interval() -> None:
     assert [row[:3] for row in rows] == [
         ["| FID (0 at best)", "9", "400"],
         ["| precision (1 at best)", f"0.5 ± {width:.2g}", "400"],
-        ["| two-sample (0.5 at best)", "0.8 ± 0.04", "400"],
+        ["| two-sample (0.5 at best)", "0.8 ± 0.04 (real pictures 0.5)", "400"],
     ]
     assert "| grey pixels, 16 by 16 |" in text
     assert "| 1 network, 400 steps of 16 |" in text
