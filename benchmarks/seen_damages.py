@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from frugan.data.formats.picture_set import PictureSet, picture_digest
-from frugan.evaluation.judged import pixel_control
+from frugan.evaluation.judged import PixelTest
 from frugan.metrics.control import DAMAGES, Control, control_of
 from frugan.metrics.diversity import nearest_pictures
 from frugan.metrics.leave_one_out import leave_one_out
@@ -109,7 +109,11 @@ def main() -> None:
             },
             "precision and recall by pixels": {
                 count: summary(
-                    [c for seed in range(SEEDS) if (c := pixel_control(as_set(pictures, seed), count)) is not None]
+                    [
+                        t.control
+                        for seed in range(SEEDS)
+                        if (t := PixelTest.of(as_set(pictures, seed), count)) is not None
+                    ]
                 )
                 for count in PIXELS_AT
             },

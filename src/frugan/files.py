@@ -124,7 +124,7 @@ def refuse_lack_of_room(path: Path, needed_bytes: float, use: str, cure: str) ->
 def refuse_existing(path: Path, *, replace: bool) -> None:
     """Raise BadInput if `path` exists and shall not be replaced."""
     if path.exists() and not replace:
-        raise BadInput(f"{path}: is there already; choose another name, or add --replace")
+        raise BadInput(f"{path}: is there already; choose another path, or add --replace")
 
 
 def refuse_full(folder: Path, use: str) -> None:

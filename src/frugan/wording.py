@@ -168,6 +168,12 @@ def network_in_words(network: object) -> str:
     return NETWORKS_IN_WORDS.get(str(network), str(network))
 
 
+def beside_real(name: str, scores: Mapping[str, Any]) -> str:
+    """Value that real pictures have of a score from each other, in brackets; empty: it was not measured."""
+    real = scores.get(f"{name}_real")
+    return f" (real pictures {real:.3g})" if isinstance(real, float) else ""
+
+
 def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str | None:
     """Two-sample score in words; None: it was not measured.
 

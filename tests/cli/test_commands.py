@@ -224,6 +224,37 @@ def test_sample(words: tuple[str, ...], names: list[str], run_folder: Path, tmp_
     assert all(path.parent == tmp_path and path.is_file() for path in written)
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("--classes", "1", *BOTH), "samples.png"),
+        (("--npz", "3"), "samples.npz"),
+        (("--random", *BOTH), "random.png"),
+        (("--seeds", "1,2"), "seed0002.png"),
+        (("--animate", "film.gif", "--frames", "4"), "film.gif"),
+        (("--nearest", "1", "--data", "pictures"), "nearest.png"),
+        (("--project", "me.jpg"), "me.safetensors"),
+    ],
+)
+def test_no_sample_is_lost_to_another_one(
+    words: tuple[str, ...], name: str, run_folder: Path, tmp_path: Path, frugan: Frugan
+) -> None:
+    (tmp_path / name).write_text("mine", "utf-8")
+    result = frugan("sample", str(run_folder), "--out", str(tmp_path), "--device", "cpu", *words)
+    assert result.returncode == 2
+    assert f"{tmp_path / name}: is there already; choose another path, or add --replace" in result.stderr
+    assert [(path.name, path.read_text("utf-8")) for path in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_long_latents_are_said_and_samples_replaced_on_demand(run_folder: Path, tmp_path: Path, frugan: Frugan) -> None:
+    (tmp_path / "random.png").write_text("mine", "utf-8")
+    words = ("--random", "--replace", "--device", "cpu", "--truncation", "7", *BOTH)
+    result = frugan("sample", str(run_folder), "--out", str(tmp_path), *words)
+    assert result.returncode == 0, result.stderr
+    assert "--truncation 7: latents 7 times as long as in training" in result.stderr
+    assert (tmp_path / "random.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_damaged_checkpoint_is_told_of(run_folder: Path, tmp_path: Path, frugan: Frugan) -> None:
     """The one before it is sampled from."""
     run = Path(shutil.copytree(run_folder, tmp_path / "run"))
@@ -363,11 +394,18 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("licence", "warned"),
-    [("cc-by-4", "did you mean cc-by-4.0?"), ("nonsense", "not a licence"), ("CC-BY-4.0", ""), ("ask me first", "")],
+    [
+        ("cc-by-4", "did you mean cc-by-4.0?"),
+        ("nonsense", "not a licence"),
+        ("CC-BY-4.0", ""),
+        ("ask me first", "your own words"),
+        ("CC BY 4.0", "did you mean cc-by-4.0?"),
+    ],
 )
 def test_a_licence_that_nobody_knows_is_pointed_out(licence: str, warned: str, tmp_path: Path, frugan: Frugan) -> None:
     ended = frugan("card", str(tmp_path / "none"), "--licence", licence)
-    assert (ended.returncode, "--licence" in ended.stderr) == (2, bool(warned))
+    told = any(words in ended.stderr for words in ("licence: ", "--licence"))
+    assert (ended.returncode, told) == (2, bool(warned))
     assert warned in ended.stderr
 
 

@@ -28,6 +28,14 @@ def convert(monkeypatch: pytest.MonkeyPatch, frugan: Frugan) -> Convert:
     return lambda *words: frugan("convert", *map(str, words))
 
 
+@pytest.mark.parametrize("command", ["convert", "export"])
+def test_out_is_a_place_and_no_option(frugan: Frugan, command: str) -> None:
+    for words in (("--out", "there"), ("--out=there",)):
+        result = frugan(command, "runs/first", *words)
+        assert result.returncode == 2
+        assert "--out: OUT is given by its place, without --out: frugan " + command in result.stderr
+
+
 def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> None:
     folder, out = write(tmp_path / "model", model_of()), tmp_path / "run"
     result = convert(folder, out, "--from", "leras", "training.seed=3")

@@ -375,7 +375,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
 
 def test_weights_of_another_family_are_not_written(tmp_path: Path) -> None:
     from_stylegan_pickle(SCRUBBED, tmp_path / "style.safetensors", say=quiet)
-    with pytest.raises(BadInput, match="weights of a stylegan2 model; expected biggan"):
+    with pytest.raises(BadInput, match="weights of StyleGAN2, and this format holds those of BigGAN alone"):
         to_biggan_pytorch(tmp_path / "style.safetensors", tmp_path / "out", say=quiet)
 
 

@@ -124,7 +124,7 @@ def test_back_under_the_authors_names(tmp_path: Path, said: list[str]) -> None:
 @pytest.mark.long
 def test_another_familys_weights_are_not_written_back(tmp_path: Path) -> None:
     train(write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU)
-    with pytest.raises(BadInput, match="weights of a biggan model; expected stylegan2"):
+    with pytest.raises(BadInput, match="weights of BigGAN, and this format holds those of StyleGAN2 alone"):
         to_stylegan_safetensors(tmp_path / "run", tmp_path / "states.safetensors", say=lambda _: None)
 
 

@@ -18,7 +18,7 @@ from frugan.engine.run.events import read_events
 from frugan.errors import BadInput
 from frugan.evaluation import judged
 from frugan.evaluation.evaluation import evaluate
-from frugan.evaluation.judged import TwoSampleTest
+from frugan.evaluation.judged import PixelTest, TwoSampleTest
 from frugan.evaluation.real_scores import evaluate_real
 from frugan.evaluation.scorer import EvaluationOptions
 from frugan.metrics.control import Control
@@ -61,6 +61,36 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
     real = evaluate_real(pictures, OPTIONS, say=quiet)
     assert real.scores["two_sample"] == found.scores["two_sample_real"]
     assert real.provenance.judge == of.judge
+
+
+def test_precision_by_pixels_has_the_real_pictures_beside_it_and_says_when_it_flatters() -> None:
+    """A tenth of the pictures again and again lies near many real ones, which real ones from each other do not."""
+    random = np.random.default_rng(0)
+    array = np.repeat(random.integers(0, 255, (300, 3, 8, 8)), 2, 2).repeat(2, 3).astype(np.uint8)
+    labels = np.zeros(300, np.int64)
+    pictures = PictureSet(array, labels, ("all",), True, picture_digest(array, labels))
+    test = PixelTest.of(pictures, 50_000)
+    assert test is not None
+    assert test.count == 150
+    real = test.of_real()
+    assert real.keys() == {"precision_real", "recall_real"}
+    assert test.flatters({"precision": real["precision_real"]}, 150) is None
+    assert "no sign of quality" in str(test.flatters({"precision": 1.0}, 150))
+    assert real["precision_real"] < 0.9
+    assert PixelTest.of(pictures, 29) is None
+
+
+def test_precision_by_pixels_comes_with_its_control(scored: Path, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=40)
+    by_pixels = replace(OPTIONS, metrics=("pr",), network="pixels")
+    found = evaluate(scored / "run", pictures, by_pixels, say=quiet)
+    assert {"precision_real", "recall_real"} <= found.scores.keys()
+    assert 0 < found.scores["precision_real"] <= 1
+    runner = CliRunner()
+    words = ["--data", str(pictures), "--metrics", "pr", "--network", "pixels", "--samples", "64", "--device", "cpu"]
+    shown = runner.invoke(application(), ["evaluate", str(scored / "run"), *words]).output
+    assert "one half of the real pictures has precision " in shown
+    assert "precision_real" not in shown
 
 
 def test_beside_other_metrics_each_has_its_own_samples(scored: Path) -> None:

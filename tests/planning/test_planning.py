@@ -23,6 +23,7 @@ from frugan.planning.predictions import Predictions
 from frugan.planning.recipe_predictions import shipped_predictions
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.recipe.relatives import MOST_BATCH, relatives
 from frugan.recipes import PARAMETERS, built_in, shipped_recipes, smallest_cards
 from frugan.setup.recipe_setup import parameter_counts, training_of
 from frugan.stepmemory.cards import PUBLISHED, named_card, unnamed_card
@@ -275,6 +276,16 @@ def test_the_largest_is_found_where_larger_ones_have_no_room_for_their_parameter
     words, report = frugan.largest("stylegan2-digits-32", "width", "2GiB")
     assert report.fits
     assert words
+    assert report.decisions[0].endswith("does not fit")
+    _, generous = frugan.largest("stylegan2-digits-32", "resolution", "100GiB")
+    assert generous.decisions[0].startswith("resolution: ")
+    assert generous.decisions[0].endswith("nothing larger is tried")
+
+
+def test_relatives_of_larger_batches_end_where_nobody_trains_any_more(small: str) -> None:
+    batches = [recipe.training.batch for _, recipe in relatives(load_recipe(small), "batch")]
+    assert batches == sorted(batches)
+    assert batches[-1] <= MOST_BATCH < 2 * batches[-1]
 
 
 def test_relatives_of_every_recipe_are_recipes() -> None:

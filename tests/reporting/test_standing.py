@@ -10,7 +10,7 @@ STEP = {"step": {"eta_seconds": 90.0}}
 
 
 def scored(share: float, **measured: Any) -> dict[str, Any]:
-    scores = {"precision": 0.6, "recall": 0.25, "two_sample": share, "two_sample_real": 0.52}
+    scores = {"precision": 0.6, "recall": 0.25, "recall_real": 0.9, "two_sample": share, "two_sample_real": 0.52}
     return {"scores": scores, "provenance": {"network": "pixels", "samples": 1000, "rows": 500, **measured}}
 
 
@@ -19,6 +19,7 @@ def test_scores_stand_with_their_controls() -> None:
     assert (first.name, first.value) == ("told from real pictures", "91 times in 100")
     assert first.about == "50 is guessing; real ones from each other: 52; two-sample sees a blur of 2 pixels"
     assert (second.name, second.value) == ("recall (pixels)", "0.25 ± 0.038")
+    assert second.about.endswith("; real ones from each other: 0.9")
 
 
 def test_a_score_that_sees_nothing_is_not_shown() -> None:

@@ -37,14 +37,18 @@ def content(path: Path) -> bytes:
 def check_both(path: Path, out: Path) -> None:
     """Make a picture again by its command and by its lines, in the same place."""
     told, before = texts(path), content(path)
-    path.unlink()
+    _empty(out)
     result = CliRunner().invoke(application(), shlex.split(told["Command"], comments=True)[1:])
     assert result.exit_code == 0, result.output
     assert content(path) == before
-    for each in sorted(out.rglob("*"), reverse=True):
-        each.unlink() if each.is_file() else each.rmdir()
+    _empty(out)
     exec(told["Python"], {})
     assert content(path) == before
+
+
+def _empty(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +75,7 @@ def test_random_pictures(weights: Path, tmp_path: Path) -> None:
     told = texts(single)["Command"]
     assert told.endswith("--classes 1-2 --pngs 2 --random --rows 2 --columns 3  # step 1,234")
     (out / "random.png").rename(tmp_path / "before.png")
-    for each in sorted(out.rglob("*"), reverse=True):
-        each.unlink() if each.is_file() else each.rmdir()
+    _empty(out)
     exec(texts(tmp_path / "before.png")["Python"], {})
     assert content(out / "random.png") == content(tmp_path / "before.png")
 

@@ -265,7 +265,7 @@ def test_samples_that_cannot_be_drawn(trained: Path, tmp_path: Path, request_: G
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (GridRequest(truncation=float("nan")), "--truncation nan: expected a number above 0 and at most 100"),
+        (GridRequest(truncation=float("nan")), "--truncation nan: expected a number above 0 and at most 10"),
         (GridRequest(truncation=float("inf")), "--truncation inf"),
         (GridRequest(truncation=-1.0), "--truncation -1"),
         (GridRequest(columns=100_000), "10 x 100,000 pictures .*expected at most 10,000 together at 32 pixels"),

@@ -62,6 +62,10 @@ def test_the_largest_size_that_the_time_is_enough_for() -> None:
     assert "360 times are training.duration=" in few
     assert "in 2min, in which" in few
     assert "in 30min, as no time is given" in " ".join(choose(facts_of(), SLOW).lines)
+    assert "; 64 pixels would need about " in " ".join(choose(facts_of(), SLOW, "30min").lines)
+    assert "; 64 pixels would need more than " in " ".join(choose(facts_of(), SLOW, "2min").lines)
+    assert "would need" not in " ".join(choose(facts_of(), SLOW, "20h").lines)
+    assert "; 256 pixels would need about " in " ".join(choose(facts_of(), CARD, "1h").lines)
     assert loaded(choose(facts_of(), CARD, "1h")).resolution == 128
     assert loaded(choose(facts_of(), CARD, "10h")).resolution == 256
 

@@ -44,9 +44,12 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
 def test_the_same_command_without_a_folder_goes_on(tmp_path: Path, begin: Callable[..., Path]) -> None:
     pictures, others = (write_pictures(tmp_path / name, each=12) for name in ("pictures", "others"))
     told: list[str] = []
-    first = begin(pictures)
+    first = begin(pictures, say=told.append)
+    assert f"run: {first}, in the folder for runs; --out names another" in told
+    told.clear()
     assert begin(pictures, THREE, say=told.append) == first
     assert f"{first} was begun for these pictures and goes on" in told[0]
+    assert not any(line.startswith("run: ") for line in told)
     assert [event["step"] for event in read_events(first / "events.jsonl") if event["event"] == "resume"] == [2]
     # other pictures have a run of their own, beside it
     second = begin(others)

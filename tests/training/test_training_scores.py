@@ -112,7 +112,10 @@ def test_a_score_that_fails_ends_no_training(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (EVALUATED.replace('"fid", "is"', '"is"'), "best_by = fid: needs fid among metrics"),
+        (
+            EVALUATED.replace('"fid", "is"', '"is"'),
+            "best checkpoints go by fid, and evaluation.metrics are is; give evaluation.best_by=is_mean",
+        ),
         (EVALUATED.replace(OPTIONS.network, "nothing"), "--network nothing"),
         (EVALUATED.replace("samples = 20", "samples = 2"), "greater than or equal to 10"),
         (EVALUATED.replace(":colours", ":no_scores"), "gives no class probabilities"),

@@ -26,11 +26,41 @@ class _Command(TyperCommand):
     """A command that words parse errors plainly, without the prefixes of pydantic's that typer passes on."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        self._refuse_missing_value(args)
+        self._refuse_positional_as_option(args)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")
             raise
+
+    def _refuse_missing_value(self, args: list[str]) -> None:
+        """Say what an option takes that is the last word.
+
+        Raises:
+            BadInput: its value is missing.
+        """
+        for option in self.params:
+            if args and args[-1] in option.opts and args[-1].startswith("--") and not getattr(option, "is_flag", True):
+                about = getattr(option, "help", None)
+                raise BadInput(f"{args[-1]}: its value is missing" + (f" ({about})" if about else ""))
+
+    def _refuse_positional_as_option(self, args: list[str]) -> None:
+        """Say that OUT has no option's name, where other commands have --out.
+
+        Raises:
+            BadInput: a word such as --out, of a command that takes OUT by its place.
+        """
+        words = [word.partition("=")[0] for word in args]
+        options = {name for param in self.params for name in param.opts if name.startswith("--")}
+        places = [str(param.metavar or param.name) for param in self.params if param.param_type_name == "argument"]
+        for place in places:
+            name = f"--{place.lower()}"
+            if name in words and name not in options:
+                raise BadInput(
+                    f"{name}: {place} is given by its place, without {name}: frugan {self.name} "
+                    f"{' '.join(word.upper() for word in places[: places.index(place) + 1])}"
+                )
 
 
 def application() -> typer.Typer:

@@ -53,6 +53,10 @@ def parse_truncations(text: str) -> tuple[float, ...]:
     return tuple(round(first + i * step, 9) for i in range(count + 1))
 
 
+SAMPLES = 50_000
+"""Generated pictures of published scores."""
+
+
 @dataclass(frozen=True)
 class EvaluateOptions:
     """Arguments and options of `frugan evaluate`."""
@@ -83,7 +87,7 @@ class EvaluateOptions:
             "network gives no class probabilities"
         ),
     ] = None
-    samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000
+    samples: Annotated[int, typer.Option(help="pictures to generate")] = SAMPLES
     network: Annotated[
         str,
         typer.Option(
@@ -254,6 +258,7 @@ def evaluate(**values: Any) -> None:
     source = arguments.check()
     from frugan.evaluation.evaluation import is_first, truncation_curve
     from frugan.evaluation.results import keep_in_run, plot_truncation_curve, save_evaluations
+    from frugan.sampling.requests import long_latents
     from frugan.setup.networks import Weights
 
     several = parse_truncations(arguments.truncations) if arguments.truncations is not None else ()
@@ -264,6 +269,10 @@ def evaluate(**values: Any) -> None:
             evaluations = [arguments.real_scores(bar)]
         else:
             weights = Weights.open(source, say if is_first() else quiet)
+            if is_first() and (line := long_latents(max((arguments.truncation, *several)))) is not None:
+                say(line)
+            if is_first() and arguments.samples == SAMPLES:
+                say(f"samples: {SAMPLES:,}, as published scores have; fewer take less time: --samples 2000")
             how = arguments.evaluation(weights, chosen)
             evaluations = truncation_curve(weights, arguments.data, several, how, say=say, progress=bar)
     if not is_first():
@@ -292,13 +301,18 @@ def _print(evaluations: list["Evaluation"]) -> None:
         if (words := two_sample_in_words(evaluation.scores, evaluation.provenance.as_json())) is not None:
             at = f"truncation {evaluation.provenance.truncation:g}: " if len(evaluations) > 1 else ""
             console.print(at + words, markup=False, soft_wrap=True)
+    if "precision_real" in evaluations[0].scores:
+        real = " and ".join(f"{name} {evaluations[0].scores[f'{name}_real']:.3g}" for name in ("precision", "recall"))
+        console.print(f"one half of the real pictures has {real} by pixels against the other half", soft_wrap=True)
     console.print(_provenance_line(evaluations[0]), markup=False, soft_wrap=True)
 
 
 def _print_table(evaluations: list["Evaluation"]) -> Console:
     """Print the scores as a table, and return the console, which is wide enough for it."""
     names = [  # those of two-sample are told in words
-        name for name in evaluations[0].scores if not name.startswith("two_sample") and not name.endswith("_half_width")
+        name
+        for name in evaluations[0].scores
+        if not name.startswith("two_sample") and not name.endswith(("_half_width", "_real"))
     ]
     of = evaluations[0].provenance
     real = of.is_of_real

@@ -11,6 +11,7 @@ from rich.console import Console
 from frugan.cli.options import AsJson, ForTime, Overrides, RecipeOrNone, recipe_and_fields
 from frugan.cli.output import Bar, named_paths, print_json
 from frugan.errors import BadInput
+from frugan.wording import nearest
 
 if TYPE_CHECKING:
     from frugan.planning.plan_report import PlanReport
@@ -158,8 +159,9 @@ def _check_largest(biggest: str, memory: str | None, card: str | None) -> None:
         BadInput: it is such a request.
     """
     if biggest not in LARGEST or (memory is None and card is None):
+        near = nearest(biggest, LARGEST) if biggest not in LARGEST else ""
         raise BadInput(
-            f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card, such as "
+            f"--largest {biggest}: expected {', '.join(LARGEST)}{near}, together with --memory or --card, such as "
             "--largest batch --memory 12GiB"
         )
 

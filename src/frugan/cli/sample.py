@@ -139,6 +139,7 @@ class SampleOptions:
     data: Annotated[
         list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model, or of pictures, for --nearest")
     ] = None
+    replace: Annotated[bool, typer.Option("--replace", help="write over files of these names in --out")] = False
     seed: Seed = 0
     micro_batch: MicroBatch = None
     device: Device = "auto"
@@ -226,7 +227,7 @@ def sample(**values: Any) -> None:
     arguments = SampleOptions(**values)
     from frugan.sampling.films import check_film
     from frugan.sampling.generators import default_micro_batch
-    from frugan.sampling.requests import refuse_together
+    from frugan.sampling.requests import long_latents, refuse_together
     from frugan.setup.networks import Weights
 
     refuse_together(arguments.given())
@@ -241,6 +242,8 @@ def sample(**values: Any) -> None:
     chosen = ClassChoice.parse(arguments.classes) if arguments.classes is not None else None
 
     weights = Weights.open(arguments.source, say)
+    if (line := long_latents(arguments.truncation)) is not None:
+        say(line)
     classes = chosen.among(weights.class_names, weights.recipe.classes) if chosen is not None else None
     micro_batch = arguments.micro_batch if arguments.micro_batch is not None else default_micro_batch(weights)
     paths = _draw(arguments, weights, replace(request, classes=classes, micro_batch=micro_batch))
@@ -259,6 +262,7 @@ def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") 
     from frugan.sampling.sampling import sample as draw_grids
 
     out, device, data = arguments.out, arguments.device, arguments.data or []
+    how: dict[str, Any] = {"replace_files": arguments.replace, "device": device, "say": say}
     if arguments.project:
         with Bar("steps") as bar:
             return project(
@@ -270,16 +274,15 @@ def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") 
                 features=arguments.features,
                 animate=arguments.animate,
                 frames=arguments.frames,
-                device=device,
-                say=say,
+                **how,
                 progress=bar,
             )
     if arguments.animate is not None:
-        return [animate(weights, out / arguments.animate, request, device=device, say=say)]
+        return [animate(weights, out / arguments.animate, request, **how)]
     if arguments.nearest is not None:
         with Bar("pictures") as bar:
-            counts = {"samples": arguments.rows, "nearest": arguments.nearest}
-            check = check_memorisation(weights, data[0], out, request, **counts, device=device, say=say, progress=bar)
+            how |= {"samples": arguments.rows, "nearest": arguments.nearest}
+            check = check_memorisation(weights, data[0], out, request, **how, progress=bar)
         return list(check.sheets)
     if arguments.pngs is not None and weights.recipe.shows_given:
         named_data = named_paths(data) if data else None
@@ -287,10 +290,10 @@ def _draw(arguments: SampleOptions, weights: "Weights", request: "DrawRequest") 
         return transform(weights, out, arguments.pngs, data=named_data, micro_batch=micro_batch, device=device, say=say)
     if arguments.given().keys() & set(MANY):
         grid = (arguments.rows, arguments.columns) if arguments.random else None
-        return draw(weights, out, request, npz=arguments.npz, pngs=arguments.pngs, sheet=grid, device=device, say=say)
+        return draw(weights, out, request, npz=arguments.npz, pngs=arguments.pngs, sheet=grid, **how)
     named_data = named_paths(data) if data else None
     with Bar("sheets") as bar:
-        return draw_grids(weights, out, request, data=named_data, device=device, say=say, progress=bar)
+        return draw_grids(weights, out, request, data=named_data, **how, progress=bar)
 
 
 def _refuse_folders(name: str) -> None:

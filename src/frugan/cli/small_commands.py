@@ -28,13 +28,20 @@ LICENCES = (
 """Licences that people give to weights and pictures, as hubs write them."""
 
 
-def _tell_of_unknown_licence(licence: str) -> None:
-    """Say that a single word is not among the licences that people use; a sentence is the user's own."""
+def _tell_of_licence(licence: str) -> None:
+    """Say what becomes of a licence that is not among those that people use: of a word, and of a sentence."""
     word = licence.strip().lower()
-    if word and len(word.split()) == 1 and word not in LICENCES:
+    if not word or word in LICENCES:
+        return
+    if len(word.split()) == 1:
         say(
             f"warning: --licence {licence[:80]}: not a licence that frugan knows{nearest(word, LICENCES)}, and the "
             "card says it as it is written; expected one such as cc-by-4.0, other, or a sentence"
+        )
+    else:
+        say(
+            "licence: your own words, which the card has as they are and hubs list as other; a known licence goes by "
+            f"its name, such as mit{nearest('-'.join(word.split()), LICENCES)}"
         )
 
 
@@ -62,7 +69,7 @@ def card(
         raise BadInput(f"--runtime {runtime}: goes with --space, which puts it beside a page; leave it out")
     from frugan.conversion.model_card import write_card
 
-    _tell_of_unknown_licence(licence)
+    _tell_of_licence(licence)
     folder = write_card(run, out, licence=licence, space=space, runtime=runtime, title=title, by=by, say=say)
     if as_json:
         print_json({"folder": str(folder)})

@@ -28,7 +28,7 @@ from frugan.recipe.loading import dump_recipe
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, weights_metadata
 from frugan.setup.recipe_setup import parameter_counts
-from frugan.wording import family_name, network_in_words, show_size
+from frugan.wording import beside_real, by_pictures, family_name, network_in_words, show_size
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ def _use(facts: CardFacts) -> Iterator[str]:
     yield f'networks = frugan.load("{WEIGHTS}")'
     yield "```"
     yield ""
-    yield f"`frugan sample {WEIGHTS} --out samples` draws pictures. The file holds {networks}, {kind};"
-    yield "nothing in it is run when it is read."
+    yield f"`frugan sample {WEIGHTS} --out samples` draws pictures. The file holds {networks}, {kind}:"
+    yield "numbers alone, so that opening it runs no code."
     yield ""
     if facts.class_names:
         shown = ", ".join(map(_line, facts.class_names[:MOST_CLASSES]))
@@ -188,11 +188,11 @@ def _training(facts: CardFacts) -> Iterator[str]:
     training, recipe = facts.weights.recipe.training, facts.weights.recipe
     rows = [
         ("family", family_name(recipe.family)),
-        ("settings from", recipe.about.source or "-"),
+        ("settings", recipe.about.source or "-"),
         ("steps", f"{facts.weights.step:,} of {training.duration}"),
         ("images seen", "-" if facts.images is None else f"{facts.images:,}"),
         ("batch", str(training.batch)),
-        ("normalisation batch", str(training.normalisation_batch or "-")),
+        *((("samples normalised together", str(group)),) if (group := training.normalisation_batch) else ()),
         ("precision", str(facts.plan.get("precision", training.precision))),
         ("seed", str(training.seed)),
         ("trained on", facts.device),
@@ -217,10 +217,21 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
         of = evaluation.provenance
         for name in evaluation.scores:
             if name in TITLES or not name.endswith(BESIDE_OTHERS):
-                kind = (name, of.network, of.scored, of.truncation, of.psi)
+                network = None if by_pictures(name) else of.network
+                kind = (name, network, of.scored, of.truncation, of.psi)
                 newest.pop(kind, None)
                 newest[kind] = _score_row(evaluation, name)
-    titles = ("score", "value", "step", "samples", "compared with", "looks at", "truncation", "statistics", "weights")
+    titles = (
+        "score",
+        "value",
+        "step",
+        "samples",
+        "compared with",
+        "judged by",
+        "truncation",
+        "batch statistics",
+        "weights",
+    )
     yield from _table(titles, list(newest.values()))
     yield "The last score of each kind; behind ± half of a 95 % interval, where one is known. Scores compare only where"
     yield "all of this agrees, and the pictures that they compare with are the same."
@@ -254,7 +265,7 @@ def _score_row(scored: Scored, name: str) -> tuple[str, ...]:
     judge = of.judge.partition("; ")[2].partition(", values")[0]
     return (
         TITLES.get(name, name),
-        f"{scores[name]:.4g}" + ("" if width is None else f" ± {width:.2g}"),
+        f"{scores[name]:.4g}" + ("" if width is None else f" ± {width:.2g}") + beside_real(name, scores),
         "-" if of.is_of_real else f"{of.step:,}",
         f"{of.samples:,}",
         of.compared_with,
@@ -265,7 +276,7 @@ def _score_row(scored: Scored, name: str) -> tuple[str, ...]:
 
 def _memory(facts: CardFacts) -> Iterator[str]:
     plan = facts.plan
-    savers = ", ".join(map(str, plan.get("savers", ()))) or "none recorded"
+    savers = ", ".join(map(str, plan.get("savers", ()))) or "none"
     rows = [("micro-batch", str(plan.get("micro_batch", "-"))), ("memory savings", savers)]
     if isinstance(plan.get("peak_bytes"), int):
         rows.append(("predicted peak", show_size(plan["peak_bytes"])))
@@ -285,7 +296,7 @@ def _licence(licence: str) -> Iterator[str]:
         yield "Nobody has said what others may do with these weights: ask whoever trained them."
     yield "The program that trained them, frugan, is Apache-2.0, which says nothing about weights; the pictures that"
     yield "they were trained on have licences of their own. Generated pictures can resemble training pictures:"
-    yield "`frugan sample --nearest` looks."
+    yield "`frugan sample --nearest` shows the training pictures that are nearest to samples."
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -325,7 +336,7 @@ def write_card(
         space: also a page that draws in a browser, as `export_site` writes it: the folder is a static Space of the
             Hugging Face hub.
         runtime, title, by: as for `export_site`.
-        say: is told of damaged checkpoints that were passed over.
+        say: is told of damaged checkpoints that were passed over, and of a licence that is missing.
 
     Returns:
         The folder.
@@ -334,6 +345,12 @@ def write_card(
         BadInput: no run, without a checkpoint, or the folder holds other files; or of the page as `export_site`.
     """
     weights = Weights.open(run, say)
+    licence = licence.strip() or weights.licence
+    if not licence:
+        say(
+            "licence: none was given, so the card says that others must ask; expected with --licence what they may do "
+            "with the weights: a name such as cc-by-4.0, or a sentence"
+        )
     folder = RunFolder(Path(run)) if RunFolder(Path(run)).exists else RunFolder.holding(weights.path)
     if folder is None:
         raise BadInput(f"{run}: belongs to no run folder, which a card is made from")
@@ -350,16 +367,14 @@ def write_card(
             for file in site.iterdir():
                 file.replace(target / file.name)
     target.mkdir(parents=True, exist_ok=True)
-    metadata = weights_metadata(
-        weights.recipe, weights.class_names, step=facts.weights.step, licence=licence or weights.licence
-    )
+    metadata = weights_metadata(weights.recipe, weights.class_names, step=facts.weights.step, licence=licence)
     write_whole(target / WEIGHTS, weights.read(), metadata)
     (target / RECIPE_FILE).write_text(dump_recipe(weights.recipe), "utf-8")
     if facts.grid is not None:
         shutil.copyfile(facts.grid.file, target / PICTURE)
     else:
         (target / PICTURE).unlink(missing_ok=True)
-    (target / CARD).write_text(card_text(facts, licence or weights.licence, space=space), "utf-8")
+    (target / CARD).write_text(card_text(facts, licence, space=space), "utf-8")
     return target
 
 

@@ -3,10 +3,11 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, GetCoreSchemaHandler, PlainSerializer, PlainValidator, model_validator
 from pydantic_core import core_schema
@@ -320,6 +321,14 @@ class GridClock(Clock):
         self._drawn, self.took_seconds = seconds, took_seconds
 
 
+BestBy = Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid", "cmmd", "two_sample"]
+"""Scores that may decide which checkpoints are best."""
+CHOOSING: Mapping[str, str] = MappingProxyType(
+    {"is_mean": "is", "kid_mean": "kid", "precision": "pr", "recall": "pr", "f_score": "pr"}
+)
+"""Score -> the metric that takes it, where their names differ."""
+
+
 class EvaluationSettings(Settings):
     """Scores while training goes on; they disturb none of its random streams."""
 
@@ -343,21 +352,24 @@ class EvaluationSettings(Settings):
     standing_size: int | None = setting(
         None, "samples in each of these batches; none: training.normalisation_batch", CHANGEABLE, ge=1
     )
-    truncation: float = setting(1.0, "standard deviation of the latents for scores", CHANGEABLE, gt=0, le=100)
+    truncation: float = setting(1.0, "standard deviation of the latents for scores", CHANGEABLE, gt=0, le=10)
     noise: Literal["const", "random", "none"] = setting(
         "const", "what layers of a network with styles add for scores; StyleGAN2's release: random", CHANGEABLE
     )
-    best_by: Literal[
-        "fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid", "cmmd", "two_sample"
-    ] = setting("fid", "score that decides which checkpoints are best", CHANGEABLE)
+    best_by: BestBy = setting("fid", "score that decides which checkpoints are best", CHANGEABLE)
     keep_best: int = setting(2, "how many of the best checkpoints to keep, besides the newest", CHANGEABLE, ge=0)
 
     @model_validator(mode="after")
     def _measures_what_it_keeps_by(self) -> Self:
-        made_by = {"is_mean": "is", "kid_mean": "kid", "precision": "pr", "recall": "pr", "f_score": "pr"}
-        metric = made_by.get(self.best_by, self.best_by.replace("_", "-"))
+        metric = CHOOSING.get(self.best_by, self.best_by.replace("_", "-"))
         if self.every is not None and self.keep_best and metric not in self.metrics:
-            raise ValueError(f"best_by = {self.best_by}: needs {metric} among metrics, which are {list(self.metrics)}")
+            scores = {CHOOSING.get(score, score.replace("_", "-")): score for score in get_args(BestBy)}
+            near = next((scores[taken] for taken in self.metrics if taken in scores), None)
+            by_another = "evaluation.keep_best=0" if near is None else f"evaluation.best_by={near}"
+            raise ValueError(
+                f"best_by = {self.best_by}: the best checkpoints go by {metric}, and evaluation.metrics are "
+                f"{', '.join(self.metrics)}; give {by_another} too, or add {metric} to the metrics"
+            )
         usual = type(self).model_fields["standing_batches"].default
         if self.statistics != "standing" and (self.standing_size is not None or self.standing_batches != usual):
             raise ValueError("standing_batches and standing_size go with statistics = 'standing', and only with it")

@@ -1,10 +1,11 @@
 """Real pictures that a small network is shown beside generated ones, and beside other real ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -146,34 +147,75 @@ MOST_FOR_PIXELS = 1000
 """Most pictures on either side for the control of precision and recall: all distances are taken for each damage."""
 
 
-def pixel_control(pictures: PictureSet, samples: int) -> Control | None:
-    """Damages that lower precision or recall by pixels, of one half of real pictures against the other.
+@dataclass(frozen=True)
+class PixelTest:
+    """Two halves of real pictures, of which the second stands for generated ones in precision and recall by pixels."""
 
-    Returns:
-        None: there are too few pictures for halves with neighbours.
-    """
-    count = min(len(pictures) // 2, samples, MOST_FOR_PIXELS)
-    if count < FEWEST:
-        return None
-    order = random_order(f"pixels/{pictures.digest}", len(pictures))
-    pixels = PixelFeatures()
+    pictures: PictureSet  # real pictures
+    count: int  # pictures in each half
 
-    def control() -> Control:
-        halves = [torch.from_numpy(np.array(pictures[order[at : at + count]])) for at in (0, count)]
-        real = pixels(halves[0]).pooled.numpy()
-        radii = ball_radii(real)
-        usual = precision_recall(pixels(halves[1]).pooled.numpy(), real, real_radii=radii)
+    @classmethod
+    def of(cls, pictures: PictureSet, samples: int) -> Self | None:
+        """Divide pictures into halves, of at most so many; None: too few for halves with neighbours."""
+        count = min(len(pictures) // 2, samples, MOST_FOR_PIXELS)
+        return None if count < FEWEST else cls(pictures, count)
+
+    @cached_property
+    def control(self) -> Control:
+        """Damages of the second half that lower precision or recall against the first."""
 
         def sees(damaged: Tensor) -> bool:
-            found = precision_recall(pixels(damaged).pooled.numpy(), real, real_radii=radii)
             return any(
-                before - after > proportion_half_width(before, count) + proportion_half_width(after, count)
-                for before, after in zip(usual, found, strict=True)
+                before - after > proportion_half_width(before, self.count) + proportion_half_width(after, self.count)
+                for before, after in zip(self._usual, self._scored(damaged), strict=True)
             )
 
-        return control_of(sees, halves[1])
+        return remembered(
+            f"{self.pictures.digest}/pixels {self._pixels.digest}/{self.count}",
+            lambda: control_of(sees, self._half(1)),
+        )
 
-    return remembered(f"{pictures.digest}/pixels {pixels.digest}/{count}", control)
+    def of_real(self) -> dict[str, float]:
+        """Scores by name, of the second half against the first."""
+        return dict(zip(("precision_real", "recall_real"), self._usual, strict=True))
+
+    def flatters(self, scores: Mapping[str, float], samples: int) -> str | None:
+        """Return a warning about a precision that real pictures do not have; None: theirs is as high.
+
+        Args:
+            scores: by name, of so many generated pictures.
+        """
+        precision, real = scores["precision"], self._usual[0]
+        width = proportion_half_width(precision, samples) + proportion_half_width(real, self.count)
+        if precision - real <= width:
+            return None
+        return (
+            "precision by pixels is above what real pictures have from each other: samples that lack details, or are "
+            "alike, lie near many real ones; it is no sign of quality"
+        )
+
+    @cached_property
+    def _pixels(self) -> PixelFeatures:
+        return PixelFeatures()
+
+    @cached_property
+    def _usual(self) -> tuple[float, float]:
+        return self._scored(self._half(1))
+
+    @cached_property
+    def _known(self) -> tuple[NDArray[np.float32], Tensor]:
+        """Features of the first half, and the radii of their balls."""
+        rows = self._pixels(self._half(0)).pooled.numpy()
+        return rows, ball_radii(rows)
+
+    def _half(self, number: int) -> Tensor:
+        order = random_order(f"pixels/{self.pictures.digest}", len(self.pictures))
+        return torch.from_numpy(np.array(self.pictures[order[number * self.count : (number + 1) * self.count]]))
+
+    def _scored(self, others: Tensor) -> tuple[float, float]:
+        """Precision and recall of some pictures against the first half."""
+        rows, radii = self._known
+        return precision_recall(self._pixels(others).pooled.numpy(), rows, real_radii=radii)
 
 
 FORMAT = 1

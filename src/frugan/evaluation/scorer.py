@@ -17,7 +17,7 @@ from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
-from frugan.evaluation.judged import TwoSampleTest, pixel_control
+from frugan.evaluation.judged import PixelTest, TwoSampleTest
 from frugan.evaluation.path_length import MOST_PATHS, path_length
 from frugan.evaluation.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Reference, reference_of
 from frugan.files import Folders
@@ -121,7 +121,8 @@ class Evaluation:
     """Scores of one generator, with their provenance."""
 
     # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "density", "coverage",
-    # "intra_fid", "cmmd", "ppl", "ppl_half_width", "two_sample", "two_sample_half_width", "two_sample_real"
+    # "intra_fid", "cmmd", "ppl", "ppl_half_width", "two_sample", "two_sample_half_width"; and "two_sample_real",
+    # "precision_real", "recall_real" (by pixels) of one half of the real pictures against the other
     scores: Mapping[str, float]
     provenance: Provenance  # how they were measured
     # class name -> Fréchet distance within it; empty if not asked for
@@ -237,6 +238,10 @@ class Scorer:
             assert drawn is not None  # there is at least one metric
             if "pr" in self._blind:
                 scores = {name: value for name, value in scores.items() if name not in BY_NEIGHBOURS}
+            elif self._pixel_test is not None:
+                flatters = self._pixel_test.flatters(scores, samples)
+                warnings += [] if flatters is None else [flatters]
+                scores |= self._pixel_test.of_real()
             warnings += self._blind.values()
 
         # Scores without what they were measured with would mean nothing.
@@ -253,10 +258,16 @@ class Scorer:
         controls: dict[str, Control] = {}
         if "two-sample" in self.metrics:
             controls["two-sample"] = self.test.control
-        if "pr" in self.metrics and self.network.name == PixelFeatures.name and self.pictures is not None:
-            found = pixel_control(self.pictures, self.options.samples)
-            controls |= {} if found is None else {"pr": found}
+        if self._pixel_test is not None:
+            controls["pr"] = self._pixel_test.control
         return controls
+
+    @cached_property
+    def _pixel_test(self) -> PixelTest | None:
+        """The real pictures of precision and recall by pixels; None: these are not measured, or there are too few."""
+        if "pr" not in self.metrics or self.network.name != PixelFeatures.name or self.pictures is None:
+            return None
+        return PixelTest.of(self.pictures, self.options.samples)
 
     @cached_property
     def _blind(self) -> dict[str, str]:

@@ -87,7 +87,8 @@ class Provenance:
     @property
     def compared_with(self) -> str:
         """Reference of the scores, in words."""
-        real = f"{self.real:,} real pictures of {self.data} ({self.split})" if self.real else "no real pictures"
+        split = "" if self.split == "all" else f" ({self.split})"
+        real = f"{self.real:,} real pictures of {self.data}{split}" if self.real else "no real pictures"
         if self.reference == NONE:
             return real
         return f"{real}, FID to {self.reference} {self.reference_digest[:8]}"

@@ -171,14 +171,38 @@ def largest(
         else:
             most = middle
     if not least:
-        budget_bytes = _bytes(memory)
-        size = "it" if budget_bytes is None else show_size(budget_bytes)
-        raise BadInput(f"--largest {what}: none of {len(sizes)} fits {size}; allow more memory")
+        name = recipe if isinstance(recipe, str) else "RECIPE"
+        raise BadInput(f"--largest {what}: {_why_none(what, name, [words for words, _ in sizes], memory, options)}")
     words, relative = sizes[least - 1]
     report = _fitting(relative, what, memory, once)
     assert report is not None  # it fitted before
     report = _with_command(report, recipe, memory, (*overrides, *words), options)
-    return words, replace(report, largest=(what, words))
+    beyond = f"{' '.join(sizes[least][0])} does not fit" if least < len(sizes) else "nothing larger is tried"
+    tried = f"{what}: {len(sizes)} sizes, {_ends([words for words, _ in sizes])}; {beyond}"
+    return words, replace(report, largest=(what, words), decisions=(tried, *report.decisions))
+
+
+def _ends(sizes: Sequence[Sequence[str]]) -> str:
+    first, last = " ".join(sizes[0]), " ".join(sizes[-1])
+    return first if first == last else f"from {first} to {last}"
+
+
+def _why_none(
+    what: Largest, recipe: str, sizes: Sequence[Sequence[str]], memory: str | int | None, options: PlanOptions
+) -> str:
+    """Say what was tried where no relative of a recipe fits, and what to do."""
+    if not sizes:
+        cards = parse_cards(options.card, options.gpus)[1]
+        if cards > 1 or options.micro_batch is not None:
+            return "each size leaves some card without a normalisation group, or with fewer samples than --micro-batch"
+        return f"this kind of model comes in one {what} alone"
+    budget_bytes = _bytes(memory)
+    budget = f"what {options.card} has" if budget_bytes is None else show_size(budget_bytes)
+    smallest = " ".join(sizes[0])
+    return (
+        f"none of {len(sizes)} sizes fits {budget}, not even {smallest}; allow more memory, or see what that one "
+        f"takes: frugan plan {recipe} {smallest}"
+    )
 
 
 def _fitting(

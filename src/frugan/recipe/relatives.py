@@ -9,6 +9,8 @@ from frugan.recipes import built_in
 
 Largest = Literal["resolution", "batch", "width"]
 """Sizes in which relatives differ."""
+MOST_BATCH = 16_384
+"""Largest batch that is a relative, eight times BigGAN's: of larger ones a training would have too few updates."""
 
 
 def with_networks(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
@@ -35,10 +37,11 @@ def relatives(recipe: Recipe, what: Largest) -> Iterator[tuple[tuple[str, ...], 
     """Relatives of a recipe, smallest first: overrides that give it, and the recipe itself."""
     if what == "batch":
         group = recipe.training.normalisation_batch or 1
+        most = max(MOST_BATCH, recipe.training.batch)
         for exponent in range(14):
             for factor in (1, 1.5):
                 batch = int(2**exponent * factor) * group
-                if batch == 2**exponent * factor * group:
+                if batch == 2**exponent * factor * group <= most:
                     yield (f"training.batch={batch}",), with_training(recipe, batch=batch)
         return
     for fields in recipe.kind.variants(recipe.networks).get(what, ()):

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from frugan.wording import GIB, by_pictures, clock, score_name, show_size, two_sample_in_words
+from frugan.wording import GIB, beside_real, by_pictures, clock, score_name, show_size, two_sample_in_words
 
 PHASES: Mapping[str, str] = MappingProxyType(
     {"D": "discriminator", "G": "generator", "D_r1": "R1", "D_penalty": "penalty", "G_path": "path length"}
@@ -150,7 +150,12 @@ def _scores(event: Mapping[str, object]) -> str:
     told = [score_name(str(scores), network)]
     if isinstance(scores, Mapping):
         judged = two_sample_in_words(scores, of if isinstance(of, Mapping) else {})
-        by_features = ", ".join(f"{k} {_short(v)}" for k, v in scores.items() if judged is None or not by_pictures(k))
+        of_features = {name: value for name, value in scores.items() if judged is None or not by_pictures(name)}
+        by_features = ", ".join(
+            f"{name} {_short(value)}{beside_real(name, scores)}"
+            for name, value in of_features.items()
+            if name.removesuffix("_real") not in of_features or not name.endswith("_real")
+        )
         told = [score_name(by_features, network)] if by_features else []  # the network's name once, for all of them
         told += [] if judged is None else [judged]
     return f"step {_count(event.get('step'))}: {'; '.join(told)}"

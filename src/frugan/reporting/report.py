@@ -23,7 +23,7 @@ from frugan.metrics.scores import NONE, REAL, SAME, Provenance, half_width, low_
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render
 from frugan.reporting.standing import headlines, note, origin, sentence
-from frugan.wording import GIB, clock, score_name, show_size
+from frugan.wording import GIB, beside_real, clock, score_name, show_size
 
 MOST_ROWS = 30
 """The newest ones: a page is looked at, the file keeps them all."""
@@ -49,10 +49,10 @@ def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...
 
 
 def _with_interval(name: str, scores: Mapping[str, Any], of: Mapping[str, Any]) -> str:
-    """A score, with half of its 95 % interval where one is known."""
+    """A score, with half of its 95 % interval where one is known, and with the real pictures' where it was taken."""
     counts = [count if isinstance(count := of.get(key), int) else 0 for key in ("samples", "rows")]
     width = half_width(name, scores, *counts)
-    return f"{float(scores[name]):.4g}" + ("" if width is None else f" ± {width:.2g}")
+    return f"{float(scores[name]):.4g}" + ("" if width is None else f" ± {width:.2g}") + beside_real(name, scores)
 
 
 def _at(row: Mapping[str, str]) -> str:
@@ -64,7 +64,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, str]:
     scores = {
         score_name(str(name), of["network"]): _with_interval(str(name), values["scores"], of)
         for name in values["scores"]
-        if not str(name).endswith("_half_width")
+        if not str(name).endswith(("_half_width", "_real"))
     }
     last = {"compared with": f"{of['data']} ({of['split']})", "features": str(of["network"])}
     if of.get("scored") == REAL:
@@ -234,7 +234,7 @@ def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: f
         dict(found) if isinstance(found := metrics.get(key), Mapping) else {} for key in ("scores", "provenance")
     )
     for name, value in scores.items():
-        if isinstance(value, int | float) and not name.endswith("_half_width"):
+        if isinstance(value, int | float) and not name.endswith(("_half_width", "_real")):
             values[score_name(name, measured.get("network"))] = _with_interval(name, scores, measured)
     if stop and stop.get("over"):
         values["state"] = "finished"

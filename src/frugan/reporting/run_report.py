@@ -27,6 +27,8 @@ SCORES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "kid_std": ("KID", "lower is better", "deviation"),
         "precision": ("precision and recall", "higher is better", "precision"),
         "recall": ("precision and recall", "higher is better", "recall"),
+        "precision_real": ("precision and recall", "higher is better", "precision, real against real"),
+        "recall_real": ("precision and recall", "higher is better", "recall, real against real"),
         "f_score": ("precision and recall", "higher is better", "F score"),
         "cmmd": ("CMMD", "lower is better", "CMMD"),
         "two_sample": ("two-sample", "lower is better, 0.5 at best", "generated against real"),

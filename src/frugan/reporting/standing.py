@@ -74,7 +74,9 @@ def _by_features(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Iter
             continue
         width = half_width(score, scores, samples, rows)
         within = "" if width is None else f" ± {width:.2g}"
-        yield Headline(score_name(name, measured.get("network")), f"{value:.3g}{within}", about)
+        real = scores.get(f"{score}_real")
+        control = f"; real ones from each other: {real:.2g}" if isinstance(real, float) else ""
+        yield Headline(score_name(name, measured.get("network")), f"{value:.3g}{within}", about + control)
         return
 
 

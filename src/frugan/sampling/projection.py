@@ -18,7 +18,7 @@ from frugan.data.formats.source import Unreadable
 from frugan.data.picture_needs import PictureNeeds
 from frugan.data.survey import Fitting
 from frugan.errors import BadInput
-from frugan.files import Folders
+from frugan.files import Folders, refuse_existing
 from frugan.metrics.perceptual import SMALL, WITHOUT_CODE, Distance, choose_distance
 from frugan.progress import PROJECTION_STEPS, Progress, Say
 from frugan.recipe.recipe import Recipe
@@ -173,6 +173,7 @@ def project(
     features: str = SMALL,
     animate: str | None = None,
     frames: int = 48,
+    replace_files: bool = False,
     device: str = "auto",
     say: Say = print,
     progress: Progress | None = None,
@@ -189,6 +190,7 @@ def project(
         features: see `search`.
         animate: name of a film in `out` of the searches, a row for each picture, which stands beside it; ends in .gif,
             .webp or .mp4.
+        replace_files: files of these names may be in the folder.
         frames: of the film, to which a second is added that shows its end.
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice, and the distances.
@@ -198,7 +200,8 @@ def project(
         The grid, the files of latents, and the film.
 
     Raises:
-        BadInput: no such weights or pictures, two of one name, another kind of film, or as `search`.
+        BadInput: no such weights or pictures, two of one name, another kind of film, a file is there already, or as
+            `search`.
     """
     files = [Path(picture) for picture in pictures]
     stems = [file.stem for file in files]
@@ -206,8 +209,10 @@ def project(
         raise BadInput(f"--project {', '.join(map(str, pictures))}: expected pictures, each of a name of its own")
     if animate is not None:
         check_film(Path(out) / animate, frames)
-    opened = open_networks(source, device, say)
     folder = Path(out)
+    for name in ("projections.png", *(f"{stem}.safetensors" for stem in stems), *filter(None, [animate])):
+        refuse_existing(folder / name, replace=replace_files)
+    opened = open_networks(source, device, say)
     with exploring(opened) as explorer:
         targets = [read_fitted(file, opened.recipe) for file in files]
         choice = {"space": space, "steps": steps, "features": features}

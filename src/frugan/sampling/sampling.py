@@ -1,8 +1,9 @@
 """`sample`: grids and interpolations; many samples as npz, PNGs, grids and films; and what is nearest to them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.state.working_weights import prepared_together
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
+from frugan.files import refuse_existing
 from frugan.metrics.diversity import nearest_pictures
 from frugan.progress import Progress, Say
 from frugan.recipe.recipe import Recipe
@@ -39,6 +41,7 @@ def sample(
     request: GridRequest | None = None,
     *,
     data: Data | None = None,
+    replace_files: bool = False,
     device: str = "auto",
     say: Say = print,
     progress: Progress | None = None,
@@ -51,6 +54,7 @@ def sample(
         request: what to draw; None: the family's own grids. Without classes and interpolation: those grids, by the
             other fields. A `DrawRequest` may ask for standing statistics, and for a number of rows in each file.
         data: pictures to work on, for a family that shows what it makes of given ones.
+        replace_files: files of these names may be in the folder.
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice.
         progress: (done, all) of the files of a grid by classes, if it is several.
@@ -59,7 +63,7 @@ def sample(
         Paths of the grids.
 
     Raises:
-        BadInput: no such weights, or a request that cannot be drawn.
+        BadInput: no such weights, a request that cannot be drawn, or a file is there already; nothing is written then.
     """
     opened = open_networks(source, device, say)
     weights, recipe, networks = opened.weights, opened.recipe, opened.networks
@@ -71,24 +75,39 @@ def sample(
     folder = Path(out)
     told = {} if request is None else retold(named(source), out, request, weights.step)
     if request is not None and explores(request, recipe):
-        return _explored(opened, request, folder, told, say)
+        return _explored(opened, request, folder, told, say, replace_files=replace_files)
+    grids = {
+        name: _sheets(grid_request, recipe, folder / f"{name}.png", say)
+        for name, grid_request in _requests(recipe, request).items()
+    }
+    for path, sheet in chain(*grids.values()):
+        _refuse_existing((path, *_single_files(sheet, folder)), replace_files=replace_files)
     paths: list[Path] = []
     with ExitStack() as feeds, torch.no_grad(), _prepared(opened, request):
         folder.mkdir(parents=True, exist_ok=True)
         feed = feeds.enter_context(feeding(pictures, recipe, torch.device("cpu"), workers=0)) if pictures else None
-        for name, grid_request in _requests(recipe, request).items():
-            sheets = _sheets(grid_request, recipe, folder / f"{name}.png", say)
+        for sheets in grids.values():
             for number, (path, sheet) in enumerate(sheets, 1):
                 shown = with_pictures(recipe, sheet, feed)
                 grid, written = write_sample(
                     recipe, networks, shown, path, weights.step, weights.class_names, say, told=told
                 )
                 paths += written
-                if grid_request.seeds and grid_request.interpolate is None:
+                if _single_files(sheet, folder):
                     paths += _one_by_one(grid, sheet, folder, opened.provenance | dict(told))
                 if progress is not None and len(sheets) > 1:
                     progress(number, len(sheets))
     return paths
+
+
+def _refuse_existing(paths: Iterable[Path], *, replace_files: bool) -> None:
+    """Refuse files that are there, unless they may be replaced.
+
+    Raises:
+        BadInput: one is there.
+    """
+    for path in paths:
+        refuse_existing(path, replace=replace_files)
 
 
 def _prepared(opened: Opened, request: GridRequest | None) -> AbstractContextManager[object]:
@@ -123,16 +142,25 @@ def _sheets(request: GridRequest, recipe: Recipe, path: Path, say: Say) -> list[
     ]
 
 
-def _explored(opened: Opened, request: GridRequest, folder: Path, told: Mapping[str, str], say: Say) -> list[Path]:
+def _explored(
+    opened: Opened, request: GridRequest, folder: Path, told: Mapping[str, str], say: Say, *, replace_files: bool
+) -> list[Path]:
     """Write what is drawn from points of a latent space: grids, and the pictures of seeds and latents one by one.
 
     Raises:
-        BadInput: see `sheets`.
+        BadInput: see `sheets`; or a file is there already.
     """
     draw_request, about = _as_draw(request), opened.provenance | dict(told)
     paths: list[Path] = []
     with exploring(opened, draw_request.micro_batch) as explorer:
-        for name, sheet in sheets(explorer, draw_request, opened.weights.class_names, folder, say).items():
+        found = sheets(explorer, draw_request, opened.weights.class_names, folder, say)
+        singles = {
+            "seeds": _single_files(draw_request, folder),
+            "latents": [folder / f"latents-{title}.png" for sheet in found.values() for title in sheet.titles],
+        }
+        for name in found:
+            _refuse_existing((folder / f"{name}.png", *singles.get(name, ())), replace_files=replace_files)
+        for name, sheet in found.items():
             grid = drawn(explorer, sheet, draw_request)
             path = folder / f"{name}.png"
             paths += write_grid(grid, path, about, titles=sheet.titles, labels=sheet.labels)
@@ -141,9 +169,9 @@ def _explored(opened: Opened, request: GridRequest, folder: Path, told: Mapping[
             if name == "seeds":
                 paths += _one_by_one(grid, draw_request, folder, about)
             elif name == "latents":
-                for title, picture in zip(sheet.titles, pixels(grid[0]).numpy(), strict=True):
-                    paths.append(folder / f"latents-{title}.png")
-                    write_png(picture, paths[-1], about)
+                for file, picture in zip(singles[name], pixels(grid[0]).numpy(), strict=True):
+                    write_png(picture, file, about)
+                paths += singles[name]
     return paths
 
 
@@ -152,15 +180,20 @@ def _as_draw(request: GridRequest) -> DrawRequest:
 
 
 def _one_by_one(grid: Tensor, request: GridRequest, folder: Path, about: Mapping[str, str]) -> list[Path]:
-    """Write the pictures of seeds [rows, columns, C, R, R] as NVlabs' programs do: seed0042.png."""
-    paths = []
-    by_class = len(request.classes or ()) > 1
-    for row, pictures in enumerate(pixels(grid).numpy()):
-        of_class = f"-class{request.classes[row]}" if request.classes is not None and by_class else ""
-        for seed, picture in zip(request.seeds, pictures, strict=True):
-            paths.append(folder / f"seed{seed:04d}{of_class}.png")
-            write_png(picture, paths[-1], about)
+    """Write the pictures of seeds [rows, columns, C, R, R], and return their files."""
+    paths = _single_files(request, folder)
+    for path, picture in zip(paths, pixels(grid).flatten(0, 1).numpy(), strict=True):
+        write_png(picture, path, about)
     return paths
+
+
+def _single_files(request: GridRequest, folder: Path) -> list[Path]:
+    """Return files of single pictures, named after seeds as NVlabs' programs do: seed0042.png; none for other grids."""
+    if request.interpolate is not None:
+        return []
+    classes = request.classes or ()
+    of_classes = [f"-class{number}" for number in classes] if len(classes) > 1 else [""]
+    return [folder / f"seed{seed:04d}{of_class}.png" for of_class in of_classes for seed in request.seeds]
 
 
 def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequest]:
@@ -281,6 +314,7 @@ def draw(
     npz: int | None = None,
     pngs: int | None = None,
     sheet: tuple[int, int] | None = None,
+    replace_files: bool = False,
     device: str = "auto",
     say: Say = print,
 ) -> list[Path]:
@@ -295,12 +329,14 @@ def draw(
         npz: pictures in samples.npz; None: none is written.
         pngs: pictures in the folder `pngs`, by class.
         sheet: rows and columns of random.png.
+        replace_files: samples.npz and random.png may be in the folder.
 
     Returns:
         Paths of what was written.
 
     Raises:
-        BadInput: no such weights, a family that draws nothing by itself, or a request that makes no sense.
+        BadInput: no such weights, a family that draws nothing by itself, a request that makes no sense, or a file is
+            there already.
     """
     opened = open_networks(source, device, say)
     folder, paths = Path(out), []
@@ -310,6 +346,10 @@ def draw(
             raise BadInput(f"{name} {count}: expected at least 1 picture")
     if sheet is not None:
         check_grid(*sheet, opened.recipe)
+    written = {"samples.npz": npz, "random.png": sheet}
+    _refuse_existing(
+        (folder / name for name, wanted in written.items() if wanted is not None), replace_files=replace_files
+    )
     choice = {"npz": npz, "pngs": pngs, "sheet": sheet}
     about = opened.provenance | retold_drawn(named(source), out, request, opened.weights.step, choice)
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
@@ -352,19 +392,22 @@ def animate(
     path: str | Path,
     request: GridRequest,
     *,
+    replace_files: bool = False,
     device: str = "auto",
     say: Say = print,
 ) -> Path:
     """Write an interpolation as a film: the request's rows side by side, its columns one after the other.
 
     Args:
-        path: ends in .gif, .webp or .mp4; replaced if it exists.
+        path: ends in .gif, .webp or .mp4.
         request: with `interpolate`, or `loop`; as many columns as frames.
+        replace_files: the file may be there.
 
     Raises:
         BadInput: as `sample`; or another ending.
     """
     check_film(Path(path), request.columns)
+    _refuse_existing([Path(path)], replace_files=replace_files)
     opened = open_networks(source, device, say)
     looping = isinstance(request, DrawRequest) and request.loop is not None
     if not looping and request.interpolate is None and not _shows_directions(request):
@@ -432,6 +475,7 @@ def check_memorisation(
     *,
     samples: int = 10,
     nearest: int = 5,
+    replace_files: bool = False,
     device: str = "auto",
     say: Say = print,
     progress: Progress | None = None,
@@ -445,10 +489,13 @@ def check_memorisation(
         data: what it was trained on.
         out: folder for nearest.png.
         samples, nearest: rows, and training pictures in each.
+        replace_files: nearest.png may be in the folder.
 
     Raises:
-        BadInput: no such weights or pictures, or counts below 1.
+        BadInput: no such weights or pictures, counts below 1, or the file is there already.
     """
+    path = Path(out) / "nearest.png"
+    _refuse_existing([path], replace_files=replace_files)
     if samples < 1 or nearest < 1:
         raise BadInput(f"--rows {samples}, --nearest {nearest}: expected at least 1")
     weights = Weights.open(source, say)
@@ -464,7 +511,6 @@ def check_memorisation(
     near = nearest_pictures(drawn, pictures, count, progress, unseen=pictures.held_out)
     beside = torch.from_numpy(np.array(pictures[near.indices.flatten().numpy()])).unflatten(0, (samples, count))
     rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, C, R, R]
-    path = Path(out) / "nearest.png"
     titles = ("sample", *(f"near {number}" for number in range(1, count + 1)))
     paths = _written(rows, path, opened.provenance, say, titles)
     ratios = tuple(float(f"{ratio:.3f}") for ratio in near.ratios.tolist())

@@ -31,7 +31,7 @@ from frugan.progress import Say
 from frugan.recipe.loading import load_recipe, parse_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.setup.recipe_setup import build_networks
-from frugan.wording import first_names
+from frugan.wording import family_name, first_names
 
 MOST_DIGITS = 15
 """Largest number of digits that a file may have for its step; files come from anywhere."""
@@ -205,7 +205,10 @@ def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Wei
     trained = averaged.trained
     for weights in (trained, averaged):
         if weights.recipe.family != family:
-            raise BadInput(f"{source}: weights of a {weights.recipe.family} model; expected {family}")
+            raise BadInput(
+                f"{source}: weights of {family_name(weights.recipe.family)}, and this format holds those of "
+                f"{family_name(family)} alone; `frugan export` writes any generator as ONNX"
+            )
     return trained, averaged
 
 

@@ -19,7 +19,7 @@ from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.precision import DTYPES, Precision, PrecisionName, card_precision
 from frugan.errors import BadInput
 from frugan.stepmemory.work import Work
-from frugan.wording import GIB, MIB, show_size
+from frugan.wording import GIB, MIB, first_names, show_size
 
 REACHED_TRAFFIC = 0.75
 """Share of a published memory bandwidth."""
@@ -254,7 +254,11 @@ def named_card(name: str) -> Card:
     key = _find(name)
     if key is None:
         near = get_close_matches("-".join(_words(name)), PUBLISHED, n=5, cutoff=0.5)
-        nearest = f"the nearest are {', '.join(near)}" if near else "docs/your-card.md names those that are"
+        nearest = (
+            f"the nearest are {', '.join(near)}"
+            if near
+            else f"known are {first_names(list(PUBLISHED), 8)} (docs/your-card.md names them)"
+        )
         raise BadInput(
             f"card {name!r} is not known; {nearest}. For another one, give its memory instead, such as --memory 6GiB; "
             "on a machine with the card, `frugan plan --calibrate` measures it"

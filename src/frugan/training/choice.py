@@ -25,7 +25,7 @@ from frugan.progress import Progress
 from frugan.recipe.recipe import Recipe
 from frugan.setup.run_data_sources import Data
 from frugan.training.candidates import THRESHOLDS, Candidate
-from frugan.wording import count
+from frugan.wording import count, duration
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def choose(
         *_fewer_samples(best.recipe, steps, seconds, request),
     )
     recipe = best.candidate.loaded([*words, *overrides])
-    lines = _lines(facts, best.candidate, recipe, request, machine)
+    lines = _lines(facts, best, recipe, request, machine)
     return RecipeChoice(best.candidate.recipe if start is None else recipe, words, lines, facts.left_out)
 
 
@@ -136,11 +136,16 @@ class _Trial:
     step_seconds: float
     steps: int  # that fit into the time
     wanted_steps: int | None  # set by the user; None: not set
+    larger: str = ""  # how long the next larger size would need, in words; empty: time was not what spoke against one
 
     def has_time_for(self, candidate: Candidate) -> bool:
         """Return whether a candidate would see enough pictures at the measured pace."""
         steps = self.steps if self.wanted_steps is None else min(self.wanted_steps, self.steps)
         return steps * self.recipe.training.batch >= candidate.images
+
+    def seconds_for(self, candidate: Candidate) -> float:
+        """Seconds in which a candidate would see enough pictures at the measured pace."""
+        return candidate.images / self.recipe.training.batch * self.step_seconds / THRESHOLDS.time_for_steps
 
 
 @dataclass(frozen=True)
@@ -173,20 +178,27 @@ class _Chooser:
             BadInput: none has room.
         """
         best, is_card, candidates = None, self.machine.is_card, self.candidates()
+        larger: list[tuple[int, str]] = []
         for candidate in candidates if is_card else reversed(candidates):
             if not is_card and best is not None and not best.has_time_for(candidate):
+                larger.append((candidate.side, f"more than {duration(best.seconds_for(candidate))}"))
                 break
             trial = self.trial(candidate)
             if trial is None:
                 continue
             has_time = trial.has_time_for(candidate)
+            if not has_time:
+                larger.append((candidate.side, f"about {duration(trial.seconds_for(candidate))}"))
             if is_card or has_time or best is None:
                 best = trial
             if has_time is is_card:  # no other can be better: a card's come best first, a processor's fastest first
                 break
         if best is None:
             raise BadInput(f"no recipe that frugan chooses among fits {self.machine.words}; name one: `frugan recipes`")
-        return best
+        needed = min(((side, needs) for side, needs in larger if side > best.candidate.side), default=None)
+        if needed is None or best.wanted_steps is not None:
+            return best
+        return replace(best, larger=f"; {needed[0]} pixels would need {needed[1]}")
 
     def candidates(self) -> Sequence[Candidate]:
         """Return the candidates that could be trained, best first.
@@ -277,8 +289,8 @@ class _Chooser:
                 raise
             candidate.loaded([*words, *(word for word in overrides if not word.startswith("training.duration="))])
             raise BadInput(
-                f"training.duration={length}: where frugan chooses the recipe, a time is given as --for {length}, of "
-                "which it makes a number of steps"
+                f"training.duration={length}: where frugan chooses the recipe, a time is given as --for {length}: it "
+                "makes a number of steps of it, and keeps the time as training.time"
             ) from error
 
 
@@ -366,17 +378,16 @@ def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: _Request
     return () if samples >= recipe.evaluation.samples else (f"evaluation.samples={samples}",)
 
 
-def _lines(
-    facts: PictureFacts, candidate: Candidate, recipe: Recipe, request: _Request, machine: Machine
-) -> tuple[str, ...]:
+def _lines(facts: PictureFacts, trial: _Trial, recipe: Recipe, request: _Request, machine: Machine) -> tuple[str, ...]:
     """Describe each choice and its reason, leaving out what the user set."""
+    candidate = trial.candidate
     on = f", laid on {colour_name(background(recipe.data.background))}" if facts.transparent else ""
     if _background(facts, candidate, request):
         on += ", as most cannot be seen on white"
     return (
         f"pictures: {facts}{on}",
-        f"recipe: {candidate} at {candidate.side} pixels, for {machine.words}; override with a recipe's name, or "
-        "networks.resolution=",
+        f"recipe: {candidate} at {candidate.side} pixels, for {machine.words}{trial.larger}; override with a recipe's "
+        "name, or networks.resolution=",
         *_enlarged_lines(facts, recipe),
         *_length_lines(facts, candidate, recipe, request),
         *_start_lines(facts, candidate, recipe),

@@ -118,5 +118,6 @@ def demo_stylegan2(
     if isinstance(result, TrainingResult):
         return result
     request = GridRequest(classes=(MIXED_CLASS,), mixing=MIXING)
-    (mixed,) = sample(result.run, result.run / "style-mixing", request, device="cpu", say=lambda line: None)
+    out = result.run / "style-mixing"
+    (mixed,) = sample(result.run, out, request, replace_files=True, device="cpu", say=lambda line: None)
     return replace(result, style_mixing=mixed)

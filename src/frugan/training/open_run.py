@@ -183,6 +183,15 @@ def recipe_for(
     return choice.recipe, (*choice.overrides, *overrides), choice
 
 
+def where_line(run: RunFolder, recipe: str | None) -> str | None:
+    """Return a line that says where a run goes for which no folder was named; None: its own folder is its recipe."""
+    if recipe is not None and run.path == Path(recipe):
+        return None
+    if run.exists:
+        return f"run: {run.path} was begun there and goes on; --out with another folder begins a new run"
+    return f"run: {run.path}, in the folder for runs; --out names another"
+
+
 def chosen_for(data: Data, init: str | Path | None) -> Mapping[str, str | None]:
     """Return what a recipe is chosen for, as the event log keeps it; data is None for pictures without a file."""
     paths = list(data.values()) if isinstance(data, Mapping) else [data]

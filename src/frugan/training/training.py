@@ -33,6 +33,7 @@ from frugan.training.open_run import (
     refuse_early,
     resolve_recipe,
     start_of,
+    where_line,
 )
 from frugan.training.recovery import CHOSEN, NO_RECOVERY, init_of, recover
 from frugan.training.run import TrainingOptions, TrainingResult, TrainRun
@@ -116,6 +117,8 @@ def train(
             folder = RunFolder.to_train(words, loaded.family, out, shipped=built_in())
             if choice is not None and out is None:
                 folder = folder.unused()
+            if out is None and (line := where_line(folder, words)) is not None:
+                say(line)
             loaded = with_length_by_hand(loaded, folder, overrides, say)
             refuse_early(loaded, folder, data)
             by_name, is_new = words is not None, not folder.exists

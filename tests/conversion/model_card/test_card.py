@@ -137,8 +137,11 @@ def test_a_card_has_the_last_score_of_each_kind_with_its_interval() -> None:
     assert [row[:3] for row in rows] == [
         ["| FID (0 at best)", "9", "400"],
         ["| precision (1 at best)", f"0.5 ± {width:.2g}", "400"],
-        ["| two-sample (0.5 at best)", "0.8 ± 0.04", "400"],
+        ["| two-sample (0.5 at best)", "0.8 ± 0.04 (real pictures 0.5)", "400"],
     ]
+    by_inception = replace(pixels, network="inception", judge="800 pictures on either side; 3 networks, values")
+    again = card_text(replace(FACTS, scores=(Scored(scores, pixels), Scored(scores, by_inception))), "")
+    assert again.count("| two-sample (0.5 at best) |") == 1  # it looks at no features, whose network takes others
     assert "| grey pixels, 16 by 16 |" in text
     assert "| 1 network, 400 steps of 16 |" in text
 
@@ -202,7 +205,9 @@ def test_steps_that_a_file_tells_are_read_with_care(told: str, step: int, tmp_pa
 
 
 def test_a_card_without_licence_scores_or_samples_says_so(made: Path, tmp_path: Path) -> None:
-    folder = write_card(made, tmp_path / "card")
+    said: list[str] = []
+    folder = write_card(made, tmp_path / "card", licence=" ", say=said.append)
+    assert [line for line in said if "expected with --licence what they may do" in line]
     assert "license: unknown" in (folder / "README.md").read_text("utf-8")
     assert "Nobody has said" in (folder / "README.md").read_text("utf-8")
     text = card_text(FACTS, "")

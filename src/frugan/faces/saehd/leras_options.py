@@ -27,7 +27,7 @@ from frugan.faces.saehd.config import (
 )
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import DATA, file_name
-from frugan.wording import shown_value
+from frugan.wording import family_name, shown_value
 
 NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")
 """Options that say what the arrays are; the others have defaults."""
@@ -269,7 +269,10 @@ def open_faces(conversion: Conversion, ours: OurSide) -> Trained:
     """
     trained, saehd = ours.checkpoint(), SAEHDFamily.name
     if (family := trained.recipe.values["family"]) != saehd:
-        raise BadInput(f"{conversion.source}: a {family} model; DeepFaceLab and DeepFaceLive take {saehd} only")
+        raise BadInput(
+            f"{conversion.source}: weights of {family_name(family)}, and DeepFaceLab and DeepFaceLive take those of "
+            f"{family_name(saehd)} alone; `frugan export` writes any generator as ONNX"
+        )
     if trained.recipe.objective.pretrain:
         conversion.say(
             f"{conversion.source}: still pretraining, on faces of many people: it swaps no face yet. It ends by "
