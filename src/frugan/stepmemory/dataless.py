@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from frugan.stepmemory import shapes
 from frugan.stepmemory.shapes import Spec, Specs
@@ -398,7 +399,7 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
     """
     plain = F.scaled_dot_product_attention
 
-    def attention(
+    def scaled_dot_product_attention(
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -407,6 +408,12 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
         is_causal: bool = False,
         **options: Any,
     ) -> Tensor:
+        tensors = query, key, value, attn_mask
+        if has_torch_function(tensors):  # a mode that casts is on, which torch's own would ask too
+            result: Tensor = handle_torch_function(
+                scaled_dot_product_attention, tensors, *tensors, dropout_p, is_causal, **options
+            )
+            return result
         if attn_mask is not None and query.is_meta and not attn_mask.is_meta:
             attn_mask = _on_meta(attn_mask)  # its values are not needed here
         is_fused = {*options} <= {"scale"} and (with_dropout or not dropout_p)
@@ -419,7 +426,7 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
         )
         return outputs[0]  # type: ignore[no-any-return]
 
-    F.scaled_dot_product_attention = attention  # type: ignore[assignment]
+    F.scaled_dot_product_attention = scaled_dot_product_attention  # type: ignore[assignment]
     try:
         yield
     finally:
