@@ -216,6 +216,11 @@ def test_the_peak_is_that_of_a_real_step(trait: str, way: str) -> None:
     build, batch = TRAITS[trait]
     model, x = build(), batch()
     optimizer: Any = torch.optim.AdamW(p for p in model.parameters() if p.requires_grad)
+    if (trait, way) == ("queries turned in fp32", "bf16"):
+        message = "Rotated does not run in bf16: a product of float32 and bfloat16 tensors"
+        with pytest.raises(frugan.BadInput, match=message):
+            frugan.plan_module(model, loss, x, optimizer, precision="bf16")
+        return
     precision: Any = way if way in ("bf16", "autocast") else "fp32"
     report = frugan.plan_module(model, loss, x, optimizer, precision=precision)
     micro_batch = 3 if way == "split" else BATCH

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from frugan.stepmemory import shapes
-from frugan.stepmemory.shapes import Spec, Specs
+from frugan.stepmemory.shapes import Scalar, Spec, Specs
 from frugan.torch_internals import TorchDispatchMode, no_compiler
 
 aten = torch.ops.aten
@@ -41,6 +41,10 @@ def _table() -> dict[Any, Rule]:
         shapes.float_pointwise: (
             aten.div.Tensor, aten.div.Scalar, aten.sqrt.default, aten.rsqrt.default, aten.exp.default, aten.log.default,
             aten.sin.default, aten.cos.default, aten.tanh.default, aten.sigmoid.default, aten.reciprocal.default,
+        ),
+        shapes.reduced_loss: (
+            aten.mse_loss.default, aten.smooth_l1_loss.default, aten.binary_cross_entropy.default,
+            aten.soft_margin_loss.default,
         ),
         shapes.compared: (
             aten.ge.Scalar, aten.gt.Scalar, aten.le.Scalar, aten.lt.Scalar, aten.eq.Scalar, aten.ne.Scalar,
@@ -315,6 +319,8 @@ def _made(specs: Specs, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         return next((kwargs[name] for name in ("out", "grad_input") if name in kwargs), args[0])
     if specs is None:
         return None
+    if isinstance(specs, Scalar):
+        return torch.empty(specs.elements, dtype=specs.dtype, device=META).resize_(())
     if isinstance(specs, list):
         return [_empty(spec) for spec in specs]
     if len(specs) == 3 and isinstance(specs[2], torch.dtype):
