@@ -313,10 +313,8 @@ def _writes_its_results(func: Any) -> bool:
 
 def _made(specs: Specs, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if specs is _WRITTEN:
-        returned = len(func._schema.returns)
-        if returned == 0:
-            return None
-        return next((kwargs[name] for name in ("out", "grad_input") if name in kwargs), args[0])
+        written = (kwargs[name] for name in ("out", "grad_input") if name in kwargs)
+        return next(written, args[0]) if func._schema.returns else None
     if specs is None:
         return None
     if isinstance(specs, Scalar):
