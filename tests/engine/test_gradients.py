@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.engine.state.gradients import LARGE_ELEMENTS, SLICE_ELEMENTS, all_finite, share_of_zeros
+from frugan.engine.state.gradients import LARGE_ELEMENTS, SLICE_ELEMENTS, SmallSums, all_finite, share_of_zeros
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,20 @@ def test_zeros_of_a_large_gradient_are_counted_in_slices(layout: torch.memory_fo
     assert sum(sizes) == gradient.numel() >= LARGE_ELEMENTS
     assert float(share_of_zeros(torch.tensor([0.0, 1.0, 2.0, 0.0]))) == 0.5
     assert float(share_of_zeros(torch.tensor(0.0))) == 1.0
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_sums_of_small_gradients_lie_as_their_leaves(kernel: int) -> None:
+    """Backward of a convolution gives gradients in another layout than the weight's, which would be copied again."""
+    leaf = torch.zeros(6, 4, kernel, kernel, dtype=torch.bfloat16)
+    gradient = torch.randn(6, 4, kernel, kernel).bfloat16().to(memory_format=torch.channels_last)
+    assert gradient.stride() != leaf.stride()
+    sums = SmallSums()
+    for _ in range(2):
+        leaf.grad = gradient
+        sums(leaf)
+        sums.add_up()
+    total = sums.take(leaf)
+    assert total is not None
+    assert total.stride() == leaf.stride()
+    assert torch.equal(total, 2 * gradient.float())

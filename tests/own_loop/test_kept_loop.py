@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -84,6 +84,51 @@ def test_a_kept_loop_has_the_result_and_the_peak_of_its_plan(name: str, share: f
     assert predicted.peak_bytes == pytest.approx(tracker.peak_bytes, rel=0.01)
 
 
+def layers(dtype: torch.dtype = torch.float32) -> nn.Sequential:
+    """Layers for which autocast has the same rules on a processor as on a card."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(6))).to(dtype)
+
+
+def squares(model: nn.Module, x: Tensor) -> Tensor:
+    """Of results that are fp32 again."""
+    results: Tensor = model(x)
+    return results.float().square().mean()
+
+
+@pytest.mark.parametrize("recomputed", [0, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("precision", ["fp32", "autocast"])
+def test_a_kept_loop_in_half_precision_has_the_peak_of_its_plan(
+    precision: Any, dtype: torch.dtype, recomputed: int
+) -> None:
+    """By torch's own autocast, which casts weights anew in each forward, and with weights that are in half already."""
+    model, x = layers(dtype), torch.randn(48, 64, dtype=dtype)
+    optimizer = adamw(model)
+    plan = frugan.fits(model, squares, x, optimizer, precision=precision, micro_batch=24)
+    plan = plan.of(24, plan.search.blocks[:recomputed])
+    plan.apply_recompute(model)
+
+    def step() -> None:
+        for part, share in plan.parts(x):
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+                value = squares(model, *part)
+            (value * share).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    held: Any = {
+        **{"parameters": [*model.parameters()], "batch": [x]},
+        "optimizer": tensors_of(list(optimizer.state.values())),
+    }
+    with Tracker(held) as tracker:
+        step()
+    assert plan.peak_bytes == pytest.approx(tracker.peak_bytes, rel=0.005)
+    in_half = precision == "autocast" or dtype == torch.bfloat16
+    assert plan.as_json()["precision"] == ("bf16" if in_half else "fp32")
+
+
 def test_parts_of_a_plan_without_data_need_a_device() -> None:
     blank, x = nn.Linear(4, 1, device="meta"), torch.ones(6, 4)
     plan = frugan.fits(blank, lambda m, x: m(x).mean(), x, adamw(blank), micro_batch=3)
@@ -120,6 +165,17 @@ def test_the_words_of_other_loops() -> None:
         "mixed_precision": "no",
     }
     assert plan.fabric_arguments() == {"precision": "32-true"}
+    by_autocast = {
+        "gtx-1080": ("fp16", "16-mixed", (True, False)),
+        "rtx-3060": ("bf16", "bf16-mixed", (False, True)),
+    }
+    for card, (name, in_fabric, in_trainer) in by_autocast.items():
+        plan = frugan.fits(model, cross_entropy, batch, adamw(model), card=card, precision="autocast")
+        assert plan.accelerator_arguments()["mixed_precision"] == name
+        assert plan.fabric_arguments()["precision"] == in_fabric
+        assert (plan.trainer_arguments()["fp16"], plan.trainer_arguments()["bf16"]) == in_trainer
+    with pytest.raises(frugan.BadInput, match='precision \'bf16\': expected "fp32" or "autocast", which any loop has'):
+        frugan.fits(model, cross_entropy, batch, adamw(model), precision="bf16")  # type: ignore[arg-type]
     half = frugan.plan_module(model, cross_entropy, batch, adamw(model), "2GiB", precision="bf16")
     with pytest.raises(frugan.BadInput, match=r"frugan\.fits plans for other loops"):
         half.trainer_arguments()

@@ -4,6 +4,8 @@ Run where those packages are: pip install transformers accelerate lightning-fabr
 """
 
 import copy
+import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import frugan
+from frugan.training.own_loop.half_precision import Autocast
 from own_loop.own_models import KINDS, built
 
 BATCH, PARTS, STEPS = 24, 3, 2
@@ -38,21 +41,24 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-@pytest.fixture
-def planned() -> tuple[nn.Module, dict[str, Tensor], frugan.ModuleReport]:
+@pytest.fixture(params=["fp32", "autocast"])
+def planned(request: pytest.FixtureRequest) -> tuple[nn.Module, dict[str, Tensor], frugan.ModuleReport]:
     """A model, a batch and its plan in three parts, one block of which is recomputed."""
     model, (words, labels) = Model(), KINDS["transformer"].batch(BATCH)
     batch = {"words": words, "labels": labels}
-    plan = frugan.fits(model, loss, batch, sgd(model), micro_batch=BATCH // PARTS)
+    plan = frugan.fits(model, loss, batch, sgd(model), precision=request.param, micro_batch=BATCH // PARTS)
     plan = plan.of(BATCH // PARTS, plan.search.blocks[:1])
     return model, batch, plan
 
 
-def plain_loop(model: nn.Module, batch: dict[str, Tensor]) -> nn.Module:
+def plain_loop(model: nn.Module, batch: dict[str, Tensor], plan: frugan.ModuleReport) -> nn.Module:
     twin = copy.deepcopy(model)
     optimizer = sgd(twin)
     for _ in range(STEPS):
-        loss(twin, batch).backward()
+        for part in parts(batch, plan.micro_batch):
+            with torch.autocast("cpu", torch.bfloat16, enabled=isinstance(plan.precision, Autocast)):
+                value = loss(twin, part) / PARTS
+            value.backward()
         optimizer.step()
         optimizer.zero_grad()
     return twin
@@ -68,6 +74,14 @@ def assert_same(model: nn.Module, expected: nn.Module) -> None:
         torch.testing.assert_close(parameter, other, rtol=1e-4, atol=1e-6)
 
 
+def in_a_process(train: Callable[[], None]) -> None:
+    """Call it in one of its own: accelerate knows a single precision in each, also for transformers."""
+    process = multiprocessing.get_context("fork").Process(target=train)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
 Planned = tuple[nn.Module, dict[str, Tensor], frugan.ModuleReport]
 
 
@@ -75,7 +89,7 @@ def test_transformers_trainer(planned: Planned, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     model, batch, plan = planned
-    expected = plain_loop(model, batch)
+    expected = plain_loop(model, batch, plan)
     plan.apply_recompute(model)
     samples = [{name: tensor[i] for name, tensor in batch.items()} for i in range(BATCH)] * STEPS
 
@@ -83,38 +97,45 @@ def test_transformers_trainer(planned: Planned, tmp_path: Path) -> None:
         def _get_train_sampler(self, *_: Any) -> Any:
             return torch.utils.data.SequentialSampler(samples)
 
-    arguments = transformers.TrainingArguments(
-        str(tmp_path),
-        **plan.trainer_arguments(),
-        **{"max_steps": STEPS, "max_grad_norm": 0.0, "use_cpu": True, "report_to": [], "save_strategy": "no"},
-        **{"disable_tqdm": True, "remove_unused_columns": False},
-    )
-    constant = torch.optim.lr_scheduler.ConstantLR
-    optimizer = sgd(model)
-    InOrder(model, arguments, train_dataset=samples, optimizers=(optimizer, constant(optimizer, 1.0))).train()
-    assert_same(model, expected)
+    def train() -> None:
+        arguments = transformers.TrainingArguments(
+            str(tmp_path),
+            **plan.trainer_arguments(),
+            **{"max_steps": STEPS, "max_grad_norm": 0.0, "use_cpu": True, "report_to": [], "save_strategy": "no"},
+            **{"disable_tqdm": True, "remove_unused_columns": False},
+        )
+        constant = torch.optim.lr_scheduler.ConstantLR
+        optimizer = sgd(model)
+        InOrder(model, arguments, train_dataset=samples, optimizers=(optimizer, constant(optimizer, 1.0))).train()
+        assert_same(model, expected)
+
+    in_a_process(train)
 
 
 def test_accelerate(planned: Planned) -> None:
     accelerate = pytest.importorskip("accelerate")
     model, batch, plan = planned
-    expected = plain_loop(model, batch)
+    expected = plain_loop(model, batch, plan)
     plan.apply_recompute(model)
-    accelerator = accelerate.Accelerator(cpu=True, **plan.accelerator_arguments())
-    prepared, optimizer = accelerator.prepare(model, sgd(model))
-    for _ in range(STEPS):
-        for part in parts(batch, plan.micro_batch):
-            with accelerator.accumulate(prepared):
-                accelerator.backward(loss(prepared, part))
-                optimizer.step()
-                optimizer.zero_grad()
-    assert_same(model, expected)
+
+    def train() -> None:
+        accelerator = accelerate.Accelerator(cpu=True, **plan.accelerator_arguments())
+        prepared, optimizer = accelerator.prepare(model, sgd(model))
+        for _ in range(STEPS):
+            for part in parts(batch, plan.micro_batch):
+                with accelerator.accumulate(prepared):
+                    accelerator.backward(loss(prepared, part))
+                    optimizer.step()
+                    optimizer.zero_grad()
+        assert_same(model, expected)
+
+    in_a_process(train)
 
 
 def test_lightning_fabric(planned: Planned) -> None:
     lightning_fabric = pytest.importorskip("lightning_fabric")
     model, batch, plan = planned
-    expected = plain_loop(model, batch)
+    expected = plain_loop(model, batch, plan)
     plan.apply_recompute(model)
     fabric = lightning_fabric.Fabric(accelerator="cpu", devices=1, **plan.fabric_arguments())
     prepared, optimizer = fabric.setup(model, sgd(model))

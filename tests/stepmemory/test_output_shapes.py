@@ -48,8 +48,9 @@ def _real(value: Any) -> Any:
 
 
 def _described(x: Tensor) -> tuple[Any, ...]:
-    """Strides of dimensions of one element mean nothing."""
-    return tuple(x.shape), tuple(s for n, s in zip(x.shape, x.stride(), strict=True) if n != 1), x.dtype
+    """Strides of dimensions of one element mean nothing; memory of a scalar may be for more."""
+    strides = tuple(s for n, s in zip(x.shape, x.stride(), strict=True) if n != 1)
+    return tuple(x.shape), strides, x.dtype, x.untyped_storage().nbytes() if not x.ndim else None
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,11 @@ CASES: dict[str, Callable[[], object]] = {
     "groups of rows": lambda: F.grouped_mm(_x(8, 16), _x(3, 16, 8), offs=_x(3, dtype=torch.int32)),
     "groups of columns": lambda: F.grouped_mm(_x(8, 16), _x(16, 8), offs=_x(3, dtype=torch.int32)),
     "groups of matrices": lambda: F.grouped_mm(_x(3, 8, 16), _x(3, 16, 8)),
+    "mean squared error": lambda: F.mse_loss(_x(3, 4), _x(4)),
+    "squared errors": lambda: F.mse_loss(_x(3, 4), _x(3, 4), reduction="none"),
+    "sum of smooth errors": lambda: F.smooth_l1_loss(_x(3, 4), _x(3, 4), reduction="sum", beta=2.0),
+    "binary cross entropy": lambda: F.binary_cross_entropy(_x(3, 4), _x(3, 4), _x(4)),
+    "soft margin": lambda: F.soft_margin_loss(_x(3, 4), _x(3, 4)),
     "norms": lambda: torch._foreach_norm([_x(3), _x(2, 3)]),
 }
 

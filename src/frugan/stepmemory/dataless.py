@@ -14,9 +14,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from frugan.stepmemory import shapes
-from frugan.stepmemory.shapes import Spec, Specs
+from frugan.stepmemory.shapes import Scalar, Spec, Specs
 from frugan.torch_internals import TorchDispatchMode, no_compiler
 
 aten = torch.ops.aten
@@ -40,6 +41,10 @@ def _table() -> dict[Any, Rule]:
         shapes.float_pointwise: (
             aten.div.Tensor, aten.div.Scalar, aten.sqrt.default, aten.rsqrt.default, aten.exp.default, aten.log.default,
             aten.sin.default, aten.cos.default, aten.tanh.default, aten.sigmoid.default, aten.reciprocal.default,
+        ),
+        shapes.reduced_loss: (
+            aten.mse_loss.default, aten.smooth_l1_loss.default, aten.binary_cross_entropy.default,
+            aten.soft_margin_loss.default,
         ),
         shapes.compared: (
             aten.ge.Scalar, aten.gt.Scalar, aten.le.Scalar, aten.lt.Scalar, aten.eq.Scalar, aten.ne.Scalar,
@@ -308,12 +313,12 @@ def _writes_its_results(func: Any) -> bool:
 
 def _made(specs: Specs, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if specs is _WRITTEN:
-        returned = len(func._schema.returns)
-        if returned == 0:
-            return None
-        return next((kwargs[name] for name in ("out", "grad_input") if name in kwargs), args[0])
+        written = (kwargs[name] for name in ("out", "grad_input") if name in kwargs)
+        return next(written, args[0]) if func._schema.returns else None
     if specs is None:
         return None
+    if isinstance(specs, Scalar):
+        return torch.empty(specs.elements, dtype=specs.dtype, device=META).resize_(())
     if isinstance(specs, list):
         return [_empty(spec) for spec in specs]
     if len(specs) == 3 and isinstance(specs[2], torch.dtype):
@@ -398,7 +403,7 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
     """
     plain = F.scaled_dot_product_attention
 
-    def attention(
+    def scaled_dot_product_attention(
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -407,6 +412,12 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
         is_causal: bool = False,
         **options: Any,
     ) -> Tensor:
+        tensors = query, key, value, attn_mask
+        if has_torch_function(tensors):  # a mode that casts is on, which torch's own would ask too
+            result: Tensor = handle_torch_function(
+                scaled_dot_product_attention, tensors, *tensors, dropout_p, is_causal, **options
+            )
+            return result
         if attn_mask is not None and query.is_meta and not attn_mask.is_meta:
             attn_mask = _on_meta(attn_mask)  # its values are not needed here
         is_fused = {*options} <= {"scale"} and (with_dropout or not dropout_p)
@@ -419,7 +430,7 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
         )
         return outputs[0]  # type: ignore[no-any-return]
 
-    F.scaled_dot_product_attention = attention  # type: ignore[assignment]
+    F.scaled_dot_product_attention = scaled_dot_product_attention  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ torch's kernels.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,17 @@ from torch import Tensor
 Shape = tuple[int, ...]
 Spec = tuple[Shape, Shape, torch.dtype]
 """Shape, strides and dtype of a result."""
-Specs = Spec | None | tuple["Spec | None", ...] | list[Spec]
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A result without dimensions that keeps memory for more."""
+
+    dtype: torch.dtype
+    elements: int  # that its memory is for
+
+
+Specs = Spec | Scalar | None | tuple["Spec | None", ...] | list[Spec]
 """Of an operation: a tuple where it gives several, a list where it gives a list, None where it gives nothing."""
 
 
@@ -163,6 +174,15 @@ def float_pointwise(*args: Any, **kwargs: Any) -> Spec:
     """Return the spec of an elementwise operation of which whole numbers give fractions."""
     shape, strides, dtype = pointwise(*args, **kwargs)
     return shape, strides, dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def reduced_loss(x: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Specs:
+    """Losses whose mean or sum lies in the memory that was made for all of their elements."""
+    whole = pointwise(x, target)
+    reduction = next((option for option in (*args, *kwargs.values()) if type(option) is int), 1)
+    if reduction == 0:
+        return whole
+    return Scalar(whole[2], math.prod(whole[0]))
 
 
 def compared(*args: Any, **_: Any) -> Spec:
@@ -531,8 +551,9 @@ def softmax_backward(gradient: Tensor, _: Tensor, __: int, dtype: torch.dtype) -
     return tuple(gradient.shape), contiguous(gradient.shape), dtype
 
 
-def attention(query: Tensor, *_: Any, **__: Any) -> Specs:
+def attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Specs:
     """Fused attention, with its sums kept for backward."""
+    check_dtypes(query, key, value)
     shape = tuple(query.shape)
     batch, heads, length = shape[:3]
     sums = ((batch, heads, length), (length * heads, 1, heads), torch.float32)

@@ -107,7 +107,7 @@ class SmallSums:
             while leaves and (not group or leaves[-1].numel() <= room):
                 group.append(leaves.pop())
                 room -= group[-1].numel()
-            gradients = in_fp32([self._waiting.pop(leaf) for leaf in group])
+            gradients = in_fp32([self._waiting.pop(leaf) for leaf in group], group)
             new = [(leaf, gradient) for leaf, gradient in zip(group, gradients, strict=True) if leaf not in self._sums]
             more = [(leaf, gradient) for leaf, gradient in zip(group, gradients, strict=True) if leaf in self._sums]
             if more:
@@ -115,11 +115,11 @@ class SmallSums:
             self._sums.update(new)
 
 
-def in_fp32(gradients: list[Tensor]) -> list[Tensor]:
-    """Half tensors cast together; others as they are."""
+def in_fp32(gradients: list[Tensor], leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Half tensors cast together, into their leaves' layouts, so that none is copied again; others as they are."""
     half = [i for i, gradient in enumerate(gradients) if gradient.dtype in (torch.float16, torch.bfloat16)]
     if half:
-        casts = [torch.empty_like(gradients[i], dtype=torch.float32) for i in half]
+        casts = [torch.empty_like(leaves[i], dtype=torch.float32) for i in half]
         foreach_copy_(casts, [gradients[i] for i in half])
         gradients = list(gradients)
         for i, gradient in zip(half, casts, strict=True):

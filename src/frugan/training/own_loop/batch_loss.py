@@ -1,6 +1,7 @@
 """Losses over a whole batch, exact though the model sees it in parts: by caching gradients (Gao et al. 2021)."""
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,22 +75,31 @@ def check_weight(loss: Loss, weight: Weight | None) -> None:
 
 
 def backward_over_batch(
-    model: nn.Module, loss: BatchLoss, parts: Iterable[tuple[Inputs, float]], sums: Sums, add_up: Callable[[], None]
+    model: nn.Module,
+    loss: BatchLoss,
+    parts: Iterable[tuple[Inputs, float]],
+    sums: Sums,
+    add_up: Callable[[], None],
+    rules: AbstractContextManager[Any],
 ) -> None:
     """Run forward and backward of a batch in parts, which are walked through twice.
 
     Args:
         add_up: is called after backward of each part.
+        rules: what forwards run in.
     """
     draws = _Draws(next(model.parameters()).device)
-    with torch.no_grad(), Before.of(model, (), {}).restored(model):
+    with rules, torch.no_grad(), Before.of(model, (), {}).restored(model):
         sizes, representations = loss.over(model, draws.noted(parts))
     leaves = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in representations]
-    sums.add(loss.compare(*leaves), (leaves[0],), 1.0)
+    with rules:
+        compared = loss.compare(*leaves)
+    sums.add(compared, (leaves[0],), 1.0)
     wanted = [(place, leaf.grad.split(sizes)) for place, leaf in enumerate(leaves) if leaf.grad is not None]
-    del representations, leaves
+    del representations, leaves, compared
     for number, (inputs, _) in enumerate(draws.repeated(parts)):
-        again = loss.representations(model, inputs)
+        with rules:
+            again = loss.representations(model, inputs)
         moved = [(again[place], gradients[number]) for place, gradients in wanted if again[place].requires_grad]
         torch.autograd.backward([tensor for tensor, _ in moved], [gradient for _, gradient in moved])
         add_up()

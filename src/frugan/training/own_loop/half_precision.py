@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -69,15 +69,14 @@ def in_precision(
     Each of torch's layers that has weights casts what it is given to their precision, as activations may become fp32
     on the way (a buffer that is added). In fp32 the model runs as it is.
 
-    With its working weights comes what blocks that are run again are to be run in, as modes end before backward. By
+    With its working weights comes what each forward is to be run in, and blocks that are run again in backward. By
     autocast's rules it runs on the weights themselves, which are cast where an operation takes them.
 
     Raises:
         RuntimeError: it has recurrent layers, and is to run on half-precision copies.
     """
     if isinstance(precision, Autocast):
-        with AutocastRules(precision.dtype) as rules:
-            yield None, rules
+        yield None, AutocastRules(precision.dtype)
         return
     if precision.dtype == torch.float32:
         yield None, nullcontext()
@@ -218,8 +217,8 @@ WIDEST = frozenset(
 class AutocastRules(TorchFunctionMode):
     """Casts what operations are given, as torch's autocast for CUDA does, on any device and without data too.
 
-    Weights are cast once and kept until the end. Functions of `torch.nn.functional` that are written in Python are
-    looked into.
+    Weights are cast once and kept until the outermost `with` ends, which may be entered again. Functions of
+    `torch.nn.functional` that are written in Python are looked into.
 
     Args:
         dtype: half precision.
@@ -229,6 +228,18 @@ class AutocastRules(TorchFunctionMode):
         super().__init__()
         self._dtype = dtype
         self._weights: dict[tuple[int, bool], tuple[Tensor, Tensor]] = {}
+        self._entered = 0
+
+    def __enter__(self) -> Self:
+        self._entered += 1
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._entered -= 1
+        if not self._entered:
+            self._weights.clear()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch."""

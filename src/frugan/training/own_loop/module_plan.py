@@ -95,7 +95,7 @@ def plan_module(
         if size is not None and not 1 <= size <= batch:
             raise BadInput(f"{name} {size}: expected 1 to {batch}, the batch")
     half = trained_halves(model)
-    if half is not None and not masters and precision not in ("auto", name_of(half)):
+    if half is not None and not masters and not equal_parts and precision not in ("auto", name_of(half)):
         raise BadInput(f'precision {precision!r}: weights that stay in {name_of(half)} train in it; expected "auto"')
     device = next(model.parameters()).device
     on_card = memory is not None or card is not None or accelerator_of(device).is_card
@@ -147,14 +147,18 @@ def fits(
     *,
     card: str | None = None,
     weight: Weight | None = None,
+    precision: Literal["fp32", "autocast"] = "fp32",
     micro_batch: int | None = None,
     blocks: Sequence[str] | None = None,
 ) -> ModuleReport:
     """Say whether a step of a training loop that you keep fits a memory budget, and what to change in it where not.
 
     Plans with what any loop can do with torch alone: gradients of equal parts of the batch added up, blocks wrapped in
-    torch's checkpoint (`apply_recompute` of the report), the parameters' own precision. Arguments are as for
-    `plan_module`.
+    torch's checkpoint (`apply_recompute` of the report), the parameters' own precision, or `torch.autocast` around
+    each forward and loss, in the half precision that the report names. Other arguments are as for `plan_module`.
+
+    Raises:
+        BadInput: as `plan_module`, or another precision.
 
     Example:
         >>> plan = frugan.fits(model, loss, batch, optimizer, card="rtx-3060")
@@ -165,6 +169,11 @@ def fits(
         ...     optimizer.step()
         ...     optimizer.zero_grad()
     """
+    if precision not in ("fp32", "autocast"):
+        raise BadInput(
+            f'precision {precision!r}: expected "fp32" or "autocast", which any loop has; for copies of the weights in '
+            "half precision use frugan.plan_module and frugan.ModuleStep"
+        )
     return plan_module(
         model,
         loss,
@@ -173,7 +182,8 @@ def fits(
         memory,
         card=card,
         weight=weight,
-        precision="fp32",
+        precision=precision,
+        masters=False,
         micro_batch=micro_batch,
         equal_parts=True,
         blocks=blocks,
@@ -314,10 +324,14 @@ def _decisions(
     model, precision = search.task.model, search.precision
     warning = "" if precision.warning is None else f" ({precision.warning})"
     rules = " by autocast's rules" if isinstance(precision, Autocast) else ""
-    yield (
-        f"precision: {precision.name}{rules}, {precision.reason}{warning}; override with "
-        'precision="fp32", "fp16", "bf16" or "autocast"'
-    )
+    if search.equal_parts and not rules:
+        yield (
+            f'precision: that of the parameters, {precision.reason}; override with precision="autocast", which is '
+            "torch.autocast around each forward"
+        )
+    else:
+        others = '"fp32"' if search.equal_parts else '"fp32", "fp16", "bf16" or "autocast"'
+        yield f"precision: {precision.name}{rules}, {precision.reason}{warning}; override with precision={others}"
     yield from _decisions_on_weights(search)
     if normalisation_batch is not None:
         yield f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is"
@@ -355,7 +369,7 @@ def _decisions(
 def _decisions_on_weights(search: Search) -> Iterator[str]:
     model = search.task.model
     if (half := trained_halves(model)) is not None:
-        stay = "they stay so, as asked, and lose updates that are too small for their digits"
+        stay = "they stay so, and lose updates that are too small for their digits"
         become = "the step makes them fp32, for their updates' sake; masters=False leaves them"
         yield f"weights: those that train are in {name_of(half)}; {become if search.task.masters else stay}"
     recurrent = [name for name, module in model.named_modules() if isinstance(module, nn.RNNBase)]

@@ -11,6 +11,7 @@ from frugan.engine.plan import micro_batch_sizes
 from frugan.errors import BadInput
 from frugan.planning.search import LOWER
 from frugan.training.own_loop.batch import Inputs, Parts, samples_in
+from frugan.training.own_loop.half_precision import Autocast, name_of, trained_halves
 from frugan.training.own_loop.module_step import ModulePlan
 from frugan.training.own_loop.plan_search import Search
 from frugan.training.own_loop.recompute import recompute_blocks
@@ -107,29 +108,40 @@ class ModuleReport(ModulePlan):
         return {
             "per_device_train_batch_size": self._equal_micro_batch(),
             "gradient_accumulation_steps": self.batch // self._equal_micro_batch(),
-            "fp16": False,
-            "bf16": False,
+            "fp16": self._autocast_name() == "fp16",
+            "bf16": self._autocast_name() == "bf16",
         }
 
     def accelerator_arguments(self) -> dict[str, Any]:
         """Return the plan as arguments of accelerate's `Accelerator`; its loader gives batches of the micro-batch."""
         return {
             "gradient_accumulation_steps": self.batch // self._equal_micro_batch(),
-            "mixed_precision": "no",
+            "mixed_precision": self._autocast_name() or "no",
         }
 
     def fabric_arguments(self) -> dict[str, Any]:
         """Return the plan as arguments of Lightning's `Fabric`, in whose loops parts are added up by hand."""
         self._equal_micro_batch()
-        return {"precision": "32-true"}
+        name = self._autocast_name()
+        return {"precision": "32-true" if name is None else f"{name.removeprefix('fp')}-mixed"}
+
+    def _precision_name(self) -> str:
+        """Return the precision of products and convolutions: in a kept loop without autocast, the parameters' own."""
+        kept_as_is = self.search.equal_parts and self._autocast_name() is None
+        half = trained_halves(self.search.task.model) if kept_as_is else None
+        return self.precision.name if half is None else name_of(half)
+
+    def _autocast_name(self) -> str | None:
+        """Return the half precision of torch's autocast, "fp16" or "bf16"; None: the plan is without it."""
+        return self.precision.name if isinstance(self.precision, Autocast) else None
 
     def _equal_micro_batch(self) -> int:
-        """Return the micro-batch, for loops that have no other precision than torch's and parts of one size.
+        """Return the micro-batch, for loops that have no half precision but torch's autocast, and parts of one size.
 
         Raises:
             BadInput: the plan is of half-precision copies, which ModuleStep alone makes, or of parts of two sizes.
         """
-        if self.precision.name != "fp32" or self.batch % self.micro_batch:
+        if (self._autocast_name() is None and self.precision.name != "fp32") or self.batch % self.micro_batch:
             raise BadInput(
                 f"the plan is of micro-batches of {self.micro_batch} out of {self.batch} in {self.precision.name}, as "
                 "ModuleStep runs them; frugan.fits plans for other loops"
@@ -145,7 +157,7 @@ class ModuleReport(ModulePlan):
             "peak_bytes": self.peak_bytes,
             "batch": self.batch,
             "micro_batch": self.micro_batch,
-            "precision": self.precision.name,
+            "precision": self._precision_name(),
             "recompute": list(self.recompute),
             "extra_time": self.extra_time,
             "categories_bytes": dict(self.categories),
@@ -162,8 +174,8 @@ class ModuleReport(ModulePlan):
         return "\n".join(
             [
                 f"{self.name} {verdict}{budget}: predicted peak {show_size(self.peak_bytes)} {where}",
-                f"micro-batch {self.micro_batch}, {forwards} for batch {self.batch}; {self.precision.name}; {blocks}; "
-                f"extra time {self.extra_time:.0%} (predicted)",
+                f"micro-batch {self.micro_batch}, {forwards} for batch {self.batch}; "
+                f"{self._precision_name()}; {blocks}; extra time {self.extra_time:.0%} (predicted)",
                 "",
                 "at the peak:",
                 *(

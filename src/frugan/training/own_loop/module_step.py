@@ -247,15 +247,18 @@ def compute_gradients(
     # On a card autograd would run backward on a thread of its own: recomputation and tracing then run as on a CPU.
     with (
         torch.autograd.set_multithreading_enabled(False),
-        in_precision(model, plan.precision) as (working, again),
-        recomputing(model, plan.recompute, again),
+        in_precision(model, plan.precision) as (working, rules),
+        recomputing(model, plan.recompute, rules),
     ):
         add_up = working.add_up if working is not None else lambda: None
         if isinstance(loss, BatchLoss) and len(parts.sizes) > 1:
-            backward_over_batch(model, loss, parts, sums, add_up)
+            backward_over_batch(model, loss, parts, sums, add_up, rules)
         else:
             for inputs, share in parts:
-                sums.add(loss(model, *inputs), inputs, share)
+                with rules:
+                    value = loss(model, *inputs)
+                sums.add(value, inputs, share)
+                del value
                 add_up()
         factor = sums.correction()
         if scale != 1:
