@@ -165,8 +165,9 @@ const charts = (() => {
       paint.restore();
       this.legend.replaceChildren(...this.curves.map((curve) => {
         const i = this.step === null ? curve.values.length - 1 : at(curve.steps, this.step);
-        const mark = make("i");
-        mark.style.background = curve.colour;
+        const mark = make("i"), [drawn, gap] = curve.dash; // the mark is dashed as the curve is
+        mark.style.background = drawn ? `repeating-linear-gradient(to right, ${curve.colour} 0 ${drawn}px, transparent ${drawn}px ${drawn + gap}px)` : curve.colour;
+        if (this.runs.length > 1) mark.style.width = "22px";
         const run = this.runs.length > 1 ? `${this.runs[curve.run]} ` : "";
         return make("span", {}, mark, `${run}${curve.name} `, make("b", { textContent: shown(curve.values[i]) }));
       }));
