@@ -17,9 +17,8 @@ from frugan.stepmemory.cards import PUBLISHED
 from frugan.wording import GIB
 from page_tables import DOCS, RESULTS, fill, read, table
 
-PAGES = tuple(
-    DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "your-card.md", "zh/faces.md", "zh/your-card.md")
-)
+WITH_FIGURES = ("memory", "memory-measured", "cluster", "faces", "your-card", "zh/faces", "zh/your-card")
+PAGES = tuple(DOCS / f"{name}.md" for name in WITH_FIGURES)
 SAVINGS = {
     "keep-products": "kept products",
     "ema-on-host": "EMA in host memory",
