@@ -1,4 +1,4 @@
-"""Puts the tables of all self-tests on cards into docs/memory.md: what held, and each figure beside its prediction.
+"""Puts tables of all self-tests on cards into docs/memory-measured.md: what held, and figures beside predictions.
 
     python benchmarks/cards.py
 
@@ -16,7 +16,7 @@ from frugan.errors import BadInput
 from frugan.wording import GIB, duration, show_size
 
 RESULTS = Path(__file__).parent / "results" / "cards"
-PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
+PAGE = Path(__file__).parents[1] / "docs" / "memory-measured.md"
 BEGIN, END = "<!-- cards: made by benchmarks/cards.py -->", "<!-- end of cards -->"
 """Where a page has the table."""
 NONE_YET = "None yet: no card has run `frugan doctor --selftest`."

@@ -8,7 +8,6 @@ of that one, as WebP.
 """
 
 import argparse
-import io
 import json
 import re
 import shutil
@@ -135,13 +134,18 @@ def draw(page: Page, folder: Path, shown: Sequence[str], beside: str) -> None:
     parts.append(("page-explore", f"explore/{quote(beside, safe='')}", 1280, 1000))
     parts.append(("page-compared", f"{at[shown[0]]}/{quote(beside, safe='')}", 1280, 900))
     for name, fragment, width, height in parts:
-        with tempfile.TemporaryDirectory() as profile:
-            picture = Path(profile) / "picture.png"
-            words = [str(CHROMIUM), *QUIET, f"--user-data-dir={profile}", f"--window-size={width},{height}"]
-            words += [f"--screenshot={picture}", f"{page.address}#{fragment}"]
-            subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, timeout=120)
-            with Image.open(io.BytesIO(picture.read_bytes())) as opened:
-                opened.convert("RGB").save(folder / f"{name}.webp", quality=72, method=6)
+        screenshot(f"{page.address}#{fragment}", folder / f"{name}.webp", width, height)
+
+
+def screenshot(address: str, path: Path, width: int, height: int) -> None:
+    """Draw what headless Chromium shows of an address, as PNG or WebP by the name of the file."""
+    with tempfile.TemporaryDirectory() as profile:
+        picture = Path(profile) / "picture.png"
+        words = [str(CHROMIUM), *QUIET, f"--user-data-dir={profile}", f"--window-size={width},{height}"]
+        words += [f"--screenshot={picture}", address]
+        subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, timeout=120)
+        with Image.open(picture) as opened:
+            opened.convert("RGB").save(path, quality=72, method=6, optimize=True)
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ and that two of their rows are of today.
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ from frugan.stepmemory.cards import PUBLISHED
 from frugan.wording import GIB
 from page_tables import DOCS, RESULTS, fill, read, table
 
-PAGES = tuple(
-    DOCS / name for name in ("memory.md", "cluster.md", "faces.md", "your-card.md", "zh/faces.md", "zh/your-card.md")
-)
+WITH_FIGURES = ("memory", "memory-measured", "cluster", "faces", "your-card", "zh/faces", "zh/your-card")
+PAGES = tuple(DOCS / f"{name}.md" for name in WITH_FIGURES)
 SAVINGS = {
     "keep-products": "kept products",
     "ema-on-host": "EMA in host memory",
@@ -78,11 +78,11 @@ def many_cards() -> str:
     return table(["recipe", "GB added up per step", *(f"{count} cards" for count in counts)], rows)
 
 
-def face_memory() -> str:
-    """GiB of a step of a face model, whole batch."""
+def face_memory(halves: str = "fp16 or bf16") -> str:
+    """GiB of a step of a face model, whole batch; both half precisions in words."""
     found: dict[tuple[str, bool], dict[str, float]] = {}
     for row in read("saehd-memory-df-ud-512.json")["rows"]:
-        precision = "fp32" if row["precision"] == "fp32" else "fp16 or bf16"
+        precision = "fp32" if row["precision"] == "fp32" else halves
         way = found.setdefault((precision, row["recompute"]), {})
         way[row["optimizer"]] = max(way.get(row["optimizer"], 0.0), row["peak_gib"])
     rows = [
@@ -102,7 +102,7 @@ def every_recipe_in_fp32() -> str:
     return what_fits.table_of(read("what-fits-fp32.json")["recipes"])
 
 
-def cards() -> str:
+def cards(head: Sequence[str] = ("card has", "its driver leaves, in GiB")) -> str:
     """By memory, and what drivers leave of it."""
     rows = []
     for gib in sorted({card.gib for card in PUBLISHED.values()}):
@@ -112,7 +112,7 @@ def cards() -> str:
             if card.gib == gib
         ]
         rows.append([f"{gib} GB", ", ".join(known)])
-    return table(["card has", "its driver leaves, in GiB"], rows)
+    return table(head, rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -124,6 +124,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "two cards": two_cards,
     "many cards": many_cards,
     "face memory": face_memory,
+    "cards in chinese": partial(cards, ("显卡容量", "驱动留下多少 GiB")),
+    "face memory in chinese": partial(face_memory, "fp16 或 bf16"),
 }
 
 

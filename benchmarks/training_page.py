@@ -1,4 +1,4 @@
-"""Writes the tables of docs/training-well.md and docs/r3gan.md on small recipes: python benchmarks/training_page.py
+"""Writes the tables of docs/training-measured.md, training-well.md and r3gan.md: python benchmarks/training_page.py
 
 From what `equal_time.py` has recorded; a test holds that they are what the records give.
 """
@@ -14,7 +14,7 @@ from page_tables import DOCS, fill, read, table
 from picture_sets.kinds import KINDS, Kind
 from stacked_digits import NAME as STACKED
 
-PAGES = (DOCS / "training-well.md", DOCS / "r3gan.md")
+PAGES = (DOCS / "training-measured.md", DOCS / "training-well.md", DOCS / "r3gan.md")
 AT_32 = ("digits", "handwritten", "shapes", "icons", *KINDS)
 NOT_AT_64 = ("tiles", "textures", "charts", "mosaics")
 CHOSEN = tuple(of for of in KINDS if of not in NOT_AT_64)

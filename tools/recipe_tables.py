@@ -1,4 +1,4 @@
-"""The tables of recipe fields in docs/recipes.md, made from the fields themselves.
+"""The tables of recipe fields in docs/recipe-fields.md, made from the fields themselves.
 
 python -m tools.recipe_tables            # writes them between their marks
 python -m tools.recipe_tables --check    # exits 1 where they are not what the fields say
@@ -13,7 +13,7 @@ from frugan.recipe.loading import RecipeField, fields_of, load_recipe, recipe_fi
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 
-PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
+PAGE = Path(__file__).parents[1] / "docs" / "recipe-fields.md"
 BEGIN, END = "<!-- fields: python -m tools.recipe_tables writes what follows -->", "<!-- end of fields -->"
 SHARED = ("training", "data", "ema", "saving", "evaluation", "about")
 OF_FAMILIES = ("networks", "objective")

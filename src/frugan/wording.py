@@ -149,6 +149,27 @@ def score_name(name: str, network: object) -> str:
     return name if plain else f"{name} ({network})"
 
 
+SHARES = frozenset({"precision", "recall", "coverage", "two_sample"})
+"""Scores that lie between 0 and 1, which an estimator's error does not know."""
+
+
+def with_interval(score: str, value: float, half_width: float | None, form: str = ".4g", whole: float = 1) -> str:
+    """Format a score with half of its interval, "0.91 ± 0.06"; with both ends, "0.87 to 1", where one is cut off.
+
+    Args:
+        score: its name.
+        half_width: of the interval; None: it is not known.
+        form: of numbers.
+        whole: what 1 is shown as, such as 100.
+    """
+    if half_width is None:
+        return f"{value * whole:{form}}"
+    if score in SHARES and not half_width <= value <= 1 - half_width:
+        low, high = max(0.0, value - half_width), min(1.0, value + half_width)
+        return f"{low * whole:{form}} to {high * whole:{form}}"
+    return f"{value * whole:{form}} ± {half_width * whole:{'.2g' if form.endswith('g') else form}}"
+
+
 NETWORKS_IN_WORDS: Mapping[str, str] = MappingProxyType(
     {
         PUBLISHED_NETWORK: "Inception of 2015, by which scores are published",
@@ -183,7 +204,7 @@ def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) 
     share, half_width, real = (scores.get(name) for name in ("two_sample", "two_sample_half_width", "two_sample_real"))
     if not isinstance(share, float):
         return None
-    interval = f" ± {half_width:.2f}" if isinstance(half_width, float) else ""
+    width = half_width if isinstance(half_width, float) else None
     beside, what = ("", "two halves of the real pictures apart")
     if isinstance(real, float):
         beside, what = f" (real against real {real:.2f})", "generated from real"
@@ -193,8 +214,9 @@ def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) 
     who = f" ({count}{f', {networks}' if 'network' in networks else ''})" if by else ""
     control = next((part for part in str(measured.get("control", "")).split("; two-sample ") if part), "")
     sees = control.removeprefix("two-sample ").partition("; pr ")[0]
+    score = with_interval("two_sample", share, width, ".2f")
     return (
-        f"two-sample {share:.2f}{interval}{beside}: {judge}{who} tells {what} {100 * round(share, 2):.0f} times in "
+        f"two-sample {score}{beside}: {judge}{who} tells {what} {100 * round(share, 2):.0f} times in "
         f"100; 50 is guessing" + (f". Of real pictures it {sees}" if sees.startswith(("sees", "does not")) else "")
     )
 

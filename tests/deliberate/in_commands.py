@@ -180,6 +180,20 @@ FAULTS = (
         "explorer.directions(path)",
         "sampling/test_explore.py -k names_are_not_lost",
     ),
+    Fault(
+        "a loop turns with a jerk where one way takes longer than the next",
+        "sampling/loops.py",
+        "points += lengths_of_ways[before] * arriving",
+        "points += lengths_of_ways[after] * arriving",
+        "sampling/test_films.py -k takes_longer",
+    ),
+    Fault(
+        "keyframes forget what moves all of them",
+        "sampling/keyframes.py",
+        "request.fixed | _moves(entry)",
+        "_moves(entry)",
+        "sampling/test_keyframes.py -k at_its_time",
+    ),
     # what people meet
     Fault(
         "the bytes of a tar's member with holes are taken from its place",

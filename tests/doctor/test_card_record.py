@@ -1,4 +1,4 @@
-"""Records of self-tests, and the table that benchmarks/cards.py makes of them for docs/memory.md."""
+"""Records of self-tests, and the table that benchmarks/cards.py makes of them for docs/memory-measured.md."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_without_records_it_says_so() -> None:
 
 
 def test_the_page_has_the_table_of_the_folder() -> None:
-    page = (ROOT / "docs" / "memory.md").read_text("utf-8")
+    page = (ROOT / "docs" / "memory-measured.md").read_text("utf-8")
     table = cards.page_of(cards.read_records(ROOT / "benchmarks" / "results" / "cards"))
     assert cards.with_table(page, table) == page, "run python benchmarks/cards.py"
 

@@ -11,9 +11,12 @@ import torch
 from PIL import Image
 
 from frugan.engine.run.events import EventLog
+from frugan.engine.run.run_folder import RunFolder
+from frugan.page.latents import Latents
 from frugan.page.pictures import Thumbnails, columns_of
 from frugan.page.runs import TAIL_BYTES, NoRun, Runs
 from frugan.page.server import Page, served
+from frugan.recipe.loading import load_recipe
 from frugan.reporting.grids import write_grid
 from page.asking import Asking
 from reporting.test_report import made_run
@@ -63,6 +66,32 @@ def test_where_a_run_stands(tmp_path: Path) -> None:
         log.write("stop", over=True, signal=None, step=31, seconds=31.0)
     about = runs.glance("run")
     assert (about["state"], about["done"], about["step"]) == ("finished", 1.0, 30)
+
+
+@pytest.mark.parametrize("steps_after", [0, 3])
+def test_a_card_has_the_last_score(tmp_path: Path, steps_after: int) -> None:
+    runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 3)
+    assert "score" not in runs.glance("run")
+    with EventLog(run / "events.jsonl") as log:
+        for share in (0.9, 0.75):
+            log.write("metrics", step=3, scores={"two_sample": share}, provenance={})
+        write_steps(log, range(4, 4 + steps_after))
+    about = runs.glance("run")
+    assert about["score"] == "told from real pictures 75 times in 100"
+    assert about["step"] == 3 + steps_after
+    with EventLog(run / "events.jsonl") as log:
+        log.write("metrics", step=3, scores={"two_sample": 0.5}, provenance={"blind": "two-sample"})
+    assert "score" not in runs.glance("run")
+
+
+def test_what_makes_pictures_of_given_ones_is_not_explored(tmp_path: Path) -> None:
+    for name, recipe in (("faces", "saehd-df-ud-256"), ("digits", "biggan-digits-32")):
+        run = RunFolder(begun_run(tmp_path / name, 3))
+        run.write_recipe(load_recipe(recipe).model_dump(mode="json"))
+        (run.checkpoints / "step-000000003").mkdir(parents=True)
+    runs = Runs(tmp_path)
+    assert (runs.view("faces")["draws"], runs.view("digits")["draws"]) == (False, True)
+    assert Latents(runs).sources() == ["digits"]
 
 
 def test_runs_that_are_trained_do_not_change_places(tmp_path: Path) -> None:

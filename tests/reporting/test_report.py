@@ -68,7 +68,7 @@ def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     assert path == run / "report.html"
     shown = view(RunFolder(run), "run")
     assert shown.tiles["step"] == "30"
-    assert shown.tiles["fid"] == "12.5"
+    assert shown.tiles["FID"] == "12.5"
     assert shown.charts["Memory (GiB)"]["planned"].values == [2.0, 2.0]
     assert shown.facts["Recipe"]["training.batch"] == "8"
     assert shown.facts["Plan"]["savers"] == "recompute"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from frugan.reporting.standing import headlines, note, origin, sentence
+from frugan.wording import with_interval
 
 STEP = {"step": {"eta_seconds": 90.0}}
 
@@ -20,6 +21,27 @@ def test_scores_stand_with_their_controls() -> None:
     assert first.about == "50 is guessing; real ones from each other: 52; two-sample sees a blur of 2 pixels"
     assert (second.name, second.value) == ("recall (pixels)", "0.25 ± 0.038")
     assert second.about.endswith("; real ones from each other: 0.9")
+
+
+@pytest.mark.parametrize(
+    ("score", "value", "half_width", "shown"),
+    [
+        ("recall", 0.91, 0.059, "0.91 ± 0.059"),
+        ("recall", 0.98, 0.04, "0.94 to 1"),
+        ("precision", 0.02, 0.04, "0 to 0.06"),
+        ("recall", 0.5, None, "0.5"),
+        ("kid_mean", 0.001, 0.002, "0.001 ± 0.002"),  # may be below 0
+        ("fid", 12.0, 3.0, "12 ± 3"),
+    ],
+)
+def test_an_interval_ends_where_the_score_does(score: str, value: float, half_width: float | None, shown: str) -> None:
+    assert with_interval(score, value, half_width) == shown
+
+
+def test_nothing_is_told_apart_more_than_100_times_in_100() -> None:
+    metrics = scored(1.0)
+    metrics["scores"]["two_sample_half_width"] = 0.13
+    assert headlines(metrics)[0].value == "87 to 100 times in 100"
 
 
 def test_a_score_that_sees_nothing_is_not_shown() -> None:

@@ -14,7 +14,8 @@ from frugan.cli.application import application
 from frugan.errors import BadInput
 from frugan.progress import quiet
 from frugan.sampling.explorer import Points, explore
-from frugan.sampling.films import GAP, closed_loop, write_loops
+from frugan.sampling.films import GAP, write_loops
+from frugan.sampling.loops import closed_loop, loops
 from frugan.sampling.requests import DrawRequest
 from sampling.generators import MODELS, write
 
@@ -29,7 +30,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_loop_meets_its_stations_and_closes_without_a_jerk(keep_lengths: bool) -> None:
     random = torch.Generator().manual_seed(0)
     stations = Points(torch.randn(3, 1, 64, generator=random), torch.eye(3))
-    loop = closed_loop(stations, 300, keep_lengths=keep_lengths)
+    loop = closed_loop(stations, [100.0] * 3, keep_lengths)
     torch.testing.assert_close(loop.vectors[::100], stations.vectors)
     steps = loop.vectors.roll(-1, 0) - loop.vectors
     changes = (steps.roll(-1, 0) - steps).flatten(1).norm(dim=1)
@@ -39,11 +40,29 @@ def test_a_loop_meets_its_stations_and_closes_without_a_jerk(keep_lengths: bool)
     assert loop.shares.min() >= 0
 
 
+def test_a_way_that_takes_longer_closes_without_a_jerk_too() -> None:
+    stations = Points(torch.randn(3, 1, 64, generator=torch.Generator().manual_seed(0)))
+    loop = closed_loop(stations, [50.0, 150.0, 100.0], keep_lengths=False)
+    torch.testing.assert_close(loop.vectors[[0, 50, 200]], stations.vectors)
+    steps = loop.vectors.roll(-1, 0) - loop.vectors
+    changes = (steps.roll(-1, 0) - steps).flatten(1).norm(dim=1)
+    assert changes.max() < 0.1 * steps.flatten(1).norm(dim=1).max()
+
+
+def test_frames_that_stations_do_not_divide_are_spread_evenly() -> None:
+    stations = Points(torch.eye(3)[:, None])
+    loop = closed_loop(stations, [10 / 3] * 3, keep_lengths=False)
+    assert len(loop) == 10
+    torch.testing.assert_close(loop.vectors[0], stations.vectors[0])
+
+
 def test_latents_stay_on_their_sphere_and_styles_need_not() -> None:
     """Opposite-ish unit vectors: the straight middle would be at 0.71."""
     stations = Points(torch.eye(2)[:, None])
-    assert closed_loop(stations, 8, keep_lengths=True).vectors.norm(dim=-1).min() == pytest.approx(1)
-    assert closed_loop(stations, 8, keep_lengths=False).vectors.norm(dim=-1).min() == pytest.approx(math.sqrt(0.5))
+    assert closed_loop(stations, [4.0, 4.0], keep_lengths=True).vectors.norm(dim=-1).min() == pytest.approx(1)
+    assert closed_loop(stations, [4.0, 4.0], keep_lengths=False).vectors.norm(dim=-1).min() == pytest.approx(
+        math.sqrt(0.5)
+    )
 
 
 @pytest.mark.parametrize("model", ["stylegan2", "biggan"])
@@ -96,6 +115,39 @@ def test_loops_that_go_nowhere(request_: DrawRequest, message: str, files: dict[
     with pytest.raises(BadInput, match=message):
         frugan.animate(files["biggan"], tmp_path / "loop.gif", request_, device="cpu", say=quiet)
     assert not list(tmp_path.iterdir())
+
+
+def test_latents_of_files_are_stations_before_those_of_seeds(files: dict[str, Path], tmp_path: Path) -> None:
+    with explore(files["biggan"], device="cpu") as explorer:
+        kept = explorer.seeds([8, 9], classes=[4])
+        for number in range(2):
+            explorer.write(kept[[number]], tmp_path / f"{number}.safetensors")
+        latents = tuple(tmp_path / f"{number}.safetensors" for number in (1, 0))
+        request = DrawRequest(latents=latents, seeds=(3, 5), classes=(2,), loop=(2, 1), columns=6)
+        first, second = loops(explorer, request, (), tmp_path, quiet)
+        torch.testing.assert_close(first.vectors[::3], kept.vectors[[1, 0]])
+        assert first.shares is not None
+        torch.testing.assert_close(first.shares[::3], kept.shares)
+        torch.testing.assert_close(second.vectors[::3], explorer.seeds([3, 5], classes=[2]).vectors)
+
+
+def test_a_loop_along_directions_swings_from_end_to_end(files: dict[str, Path], tmp_path: Path) -> None:
+    request = DrawRequest(seeds=(3, 5), classes=(2, 7), directions="pca", loop=(2, 1), columns=8)
+    with explore(files["biggan"], device="cpu") as explorer:
+        directions = explorer.directions("pca", (2, 7))
+        seen = DrawRequest(**{**vars(request), "moves": {"pca-2": (-1.0, 3.0), "pca-1": 2.0}})
+        ways = loops(explorer, seen, (), tmp_path, quiet)
+        for way, seed, chosen in zip(ways, (3, 5), (2, 7), strict=True):
+            still = explorer.seeds([seed], classes=[chosen]).vectors[0]
+            for frame, amount in ((0, -1.0), (2, 1.0), (4, 3.0), (6, 1.0)):
+                moved = still + directions.shift({"pca-2": amount, "pca-1": 2.0}, explorer.space.layers)
+                torch.testing.assert_close(way.vectors[frame], moved)
+        first, *others = loops(explorer, DrawRequest(**{**vars(request), "loop": (2, 3)}), (), tmp_path, quiet)
+        still = explorer.seeds([3], classes=[2]).vectors[0]
+        torch.testing.assert_close(first.vectors[4], still + directions.shift({"pca-1": 3.0}, explorer.space.layers))
+        assert len(others) == 5
+        with pytest.raises(BadInput, match=r"--loop 3x1: 3 cells for 1 directions of 2 pictures.* --loop 2x1"):
+            loops(explorer, DrawRequest(**{**vars(request), "loop": (3, 1)}), (), tmp_path, quiet)
 
 
 def test_a_loop_is_no_grid(files: dict[str, Path], tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from frugan.cli.options import (
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
 from frugan.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, Progress, quiet
-from frugan.wording import score_name, two_sample_in_words
+from frugan.wording import score_name, two_sample_in_words, with_interval
 
 if TYPE_CHECKING:
     from frugan.evaluation.scorer import Evaluation, EvaluationOptions
@@ -334,7 +334,7 @@ def _print_table(evaluations: list["Evaluation"]) -> Console:
 def _shown(evaluation: "Evaluation", name: str) -> str:
     """Format a score with half of its 95 % interval, where one is known."""
     width = evaluation.half_width(name)
-    return f"{evaluation.scores[name]:.4g}" + ("" if width is None else f" ± {width:.2g}")
+    return with_interval(name, evaluation.scores[name], width)
 
 
 def _provenance_line(evaluation: "Evaluation") -> str:

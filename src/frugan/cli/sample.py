@@ -116,13 +116,22 @@ class SampleOptions:
     ] = None
     frames: Annotated[
         int,
-        typer.Option(help="frames of --animate, from one end to the other; then it plays backwards; of a whole --loop"),
+        typer.Option(
+            help="frames of --animate: from one end to the other, and backwards from there; or of a whole loop"
+        ),
     ] = 48
     loop: Annotated[
         str | None,
         typer.Option(
             help="with --animate: a smooth closed loop through --seeds and --latents; 1x1 or a grid such as 3x2, "
-            "whose cells share them"
+            "whose cells share them; with --directions: a cell for each direction of each picture"
+        ),
+    ] = None
+    keyframes: Annotated[
+        Path | None,
+        typer.Option(
+            help="with --animate: a smooth closed loop through the seeds and latents of this JSON file: "
+            '{"keyframes": [{"seed": 3, "class": "cat"}, {"latents": "me.safetensors", "time": 2}]}'
         ),
     ] = None
     nearest: Annotated[
@@ -162,6 +171,7 @@ class SampleOptions:
             "--move": True if self.move else None,
             "--latents": True if self.latents else None,
             "--loop": self.loop,
+            "--keyframes": str(self.keyframes) if self.keyframes is not None else None,
             "--project": True if self.project else None,
             "--space": self.space,
             "--steps": self.steps if self.steps != PROJECTION_STEPS else None,
@@ -198,6 +208,7 @@ class SampleOptions:
             moves=parse_moves(self.move or ()),
             latents=tuple(self.latents or ()),
             loop=parse_cells(self.loop) if self.loop is not None else None,
+            keyframes=self.keyframes,
             statistics=self.statistics,
             standing_batches=STANDING_BATCHES if self.standing_batches is None else self.standing_batches,
             standing_size=self.standing_size,
@@ -234,8 +245,8 @@ def sample(**values: Any) -> None:
     if arguments.animate is not None:
         _refuse_folders(arguments.animate)
         check_film(arguments.out / arguments.animate, arguments.frames)
-    elif arguments.loop is not None:
-        raise BadInput(f"--loop {arguments.loop}: a film has a name; add --animate loop.webp")
+    elif option := next((name for name in ("--loop", "--keyframes") if name in arguments.given()), None):
+        raise BadInput(f"{option} {arguments.given()[option]}: a film has a name; add --animate loop.webp")
     if arguments.nearest is not None and len(arguments.data or ()) != 1:
         raise BadInput("--nearest: expected the training pictures with --data PATH")
     request = arguments.request()

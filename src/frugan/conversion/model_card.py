@@ -28,7 +28,7 @@ from frugan.recipe.loading import dump_recipe
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, weights_metadata
 from frugan.setup.recipe_setup import parameter_counts
-from frugan.wording import beside_real, by_pictures, family_name, network_in_words, show_size
+from frugan.wording import beside_real, by_pictures, family_name, network_in_words, show_size, with_interval
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _score_row(scored: Scored, name: str) -> tuple[str, ...]:
     judge = of.judge.partition("; ")[2].partition(", values")[0]
     return (
         TITLES.get(name, name),
-        f"{scores[name]:.4g}" + ("" if width is None else f" ± {width:.2g}") + beside_real(name, scores),
+        with_interval(name, scores[name], width) + beside_real(name, scores),
         "-" if of.is_of_real else f"{of.step:,}",
         f"{of.samples:,}",
         of.compared_with,

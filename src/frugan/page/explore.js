@@ -5,6 +5,7 @@ const explore = (() => {
   const root = document.getElementById("explore");
   const SHOWN_DIRECTIONS = 8, STRIP = 7, WALK = 24, FRAME = 70, LOOK = 500, LARGER = 14;
   const WHOLE = 2 ** 32 - 1;
+  const FILMS = { ".gif": "GIF", ".webp": "WebP", ".mp4": "MP4" };
   const SPACES = { w: "one style for all layers (w): easy to change", "w+": "a style for each layer (w+): nearer",
     z: "random numbers that pictures are drawn from (z)" };
 
@@ -176,7 +177,7 @@ const explore = (() => {
       play.click();
     });
     const kept = choice(others, end, (value) => { end = value; to.hidden = end !== ""; });
-    const keep = (ending) => doing(`Save as ${ending.slice(1).toUpperCase()}`, async () => {
+    const keep = (ending) => doing(FILMS[ending] || ending, async () => {
       const told = await post("explore/film", { ...ends(), ending });
       make("a", { href: told.film, download: `walk${ending}` }).click();
       showTold(told);
@@ -185,7 +186,7 @@ const explore = (() => {
     return group("Walk to another picture",
       make("small", { textContent: "Pictures change step by step from this one into another: what lies between them shows what the generator has learnt." }),
       labelled(target, make("div", { className: "bar" }, ...(about.kept.length ? [kept] : []), to, go)), bar,
-      make("div", { className: "bar" }, ...about.films.map(keep)));
+      labelled("Save as", make("div", { className: "bar" }, ...about.films.map(keep))));
   };
 
   // Directions.
@@ -205,7 +206,7 @@ const explore = (() => {
     };
     const none = make("button", { type: "button", className: "second", textContent: "All to 0" });
     none.onclick = () => { state.moves = {}; showDirections(); draw(); };
-    return group("Directions",
+    const part = group("Directions",
       make("div", { className: "bar" }, doing("Find among samples", find("pca")), doing("Find in the weights", find("sefa")),
         ...(about.layers > 1 ? [layers] : []),
         ...(directions.length ? [doing("Show from this picture", () => look({ directions: true })), none] : [])),
@@ -213,6 +214,8 @@ const explore = (() => {
         ? "Names can be changed and are kept. Numbers are standard deviations."
         : "Ways in which this generator can change a picture: by its weights alone (SeFa), or by what varies most among its samples (PCA)." }),
       rows);
+    part.classList.toggle("found", directions.length > 0);
+    return part;
   };
   /** Rows of pictures along directions, from the present picture. */
   const look = async (how) => {

@@ -86,8 +86,12 @@ class Latents:
     _open: OrderedDict[str, tuple[ExitStack, Explorer]] = field(default_factory=OrderedDict)
 
     def sources(self) -> list[str]:
-        """Runs that have a checkpoint, and weights files that lie among them."""
-        with_weights = [name for name in self.runs.names() if any(self.runs.folder(name).checkpoints.glob("step-*"))]
+        """Runs that have a checkpoint and draw by themselves, and weights files that lie among them."""
+        with_weights = [
+            name
+            for name in self.runs.names()
+            if any(self.runs.folder(name).checkpoints.glob("step-*")) and self.runs.draws(name)
+        ]
         files = sorted(path.name for path in self.runs.path.glob(f"*{SAFETENSORS}") if _own_file(path))
         return [*with_weights, *files]
 

@@ -65,10 +65,10 @@ const page = (() => {
   const picked = new Set(), cards = new Map();
   const card = (name) => {
     const picture = make("img", { className: "picture", alt: "", loading: "lazy" });
-    const state = make("span"), told = make("span", { className: "where" }), progress = make("progress", { max: 1 });
+    const state = make("span"), told = make("span", { className: "where" }), score = make("span", { className: "where" }), progress = make("progress", { max: 1 });
     const frame = make("div", { className: "frame" }, picture);
     const link = make("a", { href: `#run/${encodeURIComponent(name)}` }, frame,
-      make("div", { className: "about" }, make("b", { textContent: name }), state, told, progress));
+      make("div", { className: "about" }, make("b", { textContent: name }), state, told, score, progress));
     const tick = make("input", { type: "checkbox" });
     tick.onchange = () => { picked[tick.checked ? "add" : "delete"](name); showPicked(); };
     const element = make("div", { className: "card" }, link, make("label", {}, tick, make("span", { textContent: "compare" })));
@@ -78,6 +78,7 @@ const page = (() => {
       show: (about) => {
         Object.assign(state, { className: `state ${about.state}`, textContent: WORDS[about.state] });
         told.textContent = where(about);
+        score.textContent = about.score || "";
         progress.hidden = about.done === undefined;
         if (about.done !== undefined) progress.value = about.done;
         progress.setAttribute("aria-label", `${name}: done`);
@@ -306,7 +307,7 @@ const page = (() => {
           throw error;
         }), ""));
       }
-      if (about.changed) buttons.append(make("a", { href: `#explore/${encodeURIComponent(name)}`, textContent: "explore" }));
+      if (about.changed && about.draws) buttons.append(make("a", { href: `#explore/${encodeURIComponent(name)}`, textContent: "explore" }));
       if (about.changed) buttons.append(make("a", { href: `report/${path(name)}`, target: "_blank", rel: "noopener", textContent: "report" }));
       this.head.replaceChildren(titles[0], stateOf(about), buttons);
     }

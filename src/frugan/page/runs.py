@@ -10,10 +10,13 @@ from threading import Lock
 from typing import Any
 
 from frugan.engine.run.run_folder import RunFolder
+from frugan.errors import BadInput
 from frugan.page.owners import Owners, place, places
 from frugan.page.pictures import columns_of, grid_of
+from frugan.recipe.loading import load_recipe
 from frugan.reporting.report import RunReader
 from frugan.reporting.run_report import chart_data
+from frugan.reporting.standing import NO_VALUE, headlines
 from frugan.wording import clock
 
 MOST_RUNS = 500
@@ -32,6 +35,7 @@ class Glance:
 
     step: Mapping[str, Any]  # the last event of a step; empty: none was
     ended: str | None  # "finished" or "stopped"; None: it said neither since
+    scores: Mapping[str, Any]  # the last event of scores; empty: none is near the end
 
     @classmethod
     def of(cls, events: Path, size: int) -> "Glance":
@@ -40,26 +44,33 @@ class Glance:
             with events.open("rb") as file:
                 file.seek(max(0, size - most))
                 lines = file.read(most).split(b"\n")[size > most :]
-            step, ended = _last_of(lines)
-            if step or most >= size:
+            glance = cls._last_of(lines)
+            if glance.step or most >= size:
                 break
-        return cls(step, ended)
+        return glance
 
-
-def _last_of(lines: list[bytes]) -> tuple[Mapping[str, Any], str | None]:
-    """The last step among lines of events, and how training ended after it."""
-    ended = None
-    for line in reversed(lines):
-        with suppress(ValueError, RecursionError):
-            event = json.loads(line)
-            kind = event.get("event") if isinstance(event, dict) else None
-            if kind == "stop" and ended is None:
-                ended = "finished" if event.get("over") else "stopped"
-            elif kind == "start" and ended is None:
-                ended = ""  # it has begun again
-            elif kind == "step":
-                return event, ended or None
-    return {}, ended or None
+    @classmethod
+    def _last_of(cls, lines: list[bytes]) -> "Glance":
+        """Look at lines of events: the last step, how training ended after it, and the last scores."""
+        ended, scores = None, None
+        step: Mapping[str, Any] = {}
+        for line in reversed(lines):
+            if step and b'"metrics"' not in line:
+                continue  # most are steps, which are long
+            with suppress(ValueError, RecursionError):
+                event = json.loads(line)
+                kind = event.get("event") if isinstance(event, dict) else None
+                if kind == "metrics":
+                    scores = event if scores is None else scores
+                elif not step and kind == "stop" and ended is None:
+                    ended = "finished" if event.get("over") else "stopped"
+                elif not step and kind == "start" and ended is None:
+                    ended = ""  # it has begun again
+                elif not step and kind == "step":
+                    step = event
+            if step and scores is not None:
+                break
+        return cls(step, ended or None, scores or {})
 
 
 @dataclass
@@ -70,6 +81,7 @@ class _Known:
     lock: Lock = field(default_factory=Lock)  # lock of the reader
     glance: tuple[int, int, Glance] | None = None  # size and time of the event file, and what its end said
     sheets: tuple[int, dict[str, dict[int, Path]]] | None = None  # time of their folder, and kind -> step -> file
+    draws: bool | None = None  # whether its generator draws by itself; None: nobody wanted to know yet
 
 
 @dataclass
@@ -130,9 +142,26 @@ class Runs:
             about |= _progress(seen.step)
         if state == "finished":
             about |= {"done": 1.0}
+        if scores := [headline for headline in headlines(seen.scores) if headline.value != NO_VALUE]:
+            about |= {"score": f"{scores[0].name} {scores[0].value}"}
         sheets = self.sheets(name)
         kind = next(iter(sheets), None)
         return about | {"sheet": None if kind is None else {"kind": kind, "step": max(sheets[kind])}}
+
+    def draws(self, name: str) -> bool:
+        """Whether a run's generator draws by itself, rather than making pictures of given ones; a recipe that cannot be
+        read counts as one that does.
+
+        Raises:
+            NoRun: there is none of this name.
+        """
+        folder, known = self.folder(name), self._of(name)
+        if known.draws is None:
+            try:
+                known.draws = not load_recipe(str(folder.path)).shows_given
+            except BadInput:
+                return True
+        return known.draws
 
     def sheets(self, name: str) -> dict[str, dict[int, Path]]:
         """Kinds of grids -> step -> file, steps rising; what one looks at first comes first."""
@@ -194,6 +223,7 @@ class Runs:
             "notes": view.notes,
             "facts": view.facts,
             "scores": view.scores,
+            "draws": self.draws(name),
             "columns": {kind: columns_of(file) for kind, file in newest_sheets.items()},
             "grids": {kind: grid_of(file) for kind, file in newest_sheets.items()},
             "sheets": {kind: list(files) for kind, files in self.sheets(name).items()},

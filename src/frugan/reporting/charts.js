@@ -4,6 +4,7 @@ const charts = (() => {
   const colours = ["#2f6fed", "#e8590c", "#2b9348", "#9c36b5", "#d6336c", "#0c8599", "#b08900", "#5c677d"];
   const dashes = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
   const ABOVE = 22, BELOW = 36; // pixels for the names of the axes and the numbers of the steps
+  const DOT = 4; // pixels of a mark at a value
   const PEAK = 20; // a largest value so many times the middle one would flatten the others
   const make = (name, given = {}, ...inside) => {
     const made = Object.assign(document.createElement(name), given);
@@ -110,7 +111,8 @@ const charts = (() => {
       this.last = Math.max(...this.curves.map((curve) => curve.steps[curve.steps.length - 1]));
       let [low, high] = this.range();
       if (high <= low) high = low + 1;
-      const x = (step) => 52 + (step - this.first) / Math.max(1, this.last - this.first) * (width - 60);
+      const x = (step) => ( // a single step stands in the middle
+        this.last > this.first ? 52 + (step - this.first) / (this.last - this.first) * (width - 60) : 52 + (width - 60) / 2);
       const y = (value) => (
         height - BELOW - ((this.logarithmic ? Math.log10(value) : value) - low) / (high - low) * (height - BELOW - ABOVE));
       paint.font = "11px system-ui, sans-serif";
@@ -134,7 +136,7 @@ const charts = (() => {
       paint.fillText(this.axis, 4, 11);
       paint.save();
       paint.beginPath();
-      paint.rect(52, ABOVE - 4, width - 60, height - BELOW - ABOVE + 6);
+      paint.rect(52 - DOT, ABOVE - 4, width - 60 + 2 * DOT, height - BELOW - ABOVE + 6); // marks at the ends are whole
       paint.clip();
       paint.lineWidth = 1.5;
       for (const curve of this.curves) {
@@ -147,7 +149,8 @@ const charts = (() => {
         paint.stroke();
         if (curve.values.length < 30) {
           paint.fillStyle = curve.colour;
-          curve.values.forEach((value, i) => paint.fillRect(x(curve.steps[i]) - 2, y(value) - 2, 4, 4));
+          const size = curve.values.length === 1 ? 2 * DOT : DOT;
+          curve.values.forEach((value, i) => paint.fillRect(x(curve.steps[i]) - size / 2, y(value) - size / 2, size, size));
         }
       }
       paint.setLineDash([]);
@@ -162,8 +165,9 @@ const charts = (() => {
       paint.restore();
       this.legend.replaceChildren(...this.curves.map((curve) => {
         const i = this.step === null ? curve.values.length - 1 : at(curve.steps, this.step);
-        const mark = make("i");
-        mark.style.background = curve.colour;
+        const mark = make("i"), [drawn, gap] = curve.dash; // the mark is dashed as the curve is
+        mark.style.background = drawn ? `repeating-linear-gradient(to right, ${curve.colour} 0 ${drawn}px, transparent ${drawn}px ${drawn + gap}px)` : curve.colour;
+        if (this.runs.length > 1) mark.style.width = "22px";
         const run = this.runs.length > 1 ? `${this.runs[curve.run]} ` : "";
         return make("span", {}, mark, `${run}${curve.name} `, make("b", { textContent: shown(curve.values[i]) }));
       }));

@@ -13,16 +13,26 @@
     slider.setAttribute("aria-label", "step");
     const told = make("output");
     const rows = make("p", { className: "rows" });
+    const scroll = make("div", { className: "scroll" }, image);
+    /** Where not all columns fit, as many whole ones as do; the others are scrolled to. */
+    const fit = () => {
+      const { columns } = chosen[Number(slider.value)], room = scroll.clientWidth;
+      const fitting = Math.max(1, Math.floor(room / LEAST_SIDE));
+      image.style.width = room && columns > fitting ? `${room * columns / fitting}px` : "100%";
+      more.textContent = room && columns > fitting ? `${fitting} of ${columns} columns are in view; the others are to the right.` : "";
+    };
+    const more = make("p", { className: "rows" });
+    new ResizeObserver(() => fit()).observe(scroll);
     const choice = make("select", {}, ...kinds.map((kind) => make("option", { textContent: kind, value: kind })));
     let chosen = [];
     const show = () => {
       const picture = chosen[Number(slider.value)];
       image.src = picture.uri;
-      image.style.minWidth = `${picture.columns * LEAST_SIDE}px`; // of small windows, a part is seen at once
       told.textContent = `step ${picture.step.toLocaleString("en")}`;
       const names = (picture.rows || []).join(", ");
       image.alt = names ? `samples, rows from the top: ${names}` : "samples";
       rows.textContent = names ? `Rows from the top: ${names}` : "";
+      fit();
     };
     const choose = () => {
       chosen = pictures.filter((picture) => picture.kind === choice.value);
@@ -37,7 +47,7 @@
     if (kinds.length > 1) bar.append(choice);
     bar.append(slider, told);
     choose();
-    return make("div", { className: "sheet" }, bar, make("div", { className: "scroll" }, image), rows);
+    return make("div", { className: "sheet" }, bar, scroll, more, rows);
   };
 
   const scales = {

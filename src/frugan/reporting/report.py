@@ -21,9 +21,9 @@ from frugan.errors import BadInput
 from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, REAL, SAME, Provenance, half_width, low_recall
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
-from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render
+from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render, score_in_words
 from frugan.reporting.standing import headlines, note, origin, sentence
-from frugan.wording import GIB, beside_real, clock, score_name, show_size
+from frugan.wording import GIB, beside_real, clock, score_name, show_size, with_interval
 
 MOST_ROWS = 30
 """The newest ones: a page is looked at, the file keeps them all."""
@@ -52,7 +52,7 @@ def _with_interval(name: str, scores: Mapping[str, Any], of: Mapping[str, Any]) 
     """A score, with half of its 95 % interval where one is known, and with the real pictures' where it was taken."""
     counts = [count if isinstance(count := of.get(key), int) else 0 for key in ("samples", "rows")]
     width = half_width(name, scores, *counts)
-    return f"{float(scores[name]):.4g}" + ("" if width is None else f" ± {width:.2g}") + beside_real(name, scores)
+    return with_interval(name, float(scores[name]), width) + beside_real(name, scores)
 
 
 def _at(row: Mapping[str, str]) -> str:
@@ -235,7 +235,7 @@ def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: f
     )
     for name, value in scores.items():
         if isinstance(value, int | float) and not name.endswith(("_half_width", "_real")):
-            values[score_name(name, measured.get("network"))] = _with_interval(name, scores, measured)
+            values[score_name(score_in_words(name), measured.get("network"))] = _with_interval(name, scores, measured)
     if stop and stop.get("over"):
         values["state"] = "finished"
     return values

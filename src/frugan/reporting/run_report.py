@@ -97,6 +97,12 @@ def chart_of(score: str, network: object) -> tuple[str, str]:
     return f"Score: {score_name(title, network)}{', ' if better else ''}{better}", curve
 
 
+def score_in_words(score: str) -> str:
+    """Name of a score among others, as people know it."""
+    title, _, curve = SCORES.get(score, (score, "", score))
+    return curve if title in (curve, "precision and recall") else f"{title}, {curve}"
+
+
 @dataclass
 class Curve:
     """A curve that is thinned as it grows: neighbours are averaged, so that a long run keeps its shape."""

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from frugan.metrics.scores import NONE, half_width
-from frugan.wording import clock, count, family_name, made_by, score_name
+from frugan.wording import clock, count, family_name, made_by, score_name, with_interval
 
 SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -18,6 +18,8 @@ SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """Score -> its name and meaning, in the order in which one of them is shown beside two-sample."""
+NO_VALUE = "-"
+"""Value of a score that saw nothing."""
 GUESSING = 0.55
 ALMOST_ALL = 0.95
 """Shares of pictures told apart: up to the first a judge may guess, from the second on it is nearly always right."""
@@ -51,7 +53,7 @@ def headlines(metrics: Mapping[str, Any]) -> list[Headline]:
 def _told_apart(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Headline]:
     name = "told from real pictures"
     if "two-sample" in str(measured.get("blind", NONE)).split(","):
-        yield Headline(name, "-", "too few pictures for this score to see anything")
+        yield Headline(name, NO_VALUE, "too few pictures for this score to see anything")
         return
     share, half_width, real = (scores.get(f"two_sample{of}") for of in ("", "_half_width", "_real"))
     if not isinstance(share, float):
@@ -61,8 +63,9 @@ def _told_apart(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Itera
         about.append(f"real ones from each other: {100 * real:.0f}")
     if (control := str(measured.get("control", NONE))) != NONE:
         about.append(control.partition(";")[0])
-    within = f" ± {100 * half_width:.0f}" if isinstance(half_width, float) else ""
-    yield Headline(name, f"{100 * share:.0f}{within} times in 100", "; ".join(about))
+    width = half_width if isinstance(half_width, float) else None
+    told = with_interval("two_sample", share, width, ".0f", 100)
+    yield Headline(name, f"{told} times in 100", "; ".join(about))
 
 
 def _by_features(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Headline]:
@@ -73,10 +76,10 @@ def _by_features(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Iter
         if not isinstance(value, int | float) or (blind and score in ("recall", "precision")):
             continue
         width = half_width(score, scores, samples, rows)
-        within = "" if width is None else f" ± {width:.2g}"
+        shown = with_interval(score, value, width, ".3g")
         real = scores.get(f"{score}_real")
         control = f"; real ones from each other: {real:.2g}" if isinstance(real, float) else ""
-        yield Headline(score_name(name, measured.get("network")), f"{value:.3g}{within}", about + control)
+        yield Headline(score_name(name, measured.get("network")), shown, about + control)
         return
 
 

@@ -31,6 +31,12 @@ class DrawRequest(GridRequest):
     latents: Sequence[Path] = ()  # files of projections, in place of seeds
     # cells of a film, across and down, each a closed loop through its share of seeds and latents; `columns` frames
     loop: tuple[int, int] | None = None
+    keyframes: str | Path | None = None  # file of a film's stations, in place of seeds and latents; `columns` frames
+
+    @property
+    def loops(self) -> bool:
+        """Whether it is for a film that closes."""
+        return self.loop is not None or self.keyframes is not None
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
@@ -54,6 +60,8 @@ KINDS = (("--style-mixing",), ("--nearest",), ("--project",), MANY)
 """Kinds of output, of which a call has one."""
 STANDING = "--statistics standing"
 BATCH = "--statistics batch"
+KEYFRAMES_SAY = ("--seeds", "--latents", "--classes")
+"""Options whose values a file of keyframes has instead."""
 TOGETHER = (
     (
         "--animate",
@@ -109,8 +117,14 @@ TOGETHER = (
     (
         "--loop",
         ("--seeds", "--latents"),
-        (*MANY, "--nearest", "--interpolate", "--spherical", "--style-mixing", "--directions", "--project"),
+        (*MANY, "--nearest", "--interpolate", "--spherical", "--style-mixing", "--project"),
         "goes with --seeds or --latents, for a film of --animate",
+    ),
+    (
+        "--keyframes",
+        (),
+        (*MANY, *KEYFRAMES_SAY, "--loop", "--interpolate", "--spherical", "--style-mixing", "--nearest", "--project"),
+        "names the seeds, latents and classes that a film of --animate goes through, by itself and in one cell",
     ),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
     (
@@ -153,6 +167,7 @@ def given_in(request: GridRequest) -> dict[str, object]:
             "--move": True if request.moves else None,
             "--latents": True if request.latents else None,
             "--loop": None if request.loop is None else "{}x{}".format(*request.loop),
+            "--keyframes": None if request.keyframes is None else str(request.keyframes),
         }
     return {option: value for option, value in values.items() if value is not None}
 
@@ -235,15 +250,15 @@ def extent(request: GridRequest) -> tuple[int, int]:
     """Rows and columns of the grid that a request gives, as far as it says so; see `by_classes`."""
     if request.mixing is not None:
         return len(request.mixing.rows) + 1, len(request.mixing.columns) + 1
-    if isinstance(request, DrawRequest) and request.loop is not None:
-        return request.loop[1], request.loop[0]
+    if isinstance(request, DrawRequest) and request.loops:
+        return (request.loop or (1, 1))[::-1]
     rows = len(request.classes) if request.classes is not None else 1 if request.seeds else request.rows
     return rows, len(request.seeds) if request.seeds and request.interpolate is None else request.columns
 
 
 def by_classes(request: GridRequest) -> bool:
     """Return whether each row is a class independent of the others, so that the grid may be drawn a sheet at a time."""
-    looping = isinstance(request, DrawRequest) and request.loop is not None
+    looping = isinstance(request, DrawRequest) and request.loops
     return request.classes is not None and request.interpolate is None and request.mixing is None and not looping
 
 
@@ -259,7 +274,7 @@ def rows_that_fit(request: GridRequest, recipe: Recipe) -> int:
 
 
 OF_RANDOM_INPUTS = (
-    *("seeds", "directions", "latents", "loop"),
+    *("seeds", "directions", "latents", "loop", "keyframes"),
     *("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed"),
     *("statistics", "rows_per_sheet"),
 )

@@ -24,12 +24,13 @@ from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import LARGEST_SIDE, many_files, not_finite, numbered, write_grid
 from frugan.reporting.sample_files import write_animation, write_npz, write_png, write_pngs
 from frugan.sampling.explorer import exploring
-from frugan.sampling.films import check_film, side_by_side, write_loops
+from frugan.sampling.films import check_film, side_by_side, write_film
 from frugan.sampling.generation import Sampler, generating, pixels, with_statistics
 from frugan.sampling.generators import Opened, open_networks, write_sample
+from frugan.sampling.loops import loops
 from frugan.sampling.provenance import named, retold, retold_drawn, retold_film
 from frugan.sampling.requests import DrawRequest, by_classes, check_grid, check_request, rows_that_fit
-from frugan.sampling.sheets import drawn, explores, loop_stations, sheets
+from frugan.sampling.sheets import drawn, explores, sheets
 from frugan.setup.networks import Weights
 from frugan.setup.recipe_setup import with_pictures
 from frugan.setup.run_data_sources import Data, checkpoint_data, feeding, open_real, open_sources
@@ -69,8 +70,8 @@ def sample(
     weights, recipe, networks = opened.weights, opened.recipe, opened.networks
     if request is not None:
         check_request(request, recipe)
-        if isinstance(request, DrawRequest) and request.loop is not None:
-            raise BadInput("loop: a film, which `animate` writes; leave it out here")
+        if isinstance(request, DrawRequest) and request.loops:
+            raise BadInput("loop and keyframes: a film, which `animate` writes; leave them out here")
     pictures = _given(recipe, data, say)
     folder = Path(out)
     told = {} if request is None else retold(named(source), out, request, weights.step)
@@ -400,7 +401,7 @@ def animate(
 
     Args:
         path: ends in .gif, .webp or .mp4.
-        request: with `interpolate`, or `loop`; as many columns as frames.
+        request: with `interpolate`, `loop` or `keyframes`; as many columns as frames.
         replace_files: the file may be there.
 
     Raises:
@@ -409,24 +410,17 @@ def animate(
     check_film(Path(path), request.columns)
     _refuse_existing([Path(path)], replace_files=replace_files)
     opened = open_networks(source, device, say)
-    looping = isinstance(request, DrawRequest) and request.loop is not None
+    looping = isinstance(request, DrawRequest) and request.loops
     if not looping and request.interpolate is None and not _shows_directions(request):
         request = replace(request, interpolate="latent")
     check_request(request, opened.recipe)
     told = opened.provenance | retold_film(named(source), Path(path), request, opened.weights.step)
-    if isinstance(request, DrawRequest) and request.loop is not None:
+    if isinstance(request, DrawRequest) and request.loops:
+        folder, class_names = Path(path).parent, opened.weights.class_names
         with exploring(opened, request.micro_batch) as explorer:
-            return write_loops(
-                explorer,
-                loop_stations(explorer, request),
-                path,
-                frames=request.columns,
-                columns=request.loop[0],
-                noise=request.noise,
-                seed=request.seed,
-                about=told,
-                say=say,
-            )
+            ways = loops(explorer, request, class_names, folder, say)
+            columns, noise, seed = (request.loop or (1, 1))[0], request.noise, request.seed
+            return write_film(explorer, ways, path, columns=columns, noise=noise, seed=seed, about=told, say=say)
     if explores(request, opened.recipe):
         draw_request = _as_draw(request)
         with exploring(opened, draw_request.micro_batch) as explorer:

@@ -1,7 +1,7 @@
 """Sheets of what a generator's latent space holds: rows along directions, moved pictures, and walks between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -61,12 +61,7 @@ def sheets(
         stations, titles, classes = _mixtures(explorer, request, request.mixing)
     else:
         stations, titles, classes = _stations(explorer, request)
-    directions = None
-    if request.directions is not None:
-        directions = explorer.directions(request.directions, request.classes)
-        if explorer.finds(request.directions):
-            _keep(explorer, directions, out / KEPT_AS, say)
-        _check_moves(request)
+    if (directions := chosen_directions(explorer, request, out, say)) is not None:
         stations = stations.moved(directions.shift(request.fixed, explorer.space.layers))
     if request.mixing is not None:
         labels = tuple(f"seed {seed}" for seed in request.mixing.rows)
@@ -81,30 +76,19 @@ def sheets(
     return {name: Sheet(stations, classes, len(titles), titles, labels)}
 
 
-def loop_stations(explorer: Explorer, request: DrawRequest) -> list[Points]:
-    """Points of each cell of a film of loops: as many for each, in the order in which they are named.
-
-    Classes go with seeds one by one, from the first again where there are fewer.
+def chosen_directions(explorer: Explorer, request: DrawRequest, out: Path, say: Say) -> Directions | None:
+    """Find or read the directions of a request; those that are found are kept in a folder.
 
     Raises:
-        BadInput: no two for each, or a number that cells cannot share evenly.
+        BadInput: see `Explorer.directions`; or a move too far.
     """
-    wide, high = request.loop or (1, 1)
-    parts = _of_files(explorer, [Path(path) for path in request.latents])[0] if request.latents else []
-    classes = request.classes or (0,)
-    parts += [
-        _of_seeds(explorer, replace(request, classes=(classes[number % len(classes)],)), (seed,))
-        for number, seed in enumerate(request.seeds)
-    ]
-    stations, cells = Points.joined(parts), wide * high
-    count = len(stations)
-    if count < 2 * cells or count % cells:
-        raise BadInput(
-            f"--loop {wide}x{high}: {count} pictures of --seeds and --latents; expected a multiple of {cells}, and two "
-            f"or more for each cell, such as --seeds 0-{3 * cells - 1}"
-        )
-    stops = count // cells
-    return [stations[cell * stops : (cell + 1) * stops] for cell in range(cells)]
+    if request.directions is None:
+        return None
+    directions = explorer.directions(request.directions, request.classes)
+    if explorer.finds(request.directions):
+        _keep(explorer, directions, out / KEPT_AS, say)
+    _check_moves(request)
+    return directions
 
 
 def _keep(explorer: Explorer, found: Directions, path: Path, say: Say) -> None:
@@ -127,18 +111,18 @@ def _stations(explorer: Explorer, request: DrawRequest) -> tuple[Points, tuple[s
     classes = len(request.classes) if request.classes is not None and explorer.space.classes else 1
     check_grid(classes, len(seeds), explorer.recipe)
     if not request.latents:
-        return _of_seeds(explorer, request, seeds), tuple(map(str, seeds)), classes
+        return points_of_seeds(explorer, request, seeds), tuple(map(str, seeds)), classes
     if classes > 1:
         raise BadInput(
             "--latents: hold the classes of their pictures; --classes beside them is for --seeds: one at most"
         )
-    parts, names = _of_files(explorer, [Path(path) for path in request.latents])
+    parts, names = points_of_files(explorer, [Path(path) for path in request.latents])
     if seeds:
-        parts.append(_of_seeds(explorer, request, seeds))
+        parts.append(points_of_seeds(explorer, request, seeds))
     return Points.joined(parts), (*names, *map(str, seeds)), 1
 
 
-def _of_files(explorer: Explorer, paths: Sequence[Path]) -> tuple[list[Points], list[str]]:
+def points_of_files(explorer: Explorer, paths: Sequence[Path]) -> tuple[list[Points], list[str]]:
     """Points of each file, and a name for each point."""
     stems = [path.stem for path in paths]
     if len({*stems}) < len(stems):
@@ -153,7 +137,7 @@ def _of_files(explorer: Explorer, paths: Sequence[Path]) -> tuple[list[Points], 
     return parts, names
 
 
-def _of_seeds(explorer: Explorer, request: DrawRequest, seeds: Sequence[int]) -> Points:
+def points_of_seeds(explorer: Explorer, request: DrawRequest, seeds: Sequence[int]) -> Points:
     chosen = {"truncation": request.truncation, "psi": request.psi}
     return explorer.seeds(seeds, request.classes, psi_layers=request.psi_layers, **chosen)
 
@@ -164,7 +148,7 @@ def _mixtures(explorer: Explorer, request: DrawRequest, mixing: StyleMixing) -> 
         raise BadInput(f"layers {numbers(wrong)}: expected 0 to {explorer.space.layers - 1}")
     if len(request.classes or ()) > 1:
         raise BadInput(f"--classes {numbers(request.classes or ())}: styles are mixed within one class; expected one")
-    rows, columns = (_of_seeds(explorer, request, seeds) for seeds in (mixing.rows, mixing.columns))
+    rows, columns = (points_of_seeds(explorer, request, seeds) for seeds in (mixing.rows, mixing.columns))
     mixtures = [rows[[row] * len(columns)].mixed(columns, mixing.layers) for row in range(len(rows))]
     return Points.joined(mixtures), tuple(map(str, mixing.columns)), len(rows)
 
@@ -189,6 +173,11 @@ def _check_moves(request: DrawRequest) -> None:
         )
 
 
+def ranges_along(request: DrawRequest, directions: Directions, most: int) -> dict[str, tuple[float, float]]:
+    """Direction -> both ends of its row: those that are named, or those of the first directions."""
+    return request.ranges or {direction.name: (-REACH, REACH) for direction in directions.entries[:most]}
+
+
 def _along(
     explorer: Explorer,
     request: DrawRequest,
@@ -198,7 +187,7 @@ def _along(
     labels: Sequence[str],
 ) -> dict[str, Sheet]:
     """Sheets by file name: one for each station, with a row for each direction."""
-    ranges = request.ranges or {direction.name: (-REACH, REACH) for direction in directions.entries[: request.rows]}
+    ranges = ranges_along(request, directions, request.rows)
     columns = request.columns
     if all(low == -high for low, high in ranges.values()):
         columns |= 1  # an odd number has the unchanged picture in the middle

@@ -92,8 +92,8 @@ def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
     at = recipe.training.earlier_lengths[-1][0] if recipe.training.earlier_lengths else 0
     run.log.write("length", step=at, steps=new.steps, before=new.before, slowdown=round(new.slowdown, 3))
     end = _clock_in(new.seconds_left)
-    if new.is_news:
-        run.choose(f"{why}: {new.steps:,} steps in place of {new.before:,}; the end stays {end}")
+    if new.is_news and run.is_first:  # the event is in the log already
+        run.say(f"{why}: {new.steps:,} steps in place of {new.before:,}; the end stays {end}")
     return weights_metadata(recipe, run.class_names)
 
 
