@@ -66,8 +66,8 @@ def _fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     padding = (0, value.shape[-1] - query.shape[-1])
     query, key = F.pad(query, padding), F.pad(key, padding)
     if cpu_ways.taken_in_half_for(value) and (value.shape[-1] <= SMALL_HEAD or key.shape[-2] <= FEW_KEYS):
-        precise = (x.float() for x in (query, key, value))
-        return F.scaled_dot_product_attention(*precise, scale=1.0).to(value.dtype)
+        precise = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), scale=1.0)
+        return precise.to(value.dtype)
     return F.scaled_dot_product_attention(query, key, value, scale=1.0)
 
 
