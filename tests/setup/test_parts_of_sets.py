@@ -65,6 +65,11 @@ def test_a_folder_of_test_pictures(tmp_path: Path, said: list[str]) -> None:
     assert any("4 pictures held out" in line and "drawn" not in line for line in said)
     with pytest.raises(BadInput, match=r"lies inside .*, whose pictures are trained on"):
         opened(recipe, data, [f"data.holdout={data / 'hell'}"])
+    with pytest.raises(BadInput, match=r"holds .*, whose pictures are trained on"):
+        opened(recipe, data, [f"data.holdout={tmp_path}"])
+    shutil.copytree(data, tmp_path / "copy")
+    with pytest.raises(BadInput, match="holds the very pictures that are trained on"):
+        opened(recipe, data, [f"data.holdout={tmp_path / 'copy'}"])
     with pytest.raises(BadInput, match="does not exist"):
         opened(recipe, data, [f"data.holdout={tmp_path / 'none'}"])
     flat = write_pictures(tmp_path / "flat", classes=())

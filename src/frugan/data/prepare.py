@@ -370,7 +370,7 @@ def write_digests(
     *,
     workers: int = 2,
     progress: Progress | None = None,
-) -> PreparationReport:
+) -> tuple[str, ...]:
     """Write a set without its pixels: only what its pictures, which have the right size, are checked by where they lie.
 
     Args:
@@ -380,11 +380,17 @@ def write_digests(
         workers: threads that read.
         progress: gets (pictures done, N).
 
+    Returns:
+        What was found, in lines for people.
+
     Raises:
         BadInput: more than 1 % cannot be read, or `out` cannot be written.
     """
     fitted = FittedPictures(source, fitting, lambda picture: picture, workers=workers, survey_progress=None)
-    return _write(fitted, out, key, progress, pixels=False)
+    try:
+        return _write(fitted, out, key, progress, pixels=False).lines
+    except _MadeMeanwhile:
+        return kept_lines(read_set_file(out))
 
 
 def _write(

@@ -137,11 +137,11 @@ class _OpenedSource:
             return source
         folder, need = local_path(self.recipe.data.holdout), self.recipe.sources[self.name]
         where = f"data.holdout={folder}"
+        share = "or name a share, such as data.holdout=0.1"
         if self.path is not None and folder.resolve().is_relative_to(self.path.resolve()):
-            raise BadInput(
-                f"{where}: lies inside {self.path}, whose pictures are trained on; move it out of there, or name a "
-                "share, such as data.holdout=0.1"
-            )
+            raise BadInput(f"{where}: lies inside {self.path}, whose pictures are trained on; move it out, {share}")
+        if self.path is not None and self.path.resolve().is_relative_to(folder.resolve()):
+            raise BadInput(f"{where}: holds {self.path}, whose pictures are trained on; name another folder, {share}")
         if not folder.exists():
             raise BadInput(
                 f"{where}: does not exist (looked from {Path.cwd()}); expected a folder of test pictures, which may "
@@ -157,6 +157,8 @@ class _OpenedSource:
                 )
             test = relabelled(test, source.class_names, {name: name for name in test.class_names})
         need.fitted(self.name, where, test, replace(options, say=quiet, known={}))
+        if test.digest == self.source.digest:
+            raise BadInput(f"{where}: holds the very pictures that are trained on; name another folder, {share}")
         return replace(source, held_out=test)
 
     def of_run(self, known: RunData, options: SourceOptions) -> PictureSet | None:
