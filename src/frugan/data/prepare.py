@@ -420,22 +420,6 @@ def _write(
                 if (picture == picture[:, :1, :1]).all():
                     blank.append(fitted.good[-1])
             digest = file.finish(source.classes.labels[fitted.good])
-        origin = Origin(
-            source=storable(str(source.path.resolve())),
-            kind=source.kind,
-            fingerprint=key,
-            files=[storable(source.names[index]) for index in fitted.good],
-            bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(fitted.bad.items())],
-            left_out=[storable(source.names[index]) for index in fitted.left_out],
-            upscaled=fitted.upscaled,
-            transparent=len(fitted.transparent),
-            resample=fitting.resample,
-            allow_upscale=fitting.allow_upscale,
-            background=fitting.background,
-            fit=fitting.fit,
-            range=fitting.range,
-            versions=_versions(),
-        )
         about = SetFile(
             format=FORMAT,
             version=VERSION,
@@ -447,11 +431,31 @@ def _write(
             digest=digest,
             grey=file.grey,
             block_digests=file.blocks,
-            origin=origin,
+            origin=_origin(fitted, key),
         )
         write_set_file(folder, about)
     lines = (*fitted.lines(), *blank_lines(source, blank, set(fitted.transparent), fitting.background))
     return report_of(out, about, (*lines, *grey_lines(len(fitted.good), file.grey)))
+
+
+def _origin(fitted: FittedPictures[NDArray[np.uint8]], key: str) -> Origin:
+    source, fitting = fitted.source, fitted.fitting
+    return Origin(
+        source=storable(str(source.path.resolve())),
+        kind=source.kind,
+        fingerprint=key,
+        files=[storable(source.names[index]) for index in fitted.good],
+        bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(fitted.bad.items())],
+        left_out=[storable(source.names[index]) for index in fitted.left_out],
+        upscaled=fitted.upscaled,
+        transparent=len(fitted.transparent),
+        resample=fitting.resample,
+        allow_upscale=fitting.allow_upscale,
+        background=fitting.background,
+        fit=fitting.fit,
+        range=fitting.range,
+        versions=_versions(),
+    )
 
 
 def _versions() -> dict[str, str]:
