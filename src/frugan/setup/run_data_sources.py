@@ -318,7 +318,9 @@ def run_data_of(
         mapping = None
         if before is not None and names:
             mapping = before.mapping if map_classes is None else map_classes
-        run_data[name] = RunData(source.digest, before.first_digest if before else source.digest, names, mapping)
+        test = source.held_out if isinstance(source, PictureSet) else None
+        first = before.first_digest if before else source.digest
+        run_data[name] = RunData(source.digest, first, names, mapping, None if test is None else test.digest)
     return run_data
 
 
