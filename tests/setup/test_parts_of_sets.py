@@ -94,3 +94,6 @@ def test_a_subset_is_drawn_from_an_opened_set() -> None:
     recipe = load_recipe("biggan-digits-32", ["data.subset=20"])
     (pictures,) = open_sources(recipe, {"images": digits_set(32)}, quiet, None).values()
     assert len(pictures) == 20
+    unconditional = load_recipe("stylegan2-digits-32", ["data.subset=4", "networks.classes=none"])
+    (pictures,) = open_sources(unconditional, {"images": digits_set(32)}, quiet, None).values()
+    assert len(pictures) == 4

@@ -120,11 +120,12 @@ class _OpenedSource:
             return source
         if not isinstance(source, PictureSet):
             raise BadInput(f"{self.where}: data.subset and data.holdout are for sets of pictures; leave them out")
-        seed = self.recipe.training.seed
+        seed, classes = self.recipe.training.seed, self.recipe.sources[self.name].classes is not None
         if isinstance(settings.holdout, int | float):
-            source = held_out(source, settings.holdout, f"{seed}/holdout/{self.name}", self.where)
+            stream = f"{seed}/holdout/{self.name}"
+            source = held_out(source, settings.holdout, stream, self.where, classes=classes)
         if settings.subset is not None:
-            source = subset(source, settings.subset, f"{seed}/subset/{self.name}", self.where)
+            source = subset(source, settings.subset, f"{seed}/subset/{self.name}", self.where, classes=classes)
         return source
 
     def with_test_folder(self, source: Any, options: SourceOptions) -> Any:
