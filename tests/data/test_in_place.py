@@ -11,6 +11,7 @@ import pytest
 
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
+from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet, open_prepared, picture_digest
 from frugan.data.formats.set_file import BLOCK_BYTES
 from frugan.data.in_place import PlacedPictures
@@ -52,6 +53,15 @@ def test_pixels_stay_where_they_are(tmp_path: Path, said: list[str], storage: di
     assert any(f"23 pictures of 8 pixels are read where they are, in {path}, which has to stay" in s for s in said)
     assert not list(prepared.rglob("*.npy"))
     assert bytes_in(prepared) < 5000
+
+
+def test_one_that_was_being_written_has_no_places(tmp_path: Path) -> None:
+    path = tmp_path / "x.hdf5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("imgs", PICTURES.shape, np.uint8, chunks=(10, 3, 8, 8))[:9] = PICTURES[:9]
+        file["labels"] = LABELS
+    with open_source(path) as source:
+        assert source.places() is None
 
 
 def test_it_is_read_as_a_whole_once(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,11 @@ def test_held_out_pictures_follow_labels_and_channels() -> None:
     assert turned[np.arange(2)].shape == (2, 1, 8, 8)
 
 
+def test_without_classes_none_has_to_be_there() -> None:
+    assert len(subset(digits_set(8), 3, "a", "images", classes=False)) == 3
+    assert len(held_out(digits_set(8), 1790, "a", "images", classes=False)) == 7
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

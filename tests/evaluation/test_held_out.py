@@ -77,7 +77,7 @@ def test_copies_are_judged_by_pictures_that_were_never_seen(
     assert any("as pictures are that were held out" in line for line in said)
 
 
-def test_a_folder_of_test_pictures(with_test_pictures: Path, tmp_path: Path) -> None:
+def test_a_folder_of_test_pictures(with_test_pictures: Path, tmp_path: Path, said: list[str]) -> None:
     recipe = write_recipe(tmp_path, RECIPE.replace("4 steps", "1 steps"))
     test = write_pictures(tmp_path / "test", each=8)
     pictures, run = with_test_pictures / "pictures", tmp_path / "run"
@@ -91,6 +91,11 @@ def test_a_folder_of_test_pictures(with_test_pictures: Path, tmp_path: Path) -> 
     with pytest.raises(BadInput, match=r"data.holdout=.*test: does not exist .* \(--holdout FOLDER\)"):
         train(str(run), pictures, options=CPU, say=quiet)
     longer = [f"data.holdout={moved}", "training.duration=2 steps"]
-    assert train(str(run), pictures, overrides=longer, options=CPU, say=quiet).step == 2
+    assert train(str(run), pictures, overrides=longer, options=CPU, say=said.append).step == 2
+    changed = "the test pictures of 'images' have changed: scores before and after do not compare"
+    assert changed not in said
+    (moved / "hell" / "0.png").unlink()
+    train(str(run), pictures, overrides=["training.duration=3 steps"], options=CPU, say=said.append)
+    assert changed in said
     with pytest.raises(BadInput, match=r"data.holdout: .*moved in the run, 0.1 now"):
         train(str(run), pictures, overrides=["data.holdout=0.1"], options=CPU, say=quiet)

@@ -185,9 +185,16 @@ def test_words_in_place_of_a_list_are_answered_with_its_spelling() -> None:
             "objective.augmentation.operations.0: must be 'colour', 'translation' or 'cutout', or 'blit', 'geometry', "
             "'colour', 'filter', 'noise' or 'cutout' (got 'flip')",
         ),
+        ("evaluation.metrics=[]", "evaluation.metrics: must have at least 1 item (got [])"),
+        (
+            "evaluation.metrics=[fido]",
+            "evaluation.metrics.0: must be 'fid', 'is', 'kid', 'pr', 'dc', 'intra-fid', 'cmmd' or 'two-sample' (got "
+            "'fido')",
+        ),
+        (f"data.background={'x' * 41}", f"data.background: must have at most 40 characters (got '{'x' * 41}')"),
     ],
 )
-def test_a_value_of_no_kind_that_a_field_takes_is_answered_in_one_sentence(word: str, expected: str) -> None:
+def test_a_wrong_value_is_answered_in_one_sentence(word: str, expected: str) -> None:
     with pytest.raises(BadInput) as refused:
         load_recipe("stylegan2-digits-32", [word])
     first, sentence, description = str(refused.value).splitlines()

@@ -65,6 +65,11 @@ def test_a_folder_of_test_pictures(tmp_path: Path, said: list[str]) -> None:
     assert any("4 pictures held out" in line and "drawn" not in line for line in said)
     with pytest.raises(BadInput, match=r"lies inside .*, whose pictures are trained on"):
         opened(recipe, data, [f"data.holdout={data / 'hell'}"])
+    with pytest.raises(BadInput, match=r"holds .*, whose pictures are trained on"):
+        opened(recipe, data, [f"data.holdout={tmp_path}"])
+    shutil.copytree(data, tmp_path / "copy")
+    with pytest.raises(BadInput, match="holds the very pictures that are trained on"):
+        opened(recipe, data, [f"data.holdout={tmp_path / 'copy'}"])
     with pytest.raises(BadInput, match="does not exist"):
         opened(recipe, data, [f"data.holdout={tmp_path / 'none'}"])
     flat = write_pictures(tmp_path / "flat", classes=())
@@ -89,3 +94,6 @@ def test_a_subset_is_drawn_from_an_opened_set() -> None:
     recipe = load_recipe("biggan-digits-32", ["data.subset=20"])
     (pictures,) = open_sources(recipe, {"images": digits_set(32)}, quiet, None).values()
     assert len(pictures) == 20
+    unconditional = load_recipe("stylegan2-digits-32", ["data.subset=4", "networks.classes=none"])
+    (pictures,) = open_sources(unconditional, {"images": digits_set(32)}, quiet, None).values()
+    assert len(pictures) == 4

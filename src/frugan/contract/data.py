@@ -79,13 +79,15 @@ class RunData:
     # class of the pictures -> its name in the run, for classes that have another name there; None: all have the
     # run's names and order
     mapping: Mapping[str, str] | None = None
+    held_out: str | None = None  # digest of its test pictures; None: it has none
 
     @classmethod
     def read(cls, entry: Any) -> RunData:
         """Read an entry of a checkpoint's JSON; in the first checkpoints it was the digest alone."""
         if isinstance(entry, str):
             return cls(entry, entry)
-        return cls(entry["digest"], entry["first_digest"], tuple(entry["class_names"]), entry["mapping"])
+        names = tuple(entry["class_names"])
+        return cls(entry["digest"], entry["first_digest"], names, entry["mapping"], entry.get("held_out"))
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry for a checkpoint's JSON."""

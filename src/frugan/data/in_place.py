@@ -71,14 +71,14 @@ def open_in_place(path: Path, fitting: Fitting, kept: Path, key: str, options: S
     if not is_hdf5(path):
         return None
     with open_source(path, fitting.reading) as source:
-        places, side = source.places(), fitting.resolution
-        if places is None or source.size(0) != (side, side):
+        side = fitting.resolution
+        if source.size(0) != (side, side) or (places := source.places()) is None:
             return None
         opened = kept_before(kept, key, lambda: _opened(kept, source, places), options.say)
         if opened is not None:
             lines: tuple[str, ...] = kept_lines(read_set_file(kept))
         else:
-            lines = write_digests(source, kept, fitting, key, progress=options.progress).lines
+            lines = write_digests(source, kept, fitting, key, progress=options.progress)
             opened = _opened(kept, source, places)
     for line in lines:
         options.say(f"data: {line}")

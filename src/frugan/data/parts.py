@@ -33,13 +33,14 @@ def drawn(labels: NDArray[np.int64], number: int, stream: str, *, evenly: bool) 
     return np.sort(order[np.argsort(turns[order], kind="stable")[:number]])
 
 
-def held_out(pictures: PictureSet, part: float, stream: str, where: str) -> PictureSet:
+def held_out(pictures: PictureSet, part: float, stream: str, where: str, *, classes: bool = True) -> PictureSet:
     """Return the pictures to train on, with some held out of them in proportion to their classes.
 
     Args:
         part: a share of the pictures below 1, or a number of them.
         stream: name of the random numbers.
         where: name and place of the pictures, for messages.
+        classes: whether every class is to be trained on.
 
     Raises:
         BadInput: there would be none, or none of a class to train on.
@@ -53,19 +54,20 @@ def held_out(pictures: PictureSet, part: float, stream: str, where: str) -> Pict
     test = drawn(pictures.labels, number, stream, evenly=False)
     rest = np.setdiff1d(np.arange(len(pictures)), test)
     there, left = (_counts(pictures, at) for at in (np.arange(len(pictures)), rest))
-    if (gone := np.flatnonzero((there > 0) & (left == 0))).size:
+    if classes and (gone := np.flatnonzero((there > 0) & (left == 0))).size:
         name, lost = pictures.class_names[gone[0]], count(int(there[gone[0]]), "picture")
         raise BadInput(f"{field}; held out, {lost} of class {name!r} leave none to train on; hold out fewer")
     return replace(pictures.only(rest), held_out=pictures.only(test))
 
 
-def subset(pictures: PictureSet, number: int, stream: str, where: str) -> PictureSet:
+def subset(pictures: PictureSet, number: int, stream: str, where: str, *, classes: bool = True) -> PictureSet:
     """Return some of the pictures, drawn evenly over the classes; those held out stay.
 
     Args:
         number: of pictures to return.
         stream: name of the random numbers.
         where: name and place of the pictures, for messages.
+        classes: whether every class is to be trained on.
 
     Raises:
         BadInput: there are fewer, or more classes.
@@ -76,11 +78,11 @@ def subset(pictures: PictureSet, number: int, stream: str, where: str) -> Pictur
             f"data.subset={number}: {where} has {count(len(pictures), 'picture')}{besides}; choose at most "
             f"{len(pictures)}, or leave it out to train on all"
         )
-    classes = int(np.count_nonzero(_counts(pictures, np.arange(len(pictures)))))
-    if number < classes:
+    known = int(np.count_nonzero(_counts(pictures, np.arange(len(pictures)))))
+    if classes and number < known:
         raise BadInput(
-            f"data.subset={number}: {where} has {count(classes, 'class')}, and each needs a picture; choose at least "
-            f"{classes}"
+            f"data.subset={number}: {where} has {count(known, 'class')}, and each needs a picture; choose at least "
+            f"{known}"
         )
     return pictures.only(drawn(pictures.labels, number, stream, evenly=True))
 

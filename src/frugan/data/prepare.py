@@ -370,7 +370,7 @@ def write_digests(
     *,
     workers: int = 2,
     progress: Progress | None = None,
-) -> PreparationReport:
+) -> tuple[str, ...]:
     """Write a set without its pixels: only what its pictures, which have the right size, are checked by where they lie.
 
     Args:
@@ -380,11 +380,17 @@ def write_digests(
         workers: threads that read.
         progress: gets (pictures done, N).
 
+    Returns:
+        What was found, in lines for people.
+
     Raises:
         BadInput: more than 1 % cannot be read, or `out` cannot be written.
     """
     fitted = FittedPictures(source, fitting, lambda picture: picture, workers=workers, survey_progress=None)
-    return _write(fitted, out, key, progress, pixels=False)
+    try:
+        return _write(fitted, out, key, progress, pixels=False).lines
+    except _MadeMeanwhile:
+        return kept_lines(read_set_file(out))
 
 
 def _write(
@@ -414,22 +420,6 @@ def _write(
                 if (picture == picture[:, :1, :1]).all():
                     blank.append(fitted.good[-1])
             digest = file.finish(source.classes.labels[fitted.good])
-        origin = Origin(
-            source=storable(str(source.path.resolve())),
-            kind=source.kind,
-            fingerprint=key,
-            files=[storable(source.names[index]) for index in fitted.good],
-            bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(fitted.bad.items())],
-            left_out=[storable(source.names[index]) for index in fitted.left_out],
-            upscaled=fitted.upscaled,
-            transparent=len(fitted.transparent),
-            resample=fitting.resample,
-            allow_upscale=fitting.allow_upscale,
-            background=fitting.background,
-            fit=fitting.fit,
-            range=fitting.range,
-            versions=_versions(),
-        )
         about = SetFile(
             format=FORMAT,
             version=VERSION,
@@ -441,11 +431,31 @@ def _write(
             digest=digest,
             grey=file.grey,
             block_digests=file.blocks,
-            origin=origin,
+            origin=_origin(fitted, key),
         )
         write_set_file(folder, about)
     lines = (*fitted.lines(), *blank_lines(source, blank, set(fitted.transparent), fitting.background))
     return report_of(out, about, (*lines, *grey_lines(len(fitted.good), file.grey)))
+
+
+def _origin(fitted: FittedPictures[NDArray[np.uint8]], key: str) -> Origin:
+    source, fitting = fitted.source, fitted.fitting
+    return Origin(
+        source=storable(str(source.path.resolve())),
+        kind=source.kind,
+        fingerprint=key,
+        files=[storable(source.names[index]) for index in fitted.good],
+        bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(fitted.bad.items())],
+        left_out=[storable(source.names[index]) for index in fitted.left_out],
+        upscaled=fitted.upscaled,
+        transparent=len(fitted.transparent),
+        resample=fitting.resample,
+        allow_upscale=fitting.allow_upscale,
+        background=fitting.background,
+        fit=fitting.fit,
+        range=fitting.range,
+        versions=_versions(),
+    )
 
 
 def _versions() -> dict[str, str]:

@@ -9,6 +9,8 @@ from pydantic_core import ErrorDetails
 from frugan.engine.state.optimizer_settings import KINDS
 from frugan.wording import nearest
 
+THEIR_WORDS = re.compile(r"(?:Input|String|List|Tuple) should (.*?)(?: after validation.*|, unable to.*|, not \d+)?$")
+"""How pydantic begins to say what is wrong; what it adds on how it found out is left away."""
 KIND_OF_VALUE = re.compile(r"bool|int|float|str|literal\[.*\]")
 """Part of a fault's place that is no key, but one of the kinds of values that pydantic has tried there."""
 PLAIN_WORDS = {
@@ -22,10 +24,17 @@ PLAIN_WORDS = {
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
     """Lines that name each faulty key of a model and what is wrong with it."""
     by_place: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
-    for fault in error.errors():
+    found = error.errors()
+    for fault in found:
+        if fault["type"] == "too_short" and any(_lies_within(other["loc"], fault["loc"]) for other in found):
+            continue  # a list without its faulty items
         place = tuple(part for part in fault["loc"] if not (isinstance(part, str) and KIND_OF_VALUE.fullmatch(part)))
         by_place.setdefault(place, []).append(fault)
     return "\n".join(line for place, faults in by_place.items() for line in _lines(place, faults, model, prefix))
+
+
+def _lies_within(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
+    return len(place) > len(outer) and place[: len(outer)] == outer
 
 
 def _lines(
@@ -76,8 +85,8 @@ def _described(model: type[BaseModel], place: Iterable[int | str]) -> Iterator[s
 def _in_our_words(message: str) -> str:
     """Reword a message of pydantic's; messages of our validators stay."""
     message = message.removeprefix("Value error, ")
-    if message.startswith("Input should"):
-        message = message.replace("Input should", "must", 1).partition(", unable to")[0]
+    if told := THEIR_WORDS.match(message):
+        message = f"must {told[1]}"
         for theirs, ours in PLAIN_WORDS.items():
             message = message.replace(theirs, ours)
     return message

@@ -120,11 +120,12 @@ class _OpenedSource:
             return source
         if not isinstance(source, PictureSet):
             raise BadInput(f"{self.where}: data.subset and data.holdout are for sets of pictures; leave them out")
-        seed = self.recipe.training.seed
+        seed, classes = self.recipe.training.seed, self.recipe.sources[self.name].classes is not None
         if isinstance(settings.holdout, int | float):
-            source = held_out(source, settings.holdout, f"{seed}/holdout/{self.name}", self.where)
+            stream = f"{seed}/holdout/{self.name}"
+            source = held_out(source, settings.holdout, stream, self.where, classes=classes)
         if settings.subset is not None:
-            source = subset(source, settings.subset, f"{seed}/subset/{self.name}", self.where)
+            source = subset(source, settings.subset, f"{seed}/subset/{self.name}", self.where, classes=classes)
         return source
 
     def with_test_folder(self, source: Any, options: SourceOptions) -> Any:
@@ -137,11 +138,11 @@ class _OpenedSource:
             return source
         folder, need = local_path(self.recipe.data.holdout), self.recipe.sources[self.name]
         where = f"data.holdout={folder}"
+        share = "or name a share, such as data.holdout=0.1"
         if self.path is not None and folder.resolve().is_relative_to(self.path.resolve()):
-            raise BadInput(
-                f"{where}: lies inside {self.path}, whose pictures are trained on; move it out of there, or name a "
-                "share, such as data.holdout=0.1"
-            )
+            raise BadInput(f"{where}: lies inside {self.path}, whose pictures are trained on; move it out, {share}")
+        if self.path is not None and self.path.resolve().is_relative_to(folder.resolve()):
+            raise BadInput(f"{where}: holds {self.path}, whose pictures are trained on; name another folder, {share}")
         if not folder.exists():
             raise BadInput(
                 f"{where}: does not exist (looked from {Path.cwd()}); expected a folder of test pictures, which may "
@@ -157,6 +158,8 @@ class _OpenedSource:
                 )
             test = relabelled(test, source.class_names, {name: name for name in test.class_names})
         need.fitted(self.name, where, test, replace(options, say=quiet, known={}))
+        if test.digest == self.source.digest:
+            raise BadInput(f"{where}: holds the very pictures that are trained on; name another folder, {share}")
         return replace(source, held_out=test)
 
     def of_run(self, known: RunData, options: SourceOptions) -> PictureSet | None:
@@ -316,7 +319,9 @@ def run_data_of(
         mapping = None
         if before is not None and names:
             mapping = before.mapping if map_classes is None else map_classes
-        run_data[name] = RunData(source.digest, before.first_digest if before else source.digest, names, mapping)
+        test = source.held_out if isinstance(source, PictureSet) else None
+        first = before.first_digest if before else source.digest
+        run_data[name] = RunData(source.digest, first, names, mapping, None if test is None else test.digest)
     return run_data
 
 

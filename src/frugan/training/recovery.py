@@ -284,6 +284,8 @@ class Resumed:
                 run.log.write("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
             if self.over is None and name in run.sources and (line := other_pictures(name, known, digest)):
                 run.choose(line)
+            if known.held_out is not None and name in run.data and run.data[name].held_out != known.held_out:
+                run.choose(f"the test pictures of {name!r} have changed: scores before and after do not compare")
         _tell_finished(run, step)
 
 

@@ -265,14 +265,18 @@ def _places(file: Any, imgs: Any) -> NDArray[np.int64] | None:
     if imgs.chunks is None:
         first = imgs.id.get_offset()
         return None if first is None else first + within * picture_bytes
+    if imgs.chunks[1:] != imgs.shape[1:] or not hasattr(imgs.id, "chunk_iter"):  # HDF5 before 1.12.3 has no such list
+        return None
     together = imgs.chunks[0]
-    if imgs.chunks[1:] != imgs.shape[1:]:
-        return None
-    firsts = [imgs.id.get_chunk_info_by_coord((at, 0, 0, 0)).byte_offset for at in range(0, len(imgs), together)]
-    if None in firsts:
-        return None
-    places: NDArray[np.int64] = np.array(firsts, np.int64)[within // together] + within % together * picture_bytes
-    return places
+    firsts = np.full(-(-len(imgs) // together), -1, np.int64)
+
+    def note(chunk: Any) -> None:
+        if chunk.byte_offset is not None:
+            firsts[chunk.chunk_offset[0] // together] = chunk.byte_offset
+
+    imgs.id.chunk_iter(note)
+    places = firsts[within // together] + within % together * picture_bytes
+    return places if firsts.min() >= 0 else None
 
 
 def _dataset(h5py: Any, file: Any, name: str, where: str) -> Any:
