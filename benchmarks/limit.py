@@ -228,7 +228,7 @@ def floor_seconds(kind: str, done: Done, rates: Mapping[str, float]) -> float:
 
 def limit(recipe: Recipe) -> dict[str, Any]:
     """Table of an average step by phase and kind of work, and its costliest operations."""
-    way = set_up(recipe, CPU, recipe.training.precision)
+    way = set_up(recipe, CPU, recipe.training.precision, micro_batch=recipe.training.batch)
     places: dict[Place, Done] = {}
     between = plain = 0.0
     with keep_freed_memory(True):

@@ -48,6 +48,7 @@ def test_the_bits_of_torchs_own_operations(up: bool, dtype: torch.dtype) -> None
         for way, given in ((_made, _given(dtype)), (_composed, _given(dtype)))
     )
     assert all(torch.equal(a, b) for a, b in zip(gradients, wanted, strict=True))
+    assert gradients[1].is_contiguous(memory_format=torch.channels_last), "autograd would copy it into that layout"
 
 
 @WAYS

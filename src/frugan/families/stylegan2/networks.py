@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.elementwise import GAIN, second_moment_norm
-from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesOps
+from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesOps, largest_in
 from frugan.contract.ops import StyleLayer
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.batch_norm import MinibatchStd
@@ -109,9 +109,7 @@ class LargestScaling(Scaling):
         found: list[Divisor] = [1 / cast(SynthesisLayer, weight.layer).gain for weight in weights]
         convolved = {i: weight.master for i, weight in enumerate(weights) if weight.name == "weight"}
         if convolved:
-            largest = [
-                torch.linalg.vector_norm(master, math.inf, (1, 2, 3)) for master in convolved.values()
-            ]  # [O] each
+            largest = [largest_in(master) for master in convolved.values()]  # [O] each
             foreach_mul_(largest, [math.sqrt(master[0].numel()) for master in convolved.values()])
             divisors = torch.cat(largest).clamp_min(1e-30).split([len(master) for master in convolved.values()])
             for i, divisor in zip(convolved, divisors, strict=True):
