@@ -62,6 +62,46 @@ def against_plain(*, half: bool) -> str:
     return table(head, rows)
 
 
+LIMIT_COLUMNS = {
+    "convolutions": ("convolution",),
+    "1x1": ("pointwise",),
+    "grouped, depthwise": ("grouped", "depthwise"),
+    "attention": ("attention",),
+    "moving numbers": ("moves numbers", "product", "optimizer"),
+}
+"""Kinds of work by column; products and optimizers take too little for one of their own."""
+
+
+def limit() -> str:
+    """How near steps come to what a machine reaches, by kind of work."""
+    rows = []
+    for path in sorted(RESULTS.glob("limit-*.json")):
+        record = json.loads(path.read_text("utf-8"))
+        whole = sum(row["seconds"] for row in record["rows"]) + record["seconds_between_operations"]
+        floor = sum(row["floor_seconds"] for row in record["rows"])
+        cells = []
+        for kinds in LIMIT_COLUMNS.values():
+            found = [row for row in record["rows"] if row["kind"] in kinds]
+            taken, least = (sum(row[key] for row in found) for key in ("seconds", "floor_seconds"))
+            share = taken / whole
+            cells.append(f"{100 * share:.0f} %, at {100 * least / taken:.0f} %" if share >= SHOWN_OF_STEP else "")
+        between = record["seconds_between_operations"] / whole
+        rows.append(
+            [
+                f"`{' '.join(record['recipe'])}`",
+                f"{record['seconds']:.2f}",
+                f"**{100 * floor / record['seconds']:.0f} %**",
+                *cells,
+                f"{100 * between:.0f} %",
+            ]
+        )
+    return table(["step", "s", "of the limit", *LIMIT_COLUMNS, "between operations"], rows)
+
+
+SHOWN_OF_STEP = 0.02
+"""Share of a step from which on a kind of work is shown."""
+
+
 def growth() -> str:
     """How far points lie from the line through an axis."""
     axes = {**read("growth.json")["axes"]}
@@ -189,6 +229,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "counts": counts,
     "against plain in half precision": partial(against_plain, half=True),
     "against plain": partial(against_plain, half=False),
+    "limit": limit,
     "growth": growth,
     "start": start,
     "loader": loader,
