@@ -449,3 +449,26 @@ def test_what_is_of_no_sample_is_not_a_representation() -> None:
     loss = frugan.BatchLoss(lambda model, x: (model(x), torch.ones(())), lambda y, scale: (y * scale).mean())
     with pytest.raises(BadInput, match=r"a tensor \[8, 6\], a tensor \[\]; .*scale.expand\(len\(samples\)\)"):
         loss(nn.Linear(WIDTH, WIDTH), torch.randn(BATCH, WIDTH))
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_plan_that_splits_batch_normalisation_is_refused(by_hand: bool) -> None:
+    """One that was made by hand, or for a model in eval mode."""
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        result: Tensor = model(x)
+        return result.square().mean()
+
+    plan = ModulePlan(8, 4, FP32)
+    if not by_hand:
+        plan = frugan.plan_module(model.eval(), loss, x, optimizer, micro_batch=4)
+    step = frugan.ModuleStep(model.train(), loss, optimizer, plan)
+    with pytest.raises(
+        BadInput, match="batch normalisation normalises each part by itself; plan the model in training"
+    ):
+        step(x)
+    step(x[:4])
+    model.eval()
+    step(x)

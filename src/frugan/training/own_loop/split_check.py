@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from frugan.accelerator.choice import accelerator_of
 from frugan.errors import BadInput
@@ -29,6 +30,11 @@ Models of 12 to 50 layers differ by 2e-7 at most; a Mixtral's balancing loss, be
 
 ERRORS = (RuntimeError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, BadInput)
 """Errors of other people's code in eval mode, which a step in training mode may not meet."""
+
+
+def normalises_batches(model: nn.Module) -> bool:
+    """Return whether batch normalisation uses batch statistics, so that splitting a batch would change the result."""
+    return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in model.modules())
 
 
 @dataclass(frozen=True)
