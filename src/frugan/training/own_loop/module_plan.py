@@ -383,5 +383,7 @@ def _decisions_on_split(search: Search, micro_batch: int) -> Iterator[str]:
         yield f"split: none, each forward takes the whole batch, because {split.differs}"
     if split.unknown is not None:
         yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
+    if (terms := split.other_terms()) is not None:
+        yield f"split: {terms}"
     if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
         yield f"split: {moves}"

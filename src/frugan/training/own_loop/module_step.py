@@ -198,6 +198,7 @@ class ModuleStep:
             )
         for line in (
             found.unknown and f"whether parts of a batch give its loss is not known: {found.unknown}",
+            found.other_terms(),
             found.moves(-(-batch // self.plan.micro_batch)),
         ):
             if line:
