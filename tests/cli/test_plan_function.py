@@ -44,6 +44,14 @@ def checked():
 def three():
     return setup()[:3]
 
+def with_options():
+    model, loss, batch, optimizer = setup()
+    options = {"precision": "autocast", "micro_batch": 4, "weight": lambda x, mask: mask.sum()}
+    return model, loss, batch, optimizer, options
+
+def misspelt():
+    return *setup(), {"precison": "fp32"}
+
 def raises():
     raise KeyError("weights")
 """
@@ -83,12 +91,31 @@ def test_weights_that_are_looked_at_are_made_and_that_is_said(frugan: Frugan) ->
     )
 
 
+@pytest.mark.usefixtures("own_project")
+@pytest.mark.parametrize("words", [(), ("--micro-batch", "8")])
+def test_a_function_may_return_options_of_the_plan(frugan: Frugan, words: tuple[str, ...]) -> None:
+    ended = frugan("plan", "own_project.train:with_options", "--card", "rtx-3060", "--json", *words)
+    assert ended.returncode == 0, ended.stderr
+    values = json.loads(ended.stdout)
+    assert values["micro_batch"] == (8 if words else 4)
+    assert values["decisions"][0].startswith("precision: bf16 by autocast's rules")
+
+
+@pytest.mark.usefixtures("own_project")
+def test_a_function_that_does_not_fit_ends_as_a_recipe_does(frugan: Frugan) -> None:
+    """With 0 and "fits" false: that is an answer, and no error."""
+    ended = frugan("plan", "own_project.train:setup", "--memory", "900MiB", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["fits"] is False
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("own_project.train:setpu",), "has no function setpu (did you mean setup?)"),
         (("own_project.tran:setup",), "No module named 'own_project.tran'"),
         (("own_project.train:three",), "expected a tuple (model, loss, batch, optimizer)"),
+        (("own_project.train:misspelt",), "returns option 'precison' (did you mean precision?)"),
         (("own_project.train:raises",), "raised KeyError: 'weights'"),
         (("own_project.train:setup", "--largest", "batch"), "--largest batch: for recipes"),
         (("own_project.train:setup", "training.batch=3"), "for recipes"),

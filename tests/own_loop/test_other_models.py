@@ -327,6 +327,14 @@ def test_steps_refuse_plans_that_are_none_or_of_another_model_and_models_without
     other = nn.Sequential(nn.Linear(3, 1))
     with pytest.raises(frugan.BadInput, match="the plan is of a Linear, and the model is a Sequential"):
         frugan.ModuleStep(other, mean_of, sgd(other), plan)
+    for wider, words in (
+        (nn.Linear(3, 2), r"its weight is \[1, 3\], the model's \[2, 3\]; plan this one"),
+        (nn.Linear(3, 1, bias=False), r"its bias is \[1\], the model's missing"),
+    ):
+        with pytest.raises(frugan.BadInput, match=f"the plan is of another Linear: {words}"):
+            frugan.ModuleStep(wider, mean_of, sgd(wider), plan)
+    with pytest.raises(frugan.BadInput, match=r"the optimizer moves none of the Linear's parameters"):
+        frugan.plan_module(model, mean_of, X, sgd(other))
     blank = nn.Linear(3, 1, device="meta")
     with pytest.raises(frugan.BadInput, match="on the device meta, without data"):
         frugan.ModuleStep(blank, mean_of, sgd(blank), plan)

@@ -49,6 +49,31 @@ class TimeFirst(nn.Module):
         return y
 
 
+class Mixture(nn.Module):
+    """A mixture's router, with a balancing loss beside its results (Fedus et al. 2021, equation 4), and a mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(WIDTH, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        shares = self.router(x).softmax(-1)
+        taken = F.one_hot(shares.argmax(-1), 3).float().mean(0)
+        return shares, {"balance": 3 * (taken * shares.mean(0)).sum(), "mean": shares[:, 0].mean()}
+
+
+class Routed(nn.Module):
+    """[B, width] -> [B, 3], and what its mixture returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixture = Mixture()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        shares, numbers = self.mixture(x)
+        return shares.log(), numbers
+
+
 class Counting(nn.Module):
     """Counts its forwards, in a number and in a buffer."""
 
@@ -151,6 +176,25 @@ def test_a_plan_does_not_split_what_it_would_change_and_a_step_refuses_to() -> N
         step(x[:8])
     wanted = ModulePlan(8, 4, FP32, split_wanted=True)
     assert not frugan.ModuleStep(model, contrastive, optimizer, wanted)(x[:8]).skipped
+
+
+@pytest.mark.parametrize("counted", [0.0, 1e-6])
+def test_a_balancing_loss_too_small_to_move_the_loss_is_said(counted: float) -> None:
+    """The mean beside it, which is that of its parts, is not."""
+    torch.manual_seed(0)
+    model, x = Routed(), torch.randn(BATCH, WIDTH)
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        logits, numbers = model(x)
+        total: Tensor = logits.square().mean() + counted * numbers["balance"]
+        return total
+
+    plan = frugan.plan_module(model, loss, x, torch.optim.SGD(model.parameters(), lr=0.1), micro_batch=4)
+    line = next(line for line in plan.decisions if line.startswith("split"))
+    assert line.startswith(
+        "split: balance of mixture, balance of Routed: its mean over parts of a batch is not that of the whole"
+    )
+    assert plan.micro_batch == 4
 
 
 def test_a_model_without_data_is_looked_at_by_the_first_step() -> None:
@@ -449,3 +493,26 @@ def test_what_is_of_no_sample_is_not_a_representation() -> None:
     loss = frugan.BatchLoss(lambda model, x: (model(x), torch.ones(())), lambda y, scale: (y * scale).mean())
     with pytest.raises(BadInput, match=r"a tensor \[8, 6\], a tensor \[\]; .*scale.expand\(len\(samples\)\)"):
         loss(nn.Linear(WIDTH, WIDTH), torch.randn(BATCH, WIDTH))
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_plan_that_splits_batch_normalisation_is_refused(by_hand: bool) -> None:
+    """One that was made by hand, or for a model in eval mode."""
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        result: Tensor = model(x)
+        return result.square().mean()
+
+    plan = ModulePlan(8, 4, FP32)
+    if not by_hand:
+        plan = frugan.plan_module(model.eval(), loss, x, optimizer, micro_batch=4)
+    step = frugan.ModuleStep(model.train(), loss, optimizer, plan)
+    with pytest.raises(
+        BadInput, match="batch normalisation normalises each part by itself; plan the model in training"
+    ):
+        step(x)
+    step(x[:4])
+    model.eval()
+    step(x)

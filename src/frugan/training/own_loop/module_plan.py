@@ -6,7 +6,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -29,6 +28,7 @@ from frugan.training.own_loop.module_report import OUTSIDE, ModuleReport
 from frugan.training.own_loop.module_step import check_plain, moved_by
 from frugan.training.own_loop.plan_search import Search, recomputable
 from frugan.training.own_loop.recompute import block_named
+from frugan.training.own_loop.split_check import normalises_batches
 from frugan.wording import MIB, count, first_names, parse_size, show_size
 
 ModulePrecisionName = PrecisionName | Literal["autocast"]
@@ -245,11 +245,6 @@ def _held_bytes(task: Task, device: torch.device) -> int:
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
-def normalises_batches(model: nn.Module) -> bool:
-    """Return whether batch normalisation uses batch statistics, so that splitting a batch would change the result."""
-    return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in model.modules())
-
-
 # The precision, and the report.
 
 
@@ -388,5 +383,7 @@ def _decisions_on_split(search: Search, micro_batch: int) -> Iterator[str]:
         yield f"split: none, each forward takes the whole batch, because {split.differs}"
     if split.unknown is not None:
         yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
+    if (terms := split.other_terms()) is not None:
+        yield f"split: {terms}"
     if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
         yield f"split: {moves}"

@@ -22,6 +22,11 @@ OUTSIDE = ("CUDA context", "library workspaces")
 """Categories beside those of the step itself."""
 
 
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    """Return the shapes of a model's parameters, by names that torch's compiler does not change."""
+    return {name.replace("_orig_mod.", ""): p.shape for name, p in model.named_parameters()}
+
+
 @dataclass(frozen=True)
 class ModuleReport(ModulePlan):
     """The plan of a step, what it is predicted to take, and why it was chosen; printed, it says so to people."""
@@ -58,6 +63,21 @@ class ModuleReport(ModulePlan):
             categories={**taken.categories, **slack, **outside},
             extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
         )
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model of another class, or with other parameters than the one that was planned.
+
+        Raises:
+            BadInput: it is another.
+        """
+        name = type(model).__name__
+        if name != self.name:
+            raise BadInput(f"the plan is of a {self.name}, and the model is a {name}: plan it")
+        planned, found = _shapes(self.search.task.model), _shapes(model)
+        for key in (*planned, *found):
+            if planned.get(key) != found.get(key):
+                was, now = (list(of[key]) if key in of else "missing" for of in (planned, found))
+                raise BadInput(f"the plan is of another {name}: its {key} is {was}, the model's {now}; plan this one")
 
     def arguments(self, inputs: Inputs) -> Inputs:
         """Return what the loss is given besides the model, of a batch: its parts, where it comes as the one planned."""

@@ -25,7 +25,7 @@ from frugan.training.own_loop.batch import Inputs, Loss, Parts, Split, Sums, Wei
 from frugan.training.own_loop.batch_loss import BatchLoss, backward_over_batch, check_weight
 from frugan.training.own_loop.half_precision import in_precision, make_masters, trained_halves
 from frugan.training.own_loop.recompute import block_named, recomputing
-from frugan.training.own_loop.split_check import check_split
+from frugan.training.own_loop.split_check import check_split, normalises_batches
 from frugan.wording import first_line, first_names
 
 
@@ -46,6 +46,13 @@ class ModulePlan:
     def smaller(self) -> "ModulePlan | None":
         """One that takes less memory, for when it runs out; None: there is none."""
         return None
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model that is not the one that was planned, as far as that is known.
+
+        Raises:
+            BadInput: it is another.
+        """
 
     def arguments(self, inputs: Inputs) -> Inputs:
         """Return what the loss is given besides the model, of a batch as a loop has it."""
@@ -107,8 +114,7 @@ class ModuleStep:
         check_weight(loss, weight)
         if not isinstance(plan, ModulePlan):
             raise BadInput(f"plan {plan!r}: expected what frugan.plan_module returns")
-        if (planned := getattr(plan, "name", None)) not in (None, type(model).__name__):
-            raise BadInput(f"the plan is of a {planned}, and the model is a {type(model).__name__}: plan it")
+        plan.check_model(model)
         if clip_norm is not None and not clip_norm > 0:
             raise BadInput(f"clip_norm {clip_norm}: expected more than 0, or None for no clipping")
         for name in plan.recompute:
@@ -174,6 +180,12 @@ class ModuleStep:
         """
         if self.plan.split_wanted or batch <= self.plan.micro_batch or batch == 1:
             return
+        if normalises_batches(self._model):
+            raise BadInput(
+                f"the plan splits a batch into parts of {self.plan.micro_batch}, which changes the result: batch "
+                "normalisation normalises each part by itself; plan the model in training mode with plan_module, or "
+                "with normalisation_batch=N, which says that the parts are to count alone"
+            )
         has_ignored = not self._has_seen_ignored and _has_negative(inputs)
         if self._split_checked and not has_ignored:
             return
@@ -186,6 +198,7 @@ class ModuleStep:
             )
         for line in (
             found.unknown and f"whether parts of a batch give its loss is not known: {found.unknown}",
+            found.other_terms(),
             found.moves(-(-batch // self.plan.micro_batch)),
         ):
             if line:
@@ -360,7 +373,7 @@ def _undo_on_error(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 def check_plain(model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse a wrapped model, one without parameters to train, a loss that is a module, and optimizers with closures.
+    """Refuse a wrapped model, one without parameters to train, a loss that is a module, and optimizers of others.
 
     Raises:
         BadInput: it is.
@@ -395,3 +408,5 @@ def check_plain(model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) 
             f"the {name} is sharded over processes by FSDP: plan it before it is. A process then holds its share of "
             "parameters, gradients and optimizer state, and the weights of the largest sharded module in full"
         )
+    if not {*model.parameters()} & {*moved_by(optimizer).values()}:
+        raise BadInput(f"the optimizer moves none of the {name}'s parameters: make it for model.parameters()")

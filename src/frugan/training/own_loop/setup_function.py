@@ -1,6 +1,7 @@
 """A step that a function of one's own sets up, by its name, "my_project.train:setup"; its weights are not made."""
 
 import importlib
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
@@ -18,8 +19,11 @@ from frugan.training.own_loop.module_plan import plan_module
 from frugan.training.own_loop.module_report import ModuleReport
 from frugan.wording import first_line, nearest
 
-Setup = tuple[nn.Module, Loss, Any, torch.optim.Optimizer]
-"""Result of such a function: model, loss, one whole batch and optimizer, as `plan_module` takes them."""
+Setup = tuple[nn.Module, Loss, Any, torch.optim.Optimizer, dict[str, Any]]
+"""Result of such a function: model, loss, one whole batch and optimizer, and options, as `plan_module` takes them."""
+
+OPTIONS = tuple(name for name in inspect.getfullargspec(plan_module).kwonlyargs if name != "card")
+"""Options that it may return; the card is the command line's."""
 
 _MAKERS = frozenset({torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn})
 _MOVERS = frozenset({Tensor.to, Tensor.cuda, Tensor.cpu})
@@ -32,7 +36,9 @@ def plan_function(
 
     Args:
         name: "my_project.train:setup", found in the current folder or where Python's packages are. It takes no
-            arguments and returns (model, loss, batch, optimizer).
+            arguments and returns (model, loss, batch, optimizer), or these and a dict of options of `plan_module`,
+            such as {"precision": "autocast", "weight": count_labels}.
+        micro_batch: in place of the function's.
 
     Raises:
         BadInput: there is no such function, it raises, or returns something else; or as `plan_module`.
@@ -41,17 +47,24 @@ def plan_function(
     try:
         with _WithoutWeights():
             setup = _set_up(name, function)
-        return plan_module(*setup, memory, card=card, micro_batch=micro_batch)
+        return _plan(setup, memory, card, micro_batch)
     except BadInput as error:
         refused = first_line(error)
     try:
-        report = plan_module(*_set_up(name, function), memory, card=card, micro_batch=micro_batch)
+        report = _plan(_set_up(name, function), memory, card, micro_batch)
     except BadInput as error:
         if first_line(error) == refused:
             raise
         raise BadInput(f"{first_line(error)} (and without making its weights: {refused})") from error
     why = f"weights: made for this plan, as it does not run without them: {refused}"
     return replace(report, decisions=(*report.decisions, why))
+
+
+def _plan(setup: Setup, memory: str | int | None, card: str | None, micro_batch: int | None) -> ModuleReport:
+    model, loss, inputs, optimizer, options = setup
+    if micro_batch is not None:
+        options = {**options, "micro_batch": micro_batch}
+    return plan_module(model, loss, inputs, optimizer, memory, card=card, **options)
 
 
 def _found(name: str) -> Callable[[], Any]:
@@ -79,11 +92,18 @@ def _set_up(name: str, function: Callable[[], Any]) -> Setup:
             f"{name} raised {type(error).__name__}: {first_line(error)} ({last.filename}:{last.lineno})"
         ) from error
     match setup:
-        case (nn.Module() as model, loss, inputs, torch.optim.Optimizer() as optimizer) if callable(loss):
-            return model, loss, inputs, optimizer
+        case (nn.Module() as model, loss, inputs, torch.optim.Optimizer() as optimizer, *rest) if callable(loss):
+            options = rest[0] if rest else {}
+            if len(rest) <= 1 and isinstance(options, dict):
+                for key in options:
+                    if key not in OPTIONS:
+                        hint = nearest(key, OPTIONS)
+                        raise BadInput(f"{name} returns option {key!r}{hint}; expected of {', '.join(OPTIONS)}")
+                return model, loss, inputs, optimizer, options
     kinds = [type(part).__name__ for part in setup] if isinstance(setup, tuple) else type(setup).__name__
     raise BadInput(
-        f"{name} returns {kinds}; expected a tuple (model, loss, batch, optimizer), as plan_module takes them"
+        f"{name} returns {kinds}; expected a tuple (model, loss, batch, optimizer), as plan_module takes them, or "
+        "these and a dict of its options"
     )
 
 

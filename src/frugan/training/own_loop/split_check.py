@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from frugan.accelerator.choice import accelerator_of
 from frugan.errors import BadInput
@@ -24,11 +25,23 @@ SAMPLES = 4
 FULL, HALF = 5e-6, 2e-2
 """Differences that are rounding, as a share of the loss: with weights in fp32, and with some in half precision.
 
-Models of 12 to 50 layers differ by 2e-7 at most; a Mixtral's balancing loss, before it is trained, mostly by 2e-5.
+Models of 12 to 50 layers differ by 2e-7 at most.
+"""
+
+TERMS = 1e-4
+"""Difference of a number that a module returns beside its results, as a share of it, that is worth a line.
+
+A mixture's balancing loss differs by 3e-4 to 3e-3 before it is trained, and counts a hundredth or a thousandth: what it
+changes in the loss, 1e-7 to 5e-6, cannot be told from rounding there.
 """
 
 ERRORS = (RuntimeError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, BadInput)
 """Errors of other people's code in eval mode, which a step in training mode may not meet."""
+
+
+def normalises_batches(model: nn.Module) -> bool:
+    """Return whether batch normalisation uses batch statistics, so that splitting a batch would change the result."""
+    return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in model.modules())
 
 
 @dataclass(frozen=True)
@@ -38,12 +51,22 @@ class SplitCheck:
     differs: str | None = None  # why the parts of a batch do not give its loss; None: they do, as far as is known
     unknown: str | None = None  # why it could not be found out; None: it could
     moving: tuple[str, ...] = ()  # buffers and numbers of the model that move with each forward
+    terms: tuple[str, ...] = ()  # numbers that modules return, such as a balancing loss, that differ in parts
 
     def moves(self, forwards: int) -> str | None:
         """Say what moves more than once in a step; None: nothing does."""
         if forwards == 1 or not self.moving:
             return None
         return f"moved by each of the {forwards} forwards of a step, not once: {first_names(self.moving)}"
+
+    def other_terms(self) -> str | None:
+        """Say which numbers that modules return are others in parts; None: none is."""
+        if not self.terms:
+            return None
+        return (
+            f"{first_names(self.terms)}: its mean over parts of a batch is not that of the whole, and a loss that "
+            "counts it differs by as much"
+        )
 
 
 def check_split(model: nn.Module, loss: Loss, inputs: Inputs, batch: int, weight: Weight | None = None) -> SplitCheck:
@@ -69,7 +92,7 @@ def check_split(model: nn.Module, loss: Loss, inputs: Inputs, batch: int, weight
             moving = _moving(model, partial(loss, model, *few))
     except ERRORS as error:
         return SplitCheck(unknown=f"its loss does not run in eval mode ({type(error).__name__}: {first_line(error)})")
-    return SplitCheck(differs, compared.unknown, moving)
+    return SplitCheck(differs, compared.unknown, moving, () if differs else tuple(compared.terms))
 
 
 def _most_unlike(inputs: Inputs, batch: int, count: int) -> Tensor:
@@ -93,6 +116,7 @@ class _Compared:
     device: torch.device
     weight: Weight | None
     unknown: str | None = None  # why they cannot be compared
+    terms: list[str] = field(default_factory=list)  # numbers of modules that differ; known after `difference`
     _drawn: list[Tensor] = field(default_factory=list)
 
     def check_weight(self) -> None:
@@ -114,14 +138,21 @@ class _Compared:
         halves = self._parts(2)
         if self.weight is not None and 0 in halves.shares():
             return None  # nothing counts in one of them
-        whole, _ = self._loss_of(self._parts(1))
-        mean, total = self._loss_of(halves)
+        with self._numbers() as of_whole:
+            whole, _ = self._loss_of(self._parts(1))
+        with self._numbers() as of_halves:
+            mean, total = self._loss_of(halves)
         exact = all(p.dtype in (torch.float32, torch.float64) for p in self.model.parameters())
         near = (FULL if exact else HALF) * max(abs(whole), abs(mean)) + 1e-7
         if not math.isfinite(whole) and not math.isfinite(mean):
             self.unknown = f"the loss of a few samples is {whole:g}"
             return None
         if abs(whole - mean) <= near:
+            self.terms = [
+                name
+                for name, numbers in of_whole.items()
+                if _differs(numbers, of_halves.get(name, []), halves.shares(), TERMS if exact else HALF)
+            ]
             return None
         if abs(self._loss_of(self._parts(1))[0] - whole) > near:
             self.unknown = "the loss of the same samples is another each time"
@@ -154,6 +185,21 @@ class _Compared:
             return total / (float(sum(counts)) or math.nan), total
         return float(sum(value.value * share for value, share in values)), total
 
+    @contextmanager
+    def _numbers(self) -> Iterator[dict[str, list[float]]]:
+        """Note scalars that modules return, in the order of their calls, but for those called "loss"."""
+        found: dict[str, list[float]] = {}
+
+        def note(module: nn.Module, _: object, output: Any, *, name: str) -> None:
+            for key, value in _numbers_in(output):
+                if key not in ("", "loss"):
+                    found.setdefault(f"{key} of {name or type(module).__name__}", []).append(value)
+
+        with ExitStack() as stack:
+            for name, module in self.model.named_modules():
+                stack.callback(module.register_forward_hook(partial(note, name=name)).remove)
+            yield found
+
     def _culprit(self) -> str:
         """Name the first module whose results for the same samples differ, or the loss."""
         whole, halves = self._results(self._parts(1)), self._results(self._parts(2))
@@ -185,6 +231,28 @@ class _Compared:
                     stack.callback(module.register_forward_hook(partial(note, name=name, number=number)).remove)
                 self.loss(self.model, *inputs)
         return {name: torch.cat(sums) for name, sums in found.items() if len(sums) == len(parts.sizes)}
+
+
+def _numbers_in(output: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the scalars of a module's result, each by its key or its place."""
+    if isinstance(output, Tensor):
+        if not output.ndim and output.is_floating_point():
+            yield key, float(output)
+    elif isinstance(output, Mapping):
+        for name, value in output.items():
+            yield from _numbers_in(value, str(name))
+    elif isinstance(output, tuple | list):
+        for number, value in enumerate(output, 1):
+            yield from _numbers_in(value, f"result {number}")
+
+
+def _differs(whole: Sequence[float], parts: Sequence[float], shares: Sequence[float], near: float) -> bool:
+    """Return whether numbers of the whole are no means of those of its parts, which come one part after the other."""
+    calls = len(whole)
+    if len(parts) != calls * len(shares):
+        return False
+    means = [sum(share * parts[part * calls + i] for part, share in enumerate(shares)) for i in range(calls)]
+    return any(abs(a - b) > near * max(abs(a), abs(b)) for a, b in zip(whole, means, strict=True))
 
 
 def _moving(model: nn.Module, forward: Any) -> tuple[str, ...]:
