@@ -195,6 +195,11 @@ def beside_real(name: str, scores: Mapping[str, Any]) -> str:
     return f" (real pictures {real:.3g})" if isinstance(real, float) else ""
 
 
+def judge_in_words(judge: object) -> str:
+    """Who told pictures apart, by the judge that the provenance of a two-sample score names."""
+    return "a judge of fixed features" if "fixed features" in str(judge) else "a small network"
+
+
 def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str | None:
     """Two-sample score in words; None: it was not measured.
 
@@ -209,14 +214,13 @@ def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) 
     if isinstance(real, float):
         beside, what = f" (real against real {real:.2f})", "generated from real"
     count, _, by = str(measured.get("judge", "")).partition("; ")
-    judge = "a judge of fixed features" if by.startswith("fixed features") else "a small network"
     networks = by.partition(",")[0]
-    who = f" ({count}{f', {networks}' if 'network' in networks else ''})" if by else ""
+    who = judge_in_words(by) + (f" ({count}{f', {networks}' if 'network' in networks else ''})" if by else "")
     control = next((part for part in str(measured.get("control", "")).split("; two-sample ") if part), "")
     sees = control.removeprefix("two-sample ").partition("; pr ")[0]
     score = with_interval("two_sample", share, width, ".2f")
     return (
-        f"two-sample {score}{beside}: {judge}{who} tells {what} {100 * round(share, 2):.0f} times in "
+        f"two-sample {score}{beside}: {who} tells {what} {100 * round(share, 2):.0f} times in "
         f"100; 50 is guessing" + (f". Of real pictures it {sees}" if sees.startswith(("sees", "does not")) else "")
     )
 

@@ -255,6 +255,14 @@ def test_long_latents_are_said_and_samples_replaced_on_demand(run_folder: Path, 
     assert (tmp_path / "random.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_curve_replaces_no_file(tmp_path: Path, frugan: Frugan) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "curve.png").write_text("mine", "utf-8")
+    plot = ("--truncations", "0.5,1", "--plot", str(tmp_path / "curve.png"))
+    result = frugan("evaluate", "/does/not/exist", "--data", "x", *plot)
+    assert (result.returncode, "curve.png: is there already" in result.stderr) == (2, True)
+
+
 def test_a_damaged_checkpoint_is_told_of(run_folder: Path, tmp_path: Path, frugan: Frugan) -> None:
     """The one before it is sampled from."""
     run = Path(shutil.copytree(run_folder, tmp_path / "run"))

@@ -49,6 +49,10 @@ def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
         (("--gpus", "2", "--link", "8", "--card", "rtx-3060"), "with its unit"),
         (("--link", "8GB/s"), "between several cards"),
         (("--micro-batch", "33"), "micro-batch 33"),
+        (
+            ("--card", "gtx-1080", "training.tf32=true"),
+            "training.tf32=true: for NVIDIA cards of compute capability 8.0",
+        ),
         (("training.batch=7",), "normalisation_batch"),
     ],
 )

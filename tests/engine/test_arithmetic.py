@@ -34,6 +34,15 @@ def test_fp32_keeps_its_digits_and_torch_still_answers_by_all_its_names(before: 
     assert not BACKENDS.cuda.matmul.allow_bf16_reduced_precision_reduction
 
 
+def test_tf32_is_allowed_where_it_is_asked_for() -> None:
+    disable_reduced_precision(tf32=True)
+    assert _precisions() == ("tf32", "tf32")
+    with full_fp32():
+        assert "tf32" not in _precisions()
+    disable_reduced_precision()
+    assert "tf32" not in _precisions()
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_features_are_made_in_fp32_and_leave_no_trace(before: bool) -> None:
     BACKENDS.cudnn.allow_tf32 = BACKENDS.cuda.matmul.allow_tf32 = before
@@ -59,3 +68,17 @@ def test_the_decision_is_said_with_what_the_environment_makes_of_it(environment:
     assert line is not None
     assert said in line
     assert tf32_decision((7, 5), environment) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, "TF32: on, in products and convolutions of fp32"),
+        ({FORCED: "0"}, "TF32: off, as NVIDIA_TF32_OVERRIDE=0 in this environment overrules training.tf32=true"),
+        ({FORCED: "1"}, "TF32: on"),
+    ],
+)
+def test_tf32_that_is_wanted_is_said(environment: dict[str, str], said: str) -> None:
+    line = tf32_decision((8, 6), environment, wanted=True)
+    assert line is not None
+    assert said in line

@@ -296,6 +296,21 @@ def test_relatives_of_every_recipe_are_recipes() -> None:
             assert len(sizes) == len(set(sizes)) > 1
 
 
+@pytest.mark.usefixtures("by_formula")
+def test_tf32_is_planned_for_and_offered_where_it_is_faster(small: str) -> None:
+    def told(*words: str, card: str) -> list[str]:
+        report = frugan.plan(small, None, ["training.precision=fp32", *words], frugan.PlanOptions(card=card))
+        return [line for line in report.decisions if line.startswith("TF32")]
+
+    assert told("training.tf32=true", card="a100") == [
+        "TF32: on, so products of fp32 numbers have three digits; override with training.tf32=false"
+    ]
+    (offered,) = told(card="a100")
+    assert "training.tf32=true they have three and are up to" in offered
+    assert told(card="rtx-3060") == []  # where it is no faster
+    assert told(card="gtx-1080") == []
+
+
 def test_a_cards_precision_is_planned_for(small: str) -> None:
     asked = load_recipe(small).training.precision
     names = {card: named_card(card).precision(asked).name for card in ("gtx-1060", "rtx-2060", "rtx-3060")}

@@ -64,6 +64,14 @@ def test_a_discriminator_that_guesses_while_a_fresh_network_knows_is_told(loss: 
     assert signs.given_up == {"D"}
 
 
+def test_whoever_judged_is_named() -> None:
+    signs, guessing = CollapseSigns(), [paired(0.693)] * SATURATION_STEPS
+    few = {"provenance": {"judge": "60 pictures on either side; fixed features, leaving out each picture"}}
+    (told,) = lines(signs, started("relativistic"), *guessing, judged(1.0) | few, *guessing, judged(0.99) | few)
+    assert "while a judge of fixed features that was trained afresh told real from generated 100 and now 99" in told
+    assert "small network" not in told
+
+
 def test_a_discriminator_that_guesses_while_pictures_get_better_is_left_in_peace() -> None:
     signs, guessing, working = CollapseSigns(), [paired(0.693)] * SATURATION_STEPS, [paired(0.3)] * SATURATION_STEPS
     told = lines(signs, started("relativistic"), *guessing, judged(1.0), *guessing, judged(0.89))

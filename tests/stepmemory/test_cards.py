@@ -202,6 +202,26 @@ def test_half_precision_is_never_slower(name: str) -> None:
     assert (card.macs_per_s["bf16"] > card.macs_per_s["fp32"]) == (PUBLISHED[name].capability >= (8, 0))
 
 
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_tf32_is_never_slower_than_fp32_and_only_newer_cards_have_it(name: str) -> None:
+    card = named_card(name)
+    if PUBLISHED[name].capability < (8, 0):
+        with pytest.raises(BadInput, match=f"training.tf32=true: .*, which {name} is not; leave it out"):
+            card.precision("fp32", tf32=True)
+        return
+    fp32, tf32, work = card.precision("fp32"), card.precision("fp32", tf32=True), Work(macs=10**12, bytes_moved=1)
+    assert (fp32.tf32, tf32.tf32) == (False, True)
+    assert card.seconds(work, tf32) <= card.seconds(work, fp32)
+
+
+def test_tf32_counts_for_what_stays_in_fp32_beside_halves() -> None:
+    card = named_card("a100")
+    bf16, work = card.precision("bf16"), Work(macs=10**12, fp32_macs=10**12, bytes_moved=1)
+    assert card.seconds(work, replace(bf16, tf32=True)) < card.seconds(work, bf16) / 4
+    measured = replace(card, macs_per_s={"fp32": 1e12, "bf16": 1e13})  # before there was TF32
+    assert measured.seconds(work, replace(bf16, tf32=True)) == measured.seconds(work, bf16)
+
+
 FP16 = Precision("fp16", torch.float16, "as published")
 SLOW = replace(
     unnamed_card(),

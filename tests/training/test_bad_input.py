@@ -33,6 +33,13 @@ def run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
+def test_tf32_is_refused_on_a_processor_and_nothing_is_written(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    with pytest.raises(BadInput, match=r"training\.tf32=true: .*, which this processor is not; leave it out"):
+        train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.tf32=true"])
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+
+
 def test_unknown_recipe_and_keys_name_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"did you mean biggan-cifar10-32\?"):
         frugan.load_recipe("biggan-cifar-32")

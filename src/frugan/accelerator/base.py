@@ -63,6 +63,11 @@ def card_has_bf16_units(capability: tuple[int, int]) -> bool:
     return capability >= (8, 0)
 
 
+def card_has_tf32(capability: tuple[int, int] | None) -> bool:
+    """Return whether a card of a compute capability can multiply fp32 numbers by their first three digits (TF32)."""
+    return capability is not None and capability >= (8, 0)
+
+
 @dataclass(frozen=True)
 class Accelerator(ABC):
     """One device, by torch's functions for its kind."""

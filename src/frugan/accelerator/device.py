@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from frugan.accelerator.base import card_has_tf32
 from frugan.accelerator.choice import accelerator_of, out_of_memory_by_words
 from frugan.errors import TrainingFailed
 
@@ -16,31 +17,47 @@ DEFAULT = "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
 """Read by torch, as the default of matrix products; set in NVIDIA's containers."""
 
 
-def disable_reduced_precision() -> None:
+def disable_reduced_precision(*, tf32: bool = False) -> None:
     """Let half-precision products add up in fp32, and fp32 ones keep their digits, in this process.
 
+    Args:
+        tf32: fp32 products and convolutions may yet be made of three digits, where a card does so.
+
     Torch's own defaults allow sums in half precision, and TF32 in convolutions: its three digits are too few where
-    nearly equal products are subtracted (DSSIM, statistics). Who wants speed has half precision.
+    nearly equal products are subtracted (DSSIM, statistics). Who wants speed has half precision, or asks for TF32.
 
     Torch has two sets of names for this, and refuses to answer for the older where only the newer was set; the older
     sets both.
     """
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
 
 
-def tf32_decision(capability: tuple[int, int] | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """A line that says what was decided, and what the environment makes of it; None: no card, or one without TF32."""
-    if capability is None or capability < (8, 0):
+def tf32_decision(
+    capability: tuple[int, int] | None, environment: Mapping[str, str] = os.environ, *, wanted: bool = False
+) -> str | None:
+    """A line that says what was decided, and what the environment makes of it; None: no card, or one without TF32.
+
+    Args:
+        wanted: the recipe asks for it.
+    """
+    if not card_has_tf32(capability):
         return None
+    if wanted and environment.get(FORCED) == "0":
+        return f"TF32: off, as {FORCED}=0 in this environment overrules training.tf32=true; unset it"
+    if wanted:
+        return (
+            "TF32: on, in products and convolutions of fp32, in losses and statistics as well: they have three digits "
+            "(training.tf32=true)"
+        )
     if environment.get(FORCED) == "1":
         return (
             f"TF32: on, in all fp32 products and convolutions, because {FORCED}=1 in this environment overrules "
             "frugan: fp32 has three digits here, in losses and statistics as well; unset it"
         )
-    line = f"TF32: off, in products and convolutions: fp32 keeps all its digits; {FORCED}=1 would force it on"
+    line = "TF32: off, in products and convolutions: fp32 keeps all its digits; training.tf32=true switches it on"
     if environment.get(DEFAULT) == "1":
         line += f" ({DEFAULT}=1 in this environment asks for it, and is overruled)"
     return line

@@ -10,6 +10,7 @@ import torch
 
 from frugan.accelerator.base import card_has_bf16_units
 from frugan.accelerator.choice import accelerator_of
+from frugan.errors import BadInput
 
 PrecisionName = Literal["auto", "fp32", "fp16", "bf16"]
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
@@ -29,6 +30,7 @@ class Precision:
     dtype: torch.dtype  # data type of the working weights
     reason: str  # why it was chosen
     warning: str | None = None  # drawback of this precision here; None: there is none
+    tf32: bool = False  # whether fp32 numbers are multiplied by their first three digits
 
 
 def resolve_precision(requested: PrecisionName, device: torch.device) -> Precision:
@@ -54,6 +56,14 @@ def resolve_precision(requested: PrecisionName, device: torch.device) -> Precisi
     if requested == "fp16" and device.type == "cpu":
         warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here"
     return Precision(requested, DTYPES[requested], "asked for", warning)
+
+
+def refuse_tf32(name: str) -> BadInput:
+    """Return the error for a device of this name, which multiplies fp32 numbers with all their digits alone."""
+    return BadInput(
+        f"training.tf32=true: for NVIDIA cards of compute capability 8.0 or newer (RTX 30xx, A100 and later), which "
+        f"{name} is not; leave it out, or give training.tf32=false"
+    )
 
 
 def card_precision(requested: PrecisionName, name: str, capability: tuple[int, int]) -> Precision:

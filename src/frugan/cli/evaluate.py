@@ -269,7 +269,8 @@ def evaluate(**values: Any) -> None:
             evaluations = [arguments.real_scores(bar)]
         else:
             weights = Weights.open(source, say if is_first() else quiet)
-            if is_first() and (line := long_latents(max((arguments.truncation, *several)))) is not None:
+            longest = max((arguments.truncation, *several))
+            if is_first() and (line := long_latents(longest, weights.recipe)) is not None:
                 say(line)
             if is_first() and arguments.samples == SAMPLES:
                 say(f"samples: {SAMPLES:,}, as published scores have; fewer take less time: --samples 2000")

@@ -253,7 +253,7 @@ def sample(**values: Any) -> None:
     chosen = ClassChoice.parse(arguments.classes) if arguments.classes is not None else None
 
     weights = Weights.open(arguments.source, say)
-    if (line := long_latents(arguments.truncation)) is not None:
+    if (line := long_latents(arguments.truncation, weights.recipe)) is not None:
         say(line)
     classes = chosen.among(weights.class_names, weights.recipe.classes) if chosen is not None else None
     micro_batch = arguments.micro_batch if arguments.micro_batch is not None else default_micro_batch(weights)

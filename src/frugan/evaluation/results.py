@@ -42,7 +42,8 @@ def refuse_plot(path: Path, metrics: Sequence[str]) -> None:
     """Refuse a curve that could not be drawn, before anything is measured.
 
     Raises:
-        BadInput: neither of what it shows is measured, matplotlib is missing, or it writes no such file.
+        BadInput: neither of what it shows is measured, matplotlib is missing or writes no such file, or the file is
+            there already.
     """
     try:
         from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415  (an extra)
@@ -55,6 +56,8 @@ def refuse_plot(path: Path, metrics: Sequence[str]) -> None:
         raise BadInput(
             f"--plot {path}: expected a file that ends in .png, or in .{', .'.join(sorted({*kinds} - {'png'}))}"
         )
+    if path.exists():
+        raise BadInput(f"--plot {path}: is there already; choose another name, or delete it first")
 
 
 def plot_truncation_curve(evaluations: Sequence[Evaluation], path: Path) -> None:

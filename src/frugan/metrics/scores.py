@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.wording import network_in_words
+from frugan.wording import judge_in_words, network_in_words
 
 Statistics = Literal["running", "standing", "batch"]
 """Statistics of batch normalisation: the averages of training, averages over new batches, or those of each batch."""
@@ -570,8 +570,9 @@ def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | Non
         what = "the pictures are good but show little of the variety of the real ones"
     else:
         what = (
-            "the pictures show little of the variety of the real ones, and a small network tells them from those "
-            f"{100 * told_apart:.0f} times in 100, as early in a training"
+            "the pictures show little of the variety of the real ones, and "
+            f"{judge_in_words(provenance.judge)} tells them from those {100 * told_apart:.0f} times in 100, as early "
+            "in a training"
         )
     line = (
         f"recall {recall:.2f} is far below precision {precision:.2f}: {what}. Look at many samples at once; "

@@ -11,6 +11,9 @@ from frugan.planning.plan_space import PlanConstraints
 from frugan.stepmemory.cards import DESKTOP_BYTES, PUBLISHED, Card
 from frugan.wording import show_size, typed_size
 
+NOTABLE_GAIN = 1.1
+"""Speed of products in TF32 over that in fp32 from which on it is offered."""
+
 
 def forwards(count: int) -> str:
     """Say how many forwards, for people."""
@@ -45,6 +48,13 @@ def decisions(
     yield from _about_memory(report)
     other = "fp16" if precision.name == "fp32" else "fp32"
     yield f"precision: {precision.name} ({precision.reason}); override with training.precision={other}"
+    if precision.tf32:
+        yield "TF32: on, so products of fp32 numbers have three digits; override with training.tf32=false"
+    elif precision.name == "fp32" and (gain := report.card.tf32_gain) > NOTABLE_GAIN:
+        yield (
+            f"TF32: off, so products keep all digits of fp32; with training.tf32=true they have three and are up to "
+            f"{gain:.2g} times as fast"
+        )
     floor = f"never less than a normalisation group, {training.group}" if training.group > 1 else "any size will do"
     yield (
         f"micro-batch: {chosen.micro_batch} at a time, {forwards(chosen.accumulation)} for {training.batch} ({floor}); "

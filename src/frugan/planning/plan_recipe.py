@@ -93,7 +93,7 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
     planner = Planner(
         recipe=loaded,
         card=card,
-        precision=card.precision(loaded.training.precision),
+        precision=card.precision(loaded.training.precision, tf32=loaded.training.tf32),
         constraints=options.constraints,
         name=name,
         gpus=options.gpus or 1,

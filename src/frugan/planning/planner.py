@@ -222,7 +222,8 @@ class Planner:
             if longest_seconds and before - begun + longest_seconds > most_seconds:
                 return None
             same = recipe.training.precision == self.recipe.training.precision
-            precision = self.precision if same else self.card.precision(recipe.training.precision)
+            wanted, tf32 = recipe.training.precision, recipe.training.tf32
+            precision = self.precision if same else self.card.precision(wanted, tf32=tf32)
             other = replace(self, recipe=recipe, precision=precision, known=None)
             fits = other.search.thriftiest_bytes(stage) <= budget.step_bytes
             self.store.learn(other.store)

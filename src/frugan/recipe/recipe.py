@@ -85,6 +85,12 @@ class TrainingSettings(Settings):
     precision: PrecisionName = setting(
         "auto", "precision that the networks compute in; auto: the best that the device supports"
     )
+    tf32: bool = setting(
+        False,
+        "multiply fp32 numbers by their first three digits (TF32), in losses too; for NVIDIA cards from RTX 30xx and "
+        "A100 on, most of all server cards. false: by all digits, as the authors of StyleGAN2 and R3GAN have it",
+        CHANGEABLE | ADDED,
+    )
     fp32_blocks: tuple[str, ...] = setting(
         (),
         'blocks that compute in fp32 whatever the precision, such as ["G.blocks.3", "D.blocks.0"]; a wrong name is '

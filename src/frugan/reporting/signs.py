@@ -8,7 +8,7 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
-from frugan.wording import count
+from frugan.wording import count, judge_in_words
 
 SATURATION_STEPS = 200
 SATURATED_LOSS = 0.05
@@ -76,6 +76,7 @@ class CollapseSigns:
     _recipe: Mapping[str, Any] = field(default_factory=dict)  # recipe of the training, from the event of its start
     # step, two-sample score
     _judged: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SCORES_IN_A_ROW))
+    _judge: str = judge_in_words(None)  # who took the last one
     _values: dict[str, deque[float]] = field(default_factory=dict)
     _alike: "_Alike | None" = None
 
@@ -88,6 +89,8 @@ class CollapseSigns:
             self._go_back_to(int(event["step"]))
         if event.get("event") == "metrics" and isinstance(share := event["scores"].get("two_sample"), float):
             self._judged.append((int(event["step"]), share))
+            measured = event.get("provenance")
+            self._judge = judge_in_words(measured.get("judge") if isinstance(measured, Mapping) else None)
             for phase, losses in self._losses.items():
                 if losses.enough:
                     yield from self._discriminator_gave_up(phase, losses.mean, int(event["step"]), share)
@@ -159,8 +162,8 @@ class CollapseSigns:
             yield self._began(
                 f"guesses {phase}",
                 f"{phase} has given up: at this score and the one before, its loss stood at that of guessing "
-                f"({mean:.3f}, averaged over {SATURATION_STEPS} steps), while a small network that was "
-                f"trained afresh told real from generated {100 * before[1]:.0f} and now {100 * share:.0f} times in "
+                f"({mean:.3f}, averaged over {SATURATION_STEPS} steps), while {self._judge} that was trained "
+                f"afresh told real from generated {100 * before[1]:.0f} and now {100 * share:.0f} times in "
                 "100: the generator learns little from it. What people do: begin anew with "
                 f"{', '.join(self._against_guessing())}"
                 + ("" if command is None else f". With half the generator's rate, in a new run: {command}"),
@@ -209,7 +212,7 @@ class CollapseSigns:
             self._saturated.add(phase)
             yield self._began(
                 f"saturated {phase}",
-                f"the generator has given up: in the last {SCORES_IN_A_ROW} scores a small network that was trained "
+                f"the generator has given up: in the last {SCORES_IN_A_ROW} scores {self._judge} that was trained "
                 f"afresh told real from generated at least {100 * least:.0f} times in 100, and {phase} "
                 f"does so without effort: its loss is {mean:.3f}, averaged over {SATURATION_STEPS} steps. What people "
                 "do: look at the samples, then begin anew with a lower learning rate of the discriminator, a stronger "

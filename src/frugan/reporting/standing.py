@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from frugan.metrics.scores import NONE, half_width
-from frugan.wording import clock, count, family_name, made_by, score_name, with_interval
+from frugan.wording import clock, count, family_name, judge_in_words, made_by, score_name, with_interval
 
 SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -139,8 +139,7 @@ def _how_good(metrics: Mapping[str, Any]) -> str:
         float(value) if isinstance(value := scores.get(f"two_sample_{name}"), int | float) else default
         for name, default in (("half_width", 0.0), ("real", 0.5))
     )
-    by_features = isinstance(measured, Mapping) and "fixed features" in str(measured.get("judge", ""))
-    who = "a judge of fixed features" if by_features else "a small network"
+    who = judge_in_words(measured.get("judge") if isinstance(measured, Mapping) else None)
     if share <= GUESSING and share - within <= real + A_LITTLE:
         return f"{who} can hardly tell its pictures from real ones"
     if share >= ALMOST_ALL:

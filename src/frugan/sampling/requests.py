@@ -381,9 +381,10 @@ def check_truncation(truncation: float) -> None:
         )
 
 
-def long_latents(truncation: float) -> str | None:
+def long_latents(truncation: float, recipe: Recipe) -> str | None:
     """Return a line for latents that are longer than a generator knows from its training; None: they are not."""
-    if not LONG_TRUNCATION < truncation <= MOST_TRUNCATION:
+    takes_notice = not recipe.shows_given and not recipe.kind.styles(recipe.networks)
+    if not takes_notice or not LONG_TRUNCATION < truncation <= MOST_TRUNCATION:
         return None
     return (
         f"--truncation {truncation:g}: latents {truncation:g} times as long as in training, which the generator has "

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from frugan.accelerator.base import card_has_tf32
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.host_memory import host_like
 from frugan.accelerator.precision import DTYPES, resolve_precision
@@ -55,6 +56,15 @@ def _macs_per_s(device: torch.device, dtype: torch.dtype) -> float:
     a, b = (random_matrix(side, dtype, device) for _ in range(2))
     product = torch.empty_like(a)
     return side**3 / measure_latency(lambda: torch.mm(a, b, out=product), device)
+
+
+def _tf32_macs_per_s(device: torch.device) -> float:
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, True
+    try:
+        return _macs_per_s(device, torch.float32)
+    finally:
+        matmul.allow_tf32 = before
 
 
 def random_matrix(side: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -142,6 +152,7 @@ def calibrate(device: torch.device) -> Card:
     accelerator = accelerator_of(device)
     reached = {name: _macs_per_s(device, DTYPES[name]) for name in _precisions(device)}
     slowest = min(reached.values())
+    tf32 = {"tf32": _tf32_macs_per_s(device)} if card_has_tf32(accelerator.capability) else {}
     small = torch.zeros(16, device=device)
     per_kernel = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000
     workspace_bytes = (
@@ -150,7 +161,7 @@ def calibrate(device: torch.device) -> Card:
     return Card(
         name=accelerator.name,
         memory_bytes=accelerator.total_bytes if accelerator.is_card else None,
-        macs_per_s={name: reached.get(name, slowest) for name in DTYPES},
+        macs_per_s={name: reached.get(name, slowest) for name in DTYPES} | tf32,
         bytes_per_s=bytes_per_s,
         host_bytes_per_s=_host_bytes_per_s(device) if accelerator.is_card else bytes_per_s,
         seconds_per_kernel=per_kernel,

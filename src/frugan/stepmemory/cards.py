@@ -14,9 +14,9 @@ from typing import Literal
 import torch
 from torch.nn import functional as F
 
-from frugan.accelerator.base import card_has_bf16_units
+from frugan.accelerator.base import card_has_bf16_units, card_has_tf32
 from frugan.accelerator.choice import accelerator_of
-from frugan.accelerator.precision import DTYPES, Precision, PrecisionName, card_precision
+from frugan.accelerator.precision import DTYPES, Precision, PrecisionName, card_precision, refuse_tf32
 from frugan.errors import BadInput
 from frugan.stepmemory.work import Work
 from frugan.wording import GIB, MIB, first_names, show_size
@@ -82,7 +82,7 @@ class Card:
 
     name: str  # for people
     memory_bytes: int | None  # that it has in all; None: not known
-    macs_per_s: Mapping[str, float]  # precision -> multiply-accumulates per second
+    macs_per_s: Mapping[str, float]  # precision, or "tf32" where it has that -> multiply-accumulates per second
     bytes_per_s: float  # of its memory
     host_bytes_per_s: float = HOST_BYTES_PER_S  # between it and the host
     seconds_per_kernel: float = SECONDS_PER_KERNEL  # that starting one takes
@@ -95,14 +95,23 @@ class Card:
     queued: bool = True  # whether it works while the host goes on, as cards do and processors do not
     figures_of: str | None = None  # the published card whose speeds these are; None: measured, or the card's own
 
-    def precision(self, requested: PrecisionName) -> Precision:
-        """The precision that training would have on it."""
+    def precision(self, requested: PrecisionName, *, tf32: bool = False) -> Precision:
+        """The precision that training would have on it.
+
+        Args:
+            tf32: fp32 numbers are multiplied by their first three digits.
+
+        Raises:
+            BadInput: it cannot do so.
+        """
+        if tf32 and not (card_has_tf32(self.capability) or (self.capability is None and self.queued)):
+            raise refuse_tf32(self.name)
         if self.capability is not None:
-            return card_precision(requested, self.name, self.capability)
+            return replace(card_precision(requested, self.name, self.capability), tf32=tf32)
         if requested == "auto":
             reason = "assumed: compute capability 8.0 or newer; fp16 on 7.x takes as much"
-            return Precision("bf16", torch.bfloat16, reason)
-        return Precision(requested, DTYPES[requested], "asked for")
+            return Precision("bf16", torch.bfloat16, reason, tf32=tf32)
+        return Precision(requested, DTYPES[requested], "asked for", tf32=tf32)
 
     def seconds(self, work: Work, precision: Precision) -> float:
         """How long work takes: as long as the card is busy, or as the host is with keeping it so, whichever is longer.
@@ -141,10 +150,15 @@ class Card:
         fp32_macs = work.macs if precision.name == "fp32" else work.fp32_macs
         computing = (
             (work.macs - fp32_macs) / self.macs_per_s[precision.name]
-            + fp32_macs / self.macs_per_s["fp32"]
+            + fp32_macs / (self.macs_per_s["fp32"] * (self.tf32_gain if precision.tf32 else 1))
             + work.bytes_moved / self.bytes_per_s
         )
         return max(computing, work.beside_bytes / self.host_bytes_per_s) + work.host_bytes / self.host_bytes_per_s
+
+    @property
+    def tf32_gain(self) -> float:
+        """Speed of products in TF32 over that in fp32; 1 where it has none, or was measured before TF32 was."""
+        return self.macs_per_s.get("tf32", self.macs_per_s["fp32"]) / self.macs_per_s["fp32"]
 
 
 KEPT_BYTES, LEFT_SHARE, LEFT_SHARE_BEFORE_TURING = 460 * MIB, 0.964, 0.975
@@ -158,6 +172,10 @@ def left_bytes(memory_bytes: int, capability: tuple[int, int] = (7, 5)) -> int:
     if capability < (7, 5):
         return int(LEFT_SHARE_BEFORE_TURING * memory_bytes)
     return min(memory_bytes - KEPT_BYTES, int(LEFT_SHARE * memory_bytes))
+
+
+TF32_OF_HALF = 0.5
+"""Peak of products in TF32 as a share of those of halves, on all cards that have both, by their data sheets."""
 
 
 @dataclass(frozen=True)
@@ -185,10 +203,13 @@ class Published:
         reached = generation_of(self.capability)
         full = reached.fp32 * self.fp32 * 1e12 / 2
         half = max(full, reached.half * self.half * 1e12 / 2)  # without units, products of halves are made in fp32
+        speeds = {"fp32": full, "fp16": half, "bf16": half if card_has_bf16_units(self.capability) else full}
+        if card_has_tf32(self.capability):
+            speeds["tf32"] = max(full, TF32_OF_HALF * half)
         return Card(
             name=name,
             memory_bytes=self.left_bytes,
-            macs_per_s={"fp32": full, "fp16": half, "bf16": half if card_has_bf16_units(self.capability) else full},
+            macs_per_s=speeds,
             bytes_per_s=REACHED_TRAFFIC * self.gb_per_s * 1e9,
             seconds_per_operation=reached.seconds_per_operation,
             capability=self.capability,

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
+from frugan.accelerator.base import card_has_tf32
 from frugan.accelerator.choice import accelerator_of
 from frugan.accelerator.device import disable_reduced_precision, tf32_decision
 from frugan.accelerator.precision import (
     Precision,
     PrecisionName,
     continued_precision,
+    refuse_tf32,
     resolve_precision,
     wider_precision,
 )
@@ -337,12 +339,31 @@ def precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any], 
     Args:
         saved: the JSON state of the checkpoint that is resumed; empty: none is.
         wanted: that a recovery has decided on; None: none has.
+
+    Raises:
+        BadInput: the recipe asks for TF32, which the device does not have.
     """
-    disable_reduced_precision()
-    if line := tf32_decision(accelerator_of(device).capability):
+    tf32 = _allow_tf32(run, device)
+    if line := tf32_decision(accelerator_of(device).capability, wanted=tf32):
         run.choose(line)
-    if wanted is not None:
-        return wanted
+    return replace(_precision_of(run, device, saved) if wanted is None else wanted, tf32=tf32)
+
+
+def _allow_tf32(run: TrainRun, device: torch.device) -> bool:
+    """Set how fp32 numbers are multiplied in this process, and return whether as TF32.
+
+    Raises:
+        BadInput: the recipe asks for it, and the device does not have it.
+    """
+    accelerator, tf32 = accelerator_of(device), run.recipe.training.tf32
+    if tf32 and not card_has_tf32(accelerator.capability):
+        raise refuse_tf32(accelerator.name if accelerator.is_card else "this processor")
+    disable_reduced_precision(tf32=tf32)
+    return tf32
+
+
+def _precision_of(run: TrainRun, device: torch.device, saved: Mapping[str, Any]) -> Precision:
+    """Choose the precision of a run as its recipe, its last checkpoint and the device have it, and say so."""
     requested = run.recipe.training.precision
     before: PrecisionName = saved["plan"]["precision"] if saved else "auto"
     if requested == "auto" and before != "auto":
@@ -364,8 +385,7 @@ def first_rank_precision(run: TrainRun, device: torch.device, first: PrecisionNa
     Raises:
         BadInput: this rank's card cannot.
     """
-    disable_reduced_precision()
-    precision = resolve_precision(first, device)
+    precision = replace(resolve_precision(first, device), tf32=_allow_tf32(run, device))
     if precision.name != first:
         raise BadInput(
             f"{run.ranks.name} cannot train in {first}, as the first rank does ({precision.warning}); give all of them "
