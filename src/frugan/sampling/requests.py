@@ -124,7 +124,7 @@ TOGETHER = (
         "--keyframes",
         (),
         (*MANY, *KEYFRAMES_SAY, "--loop", "--interpolate", "--spherical", "--style-mixing", "--nearest", "--project"),
-        "its file names seeds, latents and classes of one loop; not with --seeds, --latents, --classes, --loop or others",
+        "its file names seeds, latents and classes of a loop; not with --seeds, --latents, --classes, --loop and such",
     ),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
     (
