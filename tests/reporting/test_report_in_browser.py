@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
+from frugan.reporting.grids import write_grid
 from frugan.reporting.report import page_of
 from reporting.test_report import made_run
 
@@ -57,6 +59,19 @@ const norms = colours();
 kind.value = "zeros";
 kind.onchange();
 put("map", `${norms > 2 && colours() > 1} ${document.querySelectorAll("#gradient-maps canvas").length}`);
+const one = new charts.Chart({ title: "One", curves: [{ name: "a", run: 0, steps: [5], values: [2] }] }, ["run"]);
+document.body.append(one.element);
+one.draw();
+const marked = (x) => {
+  const pixels = one.canvas.getContext("2d").getImageData(x, 0, 1, one.canvas.height).data;
+  return pixels.some((value, i) => i % 4 === 0 && pixels.slice(i, i + 3).join() === "47,111,237");
+};
+put("single", `${marked(52 + Math.round((one.canvas.width - 60) / 2))} ${marked(53)}`); // in the middle
+const sheet = document.querySelector(".sheet");
+const inView = () => sheet.querySelector(".rows").textContent.split(" columns")[0];
+const atFirst = inView();
+sheet.style.width = "280px";
+window.setTimeout(() => put("narrow", `${atFirst}|${inView()}`), 500);
 put("fetched", String(performance.getEntriesByType("resource").filter((e) => !e.name.startsWith("data:")).length));
 put("heard", heard.join("; "));
 </script>"""
@@ -65,7 +80,10 @@ put("heard", heard.join("; "));
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 @pytest.mark.parametrize("runs", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_page_opens_and_answers(tmp_path: Path, runs: int) -> None:
-    page = page_of([made_run(tmp_path / f"run{number}") for number in range(runs)])
+    folders = [made_run(tmp_path / f"run{number}") for number in range(runs)]
+    for folder in folders:
+        write_grid(torch.zeros(2, 10, 3, 16, 16), folder / "samples" / "step-000000000-samples.png")
+    page = page_of(folders)
     played = page.replace("<style>", f"{LISTEN}<style>", 1).replace("</body>", f"{PLAY}</body>", 1)
     file = tmp_path / "page.html"
     file.write_text(played, "utf-8")
@@ -86,6 +104,8 @@ def test_the_page_opens_and_answers(tmp_path: Path, runs: int) -> None:
         "folded": "true",
         "drawn": "true",
         "map": f"true {runs}",
+        "single": "true false",
+        "narrow": "7 of 10|2 of 10",
         "fetched": "0",
         "heard": "",
     }

@@ -22,7 +22,7 @@
       more.textContent = room && columns > fitting ? `${fitting} of ${columns} columns are in view; the others are to the right.` : "";
     };
     const more = make("p", { className: "rows" });
-    new ResizeObserver(() => fit()).observe(scroll);
+    new ResizeObserver(() => requestAnimationFrame(fit)).observe(scroll);
     const choice = make("select", {}, ...kinds.map((kind) => make("option", { textContent: kind, value: kind })));
     let chosen = [];
     const show = () => {

@@ -292,7 +292,7 @@ def _flat(values: Mapping[str, Any], before: str = "", levels: int = MOST_LEVELS
 def _text(value: Any) -> str:
     if isinstance(value, list) and not any(isinstance(item, list) for item in value):
         return ", ".join(map(_text, value)) or "none"
-    return "-" if value is None else str(value)
+    return "-" if value is None or value == "" else str(value)
 
 
 MOST_PICTURES = 40

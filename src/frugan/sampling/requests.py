@@ -124,7 +124,7 @@ TOGETHER = (
         "--keyframes",
         (),
         (*MANY, *KEYFRAMES_SAY, "--loop", "--interpolate", "--spherical", "--style-mixing", "--nearest", "--project"),
-        "names the seeds, latents and classes that a film of --animate goes through, by itself and in one cell",
+        "its file names seeds, latents and classes of a loop; not with --seeds, --latents, --classes, --loop and such",
     ),
     ("--psi-layers", ("--psi",), (), "says for how many layers --psi holds, which is 1; give --psi too"),
     (

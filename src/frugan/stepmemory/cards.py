@@ -40,8 +40,7 @@ more than what lives where their peak lies in a strided convolution in half prec
 class Generation:
     """Speed of training on cards of one generation, from published trainings beside predicted ones.
 
-    The record is benchmarks/results/published-costs.json; docs/memory-measured.md has it as a table, in "Published
-    figures".
+    The record is benchmarks/results/published-costs.json; docs/memory-measured.md has it as a table.
     """
 
     name: str  # for people
