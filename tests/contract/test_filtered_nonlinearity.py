@@ -154,9 +154,12 @@ def test_a_quarter_of_a_byte_for_a_pixel_is_all_that_is_kept(order: torch.memory
     """And nothing in between is there for more than a piece."""
     kept = list[Tensor]()
     x = random(3, 4, 9, 8).contiguous(memory_format=order).requires_grad_()
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda tensor: (kept.append(tensor), tensor)[1], lambda tensor: tensor
-    ):
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         filtered_nonlinearity(x, random(4), random(6), random(6), 2, 2, (5, 4, 5, 4), GAIN, SLOPE, 2.0)
     codes = [tensor for tensor in kept if tensor.ndim == 4]
     assert [(tensor.shape, tensor.dtype) for tensor in codes] == [((3, 4, 6, 20), torch.uint8)]
