@@ -20,8 +20,10 @@ from frugan.contract.resampling import Padding
 
 PIECE = 2**23
 """Pixels of the map in between that exist at once, about."""
+IN_CACHE = 2**18
+"""Pixels of it that a processor's core keeps at hand from one elementwise step to the next."""
 CODES = 4
-"""Codes in a byte, of pixels below each other: bit 0 says that a pixel is not positive, bit 1 that it was clamped."""
+"""Codes in a byte, of pixels below each other: bit 0 says that a pixel is positive, bit 1 that it was not clamped."""
 Sides = tuple[int, int]
 """Height and width."""
 
@@ -166,10 +168,11 @@ def coded(
     for part in _pieces(x, sizes):
         piece = _laid_out(x[part] + bias[part[1]].view(1, -1, 1, 1))
         between = _spread(piece, up_taps, of.up, sizes.begin, sizes.between)
-        F.leaky_relu_(between, of.slope)
-        if limit is not None:
-            between.clamp_(-limit, limit)
-        _pack(between, limit, codes[part])
+        for rows, bytes_ in _blocks(between, codes[part]):
+            F.leaky_relu_(rows, of.slope)
+            if limit is not None:
+                rows.clamp_(-limit, limit)
+            _pack(rows, limit, bytes_)
         result[part] = _gathered(between, down_taps, of.down, (0, 0), sizes.result)
     return result, codes
 
@@ -191,7 +194,8 @@ def by_codes(
             between = _spread(piece, down_taps, of.down, (0, 0), sizes.between)
         else:
             between = _spread(piece, up_taps, of.up, sizes.begin, sizes.between)
-        _multiply(between, codes[part], of)
+        for rows, bytes_ in _blocks(between, codes[part]):
+            _multiply(rows, bytes_, of)
         if adjoint:
             begin = (-sizes.begin[0], -sizes.begin[1])
             result[part] = _gathered(between, up_taps, of.up, begin, sizes.source)
@@ -292,22 +296,32 @@ def _window(x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
     return F.pad(inside, padding)
 
 
+def _blocks(between: Tensor, codes: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of a piece that are computed together, and their codes."""
+    height, row = between.shape[2], between[:, :, :1].numel()
+    count = max(1, IN_CACHE // (row * CODES)) if cpu_ways.taken_for(between) else codes.shape[2]
+    for first in range(0, codes.shape[2], count):
+        last = min(first + count, codes.shape[2])
+        yield between[:, :, first * CODES : min(last * CODES, height)], codes[:, :, first:last]
+
+
 def _pack(between: Tensor, limit: float | None, codes: Tensor) -> None:
     """Write the codes of what was activated [n, c, rows, columns]."""
-    code = (between <= 0).to(torch.uint8)
+    code = (between > 0).to(torch.uint8)
     if limit is not None:
-        code.add_(between.abs() >= limit, alpha=2)
+        code.add_((between.abs() < limit).to(torch.uint8), alpha=2)
     codes.copy_(code[:, :, ::CODES])
-    for k in range(1, CODES):
+    for k in range(1, min(CODES, between.shape[2])):
         rows = code[:, :, k::CODES]
         codes[:, :, : rows.shape[2]].add_(rows, alpha=4**k)
 
 
 def _multiply(between: Tensor, codes: Tensor, of: Nonlinearity) -> None:
     """Multiply by the slopes that codes tell, in place."""
-    for k in range(CODES):
+    for k in range(min(CODES, between.shape[2])):
         rows = between[:, :, k::CODES]
         code = codes[:, :, : rows.shape[2]]
-        rows.copy_(torch.where((code & 4**k) == 0, rows, rows * of.slope))
+        sloped = torch.ops.aten.leaky_relu_backward(rows, (code & 4**k).to(rows.dtype), of.slope, False)
         if of.clamp is not None:
-            rows.masked_fill_((code & 2 * 4**k) != 0, 0.0)
+            sloped = torch.ops.aten.threshold_backward(sloped, (code & 2 * 4**k).to(rows.dtype), 0)
+        rows.copy_(sloped)
