@@ -16,7 +16,6 @@ from frugan.stepmemory.work import WorkCounter
 
 ORDERS = (torch.channels_last, torch.contiguous_format)
 LINES = (torch.tensor([1.0, 3, 2]), torch.tensor([2.0, 1, 1, 3]))
-RATES = (2, 2, (3, 2, 1, 4), 1.5, 0.2, 2.0)
 
 
 def random(*shape: int) -> Tensor:
@@ -24,7 +23,7 @@ def random(*shape: int) -> Tensor:
 
 
 def layer(x: Tensor, bias: Tensor, ops: Ops) -> Tensor:
-    return filtered_nonlinearity(x, bias, *LINES, *RATES, ops)
+    return filtered_nonlinearity(x, bias, *LINES, 2, 2, (3, 2, 1, 4), 1.5, 0.2, 2.0, ops)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -128,6 +128,20 @@ def test_the_case_that_a_card_compares(dtype: torch.dtype, monkeypatch: pytest.M
     assert difference(*case, FilteredNonlinearity()) is None
 
 
+def test_parts_of_larger_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of some channels, and with a gradient that is a single number."""
+    monkeypatch.setattr(Operation, "__call__", Operation.by_kernel)
+    larger = of_few_digits((1, 4, 4, 3), torch.float32, ORDERS[0])
+    of = Nonlinearity(2, 2, (3, 2, 3, 2), 0.25, None)
+    line, sides = torch.tensor([1.0, 3, 3, 1]), []
+    for ops in (FilteredNonlinearity(), PLAIN):
+        whole, bias = larger.clone().requires_grad_(), torch.ones(2, requires_grad=True)
+        result = ops.filtered_nonlinearity(whole[:, 1:3], bias, line, line, of)
+        sides.append([result, *torch.autograd.grad(result.sum(), [whole, bias])])
+    for one, other in zip(*sides, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_nothing_is_made_of_no_pictures() -> None:
     x, taps = torch.empty(0, 3, 5, 4), torch.ones(4)
     held_to_torch(coded, x, torch.ones(3), taps, taps, 2, 2, PADDING, 0.2, None)
