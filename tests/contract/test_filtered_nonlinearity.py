@@ -167,6 +167,14 @@ def test_a_quarter_of_a_byte_for_a_pixel_is_all_that_is_kept(order: torch.memory
     assert codes[0].is_contiguous(memory_format=order)
 
 
+def test_without_a_gradient_it_gives_the_same_bits() -> None:
+    x, bias = random(2, 3, 9, 8), random(3).requires_grad_()
+    of = (random(6), random(6), *RATES, 2.0)
+    with torch.no_grad():
+        found = filtered_nonlinearity(x, bias, *of)
+    assert torch.equal(found, filtered_nonlinearity(x, bias, *of))
+
+
 def test_a_step_without_data_takes_what_a_real_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIECE", 20000)
     monkeypatch.setattr("frugan.contract.cpu_ways.taken_for", lambda x: False)  # plans go the card's way

@@ -18,8 +18,8 @@ FAULTS = (
     Fault(
         "a result keeps what it is made of",
         PLAIN,
-        "save_for_backward(codes, up_taps",
-        "save_for_backward(x, codes, up_taps",
+        "up_taps, down_taps, of)\n        ctx.save_for_backward(codes,",
+        "up_taps, down_taps, of)\n        ctx.kept = ctx.save_for_backward(x, codes,",
         TORCHS,
     ),
     Fault(

@@ -31,7 +31,7 @@ OF_FEW = {"activation.add_up", "norm.statistics", "norm.gather"}
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> FarMaps:
     """Kernels without memory; a program does little, as the interpreter takes its time over each tile."""
-    small = {"TILE": 64, "MOST_WIDE": 16, "MOST_PROGRAMS": 1 << 40, "LEAST_SUMMED": 8, "WIDE": 16, "CHANNELS": 16}
+    small = {"TILE": 64, "MOST_WIDE": 16, "MOST_PROGRAMS": 1 << 40, "LEAST_SUMMED": 8, "WIDE": 16}
     for module in (maps, pooling, ssim, filtered_nonlinearity):
         for name in small.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, small[name])

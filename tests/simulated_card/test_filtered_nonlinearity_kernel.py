@@ -32,7 +32,6 @@ def _small_tiles() -> Iterator[None]:
     """A small map has several programs along rows, columns and channels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "WIDE", 16)
-        patch.setattr(kernel, "CHANNELS", 16)
         yield
 
 

@@ -81,8 +81,9 @@ def codes_shape(x: Tensor, sizes: Sizes) -> tuple[int, int, int, int]:
 
 
 class Ways(NamedTuple):
-    """What the operation is computed by, without a gradient; `coded` and `by_codes` in torch, or kernels."""
+    """What the operation is computed by, without a gradient: in torch, or by kernels."""
 
+    applied: Callable[[Tensor, Tensor, Tensor | None, Tensor | None, Nonlinearity], Tensor]
     coded: Callable[[Tensor, Tensor, Tensor | None, Tensor | None, Nonlinearity], tuple[Tensor, Tensor]]
     by_codes: Callable[[Tensor, Tensor, Tensor | None, Tensor | None, Nonlinearity, Sizes, bool], Tensor]
 
@@ -99,6 +100,8 @@ def filtered_nonlinearity(
             one after the other; None: samples are taken as they are, and the factor is 1.
         down_taps: filter, likewise, that correlates with what is activated.
     """
+    if not (torch.is_grad_enabled() and (x.requires_grad or bias.requires_grad)):
+        return ways.applied(x, bias.to(x.dtype), up_taps, down_taps, of)
     # a view of the bias: for `is_wanted`
     return cast(Tensor, _Filtered.apply(x, bias.view_as(bias), up_taps, down_taps, of, ways))
 
@@ -157,24 +160,43 @@ class _ByCodes(torch.autograd.Function):
 # In plain torch, piece by piece.
 
 
+def applied(x: Tensor, bias: Tensor, up_taps: Tensor | None, down_taps: Tensor | None, of: Nonlinearity) -> Tensor:
+    """Result [N, C, H', W'] alone, for what takes no gradient."""
+    return _computed(x, bias, up_taps, down_taps, of, None)
+
+
 def coded(
     x: Tensor, bias: Tensor, up_taps: Tensor | None, down_taps: Tensor | None, of: Nonlinearity
 ) -> tuple[Tensor, Tensor]:
     """Result [N, C, H', W'], and codes of the pixels in between [N, C, rows/4, columns] in bytes, in x's layout."""
+    codes = _like(x, codes_shape(x, of.sizes(cast(Sides, tuple(x.shape[2:])), up_taps, down_taps)), torch.uint8)
+    return _computed(x, bias, up_taps, down_taps, of, codes), codes
+
+
+def _computed(
+    x: Tensor,
+    bias: Tensor,
+    up_taps: Tensor | None,
+    down_taps: Tensor | None,
+    of: Nonlinearity,
+    codes: Tensor | None,
+) -> Tensor:
+    """Result, with codes written where there is room for them."""
     sizes = of.sizes(cast(Sides, tuple(x.shape[2:])), up_taps, down_taps)
     result = _like(x, (*x.shape[:2], *sizes.result), x.dtype)
-    codes = _like(x, codes_shape(x, sizes), torch.uint8)
     limit = limit_of(of.clamp, x.dtype)
     for part in _pieces(x, sizes):
         piece = _laid_out(x[part] + bias[part[1]].view(1, -1, 1, 1))
         between = _spread(piece, up_taps, of.up, sizes.begin, sizes.between)
-        for rows, bytes_ in _blocks(between, codes[part]):
-            F.leaky_relu_(rows, of.slope)
+        for rows in _blocks(between):
+            block = between[:, :, rows]
+            F.leaky_relu_(block, of.slope)
             if limit is not None:
-                rows.clamp_(-limit, limit)
-            _pack(rows, limit, bytes_)
+                block.clamp_(-limit, limit)
+            if codes is not None:
+                _pack(block, limit, codes[part][:, :, _bytes_of(rows)])
         result[part] = _gathered(between, down_taps, of.down, (0, 0), sizes.result)
-    return result, codes
+    return result
 
 
 def by_codes(
@@ -194,8 +216,8 @@ def by_codes(
             between = _spread(piece, down_taps, of.down, (0, 0), sizes.between)
         else:
             between = _spread(piece, up_taps, of.up, sizes.begin, sizes.between)
-        for rows, bytes_ in _blocks(between, codes[part]):
-            _multiply(rows, bytes_, of)
+        for rows in _blocks(between):
+            _multiply(between[:, :, rows], codes[part][:, :, _bytes_of(rows)], of)
         if adjoint:
             begin = (-sizes.begin[0], -sizes.begin[1])
             result[part] = _gathered(between, up_taps, of.up, begin, sizes.source)
@@ -204,7 +226,7 @@ def by_codes(
     return result
 
 
-IN_TORCH = Ways(coded, by_codes)
+IN_TORCH = Ways(applied, coded, by_codes)
 
 
 def _like(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -296,13 +318,17 @@ def _window(x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
     return F.pad(inside, padding)
 
 
-def _blocks(between: Tensor, codes: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows of a piece that are computed together, and their codes."""
+def _blocks(between: Tensor) -> Iterator[slice]:
+    """Rows of a piece that are computed together, whose codes are whole bytes."""
     height, row = between.shape[2], between[:, :, :1].numel()
-    count = max(1, IN_CACHE // (row * CODES)) if cpu_ways.taken_for(between) else codes.shape[2]
-    for first in range(0, codes.shape[2], count):
-        last = min(first + count, codes.shape[2])
-        yield between[:, :, first * CODES : min(last * CODES, height)], codes[:, :, first:last]
+    count = max(1, IN_CACHE // (row * CODES)) * CODES if cpu_ways.taken_for(between) else height
+    for first in range(0, height, count):
+        yield slice(first, min(first + count, height))
+
+
+def _bytes_of(rows: slice) -> slice:
+    """Rows of codes that are those of some rows."""
+    return slice(rows.start // CODES, -(-rows.stop // CODES))
 
 
 def _pack(between: Tensor, limit: float | None, codes: Tensor) -> None:

@@ -24,7 +24,8 @@ ROWS = 4
 """Of the result, that a program makes: 4 of them need half as much of the map in between as one by one."""
 WIDE = 64
 """Columns of the map in between that a program has."""
-CHANNELS = 32
+CHANNELS = 16
+"""That a program has: 32 bytes of halves, which a card reads at once where channels lie side by side."""
 LEAST = 16
 """Side of the smallest matrices that a card multiplies."""
 WARPS = 8
@@ -194,17 +195,23 @@ def _numbers(of: Nonlinearity) -> tuple[int, int, Padding, float, float | None]:
     return of.up, of.down, of.padding, of.slope, of.clamp
 
 
-def _by_kernel(x: Tensor, bias: Tensor, up_taps: _Taps, down_taps: _Taps, of: Nonlinearity) -> tuple[Tensor, Tensor]:
+def _applied_by_kernel(x: Tensor, bias: Tensor, up_taps: _Taps, down_taps: _Taps, of: Nonlinearity) -> Tensor:
+    return coded(x, bias, up_taps, down_taps, *_numbers(of))[0]
+
+
+def _coded_by_kernel(
+    x: Tensor, bias: Tensor, up_taps: _Taps, down_taps: _Taps, of: Nonlinearity
+) -> tuple[Tensor, Tensor]:
     return coded(x, bias, up_taps, down_taps, *_numbers(of))
 
 
-def _by_kernel_and_codes(
+def _by_codes_by_kernel(
     x: Tensor, codes: Tensor, up_taps: _Taps, down_taps: _Taps, of: Nonlinearity, sizes: Sizes, adjoint: bool
 ) -> Tensor:
     return by_codes(laid_out_like(x, codes), codes, up_taps, down_taps, *_numbers(of), sizes.source, adjoint)
 
 
-_WAYS = Ways(_by_kernel, _by_kernel_and_codes)
+_WAYS = Ways(_applied_by_kernel, _coded_by_kernel, _by_codes_by_kernel)
 
 
 class FilteredNonlinearity(TritonKernel):
