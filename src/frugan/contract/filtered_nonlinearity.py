@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Nonlinearity:
-    """What stands between the two filters, and their rates."""
+    """Rates of samples around an activation, its slope and its limit."""
 
     up: int  # each sample becomes one sample and `up` - 1 zeros, before the first filter
     down: int  # one of `down` samples is kept, after the second filter
@@ -81,7 +81,7 @@ def codes_shape(x: Tensor, sizes: Sizes) -> tuple[int, int, int, int]:
 
 
 class Ways(NamedTuple):
-    """What the operation is computed by, without a gradient: in torch, or by kernels."""
+    """Functions that compute the operation without a gradient: in torch, or by kernels."""
 
     applied: Callable[[Tensor, Tensor, Tensor | None, Tensor | None, Nonlinearity], Tensor]
     coded: Callable[[Tensor, Tensor, Tensor | None, Tensor | None, Nonlinearity], tuple[Tensor, Tensor]]
@@ -134,7 +134,7 @@ class _Filtered(torch.autograd.Function):
 
 
 class _ByCodes(torch.autograd.Function):
-    """The operation for known codes, or its adjoint: each is the gradient of the other."""
+    """Operation for known codes, or its adjoint: each is the gradient of the other."""
 
     @staticmethod
     def forward(
