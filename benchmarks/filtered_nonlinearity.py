@@ -38,7 +38,7 @@ ROUNDS = 3
 TIMED = (0, 7, 12)
 """Layers whose seconds are measured: at the least rate, where it is doubled, and at the highest."""
 TIMED_CHANNELS = 32
-"""That are measured at most: each takes as long as another."""
+"""Channels that are measured at most: each takes as long as another."""
 GAIN, SLOPE, CLAMP = math.sqrt(2), 0.2, 256.0
 
 

@@ -56,7 +56,7 @@ def filters(kind: str, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None
 
 
 def held_to_torch(operation: Operation[Any, Any], *values: Any) -> None:
-    """What one operation gives by its kernel is what it gives in torch."""
+    """Hold what an operation gives by its kernel to what it gives in torch."""
     expected, found = operation.plain(*values), operation.start(*values)
     pairs = [(found, expected)] if isinstance(found, Tensor) else list(zip(found, expected, strict=True))
     for one, other in pairs:

@@ -21,11 +21,11 @@ from frugan.kernels.maps import is_channels_last, laid_out, laid_out_like
 from frugan.kernels.operation import operation
 
 ROWS = 4
-"""Of the result, that a program makes: 4 of them need half as much of the map in between as one by one."""
+"""Rows of the result that a program makes: 4 of them need half as much of the map in between as one by one."""
 WIDE = 64
 """Columns of the map in between that a program has."""
 CHANNELS = 16
-"""That a program has: 32 bytes of halves, which a card reads at once where channels lie side by side."""
+"""Channels of a program: 32 bytes of halves, which a card reads at once where channels lie side by side."""
 LEAST = 16
 """Side of the smallest matrices that a card multiplies."""
 WARPS = 8
