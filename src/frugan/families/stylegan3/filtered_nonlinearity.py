@@ -43,7 +43,7 @@ def filtered_nonlinearity(
         ops: operations to compute by.
 
     Returns:
-        [N, C, (H·up + top + bottom - T - T_down + 2 - 1)//down + 1, ..].
+        [N, C, (H·up + top + bottom + 1 - T - T_down)//down + 1, ..].
 
     Raises:
         ValueError: nothing of the map is left.
