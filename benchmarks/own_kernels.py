@@ -25,11 +25,12 @@ import torch
 from torch import Tensor
 
 from frugan.accelerator.precision import resolve_precision
+from frugan.contract.filtered_nonlinearity import Nonlinearity
 from frugan.contract.ops import PLAIN, Ops
 from frugan.contract.resampling import Geometry
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Stage, Training
-from frugan.kernels import fir, norm, pooling, scaling, ssim, styles
+from frugan.kernels import filtered_nonlinearity, fir, norm, pooling, scaling, ssim, styles
 from frugan.kernels.maps import OF_ROWS as BLOCKS_OF_ROWS
 from frugan.kernels.maps import TILE, WARPS, grid_of
 from frugan.planning.prediction import predict
@@ -54,9 +55,11 @@ WIDE = (
     *("means", "squares", "found", "totals", "vectors", "left", "right", "divisors", "whole", "parts"),
 )
 """Pointers to fp32, whatever maps are."""
+OTHERS = {"table": "*i64", "codes": "*u8"}
 FLOATS = ("slope", "clamp", "half_c1", "half_c2", "count", "divisor", "eps", "share", "least")
 KERNELS = {
     "activation": ("activate", "slopes", "add_up"),
+    "filtered_nonlinearity": ("filtered",),
     "fir": ("filtered", "filtered_slopes"),
     "modulation": ("activate_styled", "slopes_styled", "unscale", "unscale_twice"),
     "norm": ("moments", "statistics", "apply", "slopes", "gather", "unapply"),
@@ -116,8 +119,8 @@ def cases(of: str, name: str, shapes: Sequence[tuple[int, ...]] = (LARGE, SMALL)
                 label = f"{'turned, ' if turned else ''}{str(dtype).removeprefix('torch.')}"
                 yield _scaling_case(turned, dtype)._replace(label=label)
         return
-    if of == "fir":
-        yield from _fir_cases(name, shapes)
+    if of in ("fir", "filtered_nonlinearity"):
+        yield from (_fir_cases(name, shapes) if of == "fir" else _nonlinearity_cases(shapes[0]))
         return
     for shape in shapes:
         for order in ORDERS[: 1 if of == "pooling" else None]:
@@ -174,6 +177,35 @@ def _fir_cases(name: str, shapes: Sequence[tuple[int, ...]]) -> Iterator[Case]:
         yield Case(label, dtype, facts, numbers, facts.pop("num_warps"))
 
 
+def _nonlinearity_cases(shape: tuple[int, ...]) -> Iterator[Case]:
+    """Forward and backward of StyleGAN3's layers: rates, taps, and whether a filter is square, as with rotations."""
+    ways = {
+        "made": (2, 2, 12, 12, False, False),
+        "by codes": (2, 2, 12, 12, False, False),
+        "made, rates 4 and 2": (4, 2, 24, 12, False, False),
+        "by codes, rates 2 and 4": (2, 4, 12, 24, False, False),
+        "made, square": (2, 2, 12, 12, False, True),
+        "by codes, square": (2, 2, 12, 12, True, False),
+    }
+    for way, order, dtype in product(ways, ORDERS, POINTERS):
+        if "," in way and (order, dtype) != (ORDERS[0], torch.float16):
+            continue  # one layout and one dtype will do: these take seconds to compile
+        up, down, *taps, first_square, second_square = ways[way]
+        first, second = (
+            torch.empty((count,) * (2 if square else 1), device="meta")
+            for count, square in zip(taps, (first_square, second_square), strict=True)
+        )
+        of = Nonlinearity(up, down, (9, 8, 9, 8), 0.2, 256.0)
+        last = order == torch.channels_last
+        facts = filtered_nonlinearity.constants(first, second, of, makes=way.startswith("made"), last=last)
+        numbers = {"height": shape[2], "width": shape[3], "channels": shape[1], "between_height": 2 * shape[2]}
+        numbers |= {"between_width": 2 * shape[3], "made_height": shape[2], "made_width": shape[3]}
+        numbers |= {"begin_y": 2, "begin_x": 2, "after_y": 2, "after_x": 2}
+        layout = "channels last" if last else "contiguous"
+        label = f"{'x'.join(map(str, shape))} {layout} {str(dtype).removeprefix('torch.')} {way}"
+        yield Case(label, dtype, facts, numbers, facts.pop("num_warps"))
+
+
 def _pooling_case(name: str, x: Tensor) -> Case:
     channels, width = x.shape[1], max(1, x.shape[3] // 2)
     numbers = {"pixels": max(1, len(x) * x.shape[2:].numel() // 4), "width": width, "channels": channels}
@@ -201,7 +233,7 @@ def compiled(of: str, name: str, case: Case, target: str) -> dict[str, Any]:
         elif word in FLOATS:
             signature[word] = "fp32"
         else:
-            signature[word] = "*i64" if word == "table" else "*fp32" if word in WIDE else POINTERS[case.dtype]
+            signature[word] = OTHERS.get(word) or ("*fp32" if word in WIDE else POINTERS[case.dtype])
             attributes[(at,)] = [["tt.divisibility", 16]]
     known = {word: value for word, value in constants.items() if word in signature}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known, attrs=attributes)

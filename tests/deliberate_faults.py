@@ -29,6 +29,7 @@ from deliberate import (
     in_large_maps,
     in_matrix_kernels,
     in_modulation_kernels,
+    in_nonlinearity,
     in_own_loop,
     in_page,
     in_pooling_kernels,
@@ -61,6 +62,7 @@ FAULTS = (
     *in_fir_kernels.FAULTS,
     *in_matrix_kernels.FAULTS,
     *in_modulation_kernels.FAULTS,
+    *in_nonlinearity.FAULTS,
     *in_pooling_kernels.FAULTS,
 )
 

@@ -48,6 +48,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "modulation": "frugan.kernels.modulation:Modulation",
             "styles": "frugan.kernels.styles:Styles",
             "fir": "frugan.kernels.fir:Fir",
+            "filtered_nonlinearity": "frugan.kernels.filtered_nonlinearity:FilteredNonlinearity",
             "dssim": "frugan.kernels.ssim:Dssim",
             "batch_norm": "frugan.kernels.norm:BatchNorm",
             "spectral_norm": "frugan.kernels.scaling:SpectralNorm",

@@ -1,4 +1,7 @@
-"""Triton's interpreter, made to round to bfloat16 as a card does: its own cuts off what bfloat16 has no room for."""
+"""Triton's interpreter, made to round to bfloat16 as a card does: its own cuts off what bfloat16 has no room for.
+
+It also multiplies matrices of bfloat16 as if their bits were whole numbers: here they are made fp32 before.
+"""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -15,10 +18,25 @@ def rounding() -> Callable[[], Iterator[None]]:
     @pytest.fixture(autouse=True, scope="module")
     def rounded() -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(importlib.import_module("triton.runtime.interpreter"), "_convert_float", _converted)
+            interpreter = importlib.import_module("triton.runtime.interpreter")
+            multiply = interpreter.InterpreterBuilder.create_dot
+
+            def create_dot(builder: Any, a: Any, b: Any, *rest: Any) -> Any:
+                return multiply(builder, *(_in_fp32(interpreter, each) for each in (a, b)), *rest)
+
+            patch.setattr(interpreter, "_convert_float", _converted)
+            patch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
             yield
 
     return rounded
+
+
+def _in_fp32(interpreter: Any, matrix: Any) -> Any:
+    """A matrix of the interpreter's."""
+    if matrix.dtype.scalar.name != "bf16":
+        return matrix
+    values = torch.from_numpy(np.ascontiguousarray(matrix.data)).view(torch.int16).view(torch.bfloat16).float().numpy()
+    return interpreter.TensorHandle(values, importlib.import_module("triton.language").float32)
 
 
 def _converted(values: Any, of: Any, to: Any, _: object) -> Any:

@@ -73,7 +73,7 @@ class FarMaps:
 
     def reach(self, places: Any, inside: Any, *, writes: bool) -> None:
         """Take note of places [any] as far as they are inside."""
-        places = places[np.broadcast_to(inside, places.shape)]
+        places = places[np.broadcast_to(inside, places.shape).astype(bool)]  # truth values may be whole numbers here
         for number in np.unique(places >> np.uint64(APART)):
             here = places[places >> np.uint64(APART) == number]
             map_ = self.maps[int(number) - 1] if 0 < number <= len(self.maps) else None

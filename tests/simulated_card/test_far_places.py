@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.kernels import activation, fir, maps, modulation, norm, pooling, ssim
+from frugan.kernels import activation, filtered_nonlinearity, fir, maps, modulation, norm, pooling, ssim
 from frugan.kernels.operation import operations
 from simulated_card.far_places import FarMaps, far_maps
 
@@ -22,7 +22,7 @@ SHAPES: Mapping[str, Shape] = {
     "pictures of 1 billion numbers": (5, 1000, 1034, 1022),
     "a picture of 3 billion numbers": (1, 3000, 1034, 1022),
 }
-FUSED = (activation, modulation, norm, pooling, fir, ssim)
+FUSED = (activation, modulation, norm, pooling, fir, filtered_nonlinearity, ssim)
 """Kernels on maps. Those on matrices take 64 bits between matrices, and a matrix has fewer numbers."""
 OF_FEW = {"activation.add_up", "norm.statistics", "norm.gather"}
 """Kernels on rows of sums, of which there are about a thousand."""
@@ -31,8 +31,8 @@ OF_FEW = {"activation.add_up", "norm.statistics", "norm.gather"}
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> FarMaps:
     """Kernels without memory; a program does little, as the interpreter takes its time over each tile."""
-    small = {"TILE": 64, "MOST_WIDE": 16, "MOST_PROGRAMS": 1 << 40, "LEAST_SUMMED": 8}
-    for module in (maps, pooling, ssim):
+    small = {"TILE": 64, "MOST_WIDE": 16, "MOST_PROGRAMS": 1 << 40, "LEAST_SUMMED": 8, "WIDE": 16}
+    for module in (maps, pooling, ssim, filtered_nonlinearity):
         for name in small.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, small[name])
     return far_maps(
@@ -52,6 +52,8 @@ def calls(shape: Shape, order: torch.memory_format) -> dict[str, tuple[Any, ...]
     taps, padding = empty(4, 4), (2, 1, 2, 1)
     found = empty(3, count, channels, dtype=torch.float32)
     norm = (found, factors, empty(count, channels))
+    line, of_codes = empty(4), (count, channels, -(-2 * height // 4), 2 * width)  # a filter that keeps sizes
+    codes = empty(*of_codes, dtype=torch.uint8).contiguous(memory_format=order)
     given: dict[str, tuple[Any, ...]] = {
         "leaky_relu": (x, bias, 1.0),
         "leaky_relu_slopes": (gradient, made, 1.0, True),
@@ -66,6 +68,8 @@ def calls(shape: Shape, order: torch.memory_format) -> dict[str, tuple[Any, ...]
         "fir": (x, taps, 1, 1, padding),
         "fir_leaky_relu": (x, bias, taps, padding, 1.0),
         "fir_sloped": (gradient, x, bias, taps, padding, 1.0),
+        "filtered_nonlinearity": (x, bias, line, line, 2, 2, padding, 0.2, 1.0),
+        "filtered_by_codes": (gradient, codes, line, line, 2, 2, padding, 0.2, 1.0, (height, width), True),
         "fir_leaky_relu_slopes": (gradient, x, bias, taps, (1, 2, 1, 2), 1.0, True),
     }
     if order == torch.channels_last:
