@@ -194,6 +194,20 @@ FAULTS = (
         "_moves(entry)",
         "sampling/test_keyframes.py -k at_its_time",
     ),
+    Fault(
+        "a run's card has its first score",
+        "page/runs.py",
+        "scores = event if scores is None else scores",
+        "scores = event",
+        "page/test_runs.py -k last_score",
+    ),
+    Fault(
+        "an interval of a share goes beyond 1",
+        "wording.py",
+        "if score in SHARES and not half_width <= value <= 1 - half_width:",
+        "if False:",
+        "reporting/test_standing.py -k interval_ends",
+    ),
     # what people meet
     Fault(
         "the bytes of a tar's member with holes are taken from its place",

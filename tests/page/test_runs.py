@@ -84,13 +84,14 @@ def test_a_card_has_the_last_score(tmp_path: Path, steps_after: int) -> None:
     assert "score" not in runs.glance("run")
 
 
-def test_what_makes_pictures_of_given_ones_is_not_explored(tmp_path: Path) -> None:
+def test_what_has_no_weights_or_makes_pictures_of_given_ones_is_not_explored(tmp_path: Path) -> None:
     for name, recipe in (("faces", "saehd-df-ud-256"), ("digits", "biggan-digits-32")):
         run = RunFolder(begun_run(tmp_path / name, 3))
         run.write_recipe(load_recipe(recipe).model_dump(mode="json"))
         (run.checkpoints / "step-000000003").mkdir(parents=True)
+    begun_run(tmp_path / "begun", 3)
     runs = Runs(tmp_path)
-    assert (runs.view("faces")["draws"], runs.view("digits")["draws"]) == (False, True)
+    assert [name for name in runs.names() if runs.view(name)["explorable"]] == ["digits"]
     assert Latents(runs).sources() == ["digits"]
 
 

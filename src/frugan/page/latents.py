@@ -87,11 +87,7 @@ class Latents:
 
     def sources(self) -> list[str]:
         """Runs that have a checkpoint and draw by themselves, and weights files that lie among them."""
-        with_weights = [
-            name
-            for name in self.runs.names()
-            if any(self.runs.folder(name).checkpoints.glob("step-*")) and self.runs.draws(name)
-        ]
+        with_weights = [name for name in self.runs.names() if self.runs.explorable(name)]
         files = sorted(path.name for path in self.runs.path.glob(f"*{SAFETENSORS}") if _own_file(path))
         return [*with_weights, *files]
 

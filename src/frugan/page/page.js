@@ -307,7 +307,7 @@ const page = (() => {
           throw error;
         }), ""));
       }
-      if (about.changed && about.draws) buttons.append(make("a", { href: `#explore/${encodeURIComponent(name)}`, textContent: "explore" }));
+      if (about.explorable) buttons.append(make("a", { href: `#explore/${encodeURIComponent(name)}`, textContent: "explore" }));
       if (about.changed) buttons.append(make("a", { href: `report/${path(name)}`, target: "_blank", rel: "noopener", textContent: "report" }));
       this.head.replaceChildren(titles[0], stateOf(about), buttons);
     }

@@ -148,14 +148,17 @@ class Runs:
         kind = next(iter(sheets), None)
         return about | {"sheet": None if kind is None else {"kind": kind, "step": max(sheets[kind])}}
 
-    def draws(self, name: str) -> bool:
-        """Whether a run's generator draws by itself, rather than making pictures of given ones; a recipe that cannot be
-        read counts as one that does.
+    def explorable(self, name: str) -> bool:
+        """Whether a run has weights of a generator that draws by itself, and does not make pictures of given ones.
+
+        A recipe that cannot be read counts as that of one: opening it says what is wrong.
 
         Raises:
             NoRun: there is none of this name.
         """
         folder, known = self.folder(name), self._of(name)
+        if not any(folder.checkpoints.glob("step-*")):
+            return False
         if known.draws is None:
             try:
                 known.draws = not load_recipe(str(folder.path)).shows_given
@@ -223,7 +226,7 @@ class Runs:
             "notes": view.notes,
             "facts": view.facts,
             "scores": view.scores,
-            "draws": self.draws(name),
+            "explorable": self.explorable(name),
             "columns": {kind: columns_of(file) for kind, file in newest_sheets.items()},
             "grids": {kind: grid_of(file) for kind, file in newest_sheets.items()},
             "sheets": {kind: list(files) for kind, files in self.sheets(name).items()},
