@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.contract import elementwise, resampling
+from frugan.contract import elementwise, filtered_nonlinearity, resampling
 from frugan.contract.dssim import dssim
+from frugan.contract.filtered_nonlinearity import Nonlinearity
 from frugan.contract.resampling import Geometry, Padding, mean_pool2d
 
 Kind = TypeVar("Kind")
@@ -131,6 +132,21 @@ class Ops:
         """
         activated = self.leaky_relu(x, bias, clamp)
         return resampling.upfirdn2d(activated, kernel, other, Geometry(1, 1, padding), self)
+
+    def filtered_nonlinearity(
+        self, x: Tensor, bias: Tensor, up_taps: Tensor | None, down_taps: Tensor | None, of: Nonlinearity
+    ) -> Tensor:
+        """Add a bias, filter at a higher rate, clamp(leaky()), filter and keep fewer samples.
+
+        Args:
+            x: [N, C, H, W].
+            bias: [C].
+            up_taps: filter that the spread samples are convolved with, of x's dtype: [T, T'], or [T] in both
+                directions, one after the other; None: samples are taken as they are, and the factor is 1.
+            down_taps: filter, likewise, that correlates with what is activated.
+        """
+        ways = filtered_nonlinearity.IN_TORCH
+        return filtered_nonlinearity.filtered_nonlinearity(x, bias, up_taps, down_taps, of, ways)
 
     # Losses of pictures.
 

@@ -3,14 +3,13 @@
 Source: Karras et al. 2021 (arXiv 2106.12423), section 3.2 and appendix D.
 """
 
-import torch
-import torch.nn.functional as F
+import math
+
 from torch import Tensor
 
-from frugan.contract.elementwise import clamped
+from frugan.contract.filtered_nonlinearity import Nonlinearity
 from frugan.contract.ops import PLAIN, Ops
 from frugan.contract.resampling import Padding
-from frugan.nn.fir import upfirdn2d
 
 
 def filtered_nonlinearity(
@@ -28,6 +27,8 @@ def filtered_nonlinearity(
 ) -> Tensor:
     """Add a bias, filter at `up` times the rate, clamp(gain·leaky()), filter and keep one of `down` samples.
 
+    Differentiable any number of times.
+
     Args:
         x: [N, C, H, W].
         bias: [C].
@@ -36,22 +37,27 @@ def filtered_nonlinearity(
         up: factor of upsampling in both directions; the filtered samples are multiplied by its square.
         down: factor of downsampling in both directions.
         padding: zeros around the upsampled map: left, right, top, bottom. Negative numbers cut samples off.
-        gain: factor of the activation.
+        gain: positive factor of the activation.
         slope: slope of the activation below 0.
         clamp: largest absolute value of what is activated; None: no limit.
-        ops: operations that filter.
+        ops: operations to compute by.
 
     Returns:
-        [N, C, H', W'].
+        [N, C, (H·up + top + bottom - T - T_down + 2 - 1)//down + 1, ..].
+
+    Raises:
+        ValueError: nothing of the map is left.
     """
-    y = x.to(torch.promote_types(x.dtype, torch.float32)) + bias[:, None, None]  # filters are slow in half on a CPU
-    y = upfirdn2d(y, _square(up_filter, y), up=up, padding=padding, gain=up**2, ops=ops)
-    y = clamped(F.leaky_relu(y, slope) * gain, clamp)
-    return upfirdn2d(y, _square(down_filter, y), down=down, ops=ops).to(x.dtype)
+    # leaky(gain·x) is gain·leaky(x): the gain costs nothing as part of the first filter
+    first = _taps(up_filter, up, up**2 * gain, x)
+    second = _taps(None if down_filter is None else down_filter.flip(list(range(down_filter.ndim))), down, 1.0, x)
+    return ops.filtered_nonlinearity(x, bias, first, second, Nonlinearity(up, down, padding, slope, clamp))
 
 
-def _square(fir: Tensor | None, like: Tensor) -> Tensor:
-    """Taps in both directions [T, T']."""
-    if fir is None:
-        return torch.ones(1, 1, device=like.device)
-    return torch.outer(fir, fir) if fir.ndim == 1 else fir
+def _taps(taps: Tensor | None, rate: int, gain: float, x: Tensor) -> Tensor | None:
+    """Taps of x's dtype, times a gain in both directions together; None: there is nothing to do."""
+    if taps is None:
+        if rate == 1 and gain == 1:
+            return None
+        taps = x.new_ones(1)
+    return (taps * (math.sqrt(gain) if taps.ndim == 1 else gain)).to(x.dtype)

@@ -159,7 +159,7 @@ class SynthesisLayer(StyledLayer, Scaled, SumsSquares, UsesOps):
 
     reparametrised = ("weight", "bias")
     scaling = LargestScaling
-    asks = ("product_gradients", "fir")
+    asks = ("product_gradients", "filtered_nonlinearity", "fir")
     up_filter: Tensor
     down_filter: Tensor
 
