@@ -28,6 +28,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "r3gan": "frugan.families.r3gan.family:R3GANFamily",
             "saehd": "frugan.faces.saehd.family:SAEHDFamily",
             "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
+            "stylegan3": "frugan.families.stylegan3.family:StyleGAN3Family",
         },
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",

@@ -115,6 +115,11 @@ class StyledNetworks(Settings):
         """Whether a block runs in half precision where the plan has it; the lowest block never does."""
         return side >= max(self.resolution >> max(self.half_resolutions - 1, 0), 8) and self.half_resolutions > 0
 
+    @property
+    def styles(self) -> int:
+        """Number of layers that take a style."""
+        raise NotImplementedError(f"{type(self).__name__} must define styles")
+
 
 class StyleGAN2Networks(StyledNetworks):
     """Generator and discriminator of StyleGAN2."""

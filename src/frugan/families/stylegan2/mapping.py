@@ -1,17 +1,19 @@
 """The mapping network of all generations of StyleGAN, and what their generators share."""
 
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from frugan.contract.elementwise import second_moment_norm
+from frugan.contract.family import Noise
 from frugan.contract.layers import Stateful
 from frugan.families.stylegan2.config import StyledNetworks
 from frugan.nn.equalised import EqualisedLinear
 
 
-class Mapping(Stateful):
+class MappingNetwork(Stateful):
     """Fully connected layers from normalised latents and embedded classes to a style, in fp32.
 
     Args:
@@ -76,12 +78,12 @@ class Mapping(Stateful):
 
 
 class StyledGenerator(nn.Module):
-    """A generator with a mapping network; `styles` of its layers take a style."""
+    """A generator with a mapping network, whose layers take styles."""
 
-    def __init__(self, config: StyledNetworks, styles: int) -> None:
+    def __init__(self, config: StyledNetworks) -> None:
         super().__init__()
-        self.latent_size, self.styles = config.latent_size, styles
-        self.mapping = Mapping(
+        self.latent_size, self.styles = config.latent_size, config.styles
+        self.mapping = MappingNetwork(
             config.latent_size,
             config.classes,
             config.style_size,
@@ -89,6 +91,24 @@ class StyledGenerator(nn.Module):
             rate=config.mapping_rate,
             mean_decay=config.mean_style_decay,
         )
+
+    @property
+    def affines_by_style(self) -> Mapping[int, Sequence[EqualisedLinear]]:
+        """Number of a style -> the affine layers that take it."""
+        raise NotImplementedError(f"{type(self).__name__} must define affines_by_style")
+
+    def draw(self, ws: Tensor, noise: Noise, random: torch.Generator | None) -> Tensor:
+        """Draw pictures.
+
+        Args:
+            ws: styles [N, styles, style].
+            noise: kind of noise, for layers that add some.
+            random: generator of random noise, on the host.
+
+        Returns:
+            [N, colours, R, R], about in [-1, 1], fp32.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define draw")
 
     def styles_of(self, z: Tensor, classes: Tensor | None) -> Tensor:
         """Map latents [N, latent_size] and classes [N] to styles [N, style], fp32; all of them on the host."""
@@ -101,7 +121,7 @@ class StyledGenerator(nn.Module):
 
         Args:
             w: [N, style].
-            psi: see `Mapping.truncated`.
+            psi: see `MappingNetwork.truncated`.
             cutoff: number of layers whose style is moved; None: all.
 
         Returns:

@@ -1,7 +1,7 @@
 """StyleGAN2's networks: the generator, by its synthesis of pictures from styles, and the discriminator."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal, Self, cast
 
@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.elementwise import GAIN
+from frugan.contract.family import Noise as NoiseKind
 from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, SumsSquares, UsesOps
 from frugan.contract.ops import StyleLayer
 from frugan.families.stylegan2.config import Architecture, StyledNetworks, StyleGAN2Networks
-from frugan.families.stylegan2.mapping import Mapping, StyledGenerator
+from frugan.families.stylegan2.mapping import MappingNetwork, StyledGenerator
 from frugan.nn.batch_norm import MinibatchStd
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
@@ -350,8 +351,25 @@ class Generator(StyledGenerator):
     """StyleGAN2's generator: the mapping network and the synthesis network."""
 
     def __init__(self, config: StyleGAN2Networks) -> None:
-        super().__init__(config, config.styles)
+        super().__init__(config)
         self.synthesis = Synthesis(config)
+
+    @property
+    def affines_by_style(self) -> Mapping[int, Sequence[EqualisedLinear]]:
+        """Number of a style -> the affine layers that take it.
+
+        The colours of a block share a style with the next block's first convolution.
+        """
+        return self.synthesis.affines_by_style
+
+    def draw(self, ws: Tensor, noise: NoiseKind, random: torch.Generator | None) -> Tensor:
+        """Draw pictures; see `StyledGenerator.draw`."""
+        drawn: Noise = "const" if noise == "const" else "none"
+        if noise == "random":
+            # One by one: numbers that are drawn for many pictures at once would differ.
+            size = noise_size(self.synthesis.sides)
+            drawn = torch.stack([torch.randn(size, generator=random) for _ in range(len(ws))]).to(ws.device)
+        return cast(Tensor, self.synthesis(ws, drawn))
 
     def forward(
         self,
@@ -463,7 +481,7 @@ class Discriminator(nn.Module):
         self.conditional = config.classes is not None
         features = config.channels_at(4) if self.conditional else 1
         if self.conditional:
-            self.mapping = Mapping(
+            self.mapping = MappingNetwork(
                 0, config.classes, features, config.class_layers, rate=config.mapping_rate, mean_decay=None
             )
         self.b4 = Epilogue(config, features)

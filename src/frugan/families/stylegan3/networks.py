@@ -4,6 +4,7 @@ Source: Karras et al. 2021 (arXiv 2106.12423). Parameter names are those of the 
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import cast
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.elementwise import GAIN, SLOPE
+from frugan.contract.family import Noise
 from frugan.contract.layers import Scaled, Stateful, SumsSquares, UsesOps
 from frugan.contract.ops import StyleLayer
 from frugan.families.stylegan2.mapping import StyledGenerator
@@ -292,8 +294,17 @@ class Generator(StyledGenerator):
     synthesis: Synthesis
 
     def __init__(self, config: StyleGAN3Networks) -> None:
-        super().__init__(config, config.styles)
+        super().__init__(config)
         self.synthesis = Synthesis(config)
+
+    @property
+    def affines_by_style(self) -> Mapping[int, Sequence[EqualisedLinear]]:
+        """Number of a style -> the affine layer that takes it."""
+        return {place: [affine] for place, affine in enumerate(self.synthesis.affines)}
+
+    def draw(self, ws: Tensor, noise: Noise, random: torch.Generator | None) -> Tensor:
+        """Draw pictures; see `StyledGenerator.draw`. No layer adds noise."""
+        return cast(Tensor, self.synthesis(ws))
 
     def forward(
         self, z: Tensor, classes: Tensor | None = None, *, psi: float = 1.0, cutoff: int | None = None
