@@ -33,6 +33,7 @@ from deliberate import (
     in_page,
     in_pooling_kernels,
     in_runs,
+    in_signals,
     in_training,
     in_waits,
     on_a_card,
@@ -60,6 +61,7 @@ FAULTS = (
     *in_matrix_kernels.FAULTS,
     *in_modulation_kernels.FAULTS,
     *in_pooling_kernels.FAULTS,
+    *in_signals.FAULTS,
 )
 
 

@@ -234,8 +234,8 @@ class Recipe(Settings):
     )
     rule: str = setting(
         "",
-        "rule that sets other fields when a command changes the resolution or the batch (stylegan2, stylegan3: auto; r3gan: "
-        "guess); empty: none",
+        "rule that sets other fields when a command changes the resolution or the batch (stylegan2, stylegan3: auto; "
+        "r3gan: guess); empty: none",
         max_length=40,
     )
     about: About = About(summary="", source="", trained="never")
