@@ -67,6 +67,7 @@ def sample(
         check_request(request, recipe)
         if isinstance(request, DrawRequest) and request.loop is not None:
             raise BadInput("loop: a film, which `animate` writes; leave it out here")
+        _move(opened, request)
     pictures = _given(recipe, data, say)
     folder = Path(out)
     told = {} if request is None else retold(named(source), out, request, weights.step)
@@ -89,6 +90,12 @@ def sample(
                 if progress is not None and len(sheets) > 1:
                     progress(number, len(sheets))
     return paths
+
+
+def _move(opened: Opened, request: GridRequest) -> None:
+    """Let a generator draw its pictures moved, where a request moves them."""
+    if any(request.translate) or request.rotate:
+        opened.recipe.kind.move(opened.networks, request.translate, request.rotate)
 
 
 def _prepared(opened: Opened, request: GridRequest | None) -> AbstractContextManager[object]:
@@ -313,6 +320,7 @@ def draw(
     choice = {"npz": npz, "pngs": pngs, "sheet": sheet}
     about = opened.provenance | retold_drawn(named(source), out, request, opened.weights.step, choice)
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
+        _move(opened, request)
         folder.mkdir(parents=True, exist_ok=True)
         if npz is not None:
             paths.append(folder / "samples.npz")
@@ -370,6 +378,7 @@ def animate(
     if not looping and request.interpolate is None and not _shows_directions(request):
         request = replace(request, interpolate="latent")
     check_request(request, opened.recipe)
+    _move(opened, request)
     told = opened.provenance | retold_film(named(source), Path(path), request, opened.weights.step)
     if isinstance(request, DrawRequest) and request.loop is not None:
         with exploring(opened, request.micro_batch) as explorer:

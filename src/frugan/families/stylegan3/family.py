@@ -41,6 +41,7 @@ class StyleGAN3Family(StyledFamily):
     generator_type = Generator
     discriminator_type = Discriminator
     rules = (RULE,)
+    movable = True
 
     def phases(self, networks: StyleGAN3Networks, objective: StyleGAN3Objective) -> tuple[Phase, ...]:
         """G, D, and D_r1 where a penalty is wanted."""
@@ -53,6 +54,10 @@ class StyleGAN3Family(StyledFamily):
             "G": ("synthesis.input", *(f"synthesis.{name}" for name in (*synthesis.names, synthesis.last))),
             "D": (*(f"b{side}" for side in discriminator.sides), "b4"),
         }
+
+    def move(self, built: Networks, translate: tuple[float, float], rotate: float) -> None:
+        """Let the generator draw its pictures moved, by the transform of its first frequencies."""
+        cast(Generator, built["G"]).synthesis.input.move(translate, rotate)
 
     def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
         """Settings that the release's documentation proposes."""

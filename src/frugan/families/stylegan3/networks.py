@@ -86,6 +86,22 @@ class FourierInput(nn.Module):
         self.freqs.copy_(torch.stack([radius * angle.cos(), radius * angle.sin()], 1))
         nn.init.uniform_(self.phases, -0.5, 0.5, generator=generator)
 
+    @torch.no_grad()
+    def move(self, translate: tuple[float, float], rotate: float) -> None:
+        """Set the transform that moves what is drawn.
+
+        Args:
+            translate: in picture widths to the right, and heights down.
+            rotate: degrees counter-clockwise, before the translation.
+        """
+        angle = math.radians(rotate)
+        cosine, sine = math.cos(angle), math.sin(angle)
+        x, y = translate
+        # Rows are counted downwards: a turn to the left takes (1, 0) to (cosine, -sine). A place of the moved picture
+        # shows what was at the place that the inverse gives.
+        moved = torch.tensor([[cosine, sine, x], [-sine, cosine, y], [0, 0, 1]], dtype=torch.float64)
+        self.transform.copy_(torch.linalg.inv(moved))
+
     def forward(self, placed: Tensor) -> Tensor:
         """Output of the affine layer [N, 4] -> [N, C, size, size], fp32."""
         signal = self.signal
