@@ -40,8 +40,11 @@ class MappingNetwork(Stateful):
         for i in range(layers):
             self.add_module(f"fc{i}", EqualisedLinear(sizes[i], sizes[i + 1], activate=True, rate=rate))
         if mean_decay is not None:
-            self.newest = 1 - mean_decay
             self.register_buffer("w_avg", torch.zeros(style))
+
+    def committed(self, buffer: str, observed: Tensor) -> Tensor:
+        """Move the mean style towards the mean of the observed ones."""
+        return torch.lerp(observed, getattr(self, buffer), cast(float, self.mean_decay))
 
     def forward(self, z: Tensor | None, classes: Tensor | None, *, observed: int | None = None) -> Tensor:
         """Map latents and classes to styles.
