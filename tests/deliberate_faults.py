@@ -35,6 +35,7 @@ from deliberate import (
     in_pooling_kernels,
     in_runs,
     in_sets,
+    in_signals,
     in_training,
     in_waits,
     on_a_card,
@@ -64,6 +65,7 @@ FAULTS = (
     *in_modulation_kernels.FAULTS,
     *in_nonlinearity.FAULTS,
     *in_pooling_kernels.FAULTS,
+    *in_signals.FAULTS,
 )
 
 

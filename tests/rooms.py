@@ -63,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "families/biggan": {"families", "contract", "data", *LAYERS},
     "families/r3gan": {"families", "contract", "data", *LAYERS},
     "families/stylegan2": {"families", "contract", "data", *LAYERS},
-    "families/stylegan3": {"contract"},
+    "families/stylegan3": {"families/stylegan2", "contract", "data", *LAYERS},  # the next generation of the other
     "faces/saehd": {"contract", "faces/data", *LAYERS},
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),

@@ -28,6 +28,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "r3gan": "frugan.families.r3gan.family:R3GANFamily",
             "saehd": "frugan.faces.saehd.family:SAEHDFamily",
             "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
+            "stylegan3": "frugan.families.stylegan3.family:StyleGAN3Family",
         },
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",
@@ -35,8 +36,8 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",
             "r3gan-pickle": "frugan.families.r3gan.snapshot:R3GANPickle",
-            "stylegan-pickle": "frugan.families.stylegan2.snapshot:StyleGANPickle",
-            "stylegan-safetensors": "frugan.families.stylegan2.snapshot:StyleGANSafetensors",
+            "stylegan-pickle": "frugan.families.stylegan3.snapshot:StyleGANSnapshots",
+            "stylegan-safetensors": "frugan.families.stylegan3.snapshot:StyleGANStates",
         },
         ACCELERATORS: {
             "cpu": "frugan.accelerator.base:Processor",

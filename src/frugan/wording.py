@@ -113,7 +113,7 @@ def clock(seconds: float) -> str:
 
 
 FAMILY_NAMES: Mapping[str, str] = MappingProxyType(
-    {"biggan": "BigGAN", "r3gan": "R3GAN", "saehd": "SAEHD", "stylegan2": "StyleGAN2"}
+    {"biggan": "BigGAN", "r3gan": "R3GAN", "saehd": "SAEHD", "stylegan2": "StyleGAN2", "stylegan3": "StyleGAN3"}
 )
 """Family -> its name as its authors write it."""
 

@@ -41,6 +41,7 @@ def test_settings_of_the_releases_file() -> None:
         "latent_size": 12,
         "style_size": 16,
         "mapping_layers": 2,
+        "mean_style_decay": 0.995,
         "channel_base": 128,
         "channel_max": 12,
         "generator_architecture": "skip",

@@ -8,6 +8,7 @@ import pytest
 from frugan.engine.state.optimizer_settings import AdamSettings
 from frugan.errors import BadInput
 from frugan.families.r3gan.config import R3GANNetworks, R3GANObjective
+from frugan.families.stylegan3.config import StyleGAN3Networks, StyleGAN3Objective
 from frugan.recipe.loading import dump_recipe, load_recipe, parse_recipe, stages_overridden
 from frugan.recipe.overrides import differences
 from frugan.recipes import built_in
@@ -44,6 +45,15 @@ STYLES = {
     "stylegan2-cifar10": (32, 32768, 2, 0.01, 64, 32, 0.0025, 500_000, True, 43.3),
     "stylegan2-auto": (256, 16384, 2, 0.8192, 16, 4, 0.0025, 5_000, True, 47.2),
 }
+SIGNALS = {
+    # recipe: resolution, equivariance, generator's channels, R1, blur, share of the average, G's millions
+    "stylegan3-t-256": (256, "translation", 32768, 512, 2.0, 0.0, 0.05, 28.5),
+    "stylegan3-r-256": (256, "rotation", 65536, 1024, 2.0, 10.0, 0.05, 18.8),
+    "stylegan3-t-512": (512, "translation", 32768, 512, 8.0, 0.0, 0.05, 24.9),
+    "stylegan3-t-1024": (1024, "translation", 32768, 512, 32.0, 0.0, 0.05, 22.3),
+    "stylegan3-finetune-256": (256, "translation", 32768, 512, 2.0, 0.0, None, 28.5),
+    "stylegan3-finetune-512": (512, "translation", 32768, 512, 8.0, 0.0, None, 24.9),
+}
 PRESETS = {
     # recipe: the program's preset, its batch, the paper's duration, gamma, half-life of the average, last probability
     "r3gan-cifar10-32": ("CIFAR10", 512, "250M images", (0.05, 0.005), 5_000_000, 0.55),
@@ -69,10 +79,10 @@ PARAMETERS = {
 
 def test_what_ships_is_what_is_checked_here() -> None:
     others = {"biggan-digits-32", *(f"biggan-small-{resolution}" for resolution in (32, 64, 128))}
-    others |= {"stylegan2-digits-32", "stylegan2-small-64"}
+    others |= {"stylegan2-digits-32", "stylegan2-small-64", "stylegan3-small-64"}
     others |= {"biggan-finetune-128", *(f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024))}
     others |= {"r3gan-digits-32", "r3gan-small-32", "r3gan-small-64"}
-    assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES, *PRESETS}
+    assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES, *SIGNALS, *PRESETS}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -426,6 +436,30 @@ def test_published_stylegan2_recipes(name: str) -> None:
     )
     assert chosen == STYLES[name]
     assert (networks["mapping_rate"], networks["class_layers"]) == (0.01, 8)
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_stylegan3_recipes(name: str) -> None:
+    recipe = load_recipe(name)
+    networks, objective, ema = recipe.networks, recipe.objective, recipe.ema
+    assert isinstance(networks, StyleGAN3Networks)
+    assert isinstance(objective, StyleGAN3Objective)
+    generator = recipe.kind.build(networks, "meta")["G"]
+    assert SIGNALS[name] == (
+        networks.resolution,
+        networks.equivariance,
+        networks.generator_channel_base,
+        networks.generator_channel_max,
+        objective.r1_gamma,
+        objective.blur,
+        ema.half_life_share,
+        round(sum(parameter.numel() for parameter in generator.parameters()) / 1e6, 1),
+    )
+    assert (networks.mapping_layers, networks.layers, networks.mean_style_decay) == (2, 14, 0.998)
+    assert networks.magnitude_decay == pytest.approx(0.5 ** (recipe.training.batch / 20_000), abs=1e-6)
+    rates = {optimizer: settings.learning_rate for optimizer, settings in recipe.optimizers.items()}
+    assert rates == {"G": 0.0025, "D": 0.002}
+    assert (recipe.training.batch, recipe.training.normalisation_batch, ema.half_life_images) == (32, 4, 10_000)
 
 
 LAUNCHED = (

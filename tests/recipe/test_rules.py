@@ -46,7 +46,21 @@ def test_a_phase_without_groups_may_see_part_of_one() -> None:
         normalisation_group(training.build("meta"), looks, 6, 4)
 
 
+@pytest.mark.parametrize(("resolution", "gamma"), [(128, 0.5), (256, 2.0), (512, 8.0), (1024, 32.0)])
+def test_stylegan3s_proposals(resolution: int, gamma: float) -> None:
+    """Four times the strength of R1 for twice the side, at batches of 32."""
+    recipe = load_recipe("stylegan3-t-256", [f"networks.resolution={resolution}"])
+    assert (recipe.training.batch, recipe.objective.model_dump()["r1_gamma"]) == (32, gamma)
+    smaller = load_recipe("stylegan3-t-256", [f"networks.resolution={resolution}", "training.batch=6"])
+    assert smaller.training.normalisation_batch == 3
+    assert smaller.ema.half_life_images == 1875
+    assert smaller.networks.model_dump()["magnitude_decay"] == pytest.approx(0.5 ** (6 / 20_000), abs=1e-6)
+
+
 def test_as_it_ships_it_is_what_the_rule_says() -> None:
+    for name in ("t-256", "r-256"):
+        shipped = load_recipe(f"stylegan3-{name}")
+        assert shipped == load_recipe(f"stylegan3-{name}", ["networks.resolution=256"])
     assert load_recipe(AUTO) == load_recipe(AUTO, ["networks.resolution=256"])
 
 

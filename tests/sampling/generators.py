@@ -68,6 +68,17 @@ def write(model: Model, path: Path, class_names: Sequence[str] = (), seed: int =
     return path
 
 
+def write_moving(path: Path) -> Path:
+    """A weights file with a new StyleGAN3-R of 32 pixels."""
+    small = ("resolution=32", "layers=4", "generator_channel_base=128", "generator_channel_max=12", "latent_size=8")
+    words = [f"networks.{word}" for word in (*small, "equivariance=rotation", "style_size=8", "channel_base=256")]
+    recipe = load_recipe("stylegan3-small-64", words)
+    built = recipe.kind.build(recipe.networks)
+    recipe.kind.initialise(recipe.networks, built, lambda name: 5)
+    save({"G": built["G"]}, recipe, path, (), step=1)
+    return path
+
+
 @torch.no_grad()
 def _move(network: nn.Module, random: torch.Generator) -> None:
     for name, tensor in [*network.named_parameters(), *network.named_buffers()]:

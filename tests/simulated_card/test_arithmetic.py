@@ -26,7 +26,7 @@ FAMILIES = [MadeUpFamily(), *families().values()]
 TWENTY_STEPS, TWENTY_STEPS_IN_HALF = 0.1, 1.0
 """Shares of what all networks together moved; 0.05 was seen of faces. Rounding grows with every step, and in one
 network alone without bounds."""
-TURN = dict(zip(("biggan", "r3gan", "saehd", "stylegan2"), OPTIMIZERS, strict=True))
+TURN = dict(zip(("biggan", "r3gan", "saehd", "stylegan2"), OPTIMIZERS, strict=True)) | {"stylegan3": OPTIMIZERS[0]}
 """Which optimizer a family has in short mode; the made-up one has all of them."""
 
 

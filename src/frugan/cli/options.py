@@ -71,6 +71,21 @@ def parse_cells(text: str) -> tuple[int, int]:
     return int(wide), int(high)
 
 
+def parse_translation(text: str) -> tuple[float, float]:
+    """Read "0.3,-0.1": picture widths to the right, and heights down.
+
+    Raises:
+        BadInput: not two numbers.
+    """
+    across, comma, down = text.partition(",")
+    try:
+        return float(across), float(down) if comma else 0.0
+    except ValueError as error:
+        raise BadInput(
+            f"--translate {text[:80]}: expected shares of the picture to the right and down, such as 0.3,-0.1"
+        ) from error
+
+
 def parse_mixing(text: str) -> StyleMixing:
     """Read "rows=85,100 cols=55 layers=0-6".
 

@@ -22,6 +22,7 @@ from frugan.cli.options import (
     parse_mixing,
     parse_moves,
     parse_numbers,
+    parse_translation,
 )
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
@@ -64,6 +65,11 @@ class SampleOptions:
             "'rows=85,100 cols=55,821 layers=0-6', by --seeds"
         ),
     ] = None
+    translate: Annotated[
+        str | None,
+        typer.Option(help="StyleGAN3: move every picture by shares of it to the right and down: 0.3,-0.1"),
+    ] = None
+    rotate: Annotated[float, typer.Option(help="StyleGAN3: turn every picture by degrees, to the left")] = 0.0
     directions: Annotated[
         str | None,
         typer.Option(
@@ -204,6 +210,8 @@ class SampleOptions:
             spherical=self.spherical,
             seeds=parse_numbers(self.seeds, "--seeds") if self.seeds is not None else (),
             mixing=parse_mixing(self.style_mixing) if self.style_mixing is not None else None,
+            translate=parse_translation(self.translate) if self.translate is not None else (0.0, 0.0),
+            rotate=self.rotate,
             directions=self.directions,
             moves=parse_moves(self.move or ()),
             latents=tuple(self.latents or ()),

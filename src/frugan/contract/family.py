@@ -59,6 +59,10 @@ class GridRequest:
     # numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations that a
     # row goes by
     seeds: Sequence[int] = ()
+    # moves all pictures: in picture widths to the right and heights down, and then by degrees counter-clockwise; for
+    # families that are `movable`
+    translate: tuple[float, float] = (0.0, 0.0)
+    rotate: float = 0.0
     # a grid of mixed styles, with the pictures that they come from above it and to its left
     mixing: StyleMixing | None = None
     # source -> name -> tensor [rows, ...], for a family that changes given pictures
@@ -154,6 +158,8 @@ class Family(ABC):
     objective_type: type[BaseModel] = NoObjective  # type of its section `objective`
     # whether networks may start from weights that know other classes; `class_dimension` says where
     class_tables: bool = False
+    # whether a generator's pictures can be moved by `move`
+    movable: bool = False
     rules: tuple[str, ...] = ()  # names of the authors' rules for settings, which `follow` takes
 
     @abstractmethod
@@ -265,6 +271,10 @@ class Family(ABC):
         The networks themselves are among them. Default: none are known.
         """
         return {}
+
+    def move(self, built: Networks, translate: tuple[float, float], rotate: float) -> None:
+        """Let the generator draw its pictures moved from now on; see `GridRequest`. For families that are `movable`."""
+        raise NotImplementedError(f"{self.name} cannot move its pictures")
 
     def styles(self, networks: Any) -> int:
         """Number of layers that take a style of a mapping network. Default: 0, the generator has no styles."""

@@ -150,8 +150,8 @@ class OurSide(Protocol):
             BadInput: a tensor is missing, unknown or of another shape.
         """
 
-    def weights(self, family: str) -> Trained:
-        """Open a run, a checkpoint or a weights file.
+    def weights(self, *families: str) -> Trained:
+        """Open a run, a checkpoint or a weights file, of one of some families.
 
         Raises:
             BadInput: it is none of these, damaged, or of another family.

@@ -199,7 +199,7 @@ def to_dfm(
 
 
 def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = print) -> Converted:
-    """Convert a snapshot of the PyTorch programs of StyleGAN2 (and of StyleGAN2 in StyleGAN3's); nothing in it is run.
+    """Convert a snapshot of the PyTorch programs of StyleGAN2 and StyleGAN3; nothing in it is run.
 
     Args:
         source: network-snapshot-….pkl.
@@ -208,7 +208,7 @@ def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = prin
         say: is given a line for everything that does not simply go over.
 
     Raises:
-        BadInput: not a snapshot of StyleGAN2, damaged, or hostile; or `out` is there. Nothing is written then.
+        BadInput: not a snapshot of these, damaged, or hostile; or `out` is there. Nothing is written then.
         OSError: the disk is full or `out` cannot be written; nothing is left then.
     """
     return convert(Conversion(Path(source), Path(out), say), made_by="stylegan-pickle")
@@ -242,7 +242,7 @@ def from_r3gan_pickle(
 def to_stylegan_safetensors(
     source: str | Path, out: str | Path, *, replace: bool = False, say: Say = print
 ) -> Converted:
-    """Write "G.…", "D.…" and "G_ema.…", with the names and shapes of StyleGAN2-ADA for PyTorch.
+    """Write "G.…", "D.…" and "G_ema.…", with the names and shapes of StyleGAN2-ADA for PyTorch, or of StyleGAN3.
 
     The file's metadata name, under "init_kwargs", what that program's classes are made with. A snapshot pickle itself
     cannot be written: it would have to contain that program's source text.

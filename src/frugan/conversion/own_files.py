@@ -53,9 +53,9 @@ class Ours:
     def load(self, networks: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> None:
         load_networks(networks, tensors, where)
 
-    def weights(self, family: str) -> Trained:
+    def weights(self, *families: str) -> Trained:
         source, say = self._conversion.source, self._conversion.say
-        trained, averaged = weights_of_family(source, family, say)
+        trained, averaged = weights_of_family(source, families, say)
         folders = (source, *trained.path.absolute().parents[:3])
         run = next((folder for folder in folders if RunFolder(folder).events.is_file()), trained.path.parent)
         return _trained(trained, averaged, trained.step, RunFolder(run), {})

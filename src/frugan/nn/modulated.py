@@ -67,11 +67,17 @@ def demodulated_conv2d(
     *,
     squares: Tensor | None = None,
     gain: float = 1.0,
+    eps: float = EPS,
+    padding: int | None = None,
     upsample_by: Tensor | None = None,
     kept: KeptKernels | None = None,
     ops: Ops = PLAIN,
 ) -> tuple[Tensor, Tensor]:
     """Convolve like `modulated_conv2d` and leave demodulation to the caller.
+
+    Args:
+        eps: added to the sums of squares.
+        padding: see `scaled_conv2d`.
 
     Returns:
         The map [N, O, H', W'], and the factors that it is to be multiplied by [N, O].
@@ -79,9 +85,9 @@ def demodulated_conv2d(
     if x.dtype == torch.float16:
         # Demodulation undoes any scale; this one keeps sums in fp16 below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
-    y = scaled_conv2d(x, weight, styles, upsample_by=upsample_by, kept=kept, ops=ops)
+    y = scaled_conv2d(x, weight, styles, padding=padding, upsample_by=upsample_by, kept=kept, ops=ops)
     squares = sums_of_squares(weight) / gain**2 if squares is None else squares
-    return y, demodulation(squares, styles, EPS / gain**2, y.dtype)
+    return y, demodulation(squares, styles, eps / gain**2, y.dtype)
 
 
 def scaled_conv2d(
@@ -89,20 +95,26 @@ def scaled_conv2d(
     weight: Tensor,
     styles: Tensor,
     *,
+    padding: int | None = None,
     upsample_by: Tensor | None = None,
     kept: KeptKernels | None = None,
     ops: Ops = PLAIN,
 ) -> Tensor:
-    """Convolve like `modulated_conv2d` without demodulation."""
+    """Convolve like `modulated_conv2d` without demodulation.
+
+    Args:
+        padding: zeros around x, where nothing is upsampled; None: as many as leave its size.
+    """
     factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
     if upsample_by is None:
-        return cast(Tensor, _ScaledConvolution.apply(x, factors, weight.view_as(weight), False, ops))
+        padding = weight.shape[2] // 2 if padding is None else padding
+        return cast(Tensor, _ScaledConvolution.apply(x, factors, weight.view_as(weight), padding, ops))
     turned = cast(Tensor, _Turned.apply(weight)) if cpu_ways.taken_for(weight) else weight.transpose(0, 1)
-    spread = cast(Tensor, _ScaledConvolution.apply(x, factors, turned, True, ops))  # [N, O, 2·H + 1, ..]
+    spread = cast(Tensor, _ScaledConvolution.apply(x, factors, turned, None, ops))  # [N, O, 2·H + 1, ..]
     taps = upsample_by.shape[0]
     before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
-    padding = (before, after, before, after)
-    return upfirdn2d(spread, upsample_by, padding=padding, gain=4, kept=kept, ops=ops)
+    around = (before, after, before, after)
+    return upfirdn2d(spread, upsample_by, padding=around, gain=4, kept=kept, ops=ops)
 
 
 class _Turned(torch.autograd.Function):
@@ -130,19 +142,19 @@ class _Turned(torch.autograd.Function):
 class _ScaledConvolution(torch.autograd.Function):
     """Convolution of x·factors, differentiable twice, which keeps x and multiplies once more in the backward.
 
-    x [N, I, H, W] is kept by the activation before it anyway. With `spread`, it is a transposed convolution of stride 2
-    whose weight is [I, O, k, k]; without, a convolution with padding k // 2 whose weight is [O, I, k, k].
+    x [N, I, H, W] is kept by the activation before it anyway. Without `padding`, it is a transposed convolution of
+    stride 2 whose weight is [I, O, k, k]; with it, a convolution whose weight is [O, I, k, k].
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, spread: bool, ops: Ops) -> Tensor:
+    def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, padding: int | None, ops: Ops) -> Tensor:
         ctx.save_for_backward(x, factors, weight)
-        ctx.spread, ctx.ops = spread, ops
+        ctx.padding, ctx.ops = padding, ops
         ctx.set_materialize_grads(False)
         scaled = x * factors
-        if spread:
+        if padding is None:
             return F.conv_transpose2d(scaled, weight, stride=2)
-        return F.conv2d(scaled, weight, padding=weight.shape[2] // 2)
+        return F.conv2d(scaled, weight, padding=padding)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -151,7 +163,8 @@ class _ScaledConvolution(torch.autograd.Function):
             return None, None, None, None, None
         x, factors, weight = ctx.saved_tensors
         of_x, of_factors, *_ = ctx.needs_input_grad
-        stride, padding = (2, 0) if ctx.spread else (1, weight.shape[2] // 2)
+        spreads = ctx.padding is None
+        stride, padding = (2, 0) if spreads else (1, ctx.padding)
         of_weight = is_wanted(ctx, 2)
         to_scaled, to_weight = gradients_of_convolution(
             gradient,
@@ -160,7 +173,7 @@ class _ScaledConvolution(torch.autograd.Function):
             (of_x or of_factors, of_weight),
             stride=stride,
             padding=padding,
-            transposed=ctx.spread,
+            transposed=spreads,
         )
         if to_scaled is None:
             return None, None, to_weight, None, None

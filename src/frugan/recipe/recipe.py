@@ -235,11 +235,13 @@ STAGED = frozenset({"objective", "data", "optimizers"})
 class Recipe(Settings):
     """A complete description of a training; `networks` and `objective` are of the family's types."""
 
-    family: str = Field(description="kind of model: biggan, r3gan, saehd, stylegan2, or one of another package")
+    family: str = Field(
+        description="kind of model: biggan, r3gan, saehd, stylegan2, stylegan3, or one of another package"
+    )
     rule: str = setting(
         "",
-        "rule that sets other fields when a command changes the resolution or the batch (stylegan2: auto, r3gan: "
-        "guess); empty: none",
+        "rule that sets other fields when a command changes the resolution or the batch (stylegan2, stylegan3: auto; "
+        "r3gan: guess); empty: none",
         max_length=40,
     )
     about: About = About(summary="", source="", trained="never")

@@ -114,6 +114,8 @@ def _options(options: Mapping[str, Any]) -> list[str]:
 def _text(name: str, value: Any) -> str:
     if name in ("seeds", "classes"):
         return numbers(value)
+    if name == "translate":
+        return "{:g},{:g}".format(*value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

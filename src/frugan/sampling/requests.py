@@ -1,5 +1,6 @@
 """Requests for samples, and the checks that refuse what cannot be drawn or does not go together."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -201,6 +202,8 @@ MOST_TRUNCATION = 10
 LONG_TRUNCATION = 1.5
 """Longer latents are hardly ever drawn in training: 16 normal numbers are more than 1.5 times as long as usual in 3 of
 1,000 draws, 128 in none."""
+MOST_TRANSLATION = 100
+"""Picture widths; the first frequencies repeat themselves long before."""
 MOST_PSI = 100
 """Styles that far from the mean one give noise already."""
 MOST_SEED_NUMBER = 2**32 - 1
@@ -224,6 +227,25 @@ def check_psi(psi: float, layers: int | None, noise: Noise, recipe: Recipe) -> N
         raise BadInput(f"--psi {psi}: expected a number from -{MOST_PSI} to {MOST_PSI}; 1 is as trained, 0 the mean")
     if layers is not None and layers < 1:
         raise BadInput(f"--psi-layers {layers}: expected at least 1")
+
+
+def check_moved(request: GridRequest, recipe: Recipe) -> None:
+    """Refuse to move pictures that cannot be moved, or out of all use.
+
+    Raises:
+        BadInput: of a family that cannot, by no number, or by more than 100 pictures.
+    """
+    given = {"--translate": any(request.translate), "--rotate": bool(request.rotate)}
+    if any(given.values()) and not recipe.kind.movable:
+        named = ", ".join(name for name, used in given.items() if used)
+        raise BadInput(f"{named}: {recipe.family} has no coordinates to move pictures by; that takes StyleGAN3")
+    if not all(abs(share) <= MOST_TRANSLATION for share in request.translate):
+        x, y = request.translate
+        raise BadInput(
+            f"--translate {x:g},{y:g}: expected picture widths, from -{MOST_TRANSLATION} to {MOST_TRANSLATION}"
+        )
+    if not math.isfinite(request.rotate):
+        raise BadInput(f"--rotate {request.rotate}: expected degrees")
 
 
 def check_numbered(request: GridRequest, recipe: Recipe) -> None:
@@ -276,7 +298,7 @@ def rows_that_fit(request: GridRequest, recipe: Recipe) -> int:
 OF_RANDOM_INPUTS = (
     *("seeds", "directions", "latents", "loop", "keyframes"),
     *("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed"),
-    *("statistics", "rows_per_sheet"),
+    *("statistics", "rows_per_sheet", "translate", "rotate"),
 )
 """Fields that concern random inputs, which a family that is shown faces does not have."""
 MOST_SEED = 2**63 - 1
@@ -299,6 +321,7 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
     check_truncation(request.truncation)
     check_psi(request.psi, request.psi_layers, request.noise, recipe)
     check_numbered(request, recipe)
+    check_moved(request, recipe)
     if not 0 <= request.seed <= MOST_SEED:
         raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
     if isinstance(request, DrawRequest):
@@ -411,6 +434,7 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
     check_truncation(request.truncation)
     check_psi(request.psi, request.psi_layers, request.noise, recipe)
     check_statistics(request, recipe)
+    check_moved(request, recipe)
     refuse_together(given_in(request) | dict.fromkeys(MANY, True))
 
 

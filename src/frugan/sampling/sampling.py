@@ -72,6 +72,7 @@ def sample(
         check_request(request, recipe)
         if isinstance(request, DrawRequest) and request.loops:
             raise BadInput("loop and keyframes: a film, which `animate` writes; leave them out here")
+        _move(opened, request)
     pictures = _given(recipe, data, say)
     folder = Path(out)
     told = {} if request is None else retold(named(source), out, request, weights.step)
@@ -109,6 +110,12 @@ def _refuse_existing(paths: Iterable[Path], *, replace_files: bool) -> None:
     """
     for path in paths:
         refuse_existing(path, replace=replace_files)
+
+
+def _move(opened: Opened, request: GridRequest) -> None:
+    """Let a generator draw its pictures moved, where a request moves them."""
+    if any(request.translate) or request.rotate:
+        opened.recipe.kind.move(opened.networks, request.translate, request.rotate)
 
 
 def _prepared(opened: Opened, request: GridRequest | None) -> AbstractContextManager[object]:
@@ -354,6 +361,7 @@ def draw(
     choice = {"npz": npz, "pngs": pngs, "sheet": sheet}
     about = opened.provenance | retold_drawn(named(source), out, request, opened.weights.step, choice)
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
+        _move(opened, request)
         folder.mkdir(parents=True, exist_ok=True)
         if npz is not None:
             paths.append(folder / "samples.npz")
@@ -414,6 +422,7 @@ def animate(
     if not looping and request.interpolate is None and not _shows_directions(request):
         request = replace(request, interpolate="latent")
     check_request(request, opened.recipe)
+    _move(opened, request)
     told = opened.provenance | retold_film(named(source), Path(path), request, opened.weights.step)
     if isinstance(request, DrawRequest) and request.loops:
         folder, class_names = Path(path).parent, opened.weights.class_names

@@ -195,8 +195,8 @@ def _newest(path: Path, say: Say, optimizers: bool) -> Path:
     return newest[0].path
 
 
-def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Weights]:
-    """Open the trained and the averaged networks of a source, which must be of a family.
+def weights_of_family(source: Path, families: Sequence[str], say: Say) -> tuple[Weights, Weights]:
+    """Open the trained and the averaged networks of a source, which must be of one of some families.
 
     Raises:
         BadInput: see `Weights.open`; or they are of another family.
@@ -204,10 +204,10 @@ def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Wei
     averaged = Weights.open(source, say, optimizers=True)
     trained = averaged.trained
     for weights in (trained, averaged):
-        if weights.recipe.family != family:
+        if weights.recipe.family not in families:
             raise BadInput(
                 f"{source}: weights of {family_name(weights.recipe.family)}, and this format holds those of "
-                f"{family_name(family)} alone; `frugan export` writes any generator as ONNX"
+                f"{' or '.join(map(family_name, families))} alone; `frugan export` writes any generator as ONNX"
             )
     return trained, averaged
 

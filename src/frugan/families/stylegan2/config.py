@@ -1,4 +1,4 @@
-"""Sections `networks` and `objective` of a StyleGAN2 recipe."""
+"""Sections `networks` and `objective` of a StyleGAN2 recipe, and what those of later generations share."""
 
 from typing import Literal, Self
 
@@ -17,8 +17,8 @@ MOST_FEATURES = 65_536
 Architecture = Literal["skip", "orig", "resnet"]
 
 
-class StyleGAN2Networks(Settings):
-    """Generator and discriminator of StyleGAN2."""
+class StyledNetworks(Settings):
+    """Mapping network and discriminator, which all generations of StyleGAN share."""
 
     resolution: int = setting(256, "side of the square pictures; a power of two from 8 to 1024")
     channels: Channels = setting(3, "colour channels of the pictures: 3, or 1 for grey")
@@ -37,6 +37,9 @@ class StyleGAN2Networks(Settings):
         gt=0,
         le=1,
     )
+    mean_style_decay: float = setting(
+        0.995, "weight of the mean style so far, when an update moves it (0 to 1)", ADDED, ge=0, le=1
+    )
     class_layers: int = setting(
         8,
         "layers in the discriminator's mapping of a class; with fewer it tells classes apart from the start",
@@ -48,9 +51,6 @@ class StyleGAN2Networks(Settings):
         32768, "a block of R pixels has at most this divided by R channels", ge=8, le=MOST_CHANNELS * 1024
     )
     channel_max: int = setting(512, "most channels of any block", ge=1, le=MOST_CHANNELS)
-    generator_architecture: Architecture = setting(
-        "skip", "generator: skip, each block adds to the picture; resnet, blocks have shortcuts; orig, neither"
-    )
     discriminator_architecture: Architecture = setting(
         "resnet", "discriminator: skip, each block also sees the picture; resnet, blocks have shortcuts; orig, neither"
     )
@@ -117,12 +117,25 @@ class StyleGAN2Networks(Settings):
 
     @property
     def styles(self) -> int:
+        """Number of layers that take a style."""
+        raise NotImplementedError(f"{type(self).__name__} must define styles")
+
+
+class StyleGAN2Networks(StyledNetworks):
+    """Generator and discriminator of StyleGAN2."""
+
+    generator_architecture: Architecture = setting(
+        "skip", "generator: skip, each block adds to the picture; resnet, blocks have shortcuts; orig, neither"
+    )
+
+    @property
+    def styles(self) -> int:
         """Number of layers that take a style: the convolutions, and the last layer of colours."""
         return 2 * len(self.sides)
 
 
-class StyleGAN2Objective(Settings):
-    """Losses and regularisers of StyleGAN2 training."""
+class StyledObjective(Settings):
+    """Loss, penalties and augmentation, which all generations of StyleGAN share."""
 
     loss: Literal["non-saturating", "relativistic"] = setting(
         "non-saturating",
@@ -135,6 +148,12 @@ class StyleGAN2Objective(Settings):
         0.0, "strength of R2, the same penalty at generated pictures; 0: none", CHANGEABLE | ADDED, ge=0
     )
     r1_every: int = setting(16, "steps from one R1 and R2 update to the next", ge=1)
+    augmentation: AugmentationSettings = setting(AugmentationSettings(), "augmentation of what the discriminator sees")
+
+
+class StyleGAN2Objective(StyledObjective):
+    """Losses and regularisers of StyleGAN2 training."""
+
     path_length_weight: float = setting(2.0, "strength of path length regularisation; 0: none", CHANGEABLE, ge=0)
     path_length_every: int = setting(4, "steps from one path length update to the next", ge=1)
     path_length_decay: float = setting(
@@ -144,4 +163,3 @@ class StyleGAN2Objective(Settings):
     style_mixing: float = setting(
         0.9, "share of the generated pictures that mix the styles of two latents", CHANGEABLE, ge=0, le=1
     )
-    augmentation: AugmentationSettings = setting(AugmentationSettings(), "augmentation of what the discriminator sees")

@@ -14,8 +14,9 @@ from frugan.contract.family import BufferRule, Dimension, Drawing, GridRequest, 
 from frugan.contract.phase import Networks, Phase
 from frugan.errors import BadInput
 from frugan.families.picture_gan import PictureGan
-from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks, StyleGAN2Objective
-from frugan.families.stylegan2.grids import noise_for, sample
+from frugan.families.stylegan2.config import RESOLUTIONS, StyledNetworks, StyleGAN2Networks, StyleGAN2Objective
+from frugan.families.stylegan2.grids import sample
+from frugan.families.stylegan2.mapping import StyledGenerator
 from frugan.families.stylegan2.networks import Discriminator, Generator
 from frugan.families.stylegan2.phases import phases
 
@@ -46,11 +47,82 @@ def auto_rate(resolution: int) -> float:
     return 0.002 if resolution >= 1024 else 0.0025
 
 
+def minibatch_group(batch: int) -> int:
+    """Pictures in a group of the minibatch standard deviation."""
+    return next(size for size in range(min(batch, LARGEST_GROUP), 0, -1) if batch % size == 0)
+
+
 BASES = (2048, 4096, 8192, 16384, 32768, 65536)
 """Values of channel_base that the planner tries; published networks have 16384 or 32768."""
 
 
-class StyleGAN2Family(PictureGan):
+class StyledFamily(PictureGan):
+    """Methods that the families of all generations of StyleGAN share."""
+
+    def averaged(self) -> Mapping[str, BufferRule]:
+        """The generator, whose mean style and other buffers are copied."""
+        return {"G": "copy"}
+
+    def sample(self, networks: StyledNetworks, built: Networks, request: GridRequest) -> Tensor:
+        """Draw a grid; see `grids.sample`."""
+        return sample(built, networks, request)
+
+    def styles(self, networks: StyledNetworks) -> int:
+        """Number of layers that take a style."""
+        return networks.styles
+
+    def drawing(self, networks: StyledNetworks, built: Networks) -> Drawing:
+        """Return the generator with constant noise as a call of latents, class shares and psi, for all layers."""
+        generator = cast(StyledGenerator, built["G"])
+
+        def call(z: Tensor, *shares_and_psi: Tensor) -> Tensor:
+            *shares, psi = shares_and_psi
+            w = generator.mapping(z, shares[0] if shares else None)
+            near = generator.mapping.truncated(w, psi)[:, None].expand(-1, generator.styles, -1)
+            return generator.draw(near, "const", None).clamp(-1, 1)
+
+        return Drawing("G", generator.latent_size, networks.classes or 0, True, call)
+
+    def latent_space(self, networks: StyledNetworks, built: Networks) -> LatentSpace:
+        """Space of styles w, one for each layer, which contain their class."""
+        generator = cast(StyledGenerator, built["G"])
+
+        def draw(ws: Tensor, _: Tensor | None, noise: Noise, random: torch.Generator | None) -> Tensor:
+            return generator.draw(ws, noise, random).float().clamp(-1, 1)
+
+        def maps(layers: Sequence[int]) -> Tensor:
+            taking = generator.affines_by_style
+            return torch.cat([affine.weight for layer in layers for affine in taking[layer]])
+
+        return LatentSpace(
+            network="G",
+            name="w",
+            latent_size=generator.latent_size,
+            size=networks.style_size,
+            layers=generator.styles,
+            classes=networks.classes or 0,
+            class_free=True,
+            place=lambda z, shares: generator.mapping(z, shares).float(),
+            draw=draw,
+            maps=maps,
+            mean=generator.mapping.w_avg.float(),
+        )
+
+    def snapshots(self, networks: StyledNetworks) -> Mapping[str, GridRequest]:
+        """Samples at psi 1, samples at psi 0.7 with less variety and fewer faults, and interpolations."""
+        classes = None if networks.classes is None else range(networks.classes)
+        return {
+            "samples": GridRequest(seed=1, classes=classes),
+            "truncated": GridRequest(seed=1, classes=classes, psi=0.7),
+            "interpolation": GridRequest(seed=2, interpolate="latent" if networks.classes is None else "both"),
+        }
+
+    def class_dimension(self, key: str, networks: StyledNetworks) -> int | None:
+        """Dimension of the classes, which only the embeddings of both mapping networks have."""
+        return 1 if key in ("G.mapping.embed.weight", "D.mapping.embed.weight") else None
+
+
+class StyleGAN2Family(StyledFamily):
     """StyleGAN2 for commands, planner and engine."""
 
     name = "stylegan2"
@@ -72,83 +144,19 @@ class StyleGAN2Family(PictureGan):
             "D": (*(f"b{side}" for side in discriminator.sides), "b4"),
         }
 
-    def averaged(self) -> Mapping[str, BufferRule]:
-        """The generator, whose mean style and noise are copied."""
-        return {"G": "copy"}
-
-    def sample(self, networks: StyleGAN2Networks, built: Networks, request: GridRequest) -> Tensor:
-        """Draw a grid; see `grids.sample`."""
-        return sample(built, networks, request)
-
     def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
         """Settings of the release's configuration "auto"."""
         if rule != RULE:
             raise BadInput(f"rule {rule!r}: StyleGAN2 has one rule, {RULE}; or leave it out")
         batch = batch or auto_batch(resolution)
-        group = next(size for size in range(min(batch, LARGEST_GROUP), 0, -1) if batch % size == 0)
         return {
             "training.batch": batch,
-            "training.normalisation_batch": group,
+            "training.normalisation_batch": minibatch_group(batch),
             "networks.channel_base": 32768 if resolution >= 512 else 16384,
             "objective.r1_gamma": round(GAMMA * resolution**2 / batch, 6),
             "optimizers.D.learning_rate": auto_rate(resolution),
             "optimizers.G.learning_rate": auto_rate(resolution),
             "ema.half_life_images": round(HALF_LIFE_BATCHES * batch),
-        }
-
-    def styles(self, networks: StyleGAN2Networks) -> int:
-        """Number of layers that take a style: the convolutions, and the last layer of colours."""
-        return networks.styles
-
-    def drawing(self, networks: StyleGAN2Networks, built: Networks) -> Drawing:
-        """Return the generator with constant noise as a call of latents, class shares and psi, for all layers."""
-        generator = cast(Generator, built["G"])
-
-        def call(z: Tensor, *shares_and_psi: Tensor) -> Tensor:
-            *shares, psi = shares_and_psi
-            w = generator.mapping(z, shares[0] if shares else None)
-            near = generator.mapping.truncated(w, psi)[:, None].expand(-1, generator.styles, -1)
-            return cast(Tensor, generator.synthesis(near)).clamp(-1, 1)
-
-        return Drawing("G", generator.latent_size, networks.classes or 0, True, call)
-
-    def latent_space(self, networks: StyleGAN2Networks, built: Networks) -> LatentSpace:
-        """Space of styles w, one for each layer, which contain their class.
-
-        The colours of a block share a style with the next block's first convolution.
-        """
-        generator = cast(Generator, built["G"])
-
-        def draw(ws: Tensor, _: Tensor | None, noise: Noise, random: torch.Generator | None) -> Tensor:
-            added = noise_for(len(ws), networks, noise, random)
-            pictures: Tensor = generator.synthesis(ws, added if isinstance(added, str) else added.to(ws.device))
-            return pictures.float().clamp(-1, 1)
-
-        def maps(layers: Sequence[int]) -> Tensor:
-            taking = generator.synthesis.affines_by_style
-            return torch.cat([affine.weight for layer in layers for affine in taking[layer]])
-
-        return LatentSpace(
-            network="G",
-            name="w",
-            latent_size=generator.latent_size,
-            size=networks.style_size,
-            layers=generator.styles,
-            classes=networks.classes or 0,
-            class_free=True,
-            place=lambda z, shares: generator.mapping(z, shares).float(),
-            draw=draw,
-            maps=maps,
-            mean=generator.mapping.w_avg.float(),
-        )
-
-    def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, GridRequest]:
-        """Samples at psi 1, samples at psi 0.7 with less variety and fewer faults, and interpolations."""
-        classes = None if networks.classes is None else range(networks.classes)
-        return {
-            "samples": GridRequest(seed=1, classes=classes),
-            "truncated": GridRequest(seed=1, classes=classes, psi=0.7),
-            "interpolation": GridRequest(seed=2, interpolate="latent" if networks.classes is None else "both"),
         }
 
     def piece_of(self, key: str) -> Piece | None:
@@ -159,10 +167,6 @@ class StyleGAN2Family(PictureGan):
         if path[0] == "mapping":
             return Piece(network, "mapping")
         return None if path[1] == "resample_filter" else Piece(network, path[0], path[1])
-
-    def class_dimension(self, key: str, networks: StyleGAN2Networks) -> int | None:
-        """Dimension of the classes, which only the embeddings of both mapping networks have."""
-        return 1 if key in ("G.mapping.embed.weight", "D.mapping.embed.weight") else None
 
     def variants(self, networks: StyleGAN2Networks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         """Other resolutions with these channels, and other channels at this resolution, smallest first.

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from frugan.contract.family import GridRequest, StyleMixing, spread
-from frugan.contract.family import Noise as NoiseKind
 from frugan.contract.phase import Networks
 from frugan.errors import BadInput
-from frugan.families.stylegan2.config import StyleGAN2Networks
-from frugan.families.stylegan2.networks import Generator, Noise, noise_size
+from frugan.families.stylegan2.config import StyledNetworks
+from frugan.families.stylegan2.mapping import StyledGenerator
 from frugan.nn.latents import arc, class_ends, line
 
 
@@ -22,7 +21,9 @@ def seeded_latents(seeds: Sequence[int], size: int) -> Tensor:
     return torch.from_numpy(np.concatenate(drawn)).float()
 
 
-def interpolations(generator: Generator, classes: int | None, request: GridRequest, random: torch.Generator) -> Tensor:
+def interpolations(
+    generator: StyledGenerator, classes: int | None, request: GridRequest, random: torch.Generator
+) -> Tensor:
     """Styles [rows, columns, style] on the host, whose rows go to another latent, another class, or both.
 
     Raises:
@@ -53,7 +54,7 @@ def interpolations(generator: Generator, classes: int | None, request: GridReque
     return line(generator.styles_of(z_start, start), generator.styles_of(z_end, end), columns)
 
 
-def _by_stations(generator: Generator, classes: int | None, request: GridRequest) -> Tensor:
+def _by_stations(generator: StyledGenerator, classes: int | None, request: GridRequest) -> Tensor:
     """Styles [rows, columns, style] on straight lines from each seed's style to the next; a row for each class."""
     if request.interpolate != "latent" or request.spherical:
         raise BadInput(
@@ -71,7 +72,7 @@ def _by_stations(generator: Generator, classes: int | None, request: GridRequest
 
 
 @torch.no_grad()
-def sample(networks: Networks, config: StyleGAN2Networks, request: GridRequest) -> Tensor:
+def sample(networks: Networks, config: StyledNetworks, request: GridRequest) -> Tensor:
     """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
     Unless the request says otherwise, layers add their own constant noise, so that a latent always gives the same
@@ -84,12 +85,12 @@ def sample(networks: Networks, config: StyleGAN2Networks, request: GridRequest) 
     """
     if request.truncation != 1:
         raise BadInput(
-            f"truncation {request.truncation:g}: scales latents, whose length StyleGAN2 takes no notice of; "
+            f"truncation {request.truncation:g}: scales latents, of whose length StyleGAN takes no notice; "
             "psi moves its styles towards the mean one"
         )
     if config.classes is None and any(request.classes or ()):
         raise BadInput("classes: these networks were made without (networks.classes is none)")
-    generator = cast(Generator, networks["G"])
+    generator = cast(StyledGenerator, networks["G"])
     random = torch.Generator().manual_seed(request.seed)
     if request.mixing is not None:
         return _mixed(generator, config, request, request.mixing, random)
@@ -99,37 +100,23 @@ def sample(networks: Networks, config: StyleGAN2Networks, request: GridRequest) 
         else interpolations(generator, config.classes, request, random)
     )  # [rows, columns, style]
     ws = _broadcast(generator, styles.flatten(0, 1), request)
-    grid = _render(generator, config, ws, request, random)  # [rows*columns, C, R, R]
+    grid = _render(generator, ws, request, random)  # [rows*columns, C, R, R]
     return grid.view(*styles.shape[:2], *grid.shape[1:])
 
 
-def _broadcast(generator: Generator, styles: Tensor, request: GridRequest) -> Tensor:
+def _broadcast(generator: StyledGenerator, styles: Tensor, request: GridRequest) -> Tensor:
     """Styles [N, style] on the host -> one for each layer, at the request's psi [N, styles, style]."""
     device = next(generator.buffers()).device
     return generator.broadcast(styles.to(device), request.psi, request.psi_layers)
 
 
-def _render(
-    generator: Generator, config: StyleGAN2Networks, ws: Tensor, request: GridRequest, random: torch.Generator
-) -> Tensor:
+def _render(generator: StyledGenerator, ws: Tensor, request: GridRequest, random: torch.Generator) -> Tensor:
     """Styles [N, styles, style] -> pictures [N, C, R, R] on the host."""
-    pictures = []
-    for part in ws.split(request.micro_batch):
-        noise = noise_for(len(part), config, request.noise, random)
-        on_device = noise if isinstance(noise, str) else noise.to(ws.device)
-        pictures.append(generator.synthesis(part, on_device).float().cpu())
-    return torch.cat(pictures).clamp(-1, 1)
+    parts = ws.split(request.micro_batch)
+    return torch.cat([generator.draw(part, request.noise, random).float().cpu() for part in parts]).clamp(-1, 1)
 
 
-def noise_for(count: int, config: StyleGAN2Networks, kind: NoiseKind, random: torch.Generator | None) -> Noise:
-    """Noise of layers for some pictures; random noise is [count, `noise_size`] on the host."""
-    if kind != "random":
-        return kind
-    # One by one: numbers that are drawn for many pictures at once would differ.
-    return torch.stack([torch.randn(noise_size(config.sides), generator=random) for _ in range(count)])
-
-
-def _rows(generator: Generator, classes: int | None, request: GridRequest, random: torch.Generator) -> Tensor:
+def _rows(generator: StyledGenerator, classes: int | None, request: GridRequest, random: torch.Generator) -> Tensor:
     """Styles [rows, columns, style] of a latent for each picture, or of a seed for each column."""
     columns, labels = len(request.seeds) or request.columns, None
     if classes is None:
@@ -145,7 +132,11 @@ def _rows(generator: Generator, classes: int | None, request: GridRequest, rando
 
 
 def _mixed(
-    generator: Generator, config: StyleGAN2Networks, request: GridRequest, mixing: StyleMixing, random: torch.Generator
+    generator: StyledGenerator,
+    config: StyledNetworks,
+    request: GridRequest,
+    mixing: StyleMixing,
+    random: torch.Generator,
 ) -> Tensor:
     """Draw a grid [rows + 1, columns + 1, C, R, R] of mixed styles, below and beside the pictures that they come from.
 
@@ -167,7 +158,7 @@ def _mixed(
     taken = torch.zeros(config.styles, 1, dtype=torch.bool, device=rows.device)
     taken[list(mixing.layers)] = True
     mixed = torch.where(taken, columns[None], rows[:, None])  # [rows, columns, styles, style]
-    drawn = _render(generator, config, torch.cat([columns, rows, mixed.flatten(0, 1)]), request, random)
+    drawn = _render(generator, torch.cat([columns, rows, mixed.flatten(0, 1)]), request, random)
     above, beside, inside = drawn.split([width, count, count * width])
     corner = torch.full_like(above[:1], -1)
     left = torch.cat([corner, beside])[:, None]  # [rows + 1, 1, C, R, R]

@@ -1,95 +1,24 @@
-"""StyleGAN2's networks: the generator (mapping network, synthesis of pictures from styles) and the discriminator."""
+"""StyleGAN2's networks: the generator, by its synthesis of pictures from styles, and the discriminator."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.elementwise import GAIN, second_moment_norm
-from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, Stateful, SumsSquares, UsesOps, largest_in
+from frugan.contract.elementwise import GAIN
+from frugan.contract.family import Noise as NoiseKind
+from frugan.contract.layers import Divisor, Scaled, ScaledWeight, Scaling, SumsSquares, UsesOps, largest_in
 from frugan.contract.ops import StyleLayer
-from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
+from frugan.families.stylegan2.config import Architecture, StyledNetworks, StyleGAN2Networks
+from frugan.families.stylegan2.mapping import MappingNetwork, StyledGenerator
 from frugan.nn.batch_norm import MinibatchStd
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upsample2d
 from frugan.nn.modulated import EPS, demodulated_conv2d, modulated_conv2d, scaled_conv2d
 from frugan.torch_internals import foreach_mul_
-
-# The mapping network, from a latent and a class to a style.
-
-MEAN_DECAY = 0.995
-"""Weight of the mean style so far, when an update moves it."""
-
-
-class Mapping(Stateful):
-    """Fully connected layers from normalised latents and embedded classes to a style, in fp32.
-
-    Args:
-        latent: size of z; 0: classes are the only input, as in the discriminator.
-        classes: number of classes; None: classes are no input.
-        style: size of w, of the embedding, and of every layer.
-        layers: number of layers.
-        rate: factor on the learning rate.
-        tracked: whether the mean of w is kept, as buffer `w_avg`.
-
-    Source: Karras et al. 2018 (arXiv 1812.04948), section 2; classes as Karras et al. 2020 (arXiv 2006.06676).
-    """
-
-    w_avg: Tensor
-
-    def __init__(
-        self, latent: int, classes: int | None, style: int, layers: int, *, rate: float, tracked: bool
-    ) -> None:
-        super().__init__()
-        self.classes, self.layers, self.tracked = classes, layers, tracked
-        if classes is not None:
-            self.embed = EqualisedLinear(classes, style)
-        sizes = [latent + (style if classes is not None else 0), *(style for _ in range(layers))]
-        for i in range(layers):
-            self.add_module(f"fc{i}", EqualisedLinear(sizes[i], sizes[i + 1], activate=True, rate=rate))
-        if tracked:
-            self.register_buffer("w_avg", torch.zeros(style))
-
-    def committed(self, buffer: str, observed: Tensor) -> Tensor:
-        """Move the mean style towards the mean of the observed ones."""
-        return torch.lerp(observed, getattr(self, buffer), MEAN_DECAY)
-
-    def forward(self, z: Tensor | None, classes: Tensor | None, *, observed: int | None = None) -> Tensor:
-        """Map latents and classes to styles.
-
-        Args:
-            z: latents [N, latent]; None: they are no input.
-            classes: class numbers [N], or shares of the classes [N, classes]; None: they are no input.
-            observed: in training, number of styles, from the first on, that move the mean; None: all.
-
-        Returns:
-            w [N, style], fp32.
-        """
-        inputs: list[Tensor] = []
-        dtype = next(self.parameters()).dtype
-        if z is not None:
-            inputs.append(second_moment_norm(z.to(dtype)))
-        if self.classes is not None:
-            if classes is None:
-                raise ValueError(f"no classes: these networks tell {self.classes} apart; give a number for each sample")
-            if not classes.is_floating_point():
-                # One-hot by comparison: torch's own looks at the values, for which it waits for a card.
-                classes = classes[:, None] == torch.arange(self.classes, device=classes.device)  # [N, classes]
-            inputs.append(second_moment_norm(self.embed(classes.to(dtype))))
-        w = torch.cat(inputs, 1)
-        for i in range(self.layers):
-            w = self.get_submodule(f"fc{i}")(w)
-        if self.tracked and self.training:
-            self.observe("w_avg", w[:observed].mean(0), len(w[:observed]))
-        return w
-
-    def truncated(self, w: Tensor, psi: float | Tensor) -> Tensor:
-        """Move styles [N, style] towards the mean one: psi 1 leaves them, 0 gives the mean, below 0 goes beyond it."""
-        return torch.lerp(self.w_avg.to(w.dtype), w, psi)
-
 
 # The synthesis network, from styles and noise to a picture, block by block from 4 pixels up.
 
@@ -416,46 +345,29 @@ def noise_size(sides: tuple[int, ...]) -> int:
     return sum(side * side for side in layer_sides(sides))
 
 
-class Generator(nn.Module):
+class Generator(StyledGenerator):
     """StyleGAN2's generator: the mapping network and the synthesis network."""
 
     def __init__(self, config: StyleGAN2Networks) -> None:
-        super().__init__()
-        self.latent_size, self.styles = config.latent_size, config.styles
-        self.mapping = Mapping(
-            config.latent_size,
-            config.classes,
-            config.style_size,
-            config.mapping_layers,
-            rate=config.mapping_rate,
-            tracked=True,
-        )
+        super().__init__(config)
         self.synthesis = Synthesis(config)
 
-    def styles_of(self, z: Tensor, classes: Tensor | None) -> Tensor:
-        """Map latents [N, latent_size] and classes [N] to styles [N, style], fp32; all of them on the host."""
-        device = next(self.buffers()).device
-        w = self.mapping(z.to(device), None if classes is None else classes.to(device))
-        return cast(Tensor, w.float().cpu())
+    @property
+    def affines_by_style(self) -> Mapping[int, Sequence[EqualisedLinear]]:
+        """Number of a style -> the affine layers that take it.
 
-    def broadcast(self, w: Tensor, psi: float = 1.0, cutoff: int | None = None) -> Tensor:
-        """Repeat styles for all layers, moved towards the mean style in the first of these.
-
-        Args:
-            w: [N, style].
-            psi: see `Mapping.truncated`.
-            cutoff: number of layers whose style is moved; None: all.
-
-        Returns:
-            [N, styles, style].
+        The colours of a block share a style with the next block's first convolution.
         """
-        whole = w[:, None].expand(-1, self.styles, -1)
-        if psi == 1:
-            return whole
-        near = self.mapping.truncated(w, psi)[:, None].expand(-1, self.styles, -1)
-        if cutoff is None or cutoff >= self.styles:
-            return near
-        return torch.cat([near[:, :cutoff], whole[:, cutoff:]], 1)
+        return self.synthesis.affines_by_style
+
+    def draw(self, ws: Tensor, noise: NoiseKind, random: torch.Generator | None) -> Tensor:
+        """Draw pictures; see `StyledGenerator.draw`."""
+        drawn: Noise = "const" if noise == "const" else "none"
+        if noise == "random":
+            # One by one: numbers that are drawn for many pictures at once would differ.
+            size = noise_size(self.synthesis.sides)
+            drawn = torch.stack([torch.randn(size, generator=random) for _ in range(len(ws))]).to(ws.device)
+        return cast(Tensor, self.synthesis(ws, drawn))
 
     def forward(
         self,
@@ -495,7 +407,7 @@ class DiscriminatorBlock(nn.Module):
 
     resample_filter: Tensor
 
-    def __init__(self, config: StyleGAN2Networks, side: int) -> None:
+    def __init__(self, config: StyledNetworks, side: int) -> None:
         super().__init__()
         self.architecture: Architecture = config.discriminator_architecture
         inputs, outputs = config.channels_at(side), config.channels_at(side // 2)
@@ -532,7 +444,7 @@ class Epilogue(nn.Module):
         outputs: number of features.
     """
 
-    def __init__(self, config: StyleGAN2Networks, outputs: int) -> None:
+    def __init__(self, config: StyledNetworks, outputs: int) -> None:
         super().__init__()
         channels = config.channels_at(4)
         self.sees_picture = config.discriminator_architecture == "skip"
@@ -559,7 +471,7 @@ class Discriminator(nn.Module):
     The first layers may be frozen (Mo et al. 2020, arXiv 2002.10964): training then leaves their weights alone.
     """
 
-    def __init__(self, config: StyleGAN2Networks) -> None:
+    def __init__(self, config: StyledNetworks) -> None:
         super().__init__()
         self.sides = config.sides[:0:-1]
         for side in self.sides:
@@ -567,8 +479,8 @@ class Discriminator(nn.Module):
         self.conditional = config.classes is not None
         features = config.channels_at(4) if self.conditional else 1
         if self.conditional:
-            self.mapping = Mapping(
-                0, config.classes, features, config.class_layers, rate=config.mapping_rate, tracked=False
+            self.mapping = MappingNetwork(
+                0, config.classes, features, config.class_layers, rate=config.mapping_rate, mean_decay=None
             )
         self.b4 = Epilogue(config, features)
         for side, name in config.discriminator_layers[: config.frozen_discriminator_layers]:
