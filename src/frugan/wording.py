@@ -195,9 +195,14 @@ def beside_real(name: str, scores: Mapping[str, Any]) -> str:
     return f" (real pictures {real:.3g})" if isinstance(real, float) else ""
 
 
+def by_fixed_features(judge: object) -> bool:
+    """Whether the judge of a two-sample score, as its provenance names it, has fixed features, as for few pictures."""
+    return "fixed features" in str(judge)
+
+
 def judge_in_words(judge: object) -> str:
     """Who told pictures apart, by the judge that the provenance of a two-sample score names."""
-    return "a judge of fixed features" if "fixed features" in str(judge) else "a small network"
+    return "a judge of fixed features" if by_fixed_features(judge) else "a small network"
 
 
 def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str | None:

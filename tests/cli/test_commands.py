@@ -288,6 +288,9 @@ def test_evaluate_and_report(run_folder: Path, tmp_path: Path, frugan: Frugan, m
     assert set(json.loads(result.stdout)["scores"]) == {"fid", "precision", "recall", "f_score"}
     assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 1
     assert (out / "scores.jsonl").read_text("utf-8") == (tmp_path / "scores.jsonl").read_text("utf-8")
+    assert "samples: " not in result.stderr  # it was said how many
+    result = frugan("evaluate", str(out), "--metrics", "fid", "--reference", str(tmp_path / "none.npz"))
+    assert (result.returncode, "samples: 50,000, as published scores have" in result.stderr) == (2, True)
     result = frugan("report", str(out))
     assert "Scores by frugan evaluate" in Path(result.stdout.strip()).read_text("utf-8")
 

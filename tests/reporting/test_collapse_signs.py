@@ -72,6 +72,13 @@ def test_whoever_judged_is_named() -> None:
     assert "small network" not in told
 
 
+def test_a_judge_of_fixed_features_must_tell_every_picture_before_a_generator_has_given_up() -> None:
+    few = {"provenance": {"judge": "60 pictures on either side; fixed features, leaving out each picture"}}
+    working = [started("relativistic"), *[paired(0.01)] * SATURATION_STEPS]
+    for share, by, told in ((0.99, {}, 1), (0.99, few, 0), (1.0, few, 1)):
+        assert len(lines(CollapseSigns(), *working, *[judged(share) | by] * SCORES_IN_A_ROW)) == told
+
+
 def test_a_discriminator_that_guesses_while_pictures_get_better_is_left_in_peace() -> None:
     signs, guessing, working = CollapseSigns(), [paired(0.693)] * SATURATION_STEPS, [paired(0.3)] * SATURATION_STEPS
     told = lines(signs, started("relativistic"), *guessing, judged(1.0), *guessing, judged(0.89))

@@ -258,7 +258,6 @@ def evaluate(**values: Any) -> None:
     source = arguments.check()
     from frugan.evaluation.evaluation import is_first, truncation_curve
     from frugan.evaluation.results import keep_in_run, plot_truncation_curve, save_evaluations
-    from frugan.sampling.requests import long_latents
     from frugan.setup.networks import Weights
 
     several = parse_truncations(arguments.truncations) if arguments.truncations is not None else ()
@@ -269,11 +268,8 @@ def evaluate(**values: Any) -> None:
             evaluations = [arguments.real_scores(bar)]
         else:
             weights = Weights.open(source, say if is_first() else quiet)
-            longest = max((arguments.truncation, *several))
-            if is_first() and (line := long_latents(longest, weights.recipe)) is not None:
-                say(line)
-            if is_first() and arguments.samples == SAMPLES:
-                say(f"samples: {SAMPLES:,}, as published scores have; fewer take less time: --samples 2000")
+            if is_first():
+                _tell_of_request(arguments, weights, max((arguments.truncation, *several)))
             how = arguments.evaluation(weights, chosen)
             evaluations = truncation_curve(weights, arguments.data, several, how, say=say, progress=bar)
     if not is_first():
@@ -290,6 +286,18 @@ def evaluate(**values: Any) -> None:
         plot_truncation_curve(evaluations, arguments.plot)
         if not arguments.as_json:
             print(arguments.plot)
+
+
+def _tell_of_request(arguments: EvaluateOptions, weights: "Weights", truncation: float) -> None:
+    """Say how many pictures are drawn where nobody has said it, and that latents are longer than trained on."""
+    from frugan.evaluation.reference import WITHOUT_FEATURES
+    from frugan.sampling.requests import long_latents
+
+    if (line := long_latents(truncation, weights.recipe)) is not None:
+        say(line)
+    metrics = arguments.metric_names
+    if arguments.samples == SAMPLES and (metrics is None or {*metrics} - WITHOUT_FEATURES):
+        say(f"samples: {SAMPLES:,}, as published scores have; fewer take less time: --samples 2000")
 
 
 def _print(evaluations: list["Evaluation"]) -> None:
