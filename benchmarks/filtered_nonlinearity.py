@@ -1,10 +1,10 @@
-"""StyleGAN3's filtered nonlinearity in three ways: python benchmarks/filtered_nonlinearity.py [--out FILE]
+"""StyleGAN3's filtered nonlinearity in four ways: python benchmarks/filtered_nonlinearity.py [--out FILE]
 
-Plain torch, plain torch that is recomputed in the backward (`torch.utils.checkpoint`), and the function of the layers.
-For each layer of stylegan3-t-256 and -r-256 it counts, on tensors without data, what a forward and a backward in half
-precision keep, what they take at most, and what they move and launch on a card by torch's operations alone. For some
-layers it also measures the seconds that a sample takes on this processor in fp32: CPU time of one thread, the least of
-several rounds in which the ways take turns.
+Plain torch, plain torch that is recomputed in the backward (`torch.utils.checkpoint`), and the function of the layers,
+by torch's operations and by its kernel. For each layer of stylegan3-t-256 and -r-256 it counts, on tensors without
+data, what a forward and a backward in half precision keep, take at most, move and launch on a card. For some layers it
+also measures the seconds that a sample takes on this processor in fp32, where there are no kernels: CPU time of one
+thread, the least of several rounds in which the ways take turns.
 """
 
 import json
@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from frugan.contract import cpu_ways
 from frugan.families.stylegan3.filtered_nonlinearity import filtered_nonlinearity
+from frugan.setup.ops import ops_of
 from frugan.stepmemory import Dataless, measure
 from frugan.stepmemory.work import SavedActivations
 from machine import describe_machine
@@ -107,8 +108,15 @@ def own(x: Tensor, bias: Tensor, first: Tensor, second: Tensor, layer: Layer) ->
     return filtered_nonlinearity(x, bias, first, second, *rest)
 
 
+def by_kernel(x: Tensor, bias: Tensor, first: Tensor, second: Tensor, layer: Layer) -> Tensor:
+    """By that function and its kernel."""
+    rest = (layer.up, layer.down, layer.padding, GAIN, SLOPE, CLAMP)
+    return filtered_nonlinearity(x, bias, first, second, *rest, ops_of(["filtered_nonlinearity"]))
+
+
 Way = Callable[[Tensor, Tensor, Tensor, Tensor, Layer], Tensor]
-WAYS: dict[str, Way] = {"plain": plain, "recomputed": recomputed, "own": own}
+MEASURED: dict[str, Way] = {"plain": plain, "recomputed": recomputed, "own": own}
+WAYS = {**MEASURED, "kernel": by_kernel}
 
 
 @contextmanager
@@ -146,9 +154,9 @@ def seconds(layer: Layer) -> dict[str, float]:
     channels = min(layer.channels, TIMED_CHANNELS)
     x = torch.randn(1, channels, layer.side, layer.side, requires_grad=True)
     bias, filters = torch.zeros(channels, requires_grad=True), layer.filters("cpu")
-    found = dict.fromkeys(WAYS, math.inf)
+    found = dict.fromkeys(MEASURED, math.inf)
     for _ in range(ROUNDS + 1):
-        for name, way in WAYS.items():
+        for name, way in MEASURED.items():
             begun = time.process_time()
             result = way(x, bias, *filters, layer)
             torch.autograd.grad(result, [x, bias], torch.ones_like(result))
@@ -161,7 +169,8 @@ def main() -> None:
     torch.set_num_threads(1)
     record: dict[str, Any] = {"machine": describe_machine(), "batch": BATCH, "dtype": "float16"}
     for name, rotation in (("stylegan3-t-256", False), ("stylegan3-r-256", True)):
-        rows = record[name] = {}
+        rows: dict[str, Any] = {}
+        record[name] = rows
         for i, layer in enumerate(layers(rotation)):
             rows[layer.label] = {way: counted(function, layer) for way, function in WAYS.items()}
             if i in TIMED:
