@@ -242,12 +242,12 @@ class ColourLayer(StyledLayer, UsesOps):
         super().__init__(shape, config, gain=1 / math.sqrt(shape.input.channels))
 
     def forward(self, x: Tensor, style: Tensor, observed: bool = False) -> Tensor:
-        """[N, I, R, R], output of the affine layer [N, I] -> [N, colours, R, R], in the dtype of the style."""
+        """[N, I, R, R], output of the affine layer [N, I] -> [N, colours, R, R]."""
         if observed:
             self.observe_magnitude(x)
-        styled = style * self.magnitude_ema.rsqrt()
+        styled = style * self.magnitude_ema.rsqrt().to(style.dtype)
         x = scaled_conv2d(x.to(self.weight.dtype), self.weight, styled, ops=self.ops)
-        return self.ops.add_bias(x, self.bias, self.clamp).to(style.dtype)
+        return self.ops.add_bias(x, self.bias, self.clamp)
 
 
 class Synthesis(UsesOps):
@@ -301,7 +301,7 @@ class Synthesis(UsesOps):
         x = self.input(first)
         for layer, style, factors in zip(layers, styles, norms or repeat(None), strict=False):
             x = layer(x, style, factors, observed)
-        return cast(Tensor, self.colours(x, last, observed)) * OUTPUT_SCALE
+        return cast(Tensor, self.colours(x, last, observed)).to(ws.dtype) * OUTPUT_SCALE
 
 
 class Generator(StyledGenerator):
