@@ -1,10 +1,10 @@
-"""Plans real architectures of four libraries and runs them: python benchmarks/zoo.py OUT.json [NAME ...]
+"""Plans real architectures of five libraries and runs them: python benchmarks/zoo.py OUT.json [NAME ...]
 
-Needs no card, but those libraries (pip install timm transformers diffusers monai einops; `zoo_models.py`). For each it
-records whether it is planned and in how many seconds; the predicted peak of a step on a processor, in fp32, in bf16, by
-autocast's rules, recomputed and split, against every allocation counted in a real one (`Tracker`), and against torch's
-`MemTracker`; how far gradients are from float64, also by torch's own autocast; and how far five planned steps lead from
-the plain loop's.
+Needs no card, but those libraries (pip install timm transformers peft diffusers monai einops; `zoo_models.py`). For
+each it records whether it is planned and in how many seconds; the predicted peak of a step on a processor, in fp32, in
+bf16, by autocast's rules, recomputed and split, against every allocation counted in a real one (`Tracker`), and against
+torch's `MemTracker`; how far gradients are from float64, also by torch's own autocast; and how far five planned steps
+lead from the plain loop's.
 `zoo_page.py` makes a table of the record.
 """
 
@@ -247,7 +247,7 @@ def main() -> None:
 
 
 def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("timm", "transformers", "diffusers", "monai")}
+    return {name: version(name) for name in ("timm", "transformers", "peft", "diffusers", "monai")}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Real architectures of timm, transformers, diffusers and MONAI, small enough for a processor, for `zoo.py`.
+"""Real architectures of timm, transformers, peft, diffusers and MONAI, small enough for a processor, for `zoo.py`.
 
 Each is built from a configuration of its library, with weights drawn at random, and comes with a batch and a loss as
 users of its library write them. Dropout is off, so that steps can be compared.
@@ -32,7 +32,7 @@ class Entry:
 
 def entries() -> dict[str, Entry]:
     """Return all of them by name; libraries that are not installed are an ImportError."""
-    return {**of_timm(), **of_transformers(), **of_diffusers(), **of_monai()}
+    return {**of_timm(), **of_transformers(), **of_peft(), **of_diffusers(), **of_monai()}
 
 
 def without_dropout(model: nn.Module) -> nn.Module:
@@ -262,6 +262,27 @@ def _padded() -> Tensor:
     mask = torch.ones(SAMPLES, WORDS, dtype=torch.long)
     mask[1, -9:] = 0
     return mask
+
+
+# peft: thin layers that train beside a frozen model.
+
+
+def of_peft() -> dict[str, Entry]:
+    """Return a Llama in bf16 that LoRA's layers in fp32 are trained beside."""
+    hf, peft = import_module("transformers"), import_module("peft")
+    words = numbers(VOCABULARY, SAMPLES, WORDS)
+    texts = {"input_ids": words, "attention_mask": _padded(), "labels": words.clone()}
+    config = hf.LlamaConfig(
+        **{"vocab_size": VOCABULARY, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4},
+        **{"intermediate_size": 512, "num_key_value_heads": 2, "use_cache": False},
+    )
+    thin = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+
+    def build() -> nn.Module:
+        model: nn.Module = peft.get_peft_model(hf.LlamaForCausalLM(config).bfloat16(), thin)
+        return model
+
+    return {"llama_lora": Entry("peft", build, lambda: dict(texts), _own_loss)}
 
 
 # diffusers: what predicts noise, and an autoencoder.

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
 import frugan
+from frugan.stepmemory.dataless import Dataless, WithoutData, running_without_data
 from frugan.stepmemory.tracker import Tracker, tensors_of
 from frugan.training.own_loop.module_step import ModulePlan
 
@@ -118,21 +119,22 @@ class Experts(nn.Module):
 
 
 class Rotated(nn.Module):
-    """Attention whose queries and keys are turned by angles in fp32, with a mask of truth values, as Llama has."""
+    """Attention with two queries to a key, turned by angles in fp32, and a mask of truth values, as Llama has."""
 
     angles: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding, self.projections = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 3 * WIDTH)
+        self.embedding, self.projections = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
         self.out = nn.Linear(WIDTH, WORDS)
         self.register_buffer("angles", torch.arange(LENGTH)[:, None] / 10 ** (torch.arange(8) % 4))
 
     def forward(self, words: Tensor) -> Tensor:
-        queries = self.projections(self.embedding(words)).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-        query, key = (x * self.angles.cos() + x.roll(4, -1) * self.angles.sin() for x in queries[:2])
+        heads = self.projections(self.embedding(words)).unflatten(-1, (8, 8)).transpose(1, 2)
+        query, key, value = heads.split((4, 2, 2), 1)
+        query, key = (x * self.angles.cos() + x.roll(4, -1) * self.angles.sin() for x in (query, key))
         mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool, device=words.device).tril()
-        x = F.scaled_dot_product_attention(query, key, queries[2], mask).transpose(1, 2).flatten(2)
+        x = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True).transpose(1, 2).flatten(2)
         return F.cross_entropy(self.out(x).flatten(0, 1), words.flatten())
 
 
@@ -236,3 +238,23 @@ def test_the_peak_is_that_of_a_real_step(trait: str, way: str) -> None:
     with Tracker(held) as tracker:
         step(x)
     assert report.peak_bytes == pytest.approx(tracker.peak_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("as_card", "dtype", "fused"),
+    [(False, torch.float32, True), (True, torch.float32, False), (True, torch.bfloat16, True)],
+)
+def test_attention_with_shared_keys_is_fused_where_a_kernel_is(as_card: bool, dtype: torch.dtype, fused: bool) -> None:
+    """Cards have one in half precision alone."""
+    seen: list[str] = []
+
+    class Noting(Dataless):
+        def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+            seen.append(str(func))
+            return super().run(func, args, kwargs)
+
+    with running_without_data(as_card=as_card), WithoutData(Noting()):
+        query, key = (torch.empty(2, heads, 16, 8, dtype=dtype, device="meta") for heads in (4, 2))
+        result = F.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+    assert result.shape == query.shape
+    assert any("flash" in name for name in seen) is fused

@@ -393,13 +393,14 @@ def _can_be_fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor |
 
 
 @contextmanager
-def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
+def fused_attention(*, as_card: bool = False) -> Iterator[None]:
     """Inside, attention on tensors without data is the fused one wherever it would be on a device.
 
     Torch chooses by the device, and for "meta" takes what stores the whole map.
 
     Args:
-        with_dropout: also where attention is dropped out, as on cards; a processor then stores the map.
+        as_card: choose as on cards: also where attention is dropped out, where a processor stores the map, but not in
+            fp32 where several queries share a key (`enable_gqa`), for which cards' kernels are in half precision alone.
     """
     plain = F.scaled_dot_product_attention
 
@@ -420,13 +421,16 @@ def fused_attention(*, with_dropout: bool = False) -> Iterator[None]:
             return result
         if attn_mask is not None and query.is_meta and not attn_mask.is_meta:
             attn_mask = _on_meta(attn_mask)  # its values are not needed here
-        is_fused = {*options} <= {"scale"} and (with_dropout or not dropout_p)
+        shared = options.get("enable_gqa", False)
+        is_fused = {*options} <= {"scale", "enable_gqa"} and (as_card or not dropout_p)
+        if shared and as_card and query.dtype == torch.float32:
+            is_fused = False
         if not (is_fused and _can_be_fused(query, key, value, attn_mask)):
             return plain(query, key, value, attn_mask, dropout_p, is_causal, **options)
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = query.new_zeros(attn_mask.shape)  # what torch makes of it
         outputs = aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, is_causal, attn_mask=attn_mask, **options
+            query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=options.get("scale")
         )
         return outputs[0]  # type: ignore[no-any-return]
 
@@ -450,11 +454,11 @@ def resting_collector() -> Iterator[None]:
 
 
 @contextmanager
-def running_without_data(*, with_dropout: bool = False) -> Iterator[None]:
+def running_without_data(*, as_card: bool = False) -> Iterator[None]:
     """Inside, a step on tensors without data takes what it would on a device; torch's compiler is not imported.
 
     Args:
-        with_dropout: as for `fused_attention`.
+        as_card: as for `fused_attention`.
     """
-    with resting_collector(), no_compiler(), fused_attention(with_dropout=with_dropout):
+    with resting_collector(), no_compiler(), fused_attention(as_card=as_card):
         yield

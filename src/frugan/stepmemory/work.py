@@ -15,8 +15,9 @@ from frugan.torch_internals import TorchDispatchMode
 aten = torch.ops.aten
 
 
-def _cpu_attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    flops: int = sdpa_flop_count(query, key, value)
+def _cpu_attention_flops(query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any) -> int:
+    heads = query[1]  # each of which has a product with its key, though several may share that
+    flops: int = sdpa_flop_count(query, (key[0], heads, *key[2:]), (value[0], heads, *value[2:]))
     return flops
 
 

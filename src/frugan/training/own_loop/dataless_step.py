@@ -70,7 +70,7 @@ class Task:
             RuntimeError: the model asks for a value, or torch refuses.
         """
         dataless = self.dataless
-        with running_without_data(with_dropout=self.as_card), _as_written(self.model):
+        with running_without_data(as_card=self.as_card), _as_written(self.model):
             model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card, masters=self.masters)
             inputs = tree_map(_blank, self.inputs)
             with WithoutData(dataless), _scalars_readable(dataless):
