@@ -225,6 +225,7 @@ def test_the_peak_is_that_of_a_real_step(trait: str, way: str) -> None:
         return
     precision: Any = way if way in ("bf16", "autocast") else "fp32"
     report = frugan.plan_module(model, loss, x, optimizer, precision=precision)
+    assert report.precision.name == ("fp32" if precision == "fp32" else "bf16")
     micro_batch = 3 if way == "split" else BATCH
     report = report.of(micro_batch, report.search.blocks if way == "recomputed" else ())
     plan = ModulePlan(BATCH, micro_batch, report.precision, report.recompute)

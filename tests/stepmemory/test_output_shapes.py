@@ -109,7 +109,7 @@ CASES: dict[str, Callable[[], object]] = {
     "groups of rows": lambda: F.grouped_mm(_x(8, 16), _x(3, 16, 8), offs=_x(3, dtype=torch.int32)),
     "groups of columns": lambda: F.grouped_mm(_x(8, 16), _x(16, 8), offs=_x(3, dtype=torch.int32)),
     "groups of matrices": lambda: F.grouped_mm(_x(3, 8, 16), _x(3, 16, 8)),
-    "mean squared error": lambda: F.mse_loss(_x(3, 4), _x(4)),
+    "mean squared error": lambda: F.mse_loss(_x(3, 4), _x(3, 4)),
     "squared errors": lambda: F.mse_loss(_x(3, 4), _x(3, 4), reduction="none"),
     "sum of smooth errors": lambda: F.smooth_l1_loss(_x(3, 4), _x(3, 4), reduction="sum", beta=2.0),
     "binary cross entropy": lambda: F.binary_cross_entropy(_x(3, 4), _x(3, 4), _x(4)),
