@@ -49,7 +49,10 @@ def judged(real: Tensor, others: Tensor) -> dict[str, object]:
     for count in FEATURES_AT:
         parts = [slice(part * count, (part + 1) * count) for part in range(PARTS)]
         found = [leave_one_out(real[part], others[part]) for part in parts]
-        row[str(count)] = {"scores": [one.mean for one in found], "half_width": fmean(one.half_width for one in found)}
+        row[str(count)] = {
+            "scores": [round(one.mean, 4) for one in found],
+            "half_width": round(fmean(one.half_width for one in found), 4),
+        }
     return row
 
 
@@ -90,7 +93,7 @@ def main() -> None:
                 rows.append(of | judged(real, partly(others, damage, strength, share, seed)))
         print(name, seed, json.dumps(summary(rows)), flush=True)
         found = {"machine": describe_machine(), "summary": summary(rows), "rows": rows}
-        result.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        result.write_text(json.dumps(found) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def test_a_larger_number_is_a_faster_card_within_a_series() -> None:
     ("name", "said"),
     [
         ("rtx-2090", r"the nearest are (?=.*rtx-2080)(?=.*rtx-3090)([\w-]+, ){4}[\w-]+\. .*--memory 6GiB.*--calibrate"),
-        ("voodoo", r"docs/your-card.md names.*--memory 6GiB"),
+        ("voodoo", r"known are gtx-970, .* more \(docs/your-card.md names them\).*--memory 6GiB"),
     ],
 )
 def test_an_unknown_card_names_the_nearest_and_the_way_out(name: str, said: str) -> None:
