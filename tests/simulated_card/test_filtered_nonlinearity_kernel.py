@@ -108,7 +108,7 @@ def test_pictures_and_blocks_of_channels() -> None:
         pytest.param(2, 1, "nothing below", (3, 2, 1, 4), marks=long),
         pytest.param(1, 4, "a square below", (3, 2, 5, 4), marks=long),
         pytest.param(4, 1, "a square above", (3, 2, 5, 4), marks=long),
-        pytest.param(1, 1, "lines", (3, -1, 5, 4), marks=long),
+        pytest.param(1, 1, "lines", (6, -1, 5, 4), marks=long),
     ],
 )
 def test_rates_and_paddings(up: int, down: int, kind: str, padding: tuple[int, int, int, int]) -> None:

@@ -22,8 +22,8 @@ from frugan.kernels.operation import operation
 
 ROWS = 4
 """Rows of the result that a program makes: 4 of them need half as much of the map in between as one by one."""
-WIDE = 64
-"""Columns of the map in between that a program has."""
+WIDE = 32
+"""Columns of the map in between that a program has at least: with 64, products in fp32 have too few registers."""
 CHANNELS = 16
 """Channels of a program: 32 bytes of halves, which a card reads at once where channels lie side by side."""
 LEAST = 16
