@@ -25,7 +25,7 @@ FAULTS = (
     Fault(
         "the map in between is there as a whole",
         PLAIN,
-        "samples = max(1, PIECE // (plane * channels)) if together == channels else 1",
+        "samples = max(1, pixels // (plane * channels)) if together == channels else 1",
         "samples, together = count, channels",
         TORCHS + " -k without_data",
     ),

@@ -19,7 +19,9 @@ from frugan.contract.elementwise import is_wanted, limit_of
 from frugan.contract.resampling import Padding
 
 PIECE = 2**23
-"""Pixels of the map in between that exist at once, about."""
+"""Pixels of the map in between that exist at once, about, unless it has more than `MOST_PIECES` of these."""
+MOST_PIECES = 16
+"""Pieces of one map. More would save little memory, and each costs a card some fifteen launches."""
 IN_CACHE = 2**18
 """Pixels of it that a processor's core keeps at hand from one elementwise step to the next."""
 CODES = 4
@@ -240,8 +242,9 @@ def _pieces(x: Tensor, sizes: Sizes) -> Iterator[tuple[slice, slice]]:
     """Samples and channels that are computed together."""
     count, channels = x.shape[:2]
     plane = max(1, sizes.between[0] * sizes.between[1])
-    together = max(1, min(channels, PIECE // plane))
-    samples = max(1, PIECE // (plane * channels)) if together == channels else 1
+    pixels = max(PIECE, count * channels * plane // MOST_PIECES)
+    together = max(1, min(channels, pixels // plane))
+    samples = max(1, pixels // (plane * channels)) if together == channels else 1
     for n in range(0, count, samples):
         for c in range(0, channels, together):
             yield slice(n, n + samples), slice(c, c + together)
