@@ -53,37 +53,50 @@ class Warp:
             cv2.warpAffine(picture, self.affine, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
         )
 
-    def move_mask(self, mask: Picture) -> Picture:
+    def move_mask(self, mask: Picture, *, cubic: bool = False) -> Picture:
         """Return a mask, float32 [size, size], moved as `move_picture` does; 0 beyond its borders."""
         cv2 = opencv()
-        return self._mirrored(cv2.warpAffine(mask, self.affine, (self.size, self.size), flags=cv2.INTER_LINEAR))
+        flags = cv2.INTER_CUBIC if cubic else cv2.INTER_LINEAR
+        return self._mirrored(cv2.warpAffine(mask, self.affine, (self.size, self.size), flags=flags))
 
     def _mirrored(self, picture: Picture) -> Picture:
         mirrored: Picture = opencv().flip(picture, 1) if self.flip else picture
         return mirrored
 
 
-def draw_warp(size: int, seed: int, random: np.random.RandomState, *, may_flip: bool) -> Warp:
+def draw_warp(
+    size: int,
+    random: np.random.RandomState,
+    random_of_grid: np.random.RandomState,
+    *,
+    may_flip: bool,
+    degrees: float = _ROTATION_DEGREES,
+    scale: float = _SCALE,
+    shift: float = _SHIFT,
+) -> Warp:
     """Draw one change of shape.
 
     Args:
         size: side of the pictures in pixels, a multiple of 16.
-        seed: of the sample; the bent grid has a stream of its own.
-        random: seeded with `seed`, for all but the grid; it may be drawn from further.
+        random: of all but the bent grid, drawn first; it may be drawn from further.
+        random_of_grid: may be the same.
         may_flip: draw also whether to mirror, which happens 4 times in 10.
+        degrees: most of the turn, to either side.
+        scale: most of the scale; 1 / scale is the least.
+        shift: most of the shift in both directions, in sides of the picture.
 
     Raises:
         BadInput: OpenCV is not installed.
     """
     cv2 = opencv()
-    rotation = random.uniform(-_ROTATION_DEGREES, _ROTATION_DEGREES)
-    scale = random.uniform(1 / _SCALE, _SCALE)
-    shift_x = random.uniform(-_SHIFT, _SHIFT)
-    shift_y = random.uniform(-_SHIFT, _SHIFT)
+    rotation = random.uniform(-degrees, degrees)
+    size_drawn = random.uniform(1 / scale, scale)
+    shift_x = random.uniform(-shift, shift)
+    shift_y = random.uniform(-shift, shift)
     flip = may_flip and bool(random.randint(10) < _FLIPS_IN_TEN)
-    affine = cv2.getRotationMatrix2D((size // 2, size // 2), rotation, scale)
+    affine = cv2.getRotationMatrix2D((size // 2, size // 2), rotation, size_drawn)
     affine[:, 2] += (shift_x * size, shift_y * size)
-    return Warp(size, _bent_grid(size, np.random.RandomState(seed)), affine, flip)
+    return Warp(size, _bent_grid(size, random_of_grid), affine, flip)
 
 
 def _bent_grid(size: int, random: np.random.RandomState) -> NDArray[np.float32]:
@@ -108,7 +121,7 @@ def _limited_normal(count: int, random: np.random.RandomState) -> NDArray[np.flo
     """Return `count` normal numbers without those beyond ±2.5, divided by 2.5: within ±1."""
     kept = np.empty(0)
     while len(kept) < count:
-        drawn = random.standard_normal(count)
+        drawn = random.standard_normal(count - len(kept))  # no more than the original, which draws one by one
         kept = np.concatenate([kept, drawn[np.abs(drawn) <= _NOISE_LIMIT]])
     return (kept[:count] / _NOISE_LIMIT).astype(np.float32)
 
@@ -158,7 +171,7 @@ def make_sample(
         )
     size = max(settings.resolution, _LEAST_SIZE)
     random = np.random.RandomState(seed)
-    warp = draw_warp(size, seed, random, may_flip=settings.random_flip)
+    warp = draw_warp(size, random, np.random.RandomState(seed), may_flip=settings.random_flip)
 
     target = _aligned(face, _unit(picture), settings.face_type, size, cubic=True)
     if settings.colour_transfer != "none":
