@@ -28,6 +28,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "r3gan": "frugan.families.r3gan.family:R3GANFamily",
             "saehd": "frugan.faces.saehd.family:SAEHDFamily",
             "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
+            "xseg": "frugan.faces.xseg.family:XSegFamily",
         },
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",

@@ -113,7 +113,7 @@ def clock(seconds: float) -> str:
 
 
 FAMILY_NAMES: Mapping[str, str] = MappingProxyType(
-    {"biggan": "BigGAN", "r3gan": "R3GAN", "saehd": "SAEHD", "stylegan2": "StyleGAN2"}
+    {"biggan": "BigGAN", "r3gan": "R3GAN", "saehd": "SAEHD", "stylegan2": "StyleGAN2", "xseg": "XSeg"}
 )
 """Family -> its name as its authors write it."""
 

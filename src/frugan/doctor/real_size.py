@@ -32,6 +32,7 @@ MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "r3gan": ("r3gan-cifar10-32", ()),
         "saehd": ("saehd-df-ud-256", ()),
         "stylegan2": ("stylegan2-cifar10", ()),
+        "xseg": ("xseg", ()),
     }
 )
 """Family -> built-in recipe, and fields by which its batch is more than one micro-batch."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from frugan.wording import shown
 Picture = NDArray[np.float32]
 
 _ROTATION_DEGREES = 10.0
-_SCALE = 1.15
 _SHIFT = 0.05  # sides of the picture
 _FLIPS_IN_TEN = 4
 _BEND = 0.24  # cells
@@ -70,8 +69,8 @@ def draw_warp(
     random_of_grid: np.random.RandomState,
     *,
     may_flip: bool,
+    scale: float,
     degrees: float = _ROTATION_DEGREES,
-    scale: float = _SCALE,
     shift: float = _SHIFT,
 ) -> Warp:
     """Draw one change of shape.
@@ -81,8 +80,8 @@ def draw_warp(
         random: of all but the bent grid, drawn first; it may be drawn from further.
         random_of_grid: may be the same.
         may_flip: draw also whether to mirror, which happens 4 times in 10.
-        degrees: most of the turn, to either side.
         scale: most of the scale; 1 / scale is the least.
+        degrees: most of the turn, to either side.
         shift: most of the shift in both directions, in sides of the picture.
 
     Raises:
@@ -171,7 +170,7 @@ def make_sample(
         )
     size = max(settings.resolution, _LEAST_SIZE)
     random = np.random.RandomState(seed)
-    warp = draw_warp(size, random, np.random.RandomState(seed), may_flip=settings.random_flip)
+    warp = draw_warp(size, random, np.random.RandomState(seed), may_flip=settings.random_flip, scale=settings.scale)
 
     target = _aligned(face, _unit(picture), settings.face_type, size, cubic=True)
     if settings.colour_transfer != "none":
@@ -307,6 +306,28 @@ class Wanted(NamedTuple):
     reference: int
 
 
+class Maker(Protocol):
+    """Settings shared by all samples of a source, and how one is made of them; pickled for other processes."""
+
+    @property
+    def faceset(self) -> Faceset:
+        """Faces that samples are made of."""
+
+    @property
+    def references(self) -> Faceset | None:
+        """Faces that lend something to each sample; None: samples are made of one face alone."""
+
+    def shapes(self, count: int) -> dict[str, tuple[int, int, int, int]]:
+        """Return the shapes of the parts of `count` samples, [count, C, R, R]."""
+
+    def make(self, wanted: Wanted, into: Arrays, place: int) -> Lost:
+        """Make one sample into `place` of the parts; return the faces that gave way to others.
+
+        Raises:
+            BadInput: MOST_TRIES faces in a row cannot be read or used.
+        """
+
+
 @dataclass(frozen=True, eq=False)
 class SampleMaker:
     """Settings shared by all samples of a source; pickled for other processes."""
@@ -337,8 +358,8 @@ class SampleMaker:
         lost: dict[str, str] = {}
         reference = None
         if self.references is not None:
-            reference = _first_usable(self.references, wanted.reference, lost, self.references.picture)
-        sample = _first_usable(self.faceset, wanted.face, lost, lambda face: self._sample(face, wanted.seed, reference))
+            reference = first_usable(self.references, wanted.reference, lost, self.references.picture)
+        sample = first_usable(self.faceset, wanted.face, lost, lambda face: self._sample(face, wanted.seed, reference))
         for name, array in into.items():
             array[place] = getattr(sample, name).transpose(2, 0, 1)  # [R, R, C] to [C, R, R]
         return lost
@@ -355,8 +376,15 @@ class SampleMaker:
             ) from error
 
 
-def _first_usable(faceset: Faceset, first: int, lost: dict[str, str], use: Callable[[int], Used]) -> Used:
-    """Return `use(index)` of the first usable face, from index `first` on."""
+def first_usable(faceset: Faceset, first: int, lost: dict[str, str], use: Callable[[int], Used]) -> Used:
+    """Return `use(index)` of the first usable face, from index `first` on.
+
+    Args:
+        lost: is given each face that cannot be read or used, with the reason.
+
+    Raises:
+        BadInput: MOST_TRIES faces in a row cannot be read or used.
+    """
     indices = [index % len(faceset) for index in range(first, first + min(MOST_TRIES, len(faceset)))]
     for index in indices[:-1]:
         try:

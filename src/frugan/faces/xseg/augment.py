@@ -191,4 +191,5 @@ def behind(picture: Picture, mask: Mask, background: Picture, other: Mask, rando
     """
     kept = 1 - (1 - other) * (1 - mask)
     share = 0.15 + 0.85 * random.random_sample()
-    return picture * kept + picture * (1 - kept) * share + background * (1 - kept) * (1 - share)
+    mixed = picture * kept + picture * (1 - kept) * share + background * (1 - kept) * (1 - share)
+    return mixed.astype(np.float32, copy=False)

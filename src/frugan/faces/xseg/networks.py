@@ -115,13 +115,17 @@ DIVISOR = 2 ** len(LEVELS)
 """Pixels of the picture for each pixel of the innermost map."""
 
 
-class XSeg(nn.Module):
+class XSeg(UsesOps):
     """Six halvings, two dense layers, six doublings with a skip at each level.
+
+    Its operations are those of what it is judged by while pretraining.
 
     Args:
         resolution: of the faces, a multiple of 64.
         base: channels of the first level.
     """
+
+    asks = ("dssim",)
 
     def __init__(self, resolution: int, base: int) -> None:
         super().__init__()

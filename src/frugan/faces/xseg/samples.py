@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frugan.errors import BadInput
-from frugan.faces.data.face import Face, FaceType, Polygon
+from frugan.faces.data.face import Face, FaceType, Polygon, SampleSettings
+from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.geometry import alignment_matrix, opencv
-from frugan.faces.data.sample import Warp, draw_warp
+from frugan.faces.data.sample import Arrays, Lost, Wanted, Warp, draw_warp, first_usable, make_sample
 from frugan.faces.xseg.augment import Mask, Picture, behind, change_colours, degrade, glow, one_of_two
 from frugan.wording import shown
 
@@ -158,3 +159,64 @@ def make_labelled_sample(one: Labelled, background: Callable[[], Labelled], rand
     if one_of_two(random):
         picture = glow(picture, 1 - mask, random)
     return Labelled(degrade(picture, random), mask)
+
+
+@dataclass(frozen=True, eq=False)
+class XSegMaker:
+    """Settings shared by all samples of a set; pickled for other processes."""
+
+    faceset: Faceset  # while pretraining all faces, else those with labels
+    face_type: FaceType  # of the samples
+    side: int  # R, of the samples in pixels
+    by_polygons: bool  # labels are polygons, else applied masks
+    pretrain: bool  # bent faces without masks
+
+    @property
+    def references(self) -> Faceset | None:
+        """Faces whose surroundings may be put behind a sample's."""
+        return None if self.pretrain else self.faceset
+
+    def shapes(self, count: int) -> dict[str, tuple[int, int, int, int]]:
+        """Return the shapes of the parts of `count` samples, [count, C, R, R]."""
+        channels = parts(pretrain=self.pretrain)
+        return {name: (count, wide, self.side, self.side) for name, wide in channels.items()}
+
+    def make(self, wanted: Wanted, into: Arrays, place: int) -> Lost:
+        """See `Maker`."""
+        lost: dict[str, str] = {}
+        if self.pretrain:
+            picture = first_usable(self.faceset, wanted.face, lost, lambda face: self._bent(face, wanted.seed))
+            into["picture"][place] = picture.transpose(2, 0, 1)
+            return lost
+        one = first_usable(self.faceset, wanted.face, lost, self._read)
+
+        def background() -> Labelled:
+            return first_usable(self.faceset, wanted.reference, lost, self._read)
+
+        sample = make_labelled_sample(one, background, np.random.RandomState(wanted.seed))
+        into["picture"][place] = sample.picture.transpose(2, 0, 1)
+        into["mask"][place] = sample.mask.transpose(2, 0, 1)
+        return lost
+
+    def _bent(self, index: int, seed: int) -> Picture:
+        settings = SampleSettings(
+            self.side, self.face_type, random_warp=True, random_flip=True, eyes_mouth=False, scale=_SCALE
+        )
+        return make_sample(self.faceset.faces[index], self.faceset.picture(index), settings, seed).warped
+
+    def _read(self, index: int) -> Labelled:
+        face, where = self.faceset.faces[index], shown(str(self.faceset.path))
+        picture = self.faceset.picture(index)
+        try:
+            return read_labelled(face, picture, self.face_type, self.side, by_polygons=self.by_polygons)
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}") from error
+        except (opencv().error, np.linalg.LinAlgError) as error:
+            raise BadInput(
+                f"{where}: {shown(face.name)}: no sample can be made of it ({error}); take it out"
+            ) from error
+
+
+def parts(*, pretrain: bool) -> dict[str, int]:
+    """Name of each tensor of a sample -> its channels."""
+    return {"picture": 3} if pretrain else {"picture": 3, "mask": 1}
