@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "families/r3gan": {"families", "contract", "data", *LAYERS},
     "families/stylegan2": {"families", "contract", "data", *LAYERS},
     "faces/saehd": {"contract", "faces/data", *LAYERS},
-    "faces/xseg": {"contract", "faces/data", *LAYERS},
+    "faces/xseg": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),
     # come in by the entry point `frugan.ops`: nobody imports them

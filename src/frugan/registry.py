@@ -32,6 +32,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",
+            "leras-xseg": "frugan.faces.xseg.leras:LerasXSeg",
             "dfm": "frugan.faces.saehd.dfm:Dfm",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",

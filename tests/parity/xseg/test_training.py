@@ -73,7 +73,7 @@ def test_another_loss_is_noticed(fault: str) -> None:
     with torch.no_grad():
         logits = built(nchw(batches["pretrain_x0"]), skips=False)
         loss = grey_loss(logits, nchw(batches["pretrain_t0"]), PLAIN)
-    faulty = terms[0] * loss["dssim"] + terms[1] * loss["mse"]
+    faulty = terms[0] * loss["faces/dssim"] + terms[1] * loss["faces/mse"]
     assert abs(float(faulty) / np.mean(record("pretrain.json")["losses"][0]) - 1) > 50 * LOSS
 
 

@@ -27,15 +27,15 @@ def grey(pictures: Tensor) -> Tensor:
 
 def mask_loss(logits: Tensor, mask: Tensor) -> Terms:
     """Cross-entropy of every pixel, averaged; both [B, 1, R, R]."""
-    return {"mask": F.binary_cross_entropy_with_logits(logits, mask.to(logits.dtype))}
+    return {"faces/mask": F.binary_cross_entropy_with_logits(logits, mask.to(logits.dtype))}
 
 
 def grey_loss(logits: Tensor, target: Tensor, ops: Ops) -> Terms:
     """Distance of the grey picture that the mask is taken for; both [B, 1, R, R]."""
     drawn, side = torch.sigmoid(logits), logits.shape[-1]
     return {
-        "dssim": ops.dssim(target, drawn, [int(side / 11.6), int(side / 23.2)], 10),
-        "mse": 10 * ops.mean_square(target, drawn),
+        "faces/dssim": ops.dssim(target, drawn, [int(side / 11.6), int(side / 23.2)], 10),
+        "faces/mse": 10 * ops.mean_square(target, drawn),
     }
 
 
