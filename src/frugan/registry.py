@@ -29,9 +29,11 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "saehd": "frugan.faces.saehd.family:SAEHDFamily",
             "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
             "stylegan3": "frugan.families.stylegan3.family:StyleGAN3Family",
+            "xseg": "frugan.faces.xseg.family:XSegFamily",
         },
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",
+            "leras-xseg": "frugan.faces.xseg.leras:LerasXSeg",
             "dfm": "frugan.faces.saehd.dfm:Dfm",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",

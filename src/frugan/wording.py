@@ -113,7 +113,14 @@ def clock(seconds: float) -> str:
 
 
 FAMILY_NAMES: Mapping[str, str] = MappingProxyType(
-    {"biggan": "BigGAN", "r3gan": "R3GAN", "saehd": "SAEHD", "stylegan2": "StyleGAN2", "stylegan3": "StyleGAN3"}
+    {
+        "biggan": "BigGAN",
+        "r3gan": "R3GAN",
+        "saehd": "SAEHD",
+        "stylegan2": "StyleGAN2",
+        "stylegan3": "StyleGAN3",
+        "xseg": "XSeg",
+    }
 )
 """Family -> its name as its authors write it."""
 

@@ -126,7 +126,10 @@ class LatentSpace:
 
 @dataclass(frozen=True)
 class Preliminary:
-    """Training of another kind that comes before the usual one, such as pretraining, and ends on a resumption."""
+    """Training of another kind that comes before the usual one, such as pretraining, and ends on a resumption.
+
+    Steps then count from 0 again; `Family.fresh_after` says which networks start anew.
+    """
 
     name: str  # in one word, for reports and previews: "pretraining"
     overrules: Mapping[str, Any]  # dotted field of the recipe -> value in force, whatever the recipe says

@@ -33,6 +33,7 @@ MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "saehd": ("saehd-df-ud-256", ()),
         "stylegan2": ("stylegan2-cifar10", ()),
         "stylegan3": ("stylegan3-finetune-256", ()),
+        "xseg": ("xseg", ()),
     }
 )
 """Family -> built-in recipe, and fields by which its batch is more than one micro-batch."""

@@ -236,7 +236,7 @@ class Recipe(Settings):
     """A complete description of a training; `networks` and `objective` are of the family's types."""
 
     family: str = Field(
-        description="kind of model: biggan, r3gan, saehd, stylegan2, stylegan3, or one of another package"
+        description="kind of model: biggan, r3gan, saehd, stylegan2, stylegan3, xseg, or one of another package"
     )
     rule: str = setting(
         "",
@@ -365,6 +365,8 @@ class Recipe(Settings):
             objectives = self.objective, later.objective
             if any(self.kind.fresh_after(*both) for both in (objectives, objectives[::-1])):
                 raise ValueError(f"stages, at {stage.at}: networks would start anew, which only a resumption does")
+            if (self.preliminary is None) != (later.preliminary is None):
+                raise ValueError(f"stages, at {stage.at}: steps would count anew, which only a resumption does")
             for key in stage.set:
                 section, name, *_ = key.split(".")
                 whole = f"{section}.{name}"  # the key of a change to another kind of optimizer

@@ -234,7 +234,8 @@ class Resumed:
                 "(objective.pretrain=false), or begin it anew with another --out"
             )
         over = None
-        if anew := run.recipe.kind.fresh_after(before.objective, run.recipe.objective):
+        anew = run.recipe.kind.fresh_after(before.objective, run.recipe.objective)
+        if anew or (before.preliminary is not None and run.recipe.preliminary is None):
             over = before.preliminary.name if before.preliminary is not None else "training", anew
             # what counts from the beginning counts anew
             saved = {key: value for key, value in saved.items() if key not in ("seconds", "images", FINITE_STEPS)}

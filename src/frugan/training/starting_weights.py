@@ -354,6 +354,7 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
 
     # Which networks begin anew, whatever the weights hold.
     anew: Sequence[str] = ()
+    over = False  # a preliminary training is
     changed: Mapping[str, Difference] = {}
     if trained.ours:
         before = trained.recipe
@@ -362,6 +363,7 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
         if start.classes is None:
             _tell_other_classes(f"--init {start.path}", trained.class_names, class_names, say)
         anew = recipe.kind.fresh_after(before.objective, recipe.objective)
+        over = bool(anew) or (before.preliminary is not None and recipe.preliminary is None)
         changed = differences(before, recipe)
     other = {*anew, *(name for change in changed.values() for name in change.restarts)}
 
@@ -369,7 +371,7 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
     taken, fresh = fit.take("networks", state.networks, read_starting_weights(trained, averages=False))
     refuse_untrained(state.networks, taken, f"--init {start.path}")
     _tell_fresh(fresh, say)
-    if anew and (trained.path.parent / OPTIMIZERS_FILE).is_file():
+    if over and (trained.path.parent / OPTIMIZERS_FILE).is_file():
         for note in restore_optimizers(trained.path.parent, state, set(fresh) - set(anew)):
             say(note)
         say("init: the pretrained networks' optimizer state is taken over as well")

@@ -12,7 +12,7 @@ from frugan.data.formats.picture_set import refuse_many_lost
 from frugan.errors import BadInput
 from frugan.faces.data.face import SampleSettings
 from frugan.faces.data.faceset import Faceset
-from frugan.faces.data.sample import SampleMaker, Wanted
+from frugan.faces.data.sample import Maker, SampleMaker, Wanted
 from frugan.faces.data.sample_processes import SampleBlock, SampleProcesses
 
 YAW_BINS = 128
@@ -104,50 +104,41 @@ class FaceOrder:
         return known[1]
 
 
-class FaceBatches:
-    """An endless stream of samples of the faces of a set.
+class SampleBatches:
+    """An endless stream of samples.
 
-    What stands at a position depends on the faces, the settings, `seed` and `name` alone: neither on how the stream is
-    cut into batches nor on the number of processes. For one caller at a time.
+    What stands at a position depends on the maker, `seed` and `name` alone: neither on how the stream is cut into
+    batches nor on the number of processes. For one caller at a time.
 
     Args:
-        faceset: N faces.
-        settings: how samples are made of them.
+        maker: makes them of N faces.
         seed: the recipe's seed.
         name: of the stream ("src"), so that two differ.
-        uniform_yaw: show every direction of view as often, instead of every face.
-        references: faces that lend their colours, if the settings transfer them.
+        yaws: of the faces, to show every direction of view as often, instead of every face.
         processes: that make the samples; they may serve other batches too. None: samples are made within `take`.
 
     Raises:
         BadInput: OpenCV is missing.
-        ValueError: colours are to be transferred, but there are no references.
     """
 
     def __init__(
         self,
-        faceset: Faceset,
-        settings: SampleSettings,
+        maker: Maker,
         *,
         seed: int,
         name: str,
-        uniform_yaw: bool = False,
-        references: Faceset | None = None,
+        yaws: ArrayLike | None = None,
         processes: SampleProcesses | None = None,
     ) -> None:
-        transfers = settings.colour_transfer != "none"
-        if transfers and references is None:
-            raise ValueError(f"colour transfer {settings.colour_transfer!r} without references")
-        yaws = faceset.yaws if uniform_yaw else None
         self._side = name.partition("/")[0]
-        self._references = references if transfers else None
-        self._order = FaceOrder(len(faceset), seed=seed, name=name, yaws=yaws)
-        self._maker = SampleMaker(faceset, settings, self._references)
+        self._references = maker.references
+        self._order = FaceOrder(len(maker.faceset), seed=seed, name=name, yaws=yaws)
+        self._maker = maker
         self._block: SampleBlock | None = None
-        self._faces = len(faceset) + (len(self._references) if self._references is not None else 0)
+        self._faces = len(maker.faceset) + (len(self._references) if self._references is not None else 0)
         self._lost: dict[str, str] = {}
         self._processes = processes
-        self._number = processes.add(self._maker) if processes is not None else 0
+        self._number = processes.add(maker) if processes is not None else 0
 
     def take(self, position: int, count: int) -> dict[str, torch.Tensor]:
         """Return the `count` samples from `position` on.
@@ -157,8 +148,7 @@ class FaceBatches:
             count: how many.
 
         Returns:
-            float32 BGR within [0, 1]: "warped" and "target" [count, 3, R, R], "mask" and, if the settings ask for it,
-            "eyes_mouth" [count, 1, R, R].
+            The parts that the maker makes, float32 [count, C, R, R]; pictures are BGR within [0, 1].
 
         Raises:
             BadInput: too many faces cannot be read or used; the side is named.
@@ -204,3 +194,36 @@ class FaceBatches:
         others = len(self._references) if self._references is not None else 1
         partners = self._order.partners(position, count, others)
         return [Wanted(*one) for one in zip(faces.tolist(), seeds.tolist(), partners.tolist(), strict=True)]
+
+
+class FaceBatches(SampleBatches):
+    """An endless stream of samples of the faces of a set: bent, as they shall be, and their masks.
+
+    Args:
+        faceset: N faces.
+        settings: how samples are made of them.
+        seed: see `SampleBatches`, and `name` and `processes` too.
+        uniform_yaw: show every direction of view as often, instead of every face.
+        references: faces that lend their colours, if the settings transfer them.
+
+    Raises:
+        BadInput: OpenCV is missing.
+        ValueError: colours are to be transferred, but there are no references.
+    """
+
+    def __init__(
+        self,
+        faceset: Faceset,
+        settings: SampleSettings,
+        *,
+        seed: int,
+        name: str,
+        uniform_yaw: bool = False,
+        references: Faceset | None = None,
+        processes: SampleProcesses | None = None,
+    ) -> None:
+        transfers = settings.colour_transfer != "none"
+        if transfers and references is None:
+            raise ValueError(f"colour transfer {settings.colour_transfer!r} without references")
+        maker = SampleMaker(faceset, settings, references if transfers else None)
+        super().__init__(maker, seed=seed, name=name, yaws=faceset.yaws if uniform_yaw else None, processes=processes)

@@ -138,6 +138,7 @@ class SampleSettings:
     hsv_power: float = 0.0  # how far hue, saturation and value of that picture are moved; 0 is not at all
     colour_transfer: ColourTransfer = "none"  # how they get the colours of a reference picture
     eyes_mouth: bool = True  # make that mask too
+    scale: float = 1.15  # most of the random scale; 1 / scale is the least
 
     @property
     def channels(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ def opencv() -> Any:
     """
     cv2 = optional_module("cv2", "training on faces needs OpenCV", "face")
     # what it warns of on the console, at every reading, is told by name and once: such as a mask that is cut off
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
+    (cv2 if hasattr(cv2, "setLogLevel") else cv2.utils.logging).setLogLevel(2)  # errors alone, in OpenCV 4 and 5
     return cv2
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from frugan.wording import shown
 Picture = NDArray[np.float32]
 
 _ROTATION_DEGREES = 10.0
-_SCALE = 1.15
 _SHIFT = 0.05  # sides of the picture
 _FLIPS_IN_TEN = 4
 _BEND = 0.24  # cells
@@ -53,37 +52,50 @@ class Warp:
             cv2.warpAffine(picture, self.affine, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
         )
 
-    def move_mask(self, mask: Picture) -> Picture:
+    def move_mask(self, mask: Picture, *, cubic: bool = False) -> Picture:
         """Return a mask, float32 [size, size], moved as `move_picture` does; 0 beyond its borders."""
         cv2 = opencv()
-        return self._mirrored(cv2.warpAffine(mask, self.affine, (self.size, self.size), flags=cv2.INTER_LINEAR))
+        flags = cv2.INTER_CUBIC if cubic else cv2.INTER_LINEAR
+        return self._mirrored(cv2.warpAffine(mask, self.affine, (self.size, self.size), flags=flags))
 
     def _mirrored(self, picture: Picture) -> Picture:
         mirrored: Picture = opencv().flip(picture, 1) if self.flip else picture
         return mirrored
 
 
-def draw_warp(size: int, seed: int, random: np.random.RandomState, *, may_flip: bool) -> Warp:
+def draw_warp(
+    size: int,
+    random: np.random.RandomState,
+    random_of_grid: np.random.RandomState,
+    *,
+    may_flip: bool,
+    scale: float,
+    degrees: float = _ROTATION_DEGREES,
+    shift: float = _SHIFT,
+) -> Warp:
     """Draw one change of shape.
 
     Args:
         size: side of the pictures in pixels, a multiple of 16.
-        seed: of the sample; the bent grid has a stream of its own.
-        random: seeded with `seed`, for all but the grid; it may be drawn from further.
+        random: of all but the bent grid, drawn first; it may be drawn from further.
+        random_of_grid: may be the same.
         may_flip: draw also whether to mirror, which happens 4 times in 10.
+        scale: most of the scale; 1 / scale is the least.
+        degrees: most of the turn, to either side.
+        shift: most of the shift in both directions, in sides of the picture.
 
     Raises:
         BadInput: OpenCV is not installed.
     """
     cv2 = opencv()
-    rotation = random.uniform(-_ROTATION_DEGREES, _ROTATION_DEGREES)
-    scale = random.uniform(1 / _SCALE, _SCALE)
-    shift_x = random.uniform(-_SHIFT, _SHIFT)
-    shift_y = random.uniform(-_SHIFT, _SHIFT)
+    rotation = random.uniform(-degrees, degrees)
+    size_drawn = random.uniform(1 / scale, scale)
+    shift_x = random.uniform(-shift, shift)
+    shift_y = random.uniform(-shift, shift)
     flip = may_flip and bool(random.randint(10) < _FLIPS_IN_TEN)
-    affine = cv2.getRotationMatrix2D((size // 2, size // 2), rotation, scale)
+    affine = cv2.getRotationMatrix2D((size // 2, size // 2), rotation, size_drawn)
     affine[:, 2] += (shift_x * size, shift_y * size)
-    return Warp(size, _bent_grid(size, np.random.RandomState(seed)), affine, flip)
+    return Warp(size, _bent_grid(size, random_of_grid), affine, flip)
 
 
 def _bent_grid(size: int, random: np.random.RandomState) -> NDArray[np.float32]:
@@ -108,7 +120,7 @@ def _limited_normal(count: int, random: np.random.RandomState) -> NDArray[np.flo
     """Return `count` normal numbers without those beyond ±2.5, divided by 2.5: within ±1."""
     kept = np.empty(0)
     while len(kept) < count:
-        drawn = random.standard_normal(count)
+        drawn = random.standard_normal(count - len(kept))  # no more than the original, which draws one by one
         kept = np.concatenate([kept, drawn[np.abs(drawn) <= _NOISE_LIMIT]])
     return (kept[:count] / _NOISE_LIMIT).astype(np.float32)
 
@@ -158,7 +170,7 @@ def make_sample(
         )
     size = max(settings.resolution, _LEAST_SIZE)
     random = np.random.RandomState(seed)
-    warp = draw_warp(size, seed, random, may_flip=settings.random_flip)
+    warp = draw_warp(size, random, np.random.RandomState(seed), may_flip=settings.random_flip, scale=settings.scale)
 
     target = _aligned(face, _unit(picture), settings.face_type, size, cubic=True)
     if settings.colour_transfer != "none":
@@ -294,6 +306,28 @@ class Wanted(NamedTuple):
     reference: int
 
 
+class Maker(Protocol):
+    """Settings shared by all samples of a source, and how one is made of them; pickled for other processes."""
+
+    @property
+    def faceset(self) -> Faceset:
+        """Faces that samples are made of."""
+
+    @property
+    def references(self) -> Faceset | None:
+        """Faces that lend something to each sample; None: samples are made of one face alone."""
+
+    def shapes(self, count: int) -> dict[str, tuple[int, int, int, int]]:
+        """Return the shapes of the parts of `count` samples, [count, C, R, R]."""
+
+    def make(self, wanted: Wanted, into: Arrays, place: int) -> Lost:
+        """Make one sample into `place` of the parts; return the faces that gave way to others.
+
+        Raises:
+            BadInput: MOST_TRIES faces in a row cannot be read or used.
+        """
+
+
 @dataclass(frozen=True, eq=False)
 class SampleMaker:
     """Settings shared by all samples of a source; pickled for other processes."""
@@ -324,8 +358,8 @@ class SampleMaker:
         lost: dict[str, str] = {}
         reference = None
         if self.references is not None:
-            reference = _first_usable(self.references, wanted.reference, lost, self.references.picture)
-        sample = _first_usable(self.faceset, wanted.face, lost, lambda face: self._sample(face, wanted.seed, reference))
+            reference = first_usable(self.references, wanted.reference, lost, self.references.picture)
+        sample = first_usable(self.faceset, wanted.face, lost, lambda face: self._sample(face, wanted.seed, reference))
         for name, array in into.items():
             array[place] = getattr(sample, name).transpose(2, 0, 1)  # [R, R, C] to [C, R, R]
         return lost
@@ -342,8 +376,15 @@ class SampleMaker:
             ) from error
 
 
-def _first_usable(faceset: Faceset, first: int, lost: dict[str, str], use: Callable[[int], Used]) -> Used:
-    """Return `use(index)` of the first usable face, from index `first` on."""
+def first_usable(faceset: Faceset, first: int, lost: dict[str, str], use: Callable[[int], Used]) -> Used:
+    """Return `use(index)` of the first usable face, from index `first` on.
+
+    Args:
+        lost: is given each face that cannot be read or used, with the reason.
+
+    Raises:
+        BadInput: MOST_TRIES faces in a row cannot be read or used.
+    """
     indices = [index % len(faceset) for index in range(first, first + min(MOST_TRIES, len(faceset)))]
     for index in indices[:-1]:
         try:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from frugan.errors import BadInput, TrainingFailed
 from frugan.faces.data.geometry import opencv
-from frugan.faces.data.sample import Lost, SampleMaker, Wanted
+from frugan.faces.data.sample import Lost, Maker, Wanted
 from frugan.wording import show_size
 
 # Memory in which several processes fill one batch.
@@ -98,7 +98,7 @@ class _Maker(NamedTuple):
     """Sample maker of a source with the number that jobs name it by."""
 
     number: int
-    maker: SampleMaker
+    maker: Maker
 
 
 class _Job(NamedTuple):
@@ -139,7 +139,7 @@ class SampleProcesses:
         # A program that ends without `close` would wait for them for ever: they do not listen to being terminated.
         Finalize(self, _close_pipes, (self._pipes,), exitpriority=1)
 
-    def add(self, maker: SampleMaker) -> int:
+    def add(self, maker: Maker) -> int:
         """Take up what makes the samples of a source, and return its number."""
         with self._lock:
             number, self._makers = self._makers, self._makers + 1
@@ -250,7 +250,7 @@ def _serve(pipe: Connection) -> None:
     """Do jobs until the pipe closes; what goes wrong but bad input ends the process, with a traceback."""
     for number in LEFT_TO_THE_TRAINER:
         signal.signal(number, signal.SIG_IGN)
-    makers: dict[int, SampleMaker] = {}
+    makers: dict[int, Maker] = {}
     blocks: dict[int, SampleBlock] = {}  # of each maker, the last one
     try:
         opencv().setNumThreads(0)

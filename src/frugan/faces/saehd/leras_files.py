@@ -79,7 +79,7 @@ def _permuted(value: Tensor, four: Sequence[int]) -> Tensor:
 
 def weight_keys(network: nn.Module) -> dict[str, tuple[str, Shape]]:
     """Parameter -> its key in the network's file and its shape there; of a network on any device, meta too."""
-    return {name: (key_of(name), _shape(parameter)) for name, parameter in network.named_parameters()}
+    return {name: (key_of(name), shape_in_file(parameter)) for name, parameter in network.named_parameters()}
 
 
 def slot_keys(network: str, built: nn.Module, kind: str) -> dict[tuple[str, str], tuple[str, Shape]]:
@@ -90,13 +90,13 @@ def slot_keys(network: str, built: nn.Module, kind: str) -> dict[tuple[str, str]
         kind: of optimizer, "adabelief" or "rmsprop".
     """
     return {
-        (name, slot): (slot_key(slot, network, name), _shape(parameter))
+        (name, slot): (slot_key(slot, network, name), shape_in_file(parameter))
         for slot in SLOTS[kind]
         for name, parameter in built.named_parameters()
     }
 
 
-def _shape(parameter: Tensor) -> Shape:
+def shape_in_file(parameter: Tensor) -> Shape:
     return tuple(_permuted(parameter, (2, 3, 1, 0)).shape)
 
 
@@ -258,7 +258,7 @@ def read_model(folder: Path, name: str | None = None) -> LerasModel:
         for stem in stems:
             path = folder / model.file(stem)
             if path.is_file():
-                kind[stem], is_half = _read_arrays(path)
+                kind[stem], is_half = read_arrays(path)
                 model.half += [path.name] if is_half else []
     return model
 
@@ -277,14 +277,14 @@ def _chosen(folder: Path, names: list[str], requested: str | None) -> str:
 
 
 def _read_data(path: Path, name: str) -> LerasModel:
-    value = _unpickled(path)
+    value = unpickled(path)
     if not isinstance(value, dict) or not isinstance(value.get("options"), dict):
         raise BadInput(f"{path}: expected iteration, options and loss history; this is no SAEHD model's data.dat")
-    iteration = _plain(value.get("iter"), f"{path}: iter")
+    iteration = plain(value.get("iter"), f"{path}: iter")
     if type(iteration) is not int or iteration < 0:
         raise BadInput(f"{path}: iter {iteration!r}: expected a number of iterations")
-    options = {key: _plain(option, f"{path}: option {key}") for key, option in value["options"].items()}
-    history = _plain(value.get("loss_history", []), f"{path}: loss_history")
+    options = {key: plain(option, f"{path}: option {key}") for key, option in value["options"].items()}
+    history = plain(value.get("loss_history", []), f"{path}: loss_history")
     return LerasModel(
         name,
         iteration,
@@ -294,7 +294,12 @@ def _read_data(path: Path, name: str) -> LerasModel:
     )
 
 
-def _unpickled(path: Path) -> Any:
+def unpickled(path: Path) -> Any:
+    """Read one of DeepFaceLab's pickles, without running what is in it.
+
+    Raises:
+        BadInput: it cannot be read, is empty, or holds what no such file does.
+    """
     try:
         content = read_untrusted(path, MOST_FILE_BYTES)
     except OSError as error:
@@ -326,14 +331,14 @@ def _checked_history(history: Any, path: Path) -> list[list[float]]:
     return [[float(src), float(dst)] for src, dst in history]
 
 
-def _plain(value: Any, where: str) -> Any:
+def plain(value: Any, where: str) -> Any:
     """The value without NumPy: the original keeps numbers that it has clipped as NumPy scalars."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):
-        return [_plain(inner, where) for inner in value]
+        return [plain(inner, where) for inner in value]
     if isinstance(value, Mapping):
-        return {key: _plain(inner, where) for key, inner in value.items()}
+        return {key: plain(inner, where) for key, inner in value.items()}
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()  # a lone surrogate could not be written again
     if value is None or type(value) in (bool, int, float):
@@ -341,11 +346,15 @@ def _plain(value: Any, where: str) -> Any:
     raise BadInput(f"{where} is a {type(value).__name__}; expected numbers, words and lists of them")
 
 
-def _read_arrays(path: Path) -> tuple[Arrays, bool]:
-    """Return the arrays of a file, and whether it has any in half precision."""
-    value = _unpickled(path)
+def read_arrays(path: Path) -> tuple[Arrays, bool]:
+    """Return the arrays of a file, and whether it has any in half precision.
+
+    Raises:
+        BadInput: it holds something else, or numbers that are not finite.
+    """
+    value = unpickled(path)
     if not isinstance(value, dict) or not value:
-        raise BadInput(f"{path}: expected arrays by name; this is no file of a SAEHD model")
+        raise BadInput(f"{path}: expected arrays by name; this is no file of a DeepFaceLab model")
     is_half = any(isinstance(array, np.ndarray) and array.dtype == np.float16 for array in value.values())
     return {key: _checked_array(array, key, path) for key, array in value.items()}, is_half
 

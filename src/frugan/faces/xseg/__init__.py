@@ -1,0 +1,1 @@
+"""XSeg, DeepFaceLab's network that finds the mask of a face."""

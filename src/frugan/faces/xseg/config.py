@@ -1,0 +1,57 @@
+"""Options of an XSeg recipe. Names and defaults are the original's; it knows base 32 and 256 pixels alone."""
+
+from typing import Self
+
+from pydantic import model_validator
+
+from frugan.contract.settings import CHANGEABLE, Settings, setting
+from frugan.faces.data.face import FaceTypeOption
+from frugan.faces.xseg.networks import DIVISOR
+
+LEAST_RESOLUTION, MOST_RESOLUTION = DIVISOR, 16 * DIVISOR
+PRETRAINING_ENDS = "objective.pretrain=false"
+"""Word of the command line by which a resumption ends it."""
+
+
+class XSegNetworks(Settings):
+    """The mask network."""
+
+    resolution: int = setting(
+        256, "side of the faces; a multiple of 64 up to 1024 (DeepFaceLab has 256 alone)", ge=LEAST_RESOLUTION
+    )
+    face_type: FaceTypeOption = setting(
+        "wf", "how much of the head a face shows: h (half), mf, f (full), wf (whole face) or head"
+    )
+    base: int = setting(32, "channels of the first level (DeepFaceLab has 32 alone)", ge=2, le=256)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        nearest = min(MOST_RESOLUTION, max(LEAST_RESOLUTION, round(self.resolution / DIVISOR) * DIVISOR))
+        if nearest != self.resolution:
+            raise ValueError(
+                f"resolution {self.resolution}: six halvings want a multiple of {DIVISOR} from {LEAST_RESOLUTION} to "
+                f"{MOST_RESOLUTION}; the nearest is {nearest}"
+            )
+        return self
+
+
+class XSegObjective(Settings):
+    """What XSeg learns."""
+
+    pretrain: bool = setting(
+        False,
+        "teach the network to draw faces of many people in grey first (data.pretrain), without labels; false on a "
+        "resumption ends it: steps count from 0 again",
+        CHANGEABLE,
+    )
+
+
+def option_words(name: str, value: str) -> list[str] | None:
+    """Words of the command line for an option of the original; None: it has no such option."""
+    if name == "batch_size":
+        return [f"training.batch={value}"]
+    if name == "face_type":
+        return [f"networks.face_type={value}"]
+    if name == "pretrain":
+        return [f"objective.pretrain={'true' if value.lower() in ('y', 'yes', 'true', '1') else 'false'}"]
+    return None
