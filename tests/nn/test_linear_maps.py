@@ -49,7 +49,7 @@ def test_a_convolution_with_a_weight_that_learns_nothing(
 ) -> None:
     """The bits of torch's, value and gradient, of an odd side too."""
     weight, bias = _random(8, 4, kernel, kernel, dtype=dtype), torch.linspace(-1, 1, 8, dtype=dtype)
-    for side in (9, 10):
+    for side in (8, 9):
         ours, theirs = (_random(2, 4, side, side, dtype=dtype).requires_grad_() for _ in range(2))
         made = conv2d(ours, weight, bias, stride=stride, padding=padding)
         expected = F.conv2d(theirs, weight, bias, stride, padding)
@@ -58,33 +58,6 @@ def test_a_convolution_with_a_weight_that_learns_nothing(
         (gradient,), (wanted,) = (torch.autograd.grad(y, x, upstream) for y, x in ((made, ours), (expected, theirs)))
         assert torch.equal(gradient, wanted)
         assert gradient.stride() == wanted.stride()
-
-
-def test_a_pointwise_convolution_of_a_small_map_is_a_product() -> None:
-    """In half precision on a CPU: the values, gradients and second derivatives of a convolution, and its layout."""
-    x, weight, bias = (
-        _random(2, 4, 8, 8, dtype=torch.bfloat16),
-        _random(8, 4, 1, 1, dtype=torch.bfloat16),
-        torch.ones(8),
-    )
-    upstream = _random(2, 8, 8, 8, dtype=torch.bfloat16)
-
-    def derivatives(convolve: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
-        inputs = [tensor.to(dtype).requires_grad_() for tensor in (x, weight, bias)]
-        y = convolve(*inputs)
-        first = torch.autograd.grad((y * upstream.to(dtype)).sum(), inputs, create_graph=True)
-        second = torch.autograd.grad(first[0].square().sum(), inputs[1])
-        return [y, *first, *second]
-
-    with _Called() as ran:
-        ours = derivatives(conv2d, torch.bfloat16)
-    assert not any("convolution" in name for name in ran.operations)
-    for found, exact in zip(ours, derivatives(F.conv2d, torch.float64), strict=True):
-        assert found.dtype == torch.bfloat16
-        torch.testing.assert_close(found.double(), exact, rtol=0.02, atol=0.01 * float(exact.detach().abs().max()))
-    assert ours[0].is_contiguous(memory_format=torch.channels_last)
-    frozen = weight.detach()
-    assert x.data_ptr() not in _kept(lambda x: conv2d(x, frozen), x.requires_grad_())
 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding"), CASES)

@@ -10,9 +10,6 @@ from frugan.contract import cpu_ways
 from frugan.contract.elementwise import is_wanted
 from frugan.contract.layers import Penalised
 
-MOST_PIXELS_OF_PRODUCT = 64
-"""Largest map of which a 1x1 convolution is computed as a product on a CPU."""
-
 # Convolutions that keep only what their gradient needs.
 #
 # Torch's own keeps its input even where the weight takes no gradient, like a discriminator's in the generator's phase.
@@ -41,29 +38,12 @@ def conv2d(
         penalised: the convolution will be differentiated twice. Where it is not, torch's own is better: when a block
             is recomputed, nothing after the last kept input is computed, and torch keeps its input first.
     """
-    if _is_product(x, weight, stride, groups):
-        return F.linear(x.permute(0, 2, 3, 1), weight.flatten(1), bias).permute(0, 3, 1, 2)
     learns = weight.requires_grad or (bias is not None and bias.requires_grad)
     if (learns and not penalised) or not x.requires_grad or not torch.is_grad_enabled():
         return F.conv2d(x, weight, bias, stride, padding, 1, groups)
     if weight.requires_grad:  # for `is_wanted`
         weight, bias = weight.view_as(weight), None if bias is None else bias.view_as(bias)
     return cast(Tensor, _Convolution.apply(x, weight, bias, stride, padding, groups))
-
-
-def _is_product(x: Tensor, weight: Tensor, stride: int, groups: int) -> bool:
-    """Whether a convolution is computed as a product: a 1x1 one of a small map, in half precision on a CPU.
-
-    Torch's convolution orders the weight anew each time, which takes longer than its work on a few pixels: 2 to 3 times
-    as long as the product for 1,024 channels. The choice does not depend on the number of samples, so neither does the
-    rounding.
-    """
-    return (
-        cpu_ways.taken_in_half_for(x)
-        and x.shape[2] * x.shape[3] <= MOST_PIXELS_OF_PRODUCT
-        and weight.shape[2:] == (1, 1)
-        and stride == groups == 1
-    )
 
 
 class Conv2d(Penalised, nn.Conv2d):
