@@ -293,7 +293,7 @@ def _refuse_lost_checkpoints(run: RunFolder) -> None:
     if not run.exists or not run.events.is_file() or list_checkpoints(run.checkpoints):
         return
     written = [event.get("step", 0) for event in read_events(run.events) if event.get("event") == "checkpoint"]
-    if not written:
+    if not written or list_checkpoints(run.checkpoints):  # a process that trains there may have just written its first
         return
     others = [place for place in (run.checkpoints, run.backups, run.best) if place.is_dir() and any(place.iterdir())]
     elsewhere = f" ({first_names([str(place) for place in others])} may hold one to copy there)" if others else ""
