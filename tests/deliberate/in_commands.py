@@ -240,8 +240,8 @@ FAULTS = (
     Fault(
         "a run whose checkpoints are gone begins again",
         "training/open_run.py",
-        "    if not written:\n",
-        "    if True:\n",
+        "    if not written or list_checkpoints(run.checkpoints):",
+        "    if True:",
         "training/test_bad_input.py -k run_folders",
     ),
     Fault(
