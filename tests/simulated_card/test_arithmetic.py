@@ -28,16 +28,9 @@ TWENTY_STEPS, TWENTY_STEPS_IN_HALF = 0.1, 1.0
 network alone without bounds."""
 TURN = dict(zip(("biggan", "r3gan", "saehd", "stylegan2"), OPTIMIZERS, strict=True)) | {
     "stylegan3": OPTIMIZERS[0],
-    "xseg": OPTIMIZERS[0],
+    "xseg": OPTIMIZERS[2],
 }
 """Which optimizer a family has in short mode; the made-up one has all of them."""
-
-
-def _marks(family: str, settings: OptimizerSettings) -> list[pytest.MarkDecorator]:
-    """One optimizer a family each time; XSeg does not pass yet, for a reason that nobody has looked for."""
-    if family == "xseg":
-        return [pytest.mark.long, pytest.mark.xfail(reason="XSeg on a simulated card is not what a processor makes it")]
-    return [] if family == "made-up" or TURN[family] is settings else [pytest.mark.long]
 
 
 def cases() -> list[Any]:
@@ -45,7 +38,7 @@ def cases() -> list[Any]:
         pytest.param(
             family,
             settings,
-            marks=_marks(family.name, settings),
+            marks=[] if family.name == "made-up" or TURN[family.name] is settings else pytest.mark.long,
             id=f"{family.name}-{settings.kind}",
         )
         for family, settings in product(FAMILIES, OPTIMIZERS)

@@ -23,6 +23,13 @@ class XSegNetworks(Settings):
         "wf", "how much of the head a face shows: h (half), mf, f (full), wf (whole face) or head"
     )
     base: int = setting(32, "channels of the first level (DeepFaceLab has 32 alone)", ge=2, le=256)
+    eps: float = setting(
+        1e-6,
+        "start of what each normalisation adds to its mean square, and learns (DeepFaceLab has 0.000001 alone); "
+        "a larger one makes maps that are nearly 0 matter less, and rounding with them",
+        gt=0,
+        le=1,
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -36,7 +43,7 @@ class XSegNetworks(Settings):
 
 
 class XSegObjective(Settings):
-    """What XSeg learns."""
+    """Losses of the mask network, which are the original's."""
 
     pretrain: bool = setting(
         False,

@@ -28,11 +28,13 @@ class FRNorm2D(nn.Module):
     Its eps is trained too. Nothing is computed across the batch.
     """
 
+    fp32_parameters = ("weight", "bias", "eps")  # fp16 has three bits for an eps of 1e-6, and no room for its gradient
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
-        self.eps = nn.Parameter(torch.full((1,), 1e-6))
+        self.eps = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] -> the same shape; statistics in fp32 at least."""
@@ -123,11 +125,12 @@ class XSeg(UsesOps):
     Args:
         resolution: of the faces, a multiple of 64.
         base: channels of the first level.
+        eps: start of what normalisations add to mean squares.
     """
 
     asks = ("dssim",)
 
-    def __init__(self, resolution: int, base: int) -> None:
+    def __init__(self, resolution: int, base: int, eps: float = 1e-6) -> None:
         super().__init__()
         self.side, self.inner = resolution // DIVISOR, base * 8
         channels = 3
@@ -146,6 +149,9 @@ class XSeg(UsesOps):
                 setattr(self, f"uconv{level}{i}", ConvBlock(channels, base * width))
                 channels = base * width
         self.out_conv = nn.Conv2d(channels, 1, 3, padding=1)
+        for module in self.modules():
+            if isinstance(module, FRNorm2D):
+                nn.init.constant_(module.eps, eps)
 
     @property
     def blocks(self) -> tuple[str, ...]:
