@@ -4,6 +4,7 @@ A reader may return a value or raise an error of ours. It may not end the proces
 time, take more memory than its format's bound, write outside of its folder, start a program, or call what a file names.
 """
 
+import ctypes
 import mmap
 import os
 import resource
@@ -153,6 +154,7 @@ def _serve(find: Callable[[str], Target], name: str, cases: Sequence[int], at: m
     with tempfile.TemporaryDirectory(prefix="frugan-fuzz-") as base:
         os.chdir(base)
         audit.folder = base
+        _allocate_evenly()
         target.read(target.make(-1, _fresh(Path(base))))  # the whole file is read, and with it every library is loaded
         _silence()  # decoders in C write to the console
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -244,6 +246,14 @@ def _fresh(base: Path) -> Path:
     else:
         folder.mkdir()
     return folder
+
+
+def _allocate_evenly() -> None:
+    """Large blocks grow in place, whatever was allocated before the fork; else a growing one may be held five times."""
+    mmap_threshold, usual_bytes = -3, 128 << 10  # M_MMAP_THRESHOLD of glibc's mallopt(3), and where it starts
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other libraries of C have none
+    if mallopt is not None:
+        mallopt(mmap_threshold, usual_bytes)
 
 
 def _limit_memory(bound_bytes: int) -> None:
