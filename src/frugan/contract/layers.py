@@ -286,7 +286,7 @@ class Reparametrised(Stateful):
 def keeps_fp32(module: nn.Module) -> frozenset[str]:
     """Names of a module's direct parameters that stay fp32 in every precision (attribute `fp32_parameters`).
 
-    Those of torch's own batch normalisation do so as well: with running statistics in fp32 it takes no others.
+    Parameters of torch's own batch normalisation do so as well: with running statistics in fp32 it takes no others.
     """
     if isinstance(module, _NormBase):
         return frozenset(name for name, _ in module.named_parameters(recurse=False))

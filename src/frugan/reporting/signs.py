@@ -50,7 +50,7 @@ drawn fish were told apart 100 times in 100 after 600 steps and 75 times after 1
 between. Where pictures stayed bad: maps 100 and 100, sprites of a game 98 and 89."""
 ALL_TOLD_APART = 0.99
 ALL_BY_FEATURES = 1.0
-"""The same of a judge of fixed features, which must not be wrong once. Of damaged pictures that a network is right
+"""Right answers of a judge of fixed features, which must not be wrong once. Of damaged pictures that a network is right
 about 80 to 99 times in 100, fixed features at 120 pictures are right 99 times or more in a quarter of the cases, such
 as digits that are blurred by a pixel; and 80 times or more in nine of ten, so that `TOLD_APART` holds for both.
 Judgements of the same pictures then differ by 0.01, at 30 pictures by 0.04, so that `BETTER` does too

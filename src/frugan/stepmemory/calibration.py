@@ -137,8 +137,8 @@ _CONVOLUTIONS: tuple[tuple[Callable[[Tensor, Tensor], Tensor], Callable[[int], t
     (partial(F.conv_transpose2d, padding=1, stride=2), lambda c: (c, c, 4, 4)),
     (F.conv2d, lambda c: (c, c, 1, 1)),
 )
-"""Those of the networks that ship, and the shapes of their weights by the number of channels. A filter of each channel
-for itself is left out: torch runs some of them by kernels of its own, which take nothing."""
+"""Convolutions of the networks that ship, and the shapes of their weights by the number of channels. Depthwise ones are
+left out: torch runs some of them by kernels of its own, which take nothing."""
 _SHAPES = ((8, 96, 128, 128), (32, 192, 64, 64), (32, 768, 16, 16))
 """Activations [B, C, H, W] like those of the generators that ship."""
 

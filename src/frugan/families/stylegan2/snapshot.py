@@ -197,7 +197,7 @@ def network_settings(generator: Module, discriminator: Module | None) -> dict[st
 
 
 def shared_settings(generator: Module, discriminator: Module | None) -> dict[str, Any]:
-    """Those of `network_settings` that snapshots of all generations of StyleGAN say in the same way.
+    """Fields of `network_settings` that snapshots of all generations of StyleGAN say in the same way.
 
     Raises:
         BadInput: the networks are of unknown classes, or do not fit each other.
@@ -381,7 +381,7 @@ def _rate(networks: StyledNetworks) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Generation:
-    """What a snapshot becomes, by the generation of StyleGAN that its generator is of."""
+    """How snapshots of one generation of StyleGAN (2 or 3) become a recipe and weights."""
 
     family: StyledFamily
     network_settings: Callable[[Module, Module | None], dict[str, Any]]
