@@ -47,6 +47,11 @@ def test_of_the_run_afterwards(with_test_pictures: Path, said: list[str]) -> Non
     assert of.data_digest == trained["data_digest"]
 
 
+def test_a_share_alone_names_no_pictures(with_test_pictures: Path) -> None:
+    with pytest.raises(BadInput, match=r"add --data PICTURES \(those of the training, of which data.holdout=0.2"):
+        evaluate(with_test_pictures / "run", options=FID, say=quiet)
+
+
 def test_other_pictures_are_taken_whole(with_test_pictures: Path, tmp_path: Path, said: list[str]) -> None:
     others = write_pictures(tmp_path / "others", each=15)
     of = evaluate(with_test_pictures / "run", others, FID, say=said.append).provenance
@@ -85,9 +90,14 @@ def test_a_folder_of_test_pictures(with_test_pictures: Path, tmp_path: Path, sai
     of = evaluate(run, pictures, FID, say=quiet).provenance
     assert (of.real, of.split) == (16, "held out")
     of = evaluate(run, test, FID, say=quiet).provenance
-    assert (of.real, of.split) == (16, "all")
+    assert (of.real, of.split) == (16, "held out")
+    of = evaluate(run, options=FID, say=said.append).provenance
+    assert (of.real, of.split, of.data) == (16, "held out", str(test))
+    assert f"data: {test}, the test pictures that the recipe names (data.holdout)" in said
 
     moved = test.rename(tmp_path / "moved")
+    with pytest.raises(BadInput, match=r"data.holdout=.*test: .* are not there; say where with --data FOLDER"):
+        evaluate(run, options=FID, say=quiet)
     with pytest.raises(BadInput, match=r"data.holdout=.*test: does not exist .* \(--holdout FOLDER\)"):
         train(str(run), pictures, options=CPU, say=quiet)
     longer = [f"data.holdout={moved}", "training.duration=2 steps"]

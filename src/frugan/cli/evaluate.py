@@ -75,7 +75,12 @@ class EvaluateOptions:
         Literal["crop", "pad"],
         typer.Option(help="with --real and without a run: crop pictures that are not square, or pad them"),
     ] = "crop"
-    data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="real pictures: anything that `train` takes; default: the run's folder of test pictures, if it has one"
+        ),
+    ] = None
     reference: Annotated[
         Path | None,
         typer.Option(help="for FID, with or without --data: an .npz of mu and sigma, as `prepare --reference` writes"),

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from frugan.contract.data import RunData
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.formats.picture_set import PictureSet, relabelled
+from frugan.data.formats.source import local_path
 from frugan.data.run_data import other_classes
 from frugan.errors import BadInput
 from frugan.evaluation.scorer import EvaluationOptions, features_of
@@ -51,11 +52,14 @@ def compared_with(
     moments = _given(options.reference, network, weights.recipe, say) if options.reference is not None else None
     if data is None:
         return Compared(None, moments)
-    real = real_pictures(weights.recipe, data, say, progress, checkpoint_data(weights.checkpoint))
+    known = checkpoint_data(weights.checkpoint)
+    real = real_pictures(weights.recipe, data, say, progress, known)
     test = None if real.of_run is None else real.of_run.held_out
     if test is not None:
         return Compared(test, moments, held_out=True)
     pictures, part = real.given, weights.recipe.data.holdout
+    if any(run_data.held_out == pictures.digest for run_data in known.values()):
+        return Compared(pictures, moments, held_out=True)
     if isinstance(part, int | float):
         say(
             f"data: the training held out data.holdout={part} of its pictures; whether these are they cannot be told, "
@@ -67,6 +71,25 @@ def compared_with(
         if len(names := weights.class_names) == len(pictures.class_names):  # scores of classes are kept by the run's
             pictures = relabelled(pictures, names, dict(zip(pictures.class_names, names, strict=True)))
     return Compared(pictures, moments, doubt)
+
+
+def test_folder(recipe: Recipe, say: Say) -> Path:
+    """The folder of test pictures that a recipe names, for scores where no other real pictures are named.
+
+    Raises:
+        BadInput: the recipe names none, or it is not there.
+    """
+    folder = recipe.data.holdout
+    if not isinstance(folder, str):
+        held = "" if folder is None else f", of which data.holdout={folder} are test pictures"
+        raise BadInput(
+            "no real pictures to compare with: add --data PICTURES (those of the training"
+            f"{held}, or others), or --reference FILE.npz of their moments"
+        )
+    if not local_path(folder).exists():
+        raise BadInput(f"data.holdout={folder}: the run's test pictures are not there; say where with --data FOLDER")
+    say(f"data: {folder}, the test pictures that the recipe names (data.holdout)")
+    return local_path(folder)
 
 
 HELD_OUT = "held out"

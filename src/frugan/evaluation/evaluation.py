@@ -9,8 +9,7 @@ from frugan.accelerator.device import disable_reduced_precision
 from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.ranks.place import Place
 from frugan.engine.run.checkpoint import NETWORKS_FILE
-from frugan.errors import BadInput
-from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described
+from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described, test_folder
 from frugan.evaluation.reference import network_for, refuse_others
 from frugan.evaluation.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, check_options
 from frugan.metrics.scores import low_recall
@@ -38,8 +37,8 @@ def evaluate(
 
     Args:
         source: run, checkpoint or weights file, or what `Weights.open` made of one.
-        data: the real pictures: anything that `train` takes, or an opened set; None: their moments alone are given, by
-            the options' `reference`.
+        data: the real pictures: anything that `train` takes, or an opened set; None: their moments alone, by the
+            options' `reference`, or else the folder of test pictures that the recipe names.
         options: how.
         say: is given a line for every automatic choice.
         progress: (pictures done, of how many), of real and of generated ones.
@@ -68,10 +67,6 @@ def truncation_curve(
         BadInput: as `evaluate`.
     """
     options = options or EvaluationOptions()
-    if data is None and options.reference is None:
-        raise BadInput(
-            "no real pictures to compare with: add --data PICTURES, or --reference FILE.npz of their moments"
-        )
     place = Place.here()
     if place.alone:
         return _curve(source, data, truncations, options, say, progress, None)
@@ -108,6 +103,8 @@ def _curve(
     first = ranks is None or ranks.rank == 0
     weights = Weights.open(source, say)
     weights = weights if options.ema else weights.trained
+    if data is None and options.reference is None:
+        data = test_folder(weights.recipe, say)
     draws = [replace(options.draw, truncation=truncation) for truncation in truncations] or [options.draw]
     if first:
         check_options(options, draws, weights.recipe)
