@@ -470,6 +470,19 @@ def test_the_peak_by_autocasts_rules_is_the_predicted_one(kind: str, micro_batch
         assert predicted == pytest.approx(measured_bytes(model, optimizer, batch, plan), rel=0.01)
 
 
+class Foreign(torch.optim.SGD):
+    """An optimizer whose kernel wants a device."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        raise RuntimeError("Input tensors need to be on the same device")
+
+
+def test_an_optimizer_that_cannot_be_planned_is_named() -> None:
+    layer = nn.Linear(4, 4)
+    with pytest.raises(BadInput, match=r"test_own_loop.Foreign cannot be planned: .*same device.* one of torch\.optim"):
+        frugan.plan_module(layer, mean, torch.randn(4, 4), Foreign(layer.parameters(), lr=0.1))
+
+
 def test_what_cannot_be_planned_is_refused() -> None:
     x = torch.randn(4, 4)
     model = Branches()

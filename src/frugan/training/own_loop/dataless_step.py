@@ -67,6 +67,7 @@ class Task:
         """Run a whole step by a plan, of which all micro-batches but two of the same size are reckoned with.
 
         Raises:
+            BadInput: the optimizer cannot step without data.
             RuntimeError: the model asks for a value, or torch refuses.
         """
         dataless = self.dataless
@@ -74,7 +75,14 @@ class Task:
             model, optimizer = on_meta(self.model, self.optimizer, as_card=self.as_card, masters=self.masters)
             inputs = tree_map(_blank, self.inputs)
             with WithoutData(dataless), _scalars_readable(dataless):
-                _initialise_state(optimizer)
+                try:
+                    _initialise_state(optimizer)
+                except RuntimeError as error:
+                    raise BadInput(
+                        f"{type(optimizer).__module__}.{type(optimizer).__qualname__} cannot be planned: its step "
+                        f"does not run without data ({first_line(error)}). Plan with one of torch.optim that keeps at "
+                        "least as much a parameter: what fits with that one fits with yours"
+                    ) from error
             # in one order each time: what an allocator reserves depends on it
             held = list(dict.fromkeys((*model.parameters(), *model.buffers(), *moved_by(optimizer).values())))
             kept = tensors_of(list(optimizer.state.values()))
