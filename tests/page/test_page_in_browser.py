@@ -75,14 +75,19 @@ def play(tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
 
     monkeypatch.setattr(server, "_own_file", with_script)
 
+    def opened(fragment: str, milliseconds: int) -> dict[str, str]:
+        with served(runs, 0) as (address, _):
+            long = f"--virtual-time-budget={milliseconds}"  # the page waits between two looks
+            words = [str(CHROMIUM), *QUIET, long, f"--user-data-dir={tmp_path / 'profile'}", f"{address}#{fragment}"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+        (body,) = re.findall(r"<body([^>]*)>", done.stdout)
+        return {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', body)}
+
     def run(fragment: str, acts: str) -> dict[str, str]:
         script[0] = acts
-        with served(runs, 0) as (address, _):
-            long = "--virtual-time-budget=20000"  # the page waits between two looks
-            words = [str(CHROMIUM), *QUIET, long, f"--user-data-dir={tmp_path / 'profile'}", f"{address}#{fragment}"]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-        (body,) = re.findall(r"<body([^>]*)>", done.stdout)
-        told = {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', body)}
+        told = opened(fragment, 20_000)
+        if "heard" not in told:  # on a busy machine the server is slower than the page's own clock
+            told = opened(fragment, 200_000)
         assert told.pop("heard") == "", told
         assert told.pop("elsewhere") == ""
         return told
