@@ -14,8 +14,13 @@ PredictionsBy = Callable[[Callable[..., Prediction]], None]
 """The fixture `predictions_by`."""
 
 
-def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_bytes: int = MIB) -> Prediction:
+def prediction(
+    plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_bytes: int = MIB, blocks: int | None = None
+) -> Prediction:
+    """Return it; `blocks` is the number of those that may be recomputed, None where all or none are."""
     kept = {"all": 1.0, "products": 0.6, "nothing": 0.25, "one ahead": 0.12, "nothing here": 0.1}[keeping_of(plan)]
+    share = sum(map(len, plan.recompute.values())) / blocks if blocks is not None else 1.0
+    kept = 1 - share * (1 - kept)
     parts = {
         "parameters": 40 * MIB,
         "gradients": 0 if rough else 40 * MIB,
@@ -24,8 +29,8 @@ def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_byte
         "saved activations": int(plan.micro_batch * sample_bytes * kept),
     }
     live = sum(parts.values())
-    macs = 1e12 * {"all": 1.0, "products": 1.0}.get(keeping_of(plan), 1.3)
-    moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3}.get(keeping_of(plan), 1.32)
+    macs = 1e12 * (1 + share * {"all": 0.0, "products": 0.0}.get(keeping_of(plan), 0.3))
+    moved = 1e10 * (1 + share * {"all": 0.0, "products": 0.2, "nothing": 0.3}.get(keeping_of(plan), 0.32))
     moved += 20 * MIB * plan.ema_on_host
     host = 80 * MIB * plan.optimizer_on_host + 20 * MIB * plan.shard_optimizer
     host += batch * sample_bytes * (plan.offload and not plan.bring_ahead)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from frugan.accelerator.precision import Precision
+from frugan.engine.plan import Plan
 from frugan.engine.run.training import Training
 from frugan.planning.candidate import PlanCandidate
 from frugan.planning.links import bytes_between
@@ -32,7 +33,7 @@ def decisions(
     constraints: PlanConstraints,
     *,
     is_fastest: bool,
-    has_blocks: bool,
+    blocks: Mapping[str, tuple[str, ...]],
 ) -> Iterator[str]:
     """Yield one line for each choice: what, why, how to override.
 
@@ -42,7 +43,7 @@ def decisions(
         precision: with the reason for it.
         constraints: what was asked of the plan.
         is_fastest: it is the fastest of all that were allowed, so that nothing was given up to fit.
-        has_blocks: there is something to recompute.
+        blocks: network -> blocks that may be recomputed.
     """
     chosen = report.chosen
     yield from _about_memory(report)
@@ -61,7 +62,7 @@ def decisions(
         "override with --micro-batch"
     )
     yield "loss terms: one backward pass after the other where they are independent; saves activations, costs nothing"
-    yield from _about_savings(report, constraints, is_fastest=is_fastest, has_blocks=has_blocks)
+    yield from _about_savings(report, constraints, is_fastest=is_fastest, blocks=blocks)
     yield (
         "cuDNN autotuning: off, because how much memory it takes cannot be predicted (in one published training, 17.7 "
         "GB in the first steps instead of 10.9); with memory to spare, set torch.backends.cudnn.benchmark = True "
@@ -77,23 +78,37 @@ def decisions(
 
 
 def _about_savings(
-    report: PlanReport, constraints: PlanConstraints, *, is_fastest: bool, has_blocks: bool
+    report: PlanReport,
+    constraints: PlanConstraints,
+    *,
+    is_fastest: bool,
+    blocks: Mapping[str, tuple[str, ...]],
 ) -> Iterator[str]:
     chosen = report.chosen
     for saver in chosen.savers:
         if saver in constraints.use:
             yield f"{saver}: asked for"
         elif saver != "micro-batch":
-            yield f"{saver}: {_why(saver, fits=report.fits, is_fastest=is_fastest)}"
+            why = _why(saver, fits=report.fits, is_fastest=is_fastest)
+            yield f"{saver}: {_fewer_blocks(chosen.plan, blocks) if saver == 'recompute' else ''}{why}"
     if chosen.host_bytes:
         yield (
             f"host memory: {show_size(chosen.host_bytes)} for what this plan keeps there, most of it pinned; pictures "
             "and the program itself come on top"
         )
-    if report.fits and has_blocks and not {"recompute", "keep-products"} & {*chosen.savers, *constraints.avoid}:
+    if report.fits and blocks and not {"recompute", "keep-products"} & {*chosen.savers, *constraints.avoid}:
         yield "recompute: not needed, it fits without; switch it on with --use recompute"
     if constraints.avoid:
         yield f"ruled out: {', '.join(sorted({*constraints.avoid}))}"
+
+
+def _fewer_blocks(plan: Plan, blocks: Mapping[str, tuple[str, ...]]) -> str:
+    """Say how many blocks are recomputed where others keep everything."""
+    counts = {network: (len(plan.recompute.get(network, ())), len(names)) for network, names in blocks.items()}
+    if all(recomputed == number for recomputed, number in counts.values()):
+        return ""
+    of_each = ", ".join(f"{recomputed} of {network}'s {number}" for network, (recomputed, number) in counts.items())
+    return f"{of_each} blocks, as few as fit; "
 
 
 def _about_card(card: Card) -> Iterator[str]:

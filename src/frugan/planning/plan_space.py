@@ -3,7 +3,7 @@
 Each saving changes cost, never the result beyond rounding.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -99,10 +99,27 @@ class PlanSpace:
         }
         return self.training.recomputable(networks), large, sizes
 
+    @cached_property
+    def costly_blocks(self) -> Mapping[str, Sequence[str]]:
+        """Blocks that may be recomputed, those first whose recomputation costs most for the memory that it saves.
+
+        Those are the ones with the most weights: of a map with C channels, a layer with W weights multiplies W times a
+        pixel and keeps C numbers, and W grows with the square of C.
+        """
+        networks = self.training.build("meta")
+
+        def weights(network: str, block: str) -> int:
+            return sum(p.numel() for p in networks[network].get_submodule(block).parameters())
+
+        return {
+            network: sorted(blocks, key=lambda block: -weights(network, block))
+            for network, blocks in self.blocks.items()
+        }
+
     @property
-    def has_blocks(self) -> bool:
-        """Whether there is anything to recompute."""
-        return any(self._parts[0].values())
+    def blocks(self) -> Mapping[str, tuple[str, ...]]:
+        """Network -> blocks that may be recomputed, of the networks that have any."""
+        return {network: blocks for network, blocks in self._parts[0].items() if blocks}
 
     @property
     def has_large_layers(self) -> bool:
@@ -117,7 +134,7 @@ class PlanSpace:
     @property
     def keepings(self) -> tuple[Keeping, ...]:
         """Ways to keep activations that make a difference here."""
-        if not self.has_blocks:
+        if not self.blocks:
             return KEEPINGS[:1]
         return KEEPINGS if self.on_card else KEEPINGS[:3]
 
@@ -214,7 +231,7 @@ class PlanSpace:
         no_blocks = "because these networks have no blocks to recompute"
         one_memory = "because on a CPU host and device are one memory"
         reasons: dict[str, str] = {}
-        if not self.has_blocks:
+        if not self.blocks:
             reasons |= dict.fromkeys(("recompute", "keep-products", "offload"), no_blocks)
         if not self.has_large_layers:
             reasons["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"

@@ -172,7 +172,7 @@ class Planner:
             self.precision,
             self.constraints,
             is_fastest=is_fastest,
-            has_blocks=search.space.has_blocks,
+            blocks=search.space.blocks,
         )
         if self.store.ran and (line := made_for_others(self.name)):
             yield line
