@@ -12,7 +12,14 @@ from frugan.engine.run.checkpoint import NETWORKS_FILE
 from frugan.errors import BadInput
 from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described
 from frugan.evaluation.reference import network_for, refuse_others
-from frugan.evaluation.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, check_options
+from frugan.evaluation.scorer import (
+    UNSEEN_BY_THE_DEMO,
+    WITHOUT_REAL,
+    Evaluation,
+    EvaluationOptions,
+    Scorer,
+    check_options,
+)
 from frugan.metrics.scores import low_recall
 from frugan.progress import Progress, Say, quiet
 from frugan.sampling.generators import device_and_precision
@@ -39,7 +46,7 @@ def evaluate(
     Args:
         source: run, checkpoint or weights file, or what `Weights.open` made of one.
         data: the real pictures: anything that `train` takes, or an opened set; None: their moments alone are given, by
-            the options' `reference`.
+            the options' `reference`, or no metric compares with any.
         options: how.
         say: is given a line for every automatic choice.
         progress: (pictures done, of how many), of real and of generated ones.
@@ -68,7 +75,8 @@ def truncation_curve(
         BadInput: as `evaluate`.
     """
     options = options or EvaluationOptions()
-    if data is None and options.reference is None:
+    needless = options.metrics is not None and {*options.metrics} <= WITHOUT_REAL
+    if data is None and options.reference is None and not needless:
         raise BadInput(
             "no real pictures to compare with: add --data PICTURES, or --reference FILE.npz of their moments"
         )
