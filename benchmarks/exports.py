@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from onnxruntime import InferenceSession, SessionOptions
 
+from frugan.engine.streams import derive_seed
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import save
 from frugan.setup.recipe_setup import build_networks
@@ -31,6 +32,8 @@ RECIPES = (
     "sagan-imagenet-128",
     "stylegan2-ffhq-256",
     "stylegan2-ffhq-1024",
+    "stylegan3-small-64",
+    "stylegan3-t-256",
     "r3gan-ffhq-256",
 )
 
@@ -40,7 +43,9 @@ def exported(recipe: str, half: bool, folder: Path) -> dict[str, object]:
     loaded = load_recipe(recipe)
     source, path = folder / "weights.safetensors", folder / f"model-{half}.onnx"
     if not source.exists():
-        save({"G": build_networks(loaded)["G"]}, loaded, source)
+        built = build_networks(loaded)
+        loaded.kind.initialise(loaded.networks, built, lambda name: derive_seed(0, "weights", name))
+        save({"G": built["G"]}, loaded, source)
     words = [sys.executable, "-m", "frugan", "export", str(source), str(path), "--json", *(["--fp16"] if half else [])]
     began = time.perf_counter()
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -13,7 +13,7 @@ def quiet(_: object) -> None:
     """Ignore a line."""
 
 
-METRICS = ("fid", "is", "kid", "pr", "dc", "intra-fid", "cmmd", "ppl", "two-sample")
+METRICS = ("fid", "is", "kid", "pr", "dc", "intra-fid", "cmmd", "ppl", "eqt", "eqt-frac", "eqr", "two-sample")
 USUAL_METRICS = ("fid", "is", "kid", "pr")
 STANDING_BATCHES = 16
 """Number of batches for standing statistics, as in the BigGAN release."""

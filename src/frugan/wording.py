@@ -142,7 +142,7 @@ PUBLISHED_NETWORK = "inception-2015-12-05"
 
 def by_pictures(name: str) -> bool:
     """Whether a score is computed without a feature network."""
-    return name.startswith(("two_sample", "two-sample", "ppl"))
+    return name.startswith(("two_sample", "two-sample", "ppl", "eq"))
 
 
 def score_name(name: str, network: object) -> str:

@@ -4,7 +4,7 @@ Of variants that share code one always runs, the one that does most; the others 
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -24,7 +24,7 @@ from frugan.data.picture_needs import PictureNeeds
 from frugan.doctor.trial import MadePictures
 from frugan.engine.run.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.state.optimizer_settings import OptimizerSettings, named_parameters, networks_of
-from frugan.engine.state.working_weights import prepared, set_normalisation_batch
+from frugan.engine.state.working_weights import make_callable, prepared, set_normalisation_batch
 from frugan.engine.step.update import PhaseResult
 from frugan.engine.streams import derive_seed
 from frugan.families import families
@@ -342,6 +342,24 @@ def test_grids_of_a_training_ask_for_every_class(family: Family) -> None:
     for name, request in family.snapshots(many).items():
         if request.interpolate is None:
             assert request.classes == range(25), name
+
+
+def test_networks_that_are_called_as_they_are(family: Family) -> None:
+    """What `frugan.load` returns does in each call what the engine does around many."""
+    config, _ = family.tiny()
+    built = family.build(config)
+    family.initialise(config, built, lambda name: derive_seed(1, "weights", name))
+    masters = {name: list(network.parameters()) for name, network in built.items()}
+    for name, forward in family.forwards(config).items():
+        network = built[name].eval()
+        found = []
+        with torch.no_grad():
+            for ready in (prepared(network), nullcontext(make_callable(network))):
+                torch.manual_seed(3)
+                with ready:
+                    found.append(forward(network, 2))
+        torch.testing.assert_close(*found)
+        assert all(a is b for a, b in zip(network.parameters(), masters[name], strict=True))
 
 
 @pytest.mark.parametrize(

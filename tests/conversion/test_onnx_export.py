@@ -16,14 +16,16 @@ from cli.calling import Frugan, frugan
 from frugan.conversion.export.graph import OPSET
 from frugan.conversion.export.onnx import export
 from frugan.errors import BadInput
+from frugan.families.stylegan3.networks import Generator
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import save
 from frugan.setup.recipe_setup import build_networks
+from parity.stylegan3.golden import CASES, load
 from sampling.generators import MODELS, Model, torch_pictures, write
 
 __all__ = ["frugan"]
 
-ALWAYS = ("biggan", "stylegan2", "r3gan")
+ALWAYS = ("biggan", "stylegan2", "stylegan3", "r3gan")
 NAMES = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long) for name in MODELS]
 
 
@@ -157,3 +159,19 @@ def test_what_is_refused(tmp_path: Path, frugan: Frugan, monkeypatch: pytest.Mon
         "there.onnx",
         "weights.safetensors",
     ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_recorded_pictures_of_stylegan3(tmp_path: Path, name: str) -> None:
+    case = load(name)
+    recipe = load_recipe("stylegan3-small-64")
+    generator = Generator(case.networks)
+    generator.load_state_dict(case.state)
+    save({"G": generator}, recipe.model_copy(update={"networks": case.networks}), tmp_path / "weights.safetensors")
+    path = export(tmp_path / "weights.safetensors", tmp_path / "model.onnx", say=print).path
+    inputs = {"z": case.io("z").numpy(), "psi": np.array(1, np.float32)}
+    if case.classes is not None:
+        inputs["classes"] = case.io("c").numpy()
+    (pictures,) = InferenceSession(str(path)).run(["pictures"], inputs)
+    recorded = case.io("img").clamp(-1, 1).numpy()
+    assert np.abs(np.asarray(pictures) - recorded).max() <= 1e-5

@@ -14,11 +14,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 import frugan
-from families.snapshots import persistent, write
+from families.snapshots import EasyDict, persistent, settings_of, write
 from frugan.contract.family import GridRequest
 from frugan.conversion.convert import from_stylegan_pickle, to_stylegan_safetensors
 from frugan.engine.state.working_weights import prepared
 from frugan.errors import BadInput
+from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.families.stylegan3.config import StyleGAN3Networks
 from frugan.families.stylegan3.family import StyleGAN3Family
 from frugan.families.stylegan3.snapshot import generator_limits
@@ -103,6 +104,35 @@ def test_a_folder_has_a_recipe_to_fine_tune_by(name: str, tmp_path: Path) -> Non
     assert (objective["r1_gamma"], objective["blur"]) == (round(2 * (config.resolution / 256) ** 2, 6), 0)
     rates = {key: settings.learning_rate for key, settings in recipe.optimizers.items()}
     assert rates == {"G": 0.0025, "D": 0.002}
+
+
+def test_the_programs_stylegan2_is_one(tmp_path: Path, said: list[str]) -> None:
+    """Its mean style moves more slowly, and its blocks' arguments stand beside the generator's own."""
+    tiny, _ = StyleGAN2Family().tiny()
+    config = tiny.model_copy(update={"mapping_layers": 8})
+    built = StyleGAN2Family().build(config)
+    StyleGAN2Family().initialise(config, built, lambda name: 4)
+    built["G"].get_submodule("mapping").get_buffer("w_avg").copy_(torch.linspace(-1, 1, config.style_size))
+    generator, discriminator = settings_of(config)
+    generator["mapping"]["w_avg_beta"] = 0.998
+    flat = {"channel_base": config.channel_base, "num_fp16_res": 1, "fused_modconv_default": "inference_only"}
+    generator[""]["_init_kwargs"] = EasyDict(z_dim=config.latent_size, mapping_kwargs=EasyDict(num_layers=8), **flat)
+    for side in config.sides:
+        generator[f"synthesis.b{side}"]["fused_modconv_default"] = "inference_only"
+    drawn = persistent(built["G"], "Generator", generator)
+    judge = persistent(built["D"], "Discriminator", discriminator)
+    source = write(tmp_path / "s.pkl", {"G": drawn, "D": judge, "G_ema": drawn})
+    from_stylegan_pickle(source, tmp_path / "folder", say=said.append)
+    assert said[0].startswith("StyleGAN2 at 16 pixels")
+    recipe = load_recipe(str(tmp_path / "folder" / "recipe.toml"))
+    assert recipe.family == "stylegan2"
+    assert recipe.networks.model_dump() == config.model_dump() | {"mean_style_decay": 0.998}
+    z = torch.randn(2, config.latent_size, generator=torch.Generator().manual_seed(5))
+    classes = torch.tensor([0, 2])
+    with torch.no_grad(), prepared(built["G"]):
+        expected = built["G"](z, classes, psi=0.7)
+    with torch.no_grad():
+        torch.testing.assert_close(frugan.load(tmp_path / "folder")["G"](z, classes, psi=0.7), expected)
 
 
 def test_back_under_the_authors_names(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ DEEP = (*SMALL, 'networks.architecture="biggan-deep"', "networks.generator_atten
 TABLES = (*SMALL, "networks.shared_embedding=none", "networks.hierarchical_latent=false")
 STYLES = ("networks.channel_base=128", "networks.channel_max=8", "networks.mapping_layers=2")
 
+WAVES = ("networks.resolution=32", "networks.layers=4", *STYLES, "networks.generator_channel_base=128")
+
 MODELS = {
     "biggan": Model("biggan-digits-32", (*SMALL, "networks.generator_attention=[16]"), 10, False, _biggan),
     "biggan of one class": Model("biggan-digits-32", (*SMALL, "networks.classes=1"), 0, False, _biggan),
@@ -54,6 +56,8 @@ MODELS = {
     "biggan-deep": Model("biggan-digits-32", DEEP, 10, False, _biggan),
     "stylegan2": Model("stylegan2-digits-32", STYLES, 10, True, _stylegan2),
     "stylegan2 without classes": Model("stylegan2-digits-32", (*STYLES, "networks.classes=none"), 0, True, _stylegan2),
+    "stylegan3": Model("stylegan3-small-64", (*WAVES, "networks.classes=10"), 10, True, _stylegan2),
+    "stylegan3-r": Model("stylegan3-small-64", (*WAVES, 'networks.equivariance="rotation"'), 0, True, _stylegan2),
     "r3gan": Model("r3gan-digits-32", (), 10, False, _r3gan),
     "r3gan without classes": Model("r3gan-digits-32", ("networks.classes=none",), 0, False, _r3gan),
 }
@@ -86,6 +90,10 @@ def _move(network: nn.Module, random: torch.Generator) -> None:
         last = name.rpartition(".")[2]
         if last == "stored_var":
             tensor.copy_(drawn.square() + 0.5)
+        elif last == "magnitude_ema":
+            tensor.copy_(0.1 + 0.1 * drawn.square())
+        elif last in ("freqs", "phases"):
+            tensor.copy_(drawn)
         elif last in ("w_avg", "stored_mean", "bias", "noise_strength", "gamma", "gain"):
             tensor.add_(drawn, alpha=0.3)
         elif name.endswith("conv3.weight"):  # R3GAN's blocks begin as nothing

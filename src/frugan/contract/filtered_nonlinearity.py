@@ -159,6 +159,15 @@ class _ByCodes(torch.autograd.Function):
         return cast(Tensor, _ByCodes.apply(gradients[0], *ctx.saved_tensors, *ctx.rest)), *(None,) * 7
 
 
+def at_once(x: Tensor, bias: Tensor, up_taps: Tensor | None, down_taps: Tensor | None, of: Nonlinearity) -> Tensor:
+    """Result [N, C, H', W'] by the whole map in between, for records of operations: none writes to a part of a map."""
+    sizes = of.sizes(cast(Sides, tuple(x.shape[2:])), up_taps, down_taps)
+    between = _spread(x + bias.to(x.dtype).view(1, -1, 1, 1), up_taps, of.up, sizes.begin, sizes.between)
+    activated, limit = F.leaky_relu(between, of.slope), limit_of(of.clamp, x.dtype)
+    clamped = activated if limit is None else activated.clamp(-limit, limit)
+    return _gathered(clamped, down_taps, of.down, (0, 0), sizes.result)
+
+
 # In plain torch, piece by piece.
 
 

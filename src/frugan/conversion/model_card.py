@@ -250,6 +250,9 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "density": "density (1 as real ones)",
         "coverage": "coverage (1 at best)",
         "ppl": "perceptual path length (lower is smoother)",
+        "eqt": "EQ-T in decibels (higher is better)",
+        "eqt_frac": "EQ-T by parts of pixels, in decibels (higher is better)",
+        "eqr": "EQ-R in decibels (higher is better)",
         "two_sample": "two-sample (0.5 at best)",
     }
 )

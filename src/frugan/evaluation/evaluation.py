@@ -11,7 +11,14 @@ from frugan.engine.ranks.place import Place
 from frugan.engine.run.checkpoint import NETWORKS_FILE
 from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described, test_folder
 from frugan.evaluation.reference import network_for, refuse_others
-from frugan.evaluation.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, check_options
+from frugan.evaluation.scorer import (
+    UNSEEN_BY_THE_DEMO,
+    WITHOUT_REAL,
+    Evaluation,
+    EvaluationOptions,
+    Scorer,
+    check_options,
+)
 from frugan.metrics.scores import low_recall
 from frugan.progress import Progress, Say, quiet
 from frugan.sampling.generators import device_and_precision
@@ -38,7 +45,8 @@ def evaluate(
     Args:
         source: run, checkpoint or weights file, or what `Weights.open` made of one.
         data: the real pictures: anything that `train` takes, or an opened set; None: their moments alone, by the
-            options' `reference`, or else the folder of test pictures that the recipe names.
+            options' `reference`, or none where no metric compares with any, or else the folder of test pictures that
+            the recipe names.
         options: how.
         say: is given a line for every automatic choice.
         progress: (pictures done, of how many), of real and of generated ones.
@@ -103,7 +111,8 @@ def _curve(
     first = ranks is None or ranks.rank == 0
     weights = Weights.open(source, say)
     weights = weights if options.ema else weights.trained
-    if data is None and options.reference is None:
+    needless = options.metrics is not None and {*options.metrics} <= WITHOUT_REAL
+    if data is None and options.reference is None and not needless:
         data = test_folder(weights.recipe, say)
     draws = [replace(options.draw, truncation=truncation) for truncation in truncations] or [options.draw]
     if first:

@@ -30,6 +30,7 @@ from frugan.evaluation.reference_file import pictures_at
 from frugan.evaluation.scorer import (
     NEED_ROWS,
     UNSEEN_BY_THE_DEMO,
+    WITHOUT_REAL,
     Evaluation,
     EvaluationOptions,
     check_metrics,
@@ -82,8 +83,11 @@ def evaluate_real(
         raise BadInput("--real: runs in one process; start it without torchrun")
     options = options or EvaluationOptions()
     check_metrics(options)
-    if "ppl" in (options.metrics or ()):
-        raise BadInput("--metrics ppl: is the length of a generator's paths, and real pictures have none; leave it out")
+    if of_generators := [name for name in options.metrics or () if name in WITHOUT_REAL]:
+        raise BadInput(
+            f"--metrics {','.join(of_generators)}: is about what a generator does, of which real pictures have none; "
+            "leave it out"
+        )
     weights = None if of is None else _compared_with(of, resolution, fit, say)
     device, why = use_device(options.device)
     say(f"device: {device} ({why})")

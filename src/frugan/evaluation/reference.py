@@ -98,7 +98,7 @@ NEEDS_NONE = (
     "pr,dc,two-sample (precision, recall, density and coverage of grey copies)"
 )
 """Scores that nothing has to be fetched for, for messages."""
-WITHOUT_FEATURES = frozenset(("two-sample", "ppl"))
+WITHOUT_FEATURES = frozenset(("two-sample", "ppl", "eqt", "eqt-frac", "eqr"))
 """Metrics that look at the pictures themselves."""
 
 

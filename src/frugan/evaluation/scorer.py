@@ -16,6 +16,7 @@ from frugan.accelerator.precision import resolve_precision
 from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput
+from frugan.evaluation.equivariance import BY_MOVING, MOST_MOVED, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
 from frugan.evaluation.path_length import MOST_PATHS, path_length
@@ -48,7 +49,9 @@ from frugan.sampling.requests import DrawRequest, check_draw
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
 
-WITHOUT_PICTURES = ("fid", "is", "ppl")
+WITHOUT_REAL = frozenset(("ppl", *BY_MOVING))
+"""Metrics that nothing real is needed for."""
+WITHOUT_PICTURES = frozenset(("fid", "is")) | WITHOUT_REAL
 """Metrics that moments of real pictures are enough for."""
 NEED_ROWS = frozenset(("kid", "pr", "dc", "intra-fid", "cmmd"))
 """Metrics that compare features one by one, and not their moments alone."""
@@ -121,8 +124,8 @@ class Evaluation:
     """Scores of one generator, with their provenance."""
 
     # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "density", "coverage",
-    # "intra_fid", "cmmd", "ppl", "ppl_half_width", "two_sample", "two_sample_half_width"; and "two_sample_real",
-    # "precision_real", "recall_real" (by pixels) of one half of the real pictures against the other
+    # "intra_fid", "cmmd", "ppl", "eqt", "eqt_frac", "eqr", "two_sample", the last five with "…_half_width"; and
+    # "two_sample_real", "precision_real", "recall_real" (by pixels) of one half of the real pictures against the other
     scores: Mapping[str, float]
     provenance: Provenance  # how they were measured
     # class name -> Fréchet distance within it; empty if not asked for
@@ -178,6 +181,7 @@ class Scorer:
             if without:
                 self.say(f"no {why}; --data PICTURES adds it")
             wanted = tuple(name for name in wanted if name in WITHOUT_PICTURES)
+        refuse_unmovable(wanted, self.recipe)
         return measurable(wanted, self.network, self.recipe.resolution, self.say, by_name=requested is not None)
 
     def score(
@@ -233,8 +237,11 @@ class Scorer:
             if "ppl" in metrics:
                 paths = min(samples, MOST_PATHS)
                 scores |= path_length(self.recipe, networks(), draw, device, paths)
-                nothing = StreamingMoments(0).finish()
-                drawn = drawn or GatheredFeatures(nothing, None, np.zeros(paths, np.int64), 0, 0, 0)
+                drawn = drawn or _without_features(paths)
+            if {*metrics} & {*BY_MOVING}:
+                moved = min(samples, MOST_MOVED)
+                scores |= equivariance(self.recipe, networks(), metrics, draw, moved, self.progress)
+                drawn = drawn or _without_features(moved)
             assert drawn is not None  # there is at least one metric
             if "pr" in self._blind:
                 scores = {name: value for name, value in scores.items() if name not in BY_NEIGHBOURS}
@@ -308,6 +315,7 @@ class Scorer:
         standing: str = draw.statistics
         if draw.statistics == "standing":
             standing = f"standing, {draw.standing_batches} batches of {drawn.standing_size}"
+        in_fp32 = {*self.metrics} <= WITHOUT_REAL  # half precision has too few digits for them
         return Provenance(
             network=self.network.name,
             network_digest=self.network.digest,
@@ -323,7 +331,7 @@ class Scorer:
             ema=ema,
             truncation=draw.truncation,
             statistics=standing,
-            precision=resolve_precision(self.recipe.training.precision, device).name,
+            precision="fp32" if in_fp32 else resolve_precision(self.recipe.training.precision, device).name,
             weights=weights,
             step=step,
             reference=NONE if self.file_moments is None else str(self.file_moments.path),
@@ -373,11 +381,11 @@ class Scorer:
     @cached_property
     def reference(self) -> Reference:
         """Reference statistics, computed, cached or read once; the same however many networks are scored."""
+        if not {*self.metrics} - WITHOUT_FEATURES:
+            return Reference.without_features()
         if self.pictures is None:
             assert self.file_moments is not None
             return Reference.of_file(self.file_moments)
-        if not {*self.metrics} - WITHOUT_FEATURES:
-            return Reference.without_features()
         reference = reference_of(
             self.pictures,
             self.network,
@@ -392,6 +400,11 @@ class Scorer:
         if self.file_moments is not None:
             return self.file_moments.pictures
         return reference.moments.count if isinstance(reference.moments, Moments) else None
+
+
+def _without_features(pictures: int) -> GatheredFeatures:
+    """Return what is known of so many pictures at which no network has looked."""
+    return GatheredFeatures(StreamingMoments(0).finish(), None, np.zeros(pictures, np.int64), 0, 0, 0)
 
 
 def _sound(drawn: GatheredFeatures, samples: int) -> GatheredFeatures:

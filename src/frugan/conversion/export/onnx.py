@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from frugan.contract.family import Drawing
+from frugan.contract.layers import use_ops
+from frugan.contract.ops import PLAIN
 from frugan.conversion.export.graph import OPSET, Graph, Samples
-from frugan.conversion.export.tracing import translate
+from frugan.conversion.export.tracing import WholeMaps, translate
 from frugan.engine.plan import Layout
 from frugan.engine.state.working_weights import prepared
 from frugan.errors import BadInput, optional_module
@@ -216,8 +218,12 @@ def model_of(generator: Generator, *, half: bool) -> bytes:
     sizes = {LATENTS: (Samples(1), drawing.latent_size), CLASSES: (Samples(1), drawing.classes), PSI: ()}
     for name, document in generator.inputs.items():
         graph.input(name, sizes[name], document)
-    with prepared(generator.network, Layout(torch.float16 if half else torch.float32)):
-        value = translate(graph, generator.network, drawing.call)
+    use_ops(generator.network, WholeMaps())
+    try:
+        with prepared(generator.network, Layout(torch.float16 if half else torch.float32)):
+            value = translate(graph, generator.network, drawing.call)
+    finally:
+        use_ops(generator.network, PLAIN)
     document = f"float32 [n, {', '.join(map(str, value.size[1:]))}]: pictures in [-1, 1], channels first"
     return graph.finish(PICTURES, value, document, generator.about())
 

@@ -55,8 +55,28 @@ def _total(
     return graph.add("ReduceSum", [graph.cast(x, results[0].dtype), named], results[0], keepdims=int(keepdim))
 
 
+def _length(
+    graph: Graph,
+    results: Sequence[Made],
+    x: Value,
+    order: float = 2,
+    axes: Sequence[int] | None = None,
+    keepdim: bool = False,
+    **_: object,
+) -> Value:
+    if order != 2:
+        raise BadInput(f"a norm of the order {order:g} has no translation to ONNX")
+    axes = range(len(x.size)) if axes is None else axes
+    return cast(Value, _axes("ReduceL2")(graph, results, x, axes, keepdim))
+
+
 def _square(graph: Graph, results: Sequence[Made], x: Value) -> Value:
     return graph.add("Mul", [x, x], results[0])
+
+
+def _subtracted(graph: Graph, results: Sequence[Made], x: Operand, other: Operand, alpha: float = 1) -> Value:
+    """Translate other - alpha·x."""
+    return cast(Value, _on_each("Sub")(graph, results, other, x, alpha=alpha))
 
 
 def _reciprocal_root(graph: Graph, results: Sequence[Made], x: Value) -> Value:
@@ -246,6 +266,14 @@ def _unwritten(_: Graph, results: Sequence[Made], *__: object, **___: object) ->
     return Value("unwritten", results[0].dtype, results[0].size)
 
 
+def _filled(value: float) -> Translation:
+    def translate(graph: Graph, results: Sequence[Made], *_: object, **__: object) -> Value:
+        number = graph.number(value, results[0].dtype)
+        return graph.add("Expand", [number, graph.shape(results[0].size)], results[0])
+
+    return translate
+
+
 def _copied(graph: Graph, results: Sequence[Made], x: Value, **_: object) -> Value:
     return graph.cast(x, results[0].dtype)
 
@@ -254,12 +282,15 @@ OPERATIONS: Mapping[str, Translation] = MappingProxyType(
     {
         "add": _on_each("Add"),
         "sub": _on_each("Sub"),
+        "rsub": _subtracted,
         "mul": _on_each("Mul"),
         "div": _on_each("Div"),
         "tanh": _on_each("Tanh"),
         "relu": _on_each("Relu"),
         "abs": _on_each("Abs"),
         "sqrt": _on_each("Sqrt"),
+        "sin": _on_each("Sin"),
+        "neg": _on_each("Neg"),
         "pow": _on_each("Pow"),
         "rsqrt": _reciprocal_root,
         "square": _square,
@@ -283,6 +314,7 @@ OPERATIONS: Mapping[str, Translation] = MappingProxyType(
         "mean": _axes("ReduceMean"),
         "amax": _axes("ReduceMax"),
         "sum": _total,
+        "linalg_vector_norm": _length,
         "cat": _joined,
         "stack": _stacked,
         "expand": _expanded,
@@ -293,6 +325,8 @@ OPERATIONS: Mapping[str, Translation] = MappingProxyType(
         "select": _selected,
         "split_with_sizes": _split,
         "unbind": _unbound,
+        "zeros_like": _filled(0),
+        "ones_like": _filled(1),
         "empty": _unwritten,
         "empty_like": _unwritten,
         "_to_copy": _copied,

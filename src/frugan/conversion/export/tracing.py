@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from frugan.contract.filtered_nonlinearity import Nonlinearity, at_once
+from frugan.contract.ops import Ops
 from frugan.conversion.export.graph import Graph, Made, Samples, Side, Value
 from frugan.conversion.export.operations import OPERATIONS, SAME, VIEWS
 from frugan.errors import BadInput
@@ -58,6 +60,16 @@ def translate(graph: Graph, network: nn.Module, call: Callable[..., Tensor]) -> 
 
 
 # The record.
+
+
+class WholeMaps(Ops):
+    """Operations that write to no part of a map, which values of a graph cannot take."""
+
+    def filtered_nonlinearity(
+        self, x: Tensor, bias: Tensor, up_taps: Tensor | None, down_taps: Tensor | None, of: Nonlinearity
+    ) -> Tensor:
+        """See `Ops.filtered_nonlinearity`."""
+        return at_once(x, bias, up_taps, down_taps, of)
 
 
 @dataclass(frozen=True)

@@ -473,7 +473,9 @@ def make_callable(network: nn.Module) -> nn.Module:
         for owner in module.modules():
             if isinstance(owner, Reparametrised):
                 for name in owner.reparametrised:
-                    master = cast(nn.Parameter, owner._parameters[name])
+                    master = owner._parameters.get(name)
+                    if master is None:  # a layer without a bias
+                        continue
                     slots.append((owner, name, master))
                     owner._parameters[name] = owner.working_weight(name, master)  # type: ignore[assignment]
 
