@@ -32,8 +32,8 @@ from parity.saehd.errors import fingerprint, joint_error
 from parity.saehd.weights import Array, from_file, graph_key, to_file
 
 PICTURES, LOSS, GRADIENT, TRACE, MOVEMENT = 1e-6, 1e-5, 1e-5, 3e-4, 1e-3
-"""Relative but for pictures. RMSprop's first steps are of one size whatever the gradient, so that rounding decides where
-it is nearly 0: the third loss differs by 1.1e-4."""
+"""Relative but for pictures. RMSprop's first steps are of one size whatever the gradient, so that rounding decides
+where it is nearly 0: the third loss differs by 1.1e-4."""
 
 
 @cache

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import Family, GridRequest
+from frugan.contract.family import FaceSwap, Family, GridRequest
 from frugan.contract.phase import Networks
 from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.needs import FaceNeeds
@@ -168,6 +168,19 @@ class AutoencoderFamily(Family):
             for at, picture in zip(here, swapped.float().cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
                 face = faces.faces[at]
                 yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
+
+    def face_swap(self, networks: AutoencoderNetworks, built: Networks) -> FaceSwap:
+        """The source's decoder on the destination's faces, and the mask of its own decoder."""
+        archi = networks.letters
+
+        @torch.no_grad()
+        def call(faces: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            vectors = encode(built, faces)
+            swapped, swap_mask = decode(archi, built, swap_code(archi, built, vectors), "src")
+            _, dst_mask = decode(archi, built, code_of(archi, built, vectors, "dst"), "dst")
+            return swapped.float(), swap_mask.float(), dst_mask.float()
+
+        return FaceSwap(networks.resolution, networks.face_type, call)
 
     def snapshots(self, networks: AutoencoderNetworks) -> Mapping[str, GridRequest]:
         """The preview, and the same through the masks."""
