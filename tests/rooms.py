@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
             "evaluation",
             "conversion",
             "conversion/export",
+            "swapping",
         ),
         *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", *DATA),
     },
@@ -44,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "conversion/export": {"sampling", "setup", "recipe", "contract", *ENGINE},
     "evaluation": {"sampling", "setup", "recipe", "metrics", "contract", *DATA, *ENGINE},
+    "swapping": {"sampling", "contract", "faces/data", *ENGINE},
     "sampling": {"reporting", "setup", "recipe", "metrics", "contract", *DATA, *ENGINE},
     "planning": {"setup", "stepmemory", "recipe", "families", "contract", *ENGINE},
     "reporting": {"engine/run", "metrics"},
@@ -65,6 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "families/stylegan2": {"families", "contract", "data", *LAYERS},
     "families/stylegan3": {"families/stylegan2", "contract", "data", *LAYERS},  # the next generation of the other
     "faces/saehd": {"contract", "faces/data", *LAYERS},
+    "faces/quick96": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/xseg": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),

@@ -25,6 +25,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         FAMILIES: {
             "biggan": "frugan.families.biggan.family:BigGANFamily",
+            "quick96": "frugan.faces.quick96.family:Quick96Family",
             "r3gan": "frugan.families.r3gan.family:R3GANFamily",
             "saehd": "frugan.faces.saehd.family:SAEHDFamily",
             "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
@@ -33,6 +34,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",
+            "leras-quick96": "frugan.faces.quick96.leras:LerasQuick96",
             "leras-xseg": "frugan.faces.xseg.leras:LerasXSeg",
             "dfm": "frugan.faces.saehd.dfm:Dfm",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",

@@ -115,6 +115,7 @@ def clock(seconds: float) -> str:
 FAMILY_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "biggan": "BigGAN",
+        "quick96": "Quick96",
         "r3gan": "R3GAN",
         "saehd": "SAEHD",
         "stylegan2": "StyleGAN2",

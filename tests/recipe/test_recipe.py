@@ -82,7 +82,7 @@ def test_what_ships_is_what_is_checked_here() -> None:
     others |= {"stylegan2-digits-32", "stylegan2-small-64", "stylegan3-small-64"}
     others |= {"biggan-finetune-128", *(f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024))}
     others |= {"r3gan-digits-32", "r3gan-small-32", "r3gan-small-64"}
-    others |= {"xseg", "xseg-pretrain", "xseg-small"}
+    others |= {"quick96", "xseg", "xseg-pretrain", "xseg-small"}
     assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES, *SIGNALS, *PRESETS}
 
 

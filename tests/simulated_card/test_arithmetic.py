@@ -27,6 +27,7 @@ TWENTY_STEPS, TWENTY_STEPS_IN_HALF = 0.1, 1.0
 """Shares of what all networks together moved; 0.05 was seen of faces. Rounding grows with every step, and in one
 network alone without bounds."""
 TURN = dict(zip(("biggan", "r3gan", "saehd", "stylegan2"), OPTIMIZERS, strict=True)) | {
+    "quick96": OPTIMIZERS[2],
     "stylegan3": OPTIMIZERS[0],
     "xseg": OPTIMIZERS[2],
 }

@@ -18,6 +18,7 @@ from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.sample import sample
 from frugan.cli.small_commands import card, convert, export, fetch, info, recipes, report
+from frugan.cli.swap import swap
 from frugan.cli.train import train
 from frugan.errors import BadInput
 
@@ -84,6 +85,7 @@ def application() -> typer.Typer:
         prepare,
         train,
         sample,
+        swap,
         evaluate,
         fetch,
         report,

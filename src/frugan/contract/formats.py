@@ -45,6 +45,7 @@ class RecipeValues:
     networks: Any  # section `networks`, of the family's type
     objective: Any  # section `objective`, of the family's type
     optimizers: Mapping[str, Mapping[str, Any]]  # optimizer -> its settings, as training runs it
+    sources: Mapping[str, Any]  # requirements on each data source, by its name; see `SourceSpec`
     used: frozenset[str]  # networks that some phase of the training runs
     optimizers_used: frozenset[str]  # optimizers that some phase of the training uses
     steps: int | None  # duration in steps; None: it trains without an end, or for a time

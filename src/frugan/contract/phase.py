@@ -134,6 +134,27 @@ class PhaseState:
         return {name: (total / samples, samples) for name, (total, samples) in self._observed.items()}
 
 
+@dataclass(frozen=True)
+class Replay:
+    """Steps at which a phase sees the pictures of the step before again, changed; new ones wait for the next step."""
+
+    every: int  # at steps every, 2*every ...; at least 2
+    # the pictures of a source, name -> tensor on the host -> those that parts see; new tensors of the same shapes
+    change: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+
+    def __post_init__(self) -> None:
+        if self.every < 2:
+            raise ValueError(f"replay at every step {self.every}: expected at least 2")
+
+    def due(self, step: int) -> bool:
+        """Whether step `step`, counted from 0, repeats the one before it."""
+        return step > 0 and step % self.every == 0
+
+    def batch_of(self, step: int) -> int:
+        """Number of the batch, counted from 0, that step `step` sees."""
+        return step - step // self.every
+
+
 Part = Callable[[Networks, MicroBatch, PhaseState], Terms]
 """One loss of a phase. Never calls `.item()` or backward, never branches on values (`autograd.grad` is fine)."""
 
@@ -164,6 +185,7 @@ class Phase:
     sums_over_batch: bool = False
     # networks of `updates` that do not move at present; the optimizer keeps its state for them
     frozen: tuple[str, ...] = ()
+    replay: Replay | None = None  # steps on pictures seen before; None: each step has pictures of its own
     penalises_gradients: bool = False  # parts differentiate gradients
     learning_rate_dropout: bool = True  # False: the optimizer's learning-rate dropout is not applied
     # called once with masters and their gradients, after unscaling and before clipping
@@ -175,6 +197,8 @@ class Phase:
             raise ValueError(f"phase {self.name} updates {sorted(missing)} but does not list them in `uses`")
         if self.repeats > 1 and self.shared_data and self.sources:
             raise ValueError(f"phase {self.name} repeats {self.repeats} times: each repeat needs its own pictures")
+        if self.replay is not None and not self.shared_data:
+            raise ValueError(f"phase {self.name}: expected shared data with a replay, which counts the step's pictures")
         if not self.parts or self.every < 1 or self.repeats < 1 or not 0 < self.fraction <= 1:
             raise ValueError(f"phase {self.name}: needs a part, every >= 1, repeats >= 1 and fraction in (0, 1]")
 

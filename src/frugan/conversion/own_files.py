@@ -85,6 +85,7 @@ def recipe_values(recipe: Recipe) -> RecipeValues:
         values=recipe.model_dump(mode="json"),
         networks=recipe.networks,
         objective=recipe.objective,
+        sources=recipe.sources,
         optimizers={name: of.model_dump() for name, of in recipe.optimizer_settings().items()},
         used=frozenset(name for phase in phases for name in phase.uses),
         optimizers_used=frozenset(phase.optimizer for phase in phases),

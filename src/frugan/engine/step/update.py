@@ -203,6 +203,9 @@ class Inputs:
     def _take(self, update: Update, source: str, share: Share) -> Mapping[str, Tensor]:
         """Take the step's pictures, or those of the phase's separate stream, which has no gaps."""
         phase, step, first, count = update.phase, update.step, share.samples.start, len(share.samples)
+        if phase.replay is not None:
+            seen = self.pictures.take(source, source, phase.replay.batch_of(step) * self.batch + first, count)
+            return phase.replay.change(seen) if phase.replay.due(step) else seen
         if phase.shared_data:
             return self.pictures.take(source, source, step * self.batch + first, count)
         updates_before = -(-step // phase.every) * phase.repeats + update.repeat

@@ -51,6 +51,11 @@ class Archi:
         kind: Literal["df", "liae"] = "df" if match.group(1) == "df" else "liae"
         return cls(kind, "u" in letters, "d" in letters, "t" in letters, "c" in letters)
 
+    def __str__(self) -> str:
+        letters = zip(LETTERS, (self.normalised, self.doubled, self.deeper, self.cosine), strict=True)
+        text = "".join(letter for letter, has in letters if has)
+        return f"{self.kind}-{text}" if text else self.kind
+
     @property
     def multiple(self) -> int:
         """Divisor that the resolution must have."""

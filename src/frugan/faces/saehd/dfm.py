@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from frugan.contract.formats import Conversion, Converted, FileFormat, OurSide, Trained
 from frugan.contract.phase import Networks
 from frugan.errors import BadInput, optional_module
-from frugan.faces.saehd.config import SAEHDNetworks
-from frugan.faces.saehd.family import SAEHDFamily
-from frugan.faces.saehd.leras_options import check_agreement, open_faces
-from frugan.faces.saehd.networks import code_of, decode, encode, network_names, swap_code
+from frugan.faces.saehd.autoencoder import AutoencoderNetworks, autoencoder
+from frugan.faces.saehd.leras_options import check_agreement, other_family, say_pretraining
+from frugan.faces.saehd.networks import code_of, decode, encode, swap_code
 from frugan.files import atomic_file, refuse_existing, write_flushed
 from frugan.wording import GIB, MIB
 
@@ -157,7 +156,7 @@ class SwapGraph:
         config: which ones.
     """
 
-    def __init__(self, nodes: Nodes, config: SAEHDNetworks) -> None:
+    def __init__(self, nodes: Nodes, config: AutoencoderNetworks) -> None:
         self.nodes = nodes
         self.config = config
         self.archi = config.letters
@@ -287,7 +286,7 @@ Array = NDArray[Any]
 
 
 def write_dfm(
-    path: Path, config: SAEHDNetworks, weights: Mapping[str, Array], *, half: bool, note: Mapping[str, str]
+    path: Path, config: AutoencoderNetworks, weights: Mapping[str, Array], *, half: bool, note: Mapping[str, str]
 ) -> None:
     """Write the networks that turn a destination's face into the swapped one; whole or not at all.
 
@@ -303,7 +302,7 @@ def write_dfm(
         OSError: the disk is full or the path cannot be written.
     """
     module = optional_module("onnx", "writing a DFM needs onnx", "export")
-    nodes = Nodes(module, weights, f"{config.archi} at {config.resolution} pixels", half=half)
+    nodes = Nodes(module, weights, f"{config.letters} at {config.resolution} pixels", half=half)
     SwapGraph(nodes, config).build()
     _check_size(path, nodes.arrays)
     content = _model(module, nodes, config.resolution, note).SerializeToString()
@@ -371,7 +370,10 @@ class Dfm(FileFormat):
         if path.suffix != ".dfm":
             raise BadInput(f"{path}: expected a name that ends in .dfm")
         refuse_existing(path, replace=conversion.replace)
-        trained = open_faces(conversion, ours)
+        trained = ours.checkpoint()
+        if not isinstance(trained.recipe.networks, AutoencoderNetworks):
+            raise other_family(conversion, trained.recipe.values["family"], "SAEHD and Quick96")
+        say_pretraining(trained, conversion)
         if conversion.data:
             check_agreement(trained, ours, conversion.say)
         networks = _autoencoder(trained, ours)
@@ -400,16 +402,14 @@ class Dfm(FileFormat):
 
 def _autoencoder(trained: Trained, ours: OurSide) -> Networks:
     """Return the networks of the autoencoder."""
-    names = network_names(trained.recipe.networks.letters)
-    built = SAEHDFamily().build(trained.recipe.networks)
-    networks = {name: built[name].eval() for name in names}
-    tensors = {key: value for key, value in trained.networks.items() if key.partition(".")[0] in names}
+    networks = {name: network.eval() for name, network in autoencoder(trained.recipe.networks).items()}
+    tensors = {key: value for key, value in trained.networks.items() if key.partition(".")[0] in networks}
     ours.load(networks, tensors, str(trained.path))
     return networks
 
 
 @torch.no_grad()
-def _difference(path: Path, config: SAEHDNetworks, networks: Networks) -> float:
+def _difference(path: Path, config: AutoencoderNetworks, networks: Networks) -> float:
     """The largest one on test pictures. NaN if either makes one."""
     archi, pictures = config.letters, _pictures(config.resolution)
     vectors = encode(networks, torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous())

@@ -4,21 +4,18 @@ Network and parameter names are the original's; `inter_AB` and the like follow f
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import PurePath
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from frugan.contract.family import Dimension, Family, GridRequest, Preliminary
-from frugan.contract.phase import Networks, Phase
+from frugan.contract.family import Dimension, Preliminary
+from frugan.contract.phase import Phase
 from frugan.contract.settings import DataSettings
 from frugan.faces.data.face import FaceType, SampleSettings
-from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.needs import FaceNeeds
-from frugan.faces.data.sample import aligned_picture
+from frugan.faces.saehd.autoencoder import AutoencoderFamily, autoencoder
 from frugan.faces.saehd.config import (
     LEAST_RESOLUTION,
     MOST_RESOLUTION,
@@ -30,30 +27,14 @@ from frugan.faces.saehd.config import (
     nearest_patch,
     option_words,
 )
-from frugan.faces.saehd.networks import (
-    CodeDiscriminator,
-    Decoder,
-    Encoder,
-    Inter,
-    PatchDiscriminator,
-    code_of,
-    decode,
-    encode,
-    features,
-    initialise,
-    network_names,
-    swap_code,
-)
+from frugan.faces.saehd.networks import CodeDiscriminator, PatchDiscriminator
 from frugan.faces.saehd.phases import phases
 
 EIGHTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 """Widths tried, in eighths of the recipe's."""
-COLUMNS = ("S", "SS", "D", "DD", "SD")
-"""Source, its reconstruction, destination, its reconstruction, and the swap: the destination as the source's face."""
-PREVIEW_ROWS = 4
 
 
-class SAEHDFamily(Family):
+class SAEHDFamily(AutoencoderFamily):
     """The family contract for SAEHD. Nothing is averaged: the original trains without an average."""
 
     name = "saehd"
@@ -63,30 +44,13 @@ class SAEHDFamily(Family):
 
     def build(self, networks: SAEHDNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """The autoencoder's networks and both discriminators; the code discriminator for df only."""
-        n, archi = networks, networks.letters
-        length = features(archi, n.resolution, n.e_dims)
-        code_channels = n.ae_dims if archi.kind == "df" else n.ae_dims * 2
-
-        def inter() -> Inter:
-            return Inter(archi, n.resolution, length, n.ae_dims, code_channels)
-
-        def decoder() -> Decoder:
-            return Decoder(archi, n.ae_dims if archi.kind == "df" else n.ae_dims * 4, n.d_dims, n.d_mask_dims)
-
+        archi = networks.letters
         with torch.device(device):
-            built: dict[str, nn.Module] = {"encoder": Encoder(archi, n.e_dims)}
-            for name in network_names(archi)[1:]:
-                built[name] = inter() if name.startswith("inter") else decoder()
+            built = autoencoder(networks)
             if archi.kind == "df":
-                built["code_discriminator"] = CodeDiscriminator(n.ae_dims, archi.code_side(n.resolution))
-            built["patch_discriminator"] = PatchDiscriminator(n.gan_patch_size, n.gan_dims)
+                built["code_discriminator"] = CodeDiscriminator(networks.ae_dims, archi.code_side(networks.resolution))
+            built["patch_discriminator"] = PatchDiscriminator(networks.gan_patch_size, networks.gan_dims)
         return built
-
-    def initialise(self, networks: SAEHDNetworks, built: Networks, seed: Callable[[str], int]) -> None:
-        """Glorot uniform, zero biases; each network from a random stream of its own."""
-        for name, network in built.items():
-            device = next(network.parameters()).device
-            initialise(network, torch.Generator(device).manual_seed(seed(name)))
 
     def phases(self, networks: SAEHDNetworks, objective: SAEHDObjective) -> tuple[Phase, ...]:
         """The autoencoder, then the discriminators that are switched on."""
@@ -112,96 +76,6 @@ class SAEHDFamily(Family):
         return {
             "src": needs(flip=how.random_src_flip, hsv_power=how.random_hsv_power, colours_of="dst"),
             "dst": needs(flip=how.random_dst_flip, hsv_power=0.0, colours_of=None),
-        }
-
-    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        """Every scaling and residual block of the autoencoder."""
-        blocks: dict[str, tuple[str, ...]] = {}
-        for name, network in built.items():
-            if isinstance(network, Encoder | Decoder):
-                blocks[name] = network.blocks
-            elif isinstance(network, Inter) and network.upscale1 is not None:
-                blocks[name] = ("upscale1",)
-        return blocks
-
-    def forwards(self, networks: SAEHDNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """Each network on zeros."""
-        archi, side = networks.letters, networks.resolution
-        built = self.build(networks, "meta")
-
-        def on_zeros(*shape: int) -> Callable[[nn.Module, int], object]:
-            def forward(network: nn.Module, samples: int) -> object:
-                return network(torch.zeros(samples, *shape, device=next(network.parameters()).device))
-
-            return forward
-
-        code_side = archi.code_side(side)
-        runs: dict[str, Callable[[nn.Module, int], object]] = {}
-        for name, network in built.items():
-            if isinstance(network, Inter):
-                runs[name] = on_zeros(network.dense1.in_features)
-            elif isinstance(network, Decoder):
-                runs[name] = on_zeros(networks.ae_dims * (1 if archi.kind == "df" else 4), code_side, code_side)
-            elif isinstance(network, CodeDiscriminator):
-                runs[name] = on_zeros(networks.ae_dims, code_side, code_side)
-            else:
-                runs[name] = on_zeros(3, side, side)
-        return runs
-
-    @torch.no_grad()
-    def sample(self, networks: SAEHDNetworks, built: Networks, request: GridRequest) -> Tensor:
-        """A row for each face: S, SS, D, DD, SD; or the same through the masks. [rows, 5, 3, R, R], RGB, on the host.
-
-        Masked: S and D times their own masks, DD times its made mask, SD times the made mask that the merger uses: both
-        sides' masks multiplied, and the swap's alone for whole heads.
-
-        Raises:
-            ValueError: the request holds no faces.
-        """
-        if not request.pictures:
-            raise ValueError("a preview of faces needs pictures of src and dst")
-        archi = networks.letters
-        device = next(built["encoder"].parameters()).device
-        src, dst = request.pictures["src"], request.pictures["dst"]
-        rows = []
-        for first in range(0, len(src["target"]), request.micro_batch):
-            here = slice(first, first + request.micro_batch)
-            s, d = src["target"][here].to(device), dst["target"][here].to(device)
-            vectors = encode(built, s)
-            ss, _ = decode(archi, built, code_of(archi, built, vectors, "src"), "src")
-            vectors = encode(built, d)
-            dd, dd_mask = decode(archi, built, code_of(archi, built, vectors, "dst"), "dst")
-            sd, sd_mask = decode(archi, built, swap_code(archi, built, vectors), "src")
-            if request.masked:
-                s_mask, d_mask = src["mask"][here].to(device), dst["mask"][here].to(device)
-                merged = sd_mask if networks.face_type == "head" else sd_mask * dd_mask
-                s, d, dd, sd = s * s_mask, d * d_mask, dd * dd_mask, sd * merged
-            rows.append(torch.stack([s, ss, d, dd, sd], 1).float().cpu())  # [n, 5, 3, R, R]
-        return torch.cat(rows).flip(2).clamp(0, 1) * 2 - 1  # BGR to RGB
-
-    @torch.no_grad()
-    def transformed(
-        self, networks: SAEHDNetworks, built: Networks, sources: Mapping[str, Faceset], count: int, micro_batch: int
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Swapped faces: the first ones of the destination, by their names, as they lie in their pictures."""
-        archi, faces = networks.letters, sources["dst"]
-        settings = self.sources(networks, SAEHDObjective())["dst"].samples
-        device = next(built["encoder"].parameters()).device
-        for first in range(0, min(count, len(faces)), micro_batch):
-            here = range(first, min(first + micro_batch, count, len(faces)))
-            pictures = [aligned_picture(faces.faces[at], faces.picture(at), settings) for at in here]
-            batch = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous().to(device)  # [n, 3, R, R]
-            swapped, _ = decode(archi, built, swap_code(archi, built, encode(built, batch)), "src")
-            for at, picture in zip(here, swapped.float().cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
-                face = faces.faces[at]
-                yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
-
-    def snapshots(self, networks: SAEHDNetworks) -> Mapping[str, GridRequest]:
-        """The preview, and the same through the masks."""
-        rows, titles = PREVIEW_ROWS, COLUMNS
-        return {
-            "preview": GridRequest(rows=rows, columns=len(titles), titles=titles),
-            "preview-masked": GridRequest(rows=rows, columns=len(titles), titles=titles, masked=True),
         }
 
     def foreign_option(self, name: str, value: str) -> Sequence[str] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugan.contract.formats import (
     RECIPE_FILE,
@@ -35,6 +35,7 @@ from frugan.faces.saehd.leras_files import (
     file_of,
     from_file,
     gan_misfit,
+    in_files_order,
     key_of,
     misfits,
     model_name,
@@ -75,7 +76,7 @@ class Leras(FileFormat):
         if model.half:
             conversion.say(f"{', '.join(model.half)}: in half precision; training goes on in fp32 from there")
         _say_duration(model, recipe, conversion.say)
-        networks, optimizers = _Importer(conversion, model, recipe).tensors()
+        networks, optimizers = Importer(conversion, model, recipe, _built(recipe)).tensors()
         recipe_file = conversion.out / RECIPE_FILE
         facts = {
             "run": str(conversion.out),
@@ -114,13 +115,15 @@ class Leras(FileFormat):
         imported = trained.imported()
         if imported is not None and (imported.get("format") != FORMAT or imported["step"] > trained.step):
             imported = None
-        name = _name(conversion.name, imported, trained)
+        name = exported_name(conversion.name, imported, trained)
         check_free(folder, name, replace=conversion.replace)
         if conversion.data:
             check_agreement(trained, ours, conversion.say)
         model = LerasModel(name, trained.step, _options(trained, imported, ours, conversion.say), [])
-        model.loss_history = _history(trained, imported["step"] if imported else 0, conversion.say)
-        exporter = _Exporter(trained, "adabelief" if model.options["adabelief"] else "rmsprop", conversion.say)
+        model.loss_history = loss_history(trained, imported["step"] if imported else 0, conversion.say)
+        exporter = Exporter(
+            trained, "adabelief" if model.options["adabelief"] else "rmsprop", conversion.say, _built(trained.recipe)
+        )
         model.networks = exporter.networks()
         model.optimizers = exporter.optimizers()
         backup = write_model(folder, model, replace=conversion.replace)
@@ -149,21 +152,28 @@ def _say_duration(model: LerasModel, recipe: RecipeValues, say: Say) -> None:
         say(f"target_iter {recipe.steps:,} is reached: raise training.duration to go on")
 
 
-class _Importer:
+def _built(recipe: RecipeValues) -> Mapping[str, nn.Module]:
+    return SAEHDFamily().build(recipe.networks, "meta")
+
+
+class Importer:
     """Carries a model's arrays over, every one of them accounted for.
 
     Args:
         conversion: its source is the model's folder; it is given a line for everything that does not simply go over.
         model: arrays are taken out of it one by one, because they may be gigabytes.
         recipe: made of the model's options.
+        built: the recipe's networks, on device meta.
     """
 
-    def __init__(self, conversion: Conversion, model: LerasModel, recipe: RecipeValues) -> None:
+    def __init__(
+        self, conversion: Conversion, model: LerasModel, recipe: RecipeValues, built: Mapping[str, nn.Module]
+    ) -> None:
         self._folder = conversion.source
         self._say = conversion.say
         self._model = model
         self._recipe = recipe
-        self._built = SAEHDFamily().build(recipe.networks, "meta")
+        self._built = built
         self._autoencoder = tuple(name for name in self._built if name not in OPTIMIZER_FILES)
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -212,7 +222,7 @@ class _Importer:
         if wrong or lines:
             raise self._unfit([*wrong, *lines])
         if left := self._model.networks.keys() - {file_of(name) for name in self._built}:
-            self._say(f"{', '.join(sorted(left))}: not part of {self._recipe.networks.archi}; left out")
+            self._say(f"{', '.join(sorted(left))}: not part of {self._recipe.networks.letters}; left out")
 
     def _unfit(self, lines: list[str]) -> BadInput:
         model = self._model.name
@@ -284,13 +294,13 @@ def _options(trained: Trained, imported: Mapping[str, Any] | None, ours: OurSide
     return options
 
 
-def _name(requested: str | None, imported: Mapping[str, Any] | None, trained: Trained) -> str:
+def exported_name(requested: str | None, imported: Mapping[str, Any] | None, trained: Trained) -> str:
     if requested is None and imported is not None:
         return str(imported["name"])  # as in the files that it came from
     return model_name(requested or trained.run.absolute().name)
 
 
-def _history(trained: Trained, imported_at: int, say: Say) -> list[list[float]]:
+def loss_history(trained: Trained, imported_at: int, say: Say) -> list[list[float]]:
     """[src, dst] for each step that was trained, imported ones first. A skipped step repeats the one before it."""
     losses = trained.losses()
     steps, sources = losses.get("src", ([], []))
@@ -307,26 +317,27 @@ def _history(trained: Trained, imported_at: int, say: Say) -> list[list[float]]:
     return history
 
 
-class _Exporter:
+class Exporter:
     """Lays out a checkpoint's tensors as DeepFaceLab has them; they are taken out of it, being perhaps gigabytes.
 
     Args:
         trained: the checkpoint.
         kind: of the optimizer that the options name.
         say: is given lines.
+        built: the recipe's networks, on device meta.
     """
 
-    def __init__(self, trained: Trained, kind: str, say: Say) -> None:
+    def __init__(self, trained: Trained, kind: str, say: Say, built: Mapping[str, nn.Module]) -> None:
         self.trained = trained
         self.kind = kind
         self.say = say
-        self.built = SAEHDFamily().build(trained.recipe.networks, "meta")
+        self.built = dict(built)
 
     def networks(self) -> dict[str, Arrays]:
         """File -> key -> array, of all networks that the checkpoint holds and the options fit."""
         arrays: dict[str, Arrays] = {}
         for name, network in list(self.built.items()):
-            shapes = {key: tuple(p.shape) for key, p in network.named_parameters()}
+            shapes = {key: tuple(p.shape) for key, p in in_files_order(network)}
             tensors = {key: self.trained.networks.pop(f"{name}.{key}", None) for key in shapes}
             if all(tensor is not None and tuple(tensor.shape) == shapes[key] for key, tensor in tensors.items()):
                 arrays[file_of(name)] = {key_of(key): to_file(t) for key, t in tensors.items() if t is not None}

@@ -1,4 +1,4 @@
-"""DeepFaceLab's SAEHD model folders as plain values, and how their files name arrays and lay them out.
+"""DeepFaceLab's model folders as plain values, and how their files name arrays and lay them out.
 
 A convolution is stored [k, k, in, out], a transposed one [k, k, out, in], a dense layer [in, out]: for the first two
 torch's layout is the same permutation, for the last the transpose.
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from frugan.errors import BadInput
+from frugan.faces.saehd.autoencoder import AutoencoderNetworks
 from frugan.faces.saehd.config import Archi, SAEHDNetworks
+from frugan.faces.saehd.networks import Decoder
 from frugan.files import read_untrusted, write_flushed
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import dump_pickle
@@ -37,6 +39,8 @@ OPTIMIZER_FILES = {
 SCOPES = {"code_discriminator": "dis", "patch_discriminator": "D_src"}
 """Networks that the keys of optimizers call otherwise."""
 
+TRUNKS = ("upscale", "res", "upscalem", "out_conv")
+"""Beginnings of the names of a decoder's blocks, in the order of its files."""
 SLOTS = {"adabelief": ("ms", "vs"), "rmsprop": ("acc",)}
 """Statistics that each kind of optimizer keeps of a parameter."""
 
@@ -79,7 +83,7 @@ def _permuted(value: Tensor, four: Sequence[int]) -> Tensor:
 
 def weight_keys(network: nn.Module) -> dict[str, tuple[str, Shape]]:
     """Parameter -> its key in the network's file and its shape there; of a network on any device, meta too."""
-    return {name: (key_of(name), shape_in_file(parameter)) for name, parameter in network.named_parameters()}
+    return {name: (key_of(name), shape_in_file(parameter)) for name, parameter in in_files_order(network)}
 
 
 def slot_keys(network: str, built: nn.Module, kind: str) -> dict[tuple[str, str], tuple[str, Shape]]:
@@ -92,8 +96,24 @@ def slot_keys(network: str, built: nn.Module, kind: str) -> dict[tuple[str, str]
     return {
         (name, slot): (slot_key(slot, network, name), shape_in_file(parameter))
         for slot in SLOTS[kind]
-        for name, parameter in built.named_parameters()
+        for name, parameter in in_files_order(built)
     }
+
+
+def in_files_order(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Parameters by name, a decoder's in the original's order: it goes through one trunk after the other."""
+    named = list(network.named_parameters())
+    if not isinstance(network, Decoder):
+        return named
+    last = f"upscalem{network.levels}"  # beside the heads that double the resolution
+
+    def turn(entry: tuple[str, nn.Parameter]) -> int:
+        block = entry[0].partition(".")[0]
+        if block in ("out_convm", last):
+            return len(TRUNKS) + (block == "out_convm")
+        return next(at for at, trunk in enumerate(TRUNKS) if re.fullmatch(rf"{trunk}\d*", block))
+
+    return sorted(named, key=turn)
 
 
 def shape_in_file(parameter: Tensor) -> Shape:
@@ -115,7 +135,7 @@ Files = Mapping[str, Mapping[str, NDArray[Any]]]
 """File, such as "encoder" -> key -> array."""
 
 
-def misfits(networks: SAEHDNetworks, files: Files) -> list[str]:
+def misfits(networks: AutoencoderNetworks, files: Files) -> list[str]:
     """A line for every option that is another than the one the arrays were made with, as far as these tell."""
     lines = [
         f"{option} is {expected}, but {file}.npy is of {option} {found}"
@@ -128,7 +148,7 @@ def misfits(networks: SAEHDNetworks, files: Files) -> list[str]:
         )
         if found is not None and found != expected
     ]
-    return [*_letters(networks.letters, networks.archi, files), *lines]
+    return [*_letters(networks.letters, str(networks.letters), files), *lines]
 
 
 def gan_misfit(networks: SAEHDNetworks, files: Files) -> list[str]:
@@ -194,7 +214,8 @@ def _resolution(files: Files) -> int | None:
 
 MOST_FILE_BYTES = 8 << 30
 """Largest file: the arrays of the largest published models take 2 GiB."""
-MARK = "_SAEHD_"
+KIND = "SAEHD"
+"""Kind of model in file names, where no other is named."""
 BACKUPS = "autobackups"
 DATA = "data.dat"
 
@@ -219,53 +240,57 @@ class LerasModel:
     optimizers: dict[str, Arrays] = field(default_factory=dict)
     half: list[str] = field(default_factory=list)  # names of its files that were in half precision
     sample_for_preview: Any = None  # the faces of its previews; None: it chooses some when it is opened
+    kind: str = KIND  # as in its file names
 
     def file(self, stem: str) -> str:
         """Name of one of its array files."""
-        return file_name(self.name, f"{stem}.npy")
+        return file_name(self.name, f"{stem}.npy", self.kind)
 
 
-def file_name(name: str, what: str) -> str:
+def file_name(name: str, what: str, kind: str = KIND) -> str:
     """Name of one of a model's files: "new" and "data.dat" make "new_SAEHD_data.dat"."""
-    return f"{name}{MARK}{what}"
+    return f"{name}_{kind}_{what}"
 
 
-def find_models(folder: Path) -> list[str]:
-    """Names of the models in a folder, sorted.
+def find_models(folder: Path, kind: str = KIND) -> list[str]:
+    """Names of the models of a kind in a folder, sorted.
 
     Raises:
         BadInput: it is no folder.
     """
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder; expected the folder of a DeepFaceLab model, such as WORKSPACE/model")
-    end = f"{MARK}{DATA}"
+    end = file_name("", DATA, kind)
     return sorted(path.name.removesuffix(end) for path in folder.iterdir() if path.name.endswith(end))
 
 
-def read_model(folder: Path, name: str | None = None) -> LerasModel:
+def read_model(folder: Path, name: str | None = None, kind: str = KIND) -> LerasModel:
     """Read a model.
 
     Args:
         folder: DeepFaceLab's folder for models.
         name: which one; None: the only one.
+        kind: of model, as in file names.
 
     Raises:
         BadInput: none or several are there, or a file is damaged or not what it should be.
     """
-    name = _chosen(folder, find_models(folder), name)
-    model = _read_data(folder / file_name(name, DATA), name)
-    for kind, stems in ((model.networks, NETWORKS), (model.optimizers, OPTIMIZERS)):
+    name = _chosen(folder, find_models(folder, kind), name, kind)
+    model = _read_data(folder / file_name(name, DATA, kind), name, kind)
+    for arrays, stems in ((model.networks, NETWORKS), (model.optimizers, OPTIMIZERS)):
         for stem in stems:
             path = folder / model.file(stem)
             if path.is_file():
-                kind[stem], is_half = read_arrays(path)
+                arrays[stem], is_half = read_arrays(path)
                 model.half += [path.name] if is_half else []
     return model
 
 
-def _chosen(folder: Path, names: list[str], requested: str | None) -> str:
+def _chosen(folder: Path, names: list[str], requested: str | None, kind: str) -> str:
     if not names:
-        raise BadInput(f"{folder}: holds no SAEHD model (no file ends in {MARK}{DATA}); Quick96 and AMP are not read")
+        other = next((path.name for path in sorted(folder.glob(f"*_{DATA}"))), None)
+        there = f", but {other}, which another --from reads" if other else ""
+        raise BadInput(f"{folder}: holds no {kind} model (no file ends in {file_name('', DATA, kind)}){there}")
     if requested is None:
         if len(names) > 1:
             raise BadInput(f"{folder}: holds the models {', '.join(map(repr, names))}; choose one with --name")
@@ -276,10 +301,10 @@ def _chosen(folder: Path, names: list[str], requested: str | None) -> str:
     raise BadInput(f"{folder}: holds no model {requested!r}, but {', '.join(map(repr, names))}")
 
 
-def _read_data(path: Path, name: str) -> LerasModel:
+def _read_data(path: Path, name: str, kind: str) -> LerasModel:
     value = unpickled(path)
     if not isinstance(value, dict) or not isinstance(value.get("options"), dict):
-        raise BadInput(f"{path}: expected iteration, options and loss history; this is no SAEHD model's data.dat")
+        raise BadInput(f"{path}: expected iteration, options and loss history; this is no {kind} model's data.dat")
     iteration = plain(value.get("iter"), f"{path}: iter")
     if type(iteration) is not int or iteration < 0:
         raise BadInput(f"{path}: iter {iteration!r}: expected a number of iterations")
@@ -291,6 +316,7 @@ def _read_data(path: Path, name: str) -> LerasModel:
         options,
         _checked_history(history, path),
         sample_for_preview=value.get("sample_for_preview"),
+        kind=kind,
     )
 
 
@@ -312,9 +338,9 @@ def unpickled(path: Path) -> Any:
 
 def _way_back(path: Path) -> str:
     """Say where an older state of the model is that a damaged file belongs to; the original numbers the newest 01."""
-    name, mark, _ = path.name.partition(MARK)
-    if mark:
-        backups = path.parent / file_name(name, BACKUPS)
+    name, kind, what = (path.name.split("_", 2) + [""] * 2)[:3]  # a model's name holds no "_"
+    if what:
+        backups = path.parent / file_name(name, BACKUPS, kind)
         newest = min((folder for folder in backups.glob("[0-9][0-9]") if folder.is_dir()), default=None)
         if newest is not None:
             return f"its newest backup is {newest}, which `frugan convert` reads like the model itself"
@@ -427,7 +453,7 @@ def model_name(requested: str) -> str:
     return name
 
 
-def check_free(folder: Path, name: str, *, replace: bool) -> None:
+def check_free(folder: Path, name: str, kind: str = KIND, *, replace: bool) -> None:
     """Refuse a folder that holds a model of that name, unless it shall be replaced.
 
     Raises:
@@ -435,10 +461,10 @@ def check_free(folder: Path, name: str, *, replace: bool) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder}: is a file; expected a folder for the model, such as WORKSPACE/model")
-    if (there := _there(folder, name)) and not replace:
+    if (there := _there(folder, name, kind)) and not replace:
         raise BadInput(
             f"{folder}: holds {there[0].name} already; choose another --name or folder, or add --replace, which moves "
-            f"the old files to {_backup(folder, name).name} in it"
+            f"the old files to {_backup(folder, name, kind).name} in it"
         )
 
 
@@ -460,14 +486,14 @@ def write_model(folder: Path, model: LerasModel, *, replace: bool = False) -> Pa
         BadInput: a model of that name is there and shall not be replaced.
         OSError: the disk is full or the folder cannot be written; an old model is untouched then.
     """
-    check_free(folder, model.name, replace=replace)
+    check_free(folder, model.name, model.kind, replace=replace)
     folder.mkdir(parents=True, exist_ok=True)
     beside: list[Path] = []
     try:
         for what, content in _contents(model):
-            beside.append(folder / f"{file_name(model.name, what)}{TEMPORARY}")
+            beside.append(folder / f"{file_name(model.name, what, model.kind)}{TEMPORARY}")
             write_flushed(beside[-1], content)
-        backup = _move_away(folder, model.name)
+        backup = _move_away(folder, model.name, model.kind)
         for path in beside:
             path.replace(path.with_name(path.name.removesuffix(TEMPORARY)))
     finally:
@@ -488,25 +514,25 @@ def _contents(model: LerasModel) -> Iterator[tuple[str, bytes]]:
         "choosed_gpu_indexes": None,  # of the machine that opens it
     }
     yield DATA, dump_pickle(data)
-    title = f"{model.name}{MARK.rstrip('_')}"
+    title = f"{model.name}_{model.kind}"
     yield SUMMARY, summary(title, model.iteration, model.options).encode("utf-8")
 
 
-def _there(folder: Path, name: str) -> list[Path]:
-    return [path for what in FILES if (path := folder / file_name(name, what)).exists()]
+def _there(folder: Path, name: str, kind: str) -> list[Path]:
+    return [path for what in FILES if (path := folder / file_name(name, what, kind)).exists()]
 
 
-def _backup(folder: Path, name: str) -> Path:
+def _backup(folder: Path, name: str, kind: str) -> Path:
     number = 1
-    while (path := folder / file_name(name, f"replaced_{number:02d}")).exists():
+    while (path := folder / file_name(name, f"replaced_{number:02d}", kind)).exists():
         number += 1
     return path
 
 
-def _move_away(folder: Path, name: str) -> Path | None:
-    if not (old := _there(folder, name)):
+def _move_away(folder: Path, name: str, kind: str) -> Path | None:
+    if not (old := _there(folder, name, kind)):
         return None
-    backup = _backup(folder, name)
+    backup = _backup(folder, name, kind)
     backup.mkdir()
     for path in old:
         path.replace(backup / path.name)

@@ -262,23 +262,37 @@ UNALIGNED = (FaceType.FULL_NO_ALIGN, FaceType.HEAD_NO_ALIGN, FaceType.MARK_ONLY)
 
 
 def open_faces(conversion: Conversion, ours: OurSide) -> Trained:
-    """Open a run or one of its checkpoints.
+    """Open a run or one of its checkpoints of SAEHD.
 
     Raises:
         BadInput: it is none, damaged, or of another family.
     """
     trained, saehd = ours.checkpoint(), SAEHDFamily.name
     if (family := trained.recipe.values["family"]) != saehd:
-        raise BadInput(
-            f"{conversion.source}: weights of {family_name(family)}, and DeepFaceLab and DeepFaceLive take those of "
-            f"{family_name(saehd)} alone; `frugan export` writes any generator as ONNX"
-        )
-    if trained.recipe.objective.pretrain:
+        raise other_family(conversion, family, family_name(saehd))
+    say_pretraining(trained, conversion)
+    return trained
+
+
+def other_family(conversion: Conversion, family: str, taken: str) -> BadInput:
+    """Error for weights of a family that a format does not hold.
+
+    Args:
+        taken: families that it holds, as people write them.
+    """
+    return BadInput(
+        f"{conversion.source}: weights of {family_name(family)}, and this format takes those of {taken} alone; "
+        "`frugan export` writes any generator as ONNX"
+    )
+
+
+def say_pretraining(trained: Trained, conversion: Conversion) -> None:
+    """Tell of a model that has learned no swap yet."""
+    if getattr(trained.recipe.objective, "pretrain", False):
         conversion.say(
             f"{conversion.source}: still pretraining, on faces of many people: it swaps no face yet. It ends by "
             f"{PRETRAINING_ENDS} on resuming, and in DeepFaceLab by its option pretrain"
         )
-    return trained
 
 
 def check_agreement(trained: Trained, ours: OurSide, say: Say) -> None:
@@ -287,7 +301,7 @@ def check_agreement(trained: Trained, ours: OurSide, say: Say) -> None:
     Raises:
         BadInput: they cannot be read, or show less of the head than the options say.
     """
-    needs = SAEHDFamily().sources(trained.recipe.networks, trained.recipe.objective)
+    needs = trained.recipe.sources
     eyebrows: set[float] = set()
     for name, faces in ours.data(trained).items():
         if not isinstance(faces, Faceset):

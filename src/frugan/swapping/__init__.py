@@ -1,0 +1,1 @@
+"""`frugan swap`: faces of frames replaced by what a face model makes of them."""

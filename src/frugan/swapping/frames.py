@@ -1,0 +1,180 @@
+"""Frames, the aligned faces that were cut from them, and the folder that swapped frames go into."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frugan.errors import BadInput
+from frugan.faces.data.face import Face, FaceType
+from frugan.faces.data.faceset import open_faceset
+from frugan.faces.data.geometry import alignment_matrix, opencv
+from frugan.files import atomic_file, read_json, write_flushed
+from frugan.progress import Say
+from frugan.wording import count, first_names, shown
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+SETTINGS_FILE = "swap.json"
+"""Kept in OUT: how its frames were made, so that others do not mix with them."""
+JPEG_QUALITY = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A frame with the faces that were found in it."""
+
+    number: int  # in the order of their names
+    path: Path
+    faces: tuple[Face, ...]
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Pixels, uint8 BGR [H, W, 3].
+
+        Raises:
+            BadInput: it cannot be read.
+        """
+        cv2 = opencv()
+        try:
+            content = np.frombuffer(self.path.read_bytes(), np.uint8)
+        except OSError as error:
+            raise BadInput(f"{shown(str(self.path))} cannot be read: {error.strerror}") from error
+        pixels: NDArray[np.uint8] | None = None
+        if len(content):
+            pixels = cv2.imdecode(content, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        if pixels is None:
+            raise BadInput(
+                f"{shown(str(self.path))} cannot be decoded; extract it again, or take it out (what is done stays)"
+            )
+        return pixels
+
+    def matrices(self, side: int, face_type: FaceType) -> list[NDArray[np.float32]]:
+        """The map from the frame to the square of each face.
+
+        Raises:
+            BadInput: landmarks are those of no face.
+        """
+        try:
+            return [alignment_matrix(face.source_landmarks, side, face_type) for face in self.faces]
+        except (BadInput, ValueError, np.linalg.LinAlgError) as error:
+            raise BadInput(f"{shown(self.path.name)}: {error}; take its aligned face out") from error
+
+
+def find_frames(folder: Path, aligned: Path, say: Say) -> list[Frame]:
+    """Find the frames of a folder, in the order of their names, with their faces.
+
+    Raises:
+        BadInput: there are no frames or no faces, or no face belongs to a frame.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{shown(str(folder))}: no such folder; expected the frames of a film, such as data_dst")
+    paths = sorted((p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()), key=_natural)
+    if not paths:
+        raise BadInput(f"{shown(str(folder))}: holds no frames; expected pictures ({', '.join(SUFFIXES)})")
+    faceset = open_faceset(aligned)
+    for line in faceset.lines:
+        say(f"aligned: {line}")
+    placed = [face for face in faceset.faces if face.source_landmarks is not None and face.source_filename]
+    if not placed:
+        raise BadInput(
+            f"{shown(str(aligned))}: none of its {count(len(faceset), 'face')} says where it was cut from (source "
+            "landmarks). Files of a faceset.pak still do: unpack it with `frugan prepare`, or extract the faces again"
+        )
+    if lost := len(faceset) - len(placed):
+        say(f"aligned: {count(lost, 'face')} without source landmarks left out: nobody can say where they belong")
+    by_frame = _by_frame(paths, placed, say)
+    if not by_frame:
+        raise BadInput(
+            f"{shown(str(aligned))}: its faces are of {first_names([str(f.source_filename) for f in placed])}, and "
+            f"none of these is in {shown(str(folder))}; name the frames that they were cut from"
+        )
+    return [Frame(number, path, tuple(by_frame.get(path.name, ()))) for number, path in enumerate(paths)]
+
+
+def _natural(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """Key that sorts frame 9 before frame 10."""
+    parts = re.split(r"(\d+)", path.name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts], path.name
+
+
+def _by_frame(paths: Sequence[Path], faces: Sequence[Face], say: Say) -> Mapping[str, list[Face]]:
+    """Frame's name -> its faces; frames may have been converted to another kind of file since."""
+    names = {path.name: path.name for path in paths}
+    stems: dict[str, str | None] = {}
+    for path in paths:
+        stems[path.stem] = None if path.stem in stems else path.name  # two of them: neither
+    found: dict[str, list[Face]] = {}
+    elsewhere: list[str] = []
+    for face in faces:
+        source = str(face.source_filename).replace("\\", "/").rpartition("/")[2]
+        frame = names.get(source) or stems.get(Path(source).stem)
+        if frame is None:
+            elsewhere.append(source)
+        else:
+            found.setdefault(frame, []).append(face)
+    if elsewhere:
+        say(f"aligned: {count(len(elsewhere), 'face')} of frames that are not there: {first_names(elsewhere)}")
+    return found
+
+
+def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) -> list[Frame]:
+    """Make the folder for swapped frames, or go on in it; return the frames that it lacks.
+
+    Raises:
+        BadInput: it holds other files, or frames that were made otherwise.
+    """
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{shown(str(out))}: is a file; expected a folder for the frames")
+    if out.exists() and out.resolve() == frames[0].path.parent.resolve():
+        raise BadInput(f"{shown(str(out))}: holds the frames themselves; name another folder for the swapped ones")
+    there = {path.name for path in out.iterdir()} if out.exists() else set()
+    kept = out / SETTINGS_FILE
+    if there and SETTINGS_FILE not in there:
+        raise BadInput(
+            f"{shown(str(out))}: holds {shown(min(there))}, which `frugan swap` did not write; name a new folder"
+        )
+    names = {frame.path.name for frame in frames}
+    others = sorted(name for name in there - names - {SETTINGS_FILE} if not name.startswith("."))
+    if others:
+        raise BadInput(f"{shown(str(out))}: holds {shown(others[0])}, which is none of the frames; name a new folder")
+    if SETTINGS_FILE in there:
+        before = read_json(kept, lambda error: BadInput(f"{shown(str(kept))} is damaged; name a new folder"))
+        changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
+        if changed:
+            name = changed[0]
+            raise BadInput(
+                f"{shown(str(out))}: its frames were made with {name} {before.get(name)}, now it is "
+                f"{settings.get(name)}; name a new folder, or give what it was"
+            )
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        with atomic_file(kept) as beside:
+            write_flushed(beside, json.dumps(settings, indent=1).encode("utf-8"))
+    return [frame for frame in frames if frame.path.name not in there]
+
+
+def write_frame(path: Path, pixels: NDArray[np.uint8]) -> None:
+    """Write a frame as its name says, whole or not at all; JPEGs in the best quality.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    cv2 = opencv()
+    how = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if path.suffix.lower() in (".jpg", ".jpeg") else []
+    _, encoded = cv2.imencode(path.suffix.lower(), pixels, how)
+    with atomic_file(path) as beside:
+        write_flushed(beside, encoded.tobytes())
+
+
+def copy_frame(path: Path, to: Path) -> None:
+    """Copy a frame byte for byte, whole or not at all.
+
+    Raises:
+        OSError: it cannot be read, or the disk is full or cannot be written.
+    """
+    with atomic_file(to) as beside:
+        write_flushed(beside, path.read_bytes())

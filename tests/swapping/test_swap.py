@@ -1,0 +1,223 @@
+"""`frugan swap` from a run and frames to swapped frames: masks, resumption, and what is refused."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cli.calling import Frugan, frugan
+from frugan.contract.family import FaceSwap
+from frugan.errors import BadInput
+from frugan.faces.data.face import FaceType
+from frugan.faces.data.faceset import open_faceset, pack_faceset
+from frugan.faces.data.geometry import alignment_matrix
+from frugan.recipe.loading import load_recipe
+from frugan.setup.networks import build, save
+from frugan.swapping.composing import Look, MaskMode, compose
+from frugan.swapping.frames import find_frames
+from frugan.swapping.swap import MaskNetwork, Swapper, swap_frames
+from swapping.drawn_frames import draw_film
+
+__all__ = ["frugan"]
+FACES, EMPTY = 3, 2
+NARROW = ("networks.e_dims=16", "networks.d_dims=16", "networks.ae_dims=32")
+CPU = torch.device("cpu")
+
+
+def _quiet(line: str) -> None:
+    del line
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return draw_film(tmp_path_factory.mktemp("film"), FACES, EMPTY)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of Quick96 that were never trained."""
+    path = tmp_path_factory.mktemp("weights") / "quick96.safetensors"
+    save(build("quick96", NARROW), load_recipe("quick96", NARROW), path)
+    return path
+
+
+def stamps(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_frames_are_swapped_copied_and_kept(
+    frugan: Frugan, film: tuple[Path, Path], weights: Path, tmp_path: Path
+) -> None:
+    frames, aligned = film
+    words = ["swap", str(weights), str(frames), str(aligned), str(tmp_path / "out"), "--blur", "2", "--device", "cpu"]
+    first = frugan(*words)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.endswith(f"out: {FACES} swapped, {EMPTY} copied, 0 there already\n")
+    names = sorted(path.name for path in frames.iterdir())
+    assert sorted(stamps(tmp_path / "out")) == sorted([*names, "swap.json"])
+    for name in names:
+        same = (tmp_path / "out" / name).read_bytes() == (frames / name).read_bytes()
+        assert same == name.startswith("9"), "frames without faces, and they alone, are copied"
+    before = stamps(tmp_path / "out")
+    whole = (tmp_path / "out" / names[1]).read_bytes()
+    (tmp_path / "out" / names[1]).unlink()
+    again = frugan(*words, "--json")
+    assert '{"swapped": 1, "copied": 0, "kept": 4, "faces": 1}' in again.stdout
+    assert (tmp_path / "out" / names[1]).read_bytes() == whole
+    after = stamps(tmp_path / "out")
+    assert {name for name in before if before[name] != after[name]} == {names[1]}
+    other = frugan(*words[:-4], "--blur", "3", "--device", "cpu")
+    assert other.returncode == 2
+    assert "its frames were made with blur 2, now it is 3" in " ".join(other.stderr.split())
+    assert stamps(tmp_path / "out") == after
+
+
+def _red(faces: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    ones = torch.ones_like(faces[:, :1])
+    return torch.zeros_like(faces), 0.5 * ones, 0.8 * ones
+
+
+SWAP = FaceSwap(96, "f", _red)
+XSEG = MaskNetwork(64, FaceType.WHOLE_FACE, lambda faces: 0.25 + 0.5 * (faces[:, :1] > 0))
+"""Of a swapped face, which is black, it says 0.25, of what is in a frame 0.75."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "face_type", "expected"),
+    [
+        ("learned-prd", "f", 0.5),
+        ("learned-dst", "f", 0.8),
+        ("learned", "f", 0.4),
+        ("learned", "head", 0.5),
+        ("xseg-prd", "f", 0.25),
+        ("xseg-dst", "f", 0.75),
+        ("xseg", "f", 0.1875),
+        ("all", "f", 0.075),
+    ],
+)
+def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: str, expected: float) -> None:
+    frame = find_frames(*film, _quiet)[0]
+    swapper = Swapper(replace(SWAP, face_type=face_type), XSEG if mode[0] in "xa" else None, Look(mode), CPU)
+    (face,) = swapper.faces(swapper.cut(frame))
+    assert np.prod(np.stack(face.masks), axis=0)[40:56, 40:56].mean() == pytest.approx(expected, abs=1e-5)
+
+
+def test_traces_of_xseg_count_as_none(film: tuple[Path, Path]) -> None:
+    faint = replace(XSEG, call=lambda faces: torch.full_like(faces[:, :1], 0.09))
+    swapper = Swapper(SWAP, faint, Look("xseg"), CPU)
+    (face,) = swapper.faces(swapper.cut(find_frames(*film, _quiet)[0]))
+    assert not any(mask.any() for mask in face.masks)
+
+
+def test_a_mask_of_another_square_lies_where_it_was_found(film: tuple[Path, Path]) -> None:
+    """XSeg sees more of the head, in another size: what it finds comes to where the frame has it."""
+    blue = MaskNetwork(192, FaceType.WHOLE_FACE, lambda faces: faces[:, :1])
+    swapper = Swapper(SWAP, blue, Look("xseg-dst"), CPU)
+    cut = swapper.cut(find_frames(*film, _quiet)[0])
+    (face,) = swapper.faces(cut)
+    seen = cut.squares[0][..., 0]
+    difference = np.abs(face.masks[0] - np.where(seen < 0.1, 0, seen))[4:-4, 4:-4]
+    assert difference.mean() < 0.02
+
+
+def test_what_swaps_nothing_changes_nothing(film: tuple[Path, Path]) -> None:
+    """The face itself, laid where it was: what differs is what two interpolations smooth."""
+    swap = FaceSwap(256, "f", lambda faces: (faces, torch.ones_like(faces[:, :1]), torch.ones_like(faces[:, :1])))
+    frame = find_frames(*film, _quiet)[1]
+    swapper = Swapper(swap, None, Look(), CPU)
+    cut = swapper.cut(frame)
+    ours = compose(cut.pixels, swapper.faces(cut), Look(), 0)
+    assert np.abs(ours.astype(int) - cut.pixels).mean() < 0.5
+    corner = alignment_matrix(frame.faces[0].source_landmarks, 256, FaceType.FULL) @ [0, 0, 1]
+    assert corner.min() < 0, "outside the face's square"
+    assert np.array_equal(ours[0, 0], cut.pixels[0, 0])
+
+
+def test_a_frame_of_another_kind_of_file_keeps_its_faces(film: tuple[Path, Path], tmp_path: Path) -> None:
+    frames, aligned = film
+    for path in frames.iterdir():
+        cv2.imwrite(str(tmp_path / f"{path.stem}.jpg"), cv2.imread(str(path)))
+    found = find_frames(tmp_path, aligned, _quiet)
+    assert [len(frame.faces) for frame in found] == [1] * FACES + [0] * EMPTY
+
+
+def test_frames_come_in_the_order_of_their_numbers(film: tuple[Path, Path], tmp_path: Path) -> None:
+    frames, aligned = film
+    for number in (10, 9, 100):
+        (tmp_path / f"{number}.png").write_bytes((frames / "90000.png").read_bytes())
+    (tmp_path / "00000.png").write_bytes((frames / "00000.png").read_bytes())
+    names = [int(frame.path.stem) for frame in find_frames(tmp_path, aligned, _quiet)]
+    assert all(a < b for a, b in pairwise(names))
+
+
+def _swap(weights: Path, frames: Path, aligned: Path, out: Path, look: Look | None = None, **more: object) -> None:
+    swap_frames(weights, frames, aligned, out, look, device="cpu", say=_quiet, **more)  # type: ignore[arg-type]
+
+
+def test_what_is_refused(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:
+    frames, aligned = film
+    out, empty = tmp_path / "out", tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(BadInput, match="holds no frames"):
+        _swap(weights, empty, aligned, out)
+    with pytest.raises(BadInput, match="no such folder; expected the frames"):
+        _swap(weights, tmp_path / "nowhere", aligned, out)
+    with pytest.raises(BadInput, match="no faces in"):
+        _swap(weights, frames, empty, out)
+    with pytest.raises(BadInput, match="needs a network of XSeg: add --xseg RUN"):
+        _swap(weights, frames, aligned, out, Look("xseg"))
+    with pytest.raises(BadInput, match="asks for none: leave out --xseg"):
+        _swap(weights, frames, aligned, out, xseg=weights)
+    with pytest.raises(BadInput, match="expected a trained network of XSeg"):
+        _swap(weights, frames, aligned, out, Look("xseg"), xseg=weights)
+    with pytest.raises(BadInput, match="holds the frames themselves"):
+        _swap(weights, frames, aligned, frames)
+    with pytest.raises(BadInput, match="expected a run folder"):
+        _swap(empty, frames, aligned, out)
+    assert not out.exists()
+    (empty / "holiday.png").write_bytes(b"mine")
+    with pytest.raises(BadInput, match=r"holds holiday\.png, which `frugan swap` did not write"):
+        _swap(weights, frames, aligned, empty)
+    assert [path.name for path in empty.iterdir()] == ["holiday.png"]
+
+
+def test_a_file_that_is_no_frame_is_refused_in_a_folder_that_was_begun(
+    film: tuple[Path, Path], weights: Path, tmp_path: Path
+) -> None:
+    _swap(weights, *film, tmp_path / "out")
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match=r"holds notes\.txt, which is none of the frames"):
+        _swap(weights, *film, tmp_path / "out")
+
+
+def test_faces_of_a_pak_do_not_say_where_they_were(film: tuple[Path, Path], tmp_path: Path) -> None:
+    frames, aligned = film
+    pack_faceset(open_faceset(aligned), tmp_path / "faceset.pak")
+    with pytest.raises(BadInput, match="none of its 3 faces says where it was cut from"):
+        find_frames(frames, tmp_path, _quiet)
+
+
+def test_faces_of_other_frames_are_refused(film: tuple[Path, Path], tmp_path: Path) -> None:
+    frames, aligned = film
+    (tmp_path / "other.png").write_bytes((frames / "90000.png").read_bytes())
+    with pytest.raises(BadInput, match=r"its faces are of 00000\.png.*none of these is in"):
+        find_frames(tmp_path, aligned, _quiet)
+
+
+def test_a_damaged_frame_is_named_and_the_others_stay(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:
+    frames, aligned = film
+    mine = tmp_path / "frames"
+    mine.mkdir()
+    for path in frames.iterdir():
+        content = path.read_bytes()
+        (mine / path.name).write_bytes(content[:40] if path.name == "00001.png" else content)
+    with pytest.raises(BadInput, match=r"00001\.png cannot be decoded"):
+        _swap(weights, mine, aligned, tmp_path / "out", workers=1)
+    (mine / "00001.png").write_bytes((frames / "00001.png").read_bytes())
+    _swap(weights, mine, aligned, tmp_path / "out")
+    assert len(stamps(tmp_path / "out")) == FACES + EMPTY + 1
