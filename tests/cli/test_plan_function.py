@@ -54,6 +54,11 @@ def misspelt():
 
 def raises():
     raise KeyError("weights")
+
+def needs(device, size=3):
+    return setup()
+
+number = 3
 """
 
 
@@ -117,6 +122,9 @@ def test_a_function_that_does_not_fit_ends_as_a_recipe_does(frugan: Frugan) -> N
         (("own_project.train:three",), "expected a tuple (model, loss, batch, optimizer)"),
         (("own_project.train:misspelt",), "returns option 'precison' (did you mean precision?)"),
         (("own_project.train:raises",), "raised KeyError: 'weights'"),
+        (("own_project.train:needs",), "needs device; expected a function without arguments"),
+        (("own_project.train:number",), "is 3; expected a function that returns"),
+        (("own_project.train:raises", "--card", "rtx-3o60"), "the nearest are rtx-3060"),
         (("own_project.train:setup", "--largest", "batch"), "--largest batch: for recipes"),
         (("own_project.train:setup", "training.batch=3"), "for recipes"),
     ],

@@ -132,9 +132,30 @@ def denoising(model: nn.Module, x: Tensor) -> Tensor:
     return loss
 
 
+class Headed(nn.Module):
+    """Normalises each sample at its end, so that its values sum to nothing but rounding, which depends on the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+def test_noise_that_a_loss_draws_is_said_with_a_split() -> None:
+    """Dropout's is not, as it is in eval mode that is looked at, nor is it where the batch stays whole."""
+    model, x = nn.Sequential(nn.Dropout(), nn.Linear(WIDTH, WIDTH)), torch.randn(BATCH, WIDTH)
+    for loss, micro_batch, said in ((denoising, 2, True), (denoising, BATCH, False), (squared, 2, False)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        report = frugan.plan_module(model, loss, x, optimizer, micro_batch=micro_batch, precision="fp32")
+        assert any("parts of a batch draw others than the whole" in line for line in report.decisions) == said
+
+
 @pytest.mark.parametrize(
     ("model", "loss", "why"),
     [
+        (Headed, dice, "no module looks at several samples, so the loss does"),
         (nn.Linear, contrastive, "no module looks at several samples, so the loss does"),
         (nn.Linear, summed, "it is a sum over samples, where a mean is expected"),
         (nn.Linear, dice, "no module looks at several samples, so the loss does"),
@@ -158,6 +179,7 @@ def test_what_a_split_would_change_is_noticed(
     assert why is None or why in str(found.differs)
     assert torch.equal(state, torch.get_rng_state())
     assert network.training
+    assert found.draws == (loss is denoising)
 
 
 def test_a_plan_does_not_split_what_it_would_change_and_a_step_refuses_to() -> None:

@@ -329,7 +329,10 @@ def _decisions(
         yield f"precision: {precision.name}{rules}, {precision.reason}{warning}; override with precision={others}"
     yield from _decisions_on_weights(search)
     if normalisation_batch is not None:
-        yield f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is"
+        yield (
+            f"normalisation: {normalisation_batch} samples in each forward, as asked, however much memory there is; "
+            "running statistics move with each forward"
+        )
     elif normalises_batches(model):
         yield (
             "batch normalisation: each forward takes the whole batch, because a part of it would be normalised by "
@@ -370,8 +373,8 @@ def _decisions_on_weights(search: Search) -> Iterator[str]:
     recurrent = [name for name, module in model.named_modules() if isinstance(module, nn.RNNBase)]
     if recurrent:
         yield (
-            f"memory: {first_names(recurrent) or type(model).__name__} keeps in its kernels what no plan sees (an LSTM "
-            "on a CPU 64% of the prediction where a step is little else): leave room"
+            f"memory: {first_names(recurrent) or type(model).__name__} keeps in its kernels what no plan sees: leave "
+            "room (on a CPU, a step of little else than an LSTM takes 1.6 times its prediction)"
         )
 
 
@@ -385,5 +388,7 @@ def _decisions_on_split(search: Search, micro_batch: int) -> Iterator[str]:
         yield f"split: whether parts of a batch give its loss is for the first step to see: {split.unknown}"
     if (terms := split.other_terms()) is not None:
         yield f"split: {terms}"
-    if (moves := split.moves(-(-search.batch // micro_batch))) is not None:
-        yield f"split: {moves}"
+    forwards = -(-search.batch // micro_batch)
+    for line in (split.moves(forwards), split.other_draws(forwards)):
+        if line is not None:
+            yield f"split: {line}"

@@ -200,6 +200,7 @@ class ModuleStep:
             found.unknown and f"whether parts of a batch give its loss is not known: {found.unknown}",
             found.other_terms(),
             found.moves(-(-batch // self.plan.micro_batch)),
+            found.other_draws(-(-batch // self.plan.micro_batch)),
         ):
             if line:
                 warnings.warn(line, stacklevel=3)

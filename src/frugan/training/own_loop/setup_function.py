@@ -5,6 +5,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from frugan.errors import BadInput
+from frugan.stepmemory.calibration import choose_card
 from frugan.training.own_loop.batch import Loss
 from frugan.training.own_loop.module_plan import plan_module
 from frugan.training.own_loop.module_report import ModuleReport
@@ -41,8 +43,9 @@ def plan_function(
         micro_batch: in place of the function's.
 
     Raises:
-        BadInput: there is no such function, it raises, or returns something else; or as `plan_module`.
+        BadInput: no such card, no such function, it raises, or returns something else; or as `plan_module`.
     """
+    choose_card(card, torch.device("cpu"))  # before anything of theirs is run, which may take long
     function = _found(name)
     try:
         with _WithoutWeights():
@@ -76,14 +79,29 @@ def _found(name: str) -> Callable[[], Any]:
     except ModuleNotFoundError as error:
         raise BadInput(f"{name}: {error}; it is looked for in {here} and where Python's packages are") from error
     function = getattr(module, function_name, None)
-    if not callable(function):
+    if function is not None and not callable(function):
+        raise BadInput(f"{name}: is {function!r:.60}; expected a function that returns (model, loss, batch, optimizer)")
+    if function is None:
         known = [key for key, value in vars(module).items() if callable(value)]
         raise BadInput(f"{name}: {module_name} has no function {function_name}{nearest(function_name, known)}")
     found: Callable[[], Any] = function
     return found
 
 
+def _needed(function: Callable[[], Any]) -> list[str]:
+    """Arguments without which a function cannot be called; none of one written in C that does not tell."""
+    with suppress(ValueError):
+        parameters = inspect.signature(function).parameters.values()
+        more = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in more]
+    return []
+
+
 def _set_up(name: str, function: Callable[[], Any]) -> Setup:
+    if needed := _needed(function):
+        raise BadInput(
+            f"{name}: needs {', '.join(needed)}; expected a function without arguments: write one that calls it"
+        )
     try:
         setup = function()
     except Exception as error:

@@ -52,6 +52,16 @@ class SplitCheck:
     unknown: str | None = None  # why it could not be found out; None: it could
     moving: tuple[str, ...] = ()  # buffers and numbers of the model that move with each forward
     terms: tuple[str, ...] = ()  # numbers that modules return, such as a balancing loss, that differ in parts
+    draws: bool = False  # whether model or loss draws random numbers, dropout aside
+
+    def other_draws(self, forwards: int) -> str | None:
+        """Say that parts of a batch draw other random numbers than the whole; None: they draw none."""
+        if forwards == 1 or not self.draws:
+            return None
+        return (
+            "model or loss draws random numbers, such as a diffusion model's noise: parts of a batch draw others than "
+            "the whole, as another seed would; draw them before, and give them with the batch, to have the same"
+        )
 
     def moves(self, forwards: int) -> str | None:
         """Say what moves more than once in a step; None: nothing does."""
@@ -92,7 +102,7 @@ def check_split(model: nn.Module, loss: Loss, inputs: Inputs, batch: int, weight
             moving = _moving(model, partial(loss, model, *few))
     except ERRORS as error:
         return SplitCheck(unknown=f"its loss does not run in eval mode ({type(error).__name__}: {first_line(error)})")
-    return SplitCheck(differs, compared.unknown, moving, () if differs else tuple(compared.terms))
+    return SplitCheck(differs, compared.unknown, moving, () if differs else tuple(compared.terms), compared.draws)
 
 
 def _most_unlike(inputs: Inputs, batch: int, count: int) -> Tensor:
@@ -118,6 +128,11 @@ class _Compared:
     unknown: str | None = None  # why they cannot be compared
     terms: list[str] = field(default_factory=list)  # numbers of modules that differ; known after `difference`
     _drawn: list[Tensor] = field(default_factory=list)
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers were drawn."""
+        return bool(self._drawn)
 
     def check_weight(self) -> None:
         """Call the weight, whose own mistakes are none of the loss.
@@ -215,12 +230,15 @@ class _Compared:
         )
 
     def _results(self, parts: Parts) -> dict[str, Tensor]:
-        """Sums of the results of each module [samples, results], in the order of the calls."""
+        """A number for each result of each module and each sample [samples, results], in the order of the calls.
+
+        Plain sums would not do: those of a layer norm are nothing but rounding.
+        """
         found: dict[str, list[Tensor]] = {}
 
         def note(_: nn.Module, __: object, output: Any, *, name: str, number: int) -> None:
             leaves = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-            sums = [leaf.flatten(1).double().sum(1) for leaf in leaves if leaf.ndim > 1 and len(leaf) == number]
+            sums = [_mixed(leaf.flatten(1).double()) for leaf in leaves if leaf.ndim > 1 and len(leaf) == number]
             if sums:
                 found.setdefault(name, []).append(torch.stack(sums, 1).cpu())
 
@@ -231,6 +249,11 @@ class _Compared:
                     stack.callback(module.register_forward_hook(partial(note, name=name, number=number)).remove)
                 self.loss(self.model, *inputs)
         return {name: torch.cat(sums) for name, sums in found.items() if len(sums) == len(parts.sizes)}
+
+
+def _mixed(values: Tensor) -> Tensor:
+    """Return sums of the rows of [samples, values], each value with a weight of its own between -1 and 1."""
+    return values @ torch.arange(1, values.shape[1] + 1, device=values.device, dtype=values.dtype).cos()
 
 
 def _numbers_in(output: Any, key: str = "") -> Iterator[tuple[str, float]]:
