@@ -140,7 +140,7 @@ class Headed(nn.Module):
         self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)  # type: ignore[no-any-return]
+        return self.layers(x) + 1e-6 * len(x)  # type: ignore[no-any-return]
 
 
 def test_noise_that_a_loss_draws_is_said_with_a_split() -> None:
