@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
             "conversion",
             "conversion/export",
         ),
-        *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", *DATA),
+        *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", "faces/masks", *DATA),
     },
     "page": {"training", "sampling", "reporting", "setup", "recipe", "recipes", "contract", *DATA, *ENGINE},
     "doctor": {
@@ -66,6 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "families/stylegan3": {"families/stylegan2", "contract", "data", *LAYERS},  # the next generation of the other
     "faces/saehd": {"contract", "faces/data", *LAYERS},
     "faces/xseg": {"contract", "faces/data", "faces/saehd", *LAYERS},
+    "faces/masks": {"setup", "faces/data", "faces/xseg", *DATA, *ENGINE},  # a command's room
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),
     # come in by the entry point `frugan.ops`: nobody imports them
