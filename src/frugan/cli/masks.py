@@ -2,13 +2,14 @@
 
 import shlex
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from frugan.cli.options import Device
-from frugan.cli.output import Bar, say
+from frugan.cli.options import AsJson, Device
+from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
 from frugan.wording import count, shown
 
@@ -29,6 +30,10 @@ KindKnown = Annotated[
     str | None,
     typer.Option("--face-type", help="that XSEG knows: h, mf, f, wf, head, or same (no cutting); default: as trained"),
 ]
+
+
+LISTED = 10
+"""Faces that are named to label next."""
 
 
 def _target(out: Path | None, in_place: bool) -> Path | None:
@@ -112,4 +117,79 @@ def fetch(
     print(f"Next: frugan train xseg --data {shlex.quote(str(folder))} --out RUN")
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (apply, remove, remove_labels, fetch)
+def export(
+    source: Source,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="new folder to write")],
+    form: Annotated[
+        Literal["labelme", "coco", "png", "jpg"],
+        typer.Option(
+            "--format", help="labelme or coco: polygons, or outlines of applied masks; png; jpg: DeepFaceLab's masks"
+        ),
+    ] = "labelme",
+) -> None:
+    """Write the labels of faces for other programs, labelme among them, in which polygons are drawn.
+
+    Example: frugan masks export workspace/data_src/aligned labels
+
+    Masks as pictures: frugan masks export masked masks --format png
+    """
+    from frugan.faces.masks.applying import export_labels
+
+    number = export_labels(source, out, form, say)
+    print(f"{count(number, 'file')}: {shown(str(out))}")
+
+
+def import_(
+    source: Source,
+    labels: Annotated[
+        Path, typer.Argument(metavar="LABELS", help="folder of labelme's files or of PNGs; COCO's .json file")
+    ],
+    out: Out = None,
+    in_place: InPlace = False,
+) -> None:
+    """Give faces the polygons that other programs drew: labelme, COCO, or masks as PNGs, white where the face is.
+
+    A label "exclude" takes away from the face; any other one is the face.
+
+    Example: frugan masks import workspace/data_src/aligned labels --in-place
+    """
+    from frugan.faces.masks.applying import import_labels
+
+    with Bar("faces") as bar:
+        path, number = import_labels(source, labels, _target(out, in_place), say, bar)
+    print(f"{count(number, 'face')} with polygons from {shown(str(labels))}: {shown(str(path))}")
+    print(f"Next: frugan train xseg --data {shlex.quote(str(path))} --out RUN")
+
+
+def show(
+    source: Source,
+    out: Annotated[Path, typer.Option(help="picture to write, such as masks.png")],
+    weights: Annotated[
+        Path | None,
+        typer.Option("--with", help="XSeg to draw the masks of, and to say of which faces it is least sure"),
+    ] = None,
+    number: Annotated[int, typer.Option("--count", help="faces on the sheet")] = 20,
+    kind_known: KindKnown = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Draw a sheet of faces with labels and masks; with an XSeg, those to label next come first.
+
+    Example: frugan masks show workspace/data_src/aligned --out masks.png --with runs/masks
+    """
+    from frugan.faces.masks.applying import MaskOptions
+    from frugan.faces.masks.sheet import show_masks
+
+    with Bar("masks") as bar:
+        doubts = show_masks(source, out, number, weights, MaskOptions(kind_known, device=device), say, bar)
+    if as_json:
+        print_json({"sheet": str(out), "least_sure": [asdict(doubt) for doubt in doubts]})
+        return
+    print(f"Sheet: {shown(str(out))}")
+    if nexts := [doubt for doubt in doubts if not doubt.labelled][:LISTED]:
+        print("Least sure, to label next (bits of a pixel, 0 is sure):")
+        for doubt in nexts:
+            print(f"  {doubt.bits:.4f}  {shown(doubt.name)}")
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (apply, remove, remove_labels, fetch, export, import_, show)

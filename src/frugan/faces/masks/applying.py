@@ -1,5 +1,6 @@
-"""Masks of a trained XSeg, applied to a faceset."""
+"""What `frugan masks` does with a faceset: masks of a trained XSeg, and labels to and from other programs."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +12,21 @@ from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import Label, read_face_jpeg
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.faceset import Faceset, open_faceset
-from frugan.faces.data.relabel import LABELLED_SUFFIX, encoded_mask, fetch_labelled, new_place, relabel, without
+from frugan.faces.data.relabel import (
+    LABELLED_SUFFIX,
+    encoded_mask,
+    fetch_labelled,
+    new_place,
+    no_labels,
+    relabel,
+    without,
+)
+from frugan.faces.masks.label_files import LabelFormat, read_labels, written
 from frugan.faces.xseg.family import XSegFamily
 from frugan.faces.xseg.leras import DATA, is_original, open_original, weights_file
 from frugan.faces.xseg.masking import FoundMask, Masker
 from frugan.faces.xseg.phases import NETWORK
+from frugan.files import atomic_folder, refuse_full
 from frugan.progress import Progress, Say
 from frugan.setup.devices import use_device
 from frugan.setup.networks import Weights, networks_from
@@ -123,7 +134,7 @@ def apply_masks(
     if out is not None:
         new_place(faceset, out)
     masker, lost, done = open_masker(weights, options, say), dict[str, str](), 0
-    faceset = _with_frames(faceset, masker)
+    faceset = with_frames(faceset, masker)
     without_landmarks = sum(masker.guesses(face) for face in faceset.faces)
     if without_landmarks:
         say(
@@ -147,7 +158,7 @@ def apply_masks(
     return path, done
 
 
-def _with_frames(faceset: Faceset, masker: Masker) -> Faceset:
+def with_frames(faceset: Faceset, masker: Masker) -> Faceset:
     """Faces of a pak with their landmarks in the frame, which only the JPEGs in it have."""
     if not faceset.path.is_file() or not any(map(masker.guesses, faceset.faces)):
         return faceset
@@ -194,3 +205,46 @@ def fetch_labels(source: Path, out: Path | None, say: Say, progress: Progress | 
         there = (faceset.path.parent if faceset.path.is_file() else faceset.path).absolute()
         folder = there.with_name(there.name + LABELLED_SUFFIX)
     return folder, fetch_labelled(faceset, folder, progress)
+
+
+def import_labels(
+    source: Path, labels: Path, out: Path | None, say: Say, progress: Progress | None
+) -> tuple[Path, int]:
+    """Give faces the polygons that files of other programs hold; see `read_labels`.
+
+    Returns:
+        Where the faceset was written, and how many faces got polygons.
+
+    Raises:
+        BadInput: no label is of one of the faces, one cannot be used, or `out` is there already.
+    """
+    faceset = opened(source, say)
+    found = read_labels(labels, faceset.faces)
+    changed = [(index, replace(faceset.faces[index], polygons=polygons)) for index, polygons in sorted(found.items())]
+    return relabel(faceset, "polygons", changed, out, progress), len(found)
+
+
+def export_labels(source: Path, out: Path, kind: LabelFormat, say: Say) -> int:
+    """Write the labels of faces, else their applied masks, for other programs: a new folder, whole or not at all.
+
+    Returns:
+        How many files.
+
+    Raises:
+        BadInput: no face has any, or `out` holds something.
+    """
+    faceset = opened(source, say)
+    if not any(face.polygons or face.xseg_mask is not None for face in faceset.faces):
+        raise no_labels(faceset)
+    refuse_full(out, "the labels")
+    pictures = faceset.path if faceset.path.is_dir() else faceset.path.parent
+    number = 0
+    with atomic_folder(out.absolute()) as beside:
+        for name, content in written(faceset.faces, kind, os.path.relpath(pictures.absolute(), out.absolute())):
+            path = beside / name
+            if not path.resolve().is_relative_to(beside.resolve()):
+                raise BadInput(f"{shown(str(faceset.path))}: a face is called {shown(name)!r}, no name for a file")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            number += 1
+    return number
