@@ -108,7 +108,7 @@ def scores(run: Path, judged: Path) -> dict[str, Any]:
     side = weights.recipe.resolution
     with prepared(torch.nn.ModuleDict({"xseg": network})):
         for index, face in enumerate(faceset.faces):
-            unit = faceset.picture(index).astype(np.float32) / 255
+            unit = faceset.picture(index).astype(np.float32) / np.float32(255)
             picture = torch.from_numpy(aligned(face, unit, FaceType.WHOLE_FACE, side)).permute(2, 0, 1)
             probability = torch.sigmoid(network(picture[None].contiguous()))[0, 0].numpy()
             mask, truth = cv2.resize(probability, (face.width, face.height)) >= 0.5, hull(face)

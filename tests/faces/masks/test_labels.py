@@ -6,6 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from frugan.errors import BadInput
 from frugan.faces.data.faceset import open_faceset
@@ -17,7 +18,7 @@ from frugan.faces.xseg.samples import polygon_mask
 from frugan.progress import quiet
 
 
-def _ring(side: int = 24) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _ring(side: int = 24) -> NDArray[np.uint8]:
     """A face with a hole in which something stands."""
     mask = np.zeros((side, side), np.uint8)
     mask[2:22, 3:21], mask[6:16, 6:16], mask[9:12, 9:13] = 1, 0, 1
@@ -29,7 +30,8 @@ def test_outlines_fill_to_the_mask(seed: int) -> None:
     random = np.random.default_rng(seed)
     noise = (random.random((16, 19)) < 0.6).astype(np.uint8)
     smooth = np.kron((random.random((6, 7)) < 0.6).astype(np.uint8), np.ones((5, 5), np.uint8))
-    for mask in (noise, smooth, _ring(), np.ones((4, 4), np.uint8)):
+    masks: list[NDArray[np.uint8]] = [noise, smooth, _ring(), np.ones((4, 4), np.uint8)]
+    for mask in masks:
         assert (polygon_mask(outlines(mask), *mask.shape) == mask).all()
 
 
@@ -52,7 +54,7 @@ def test_there_and_back(kind: LabelFormat, faces: Path, tmp_path: Path) -> None:
         if not one.polygons:
             assert not other.polygons
             continue
-        assert (mask_of(one) == mask_of(other)).all(), one.name
+        assert np.array_equal(mask_of(one), mask_of(other)), one.name
         if kind != "png":
             assert [polygon.include for polygon in one.polygons] == [polygon.include for polygon in other.polygons]
             for before_it, after_it in zip(one.polygons, other.polygons, strict=True):

@@ -1,7 +1,7 @@
 """What `frugan masks` does with a faceset: masks of a trained XSeg, and labels to and from other programs."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,9 +22,9 @@ from frugan.faces.data.relabel import (
     without,
 )
 from frugan.faces.masks.label_files import LabelFormat, read_labels, written
-from frugan.faces.xseg.family import XSegFamily
+from frugan.faces.xseg.config import XSegNetworks, XSegObjective
 from frugan.faces.xseg.leras import DATA, is_original, open_original, weights_file
-from frugan.faces.xseg.masking import FoundMask, Masker
+from frugan.faces.xseg.masking import Masker, found_masks
 from frugan.faces.xseg.phases import NETWORK
 from frugan.files import atomic_folder, refuse_full
 from frugan.progress import Progress, Say
@@ -35,8 +35,6 @@ from frugan.wording import count, family_name, first_names, shown
 AS_IT_IS = "same"
 """The original's word for pictures that are taken as they are."""
 MOST_GROWTH = 1024.0
-AT_ONCE = 8
-"""Faces in one forward pass."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,10 @@ def open_masker(source: Path, options: MaskOptions, say: Say) -> Masker:
         built: torch.nn.Module = network.to(device)
     else:
         weights = Weights.open(source, say)
-        if weights.recipe.family != XSegFamily.name:
+        sizes, objective = weights.recipe.networks, weights.recipe.at_step(weights.step).objective
+        if not isinstance(sizes, XSegNetworks) or not isinstance(objective, XSegObjective):
             raise BadInput(f"{source}: weights of {family_name(weights.recipe.family)}; expected those of XSeg")
-        networks, pretrains = weights.recipe.networks, weights.recipe.at_step(weights.step).objective.pretrain
+        networks, pretrains = sizes, objective.pretrain
         built = make_callable(networks_from(weights, device)[NETWORK].eval())
     if pretrains:
         raise BadInput(f"{source}: this XSeg is being pretrained and finds no masks yet; train it on labels first")
@@ -76,39 +75,6 @@ def open_masker(source: Path, options: MaskOptions, say: Say) -> Masker:
         say(f"{DATA} is not there: pictures are taken as they are; another face type: --face-type wf")
     face_type = None if word == AS_IT_IS else FaceType.from_option(word)
     return Masker(built, networks.resolution, face_type, options.grow, options.as_original)
-
-
-def found_masks(faceset: Faceset, masker: Masker, lost: dict[str, str]) -> Iterator[tuple[int, FoundMask]]:
-    """Find the masks of all faces, in order.
-
-    Args:
-        lost: is given each face that cannot be used, with the reason; it is passed over.
-    """
-    indices: list[int] = []
-    for index in range(len(faceset)):
-        indices.append(index)
-        if len(indices) == AT_ONCE or index == len(faceset) - 1:
-            yield from _of_some(faceset, masker, indices, lost)
-            indices = []
-
-
-def _of_some(
-    faceset: Faceset, masker: Masker, indices: Sequence[int], lost: dict[str, str]
-) -> Iterator[tuple[int, FoundMask]]:
-    faces, pictures = [], []
-    for index in indices:
-        face = faceset.faces[index]
-        try:
-            pictures.append(faceset.picture(index))
-            masker.check(face)
-        except BadInput as error:
-            lost[face.name] = str(error)
-            del pictures[len(faces) :]
-            continue
-        faces.append((index, face))
-    if faces:
-        found = masker.find([face for _, face in faces], pictures)
-        yield from zip((index for index, _ in faces), found, strict=True)
 
 
 def apply_masks(

@@ -104,7 +104,8 @@ def _labelme(face: Face, polygons: Sequence[Polygon], folder: str) -> dict[str, 
 
 
 def _coco(faces: Sequence[Face]) -> dict[str, Any]:
-    images, annotations = [], []
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     for number, face in enumerate(faces, 1):
         images.append({"id": number, "file_name": key_of(face), "width": face.width, "height": face.height})
         for polygon in polygons_of(face):

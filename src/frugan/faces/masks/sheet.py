@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from frugan.errors import BadInput
 from frugan.faces.data.face import Face
 from frugan.faces.data.geometry import opencv
-from frugan.faces.masks.applying import MaskOptions, found_masks, open_masker, opened, with_frames
+from frugan.faces.masks.applying import MaskOptions, open_masker, opened, with_frames
 from frugan.faces.masks.label_files import key_of
-from frugan.faces.xseg.masking import FoundMask
+from frugan.faces.xseg.masking import FoundMask, found_masks
 from frugan.faces.xseg.samples import decoded_mask, polygon_mask
 from frugan.files import atomic_file, write_flushed
 from frugan.progress import Progress, Say
@@ -109,7 +109,7 @@ def _row(face: Face, picture: Picture, found: FoundMask | None) -> Picture:
         applied = _through(plain, decoded_mask(face))
     cells = [plain, label, applied]
     if found is not None:
-        cells.append(_through(plain, found.mask / np.float32(255)))
+        cells.append(_through(plain, found.mask.astype(np.float32) / np.float32(255)))
         cv2.putText(cells[-1], f"{found.doubt:.3f}", (4, CELL - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.42, (255, 255, 255), 1)
     cv2.putText(plain, Path(face.name).stem[:22], (4, CELL - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.38, (255, 255, 255), 1)
     return np.concatenate(cells, 1)

@@ -3,8 +3,10 @@
 Source: DeepFaceLab's behaviour.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,11 +15,16 @@ from torch import nn
 
 from frugan.errors import BadInput
 from frugan.faces.data.face import Face, FaceType
+from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.geometry import alignment_matrix, invert_affine, opencv, transform_points
-from frugan.faces.data.relabel import MASK_SIDE
+from frugan.faces.data.relabel import MASK_SIDE, encoded_mask
 from frugan.faces.xseg.samples import aligned
-from frugan.wording import shown
+from frugan.files import atomic_file
+from frugan.progress import Progress, Say
+from frugan.wording import count, shown
 
+AT_ONCE = 8
+"""Faces in one forward pass."""
 LEAST = 0.1
 """Smaller probabilities count as none."""
 
@@ -96,7 +103,7 @@ class Masker:
 
     def _cut(self, face: Face, picture: NDArray[np.uint8], matrix: NDArray[np.float64] | None) -> NDArray[np.float32]:
         """The network's square of a picture, float32 [R, R, 3]; Lanczos may overshoot."""
-        cv2, unit = opencv(), picture.astype(np.float32) / 255
+        cv2, unit = opencv(), picture.astype(np.float32) / np.float32(255)
         if matrix is not None:
             flags = cv2.INTER_LINEAR if self.as_original else cv2.INTER_LANCZOS4
             unit = cv2.warpAffine(unit, matrix, (face.width, face.width), flags=flags)
@@ -115,7 +122,69 @@ class Masker:
         if found.shape != (MASK_SIDE, MASK_SIDE):
             found = cv2.resize(found, (MASK_SIDE, MASK_SIDE), interpolation=cv2.INTER_LANCZOS4)
         mask = (found >= 0.5).astype(np.uint8)
-        return grown(mask, self.grow * MASK_SIDE / face.width) * np.uint8(255)
+        stored: NDArray[np.uint8] = grown(mask, self.grow * MASK_SIDE / face.width) * np.uint8(255)
+        return stored
+
+
+def found_masks(faceset: Faceset, masker: Masker, lost: dict[str, str]) -> Iterator[tuple[int, FoundMask]]:
+    """Find the masks of all faces, in order.
+
+    Args:
+        lost: is given each face that cannot be used, with the reason; it is passed over.
+    """
+    indices: list[int] = []
+    for index in range(len(faceset)):
+        indices.append(index)
+        if len(indices) == AT_ONCE or index == len(faceset) - 1:
+            yield from _of_some(faceset, masker, indices, lost)
+            indices = []
+
+
+def _of_some(
+    faceset: Faceset, masker: Masker, indices: Sequence[int], lost: dict[str, str]
+) -> Iterator[tuple[int, FoundMask]]:
+    faces: list[tuple[int, Face]] = []
+    pictures: list[NDArray[np.uint8]] = []
+    for index in indices:
+        face = faceset.faces[index]
+        try:
+            pictures.append(faceset.picture(index))
+            masker.check(face)
+        except BadInput as error:
+            lost[face.name] = str(error)
+            del pictures[len(faces) :]
+            continue
+        faces.append((index, face))
+    if faces:
+        found = masker.find([face for _, face in faces], pictures)
+        yield from zip((index for index, _ in faces), found, strict=True)
+
+
+def masked_faceset(faceset: Faceset, masker: Masker, kept: Path, say: Say, progress: Progress | None) -> Faceset:
+    """Return a faceset whose faces have the masks that a network finds, in place of theirs; its files stay as they are.
+
+    Args:
+        kept: a file that holds the masks when they were found before, and is written otherwise.
+        say: is given a line on faces that cannot be used, which stay as they are.
+        progress: gets (faces done, faces in all).
+    """
+    if kept.is_file():
+        with zipfile.ZipFile(kept) as file:
+            masks = {int(name): file.read(name) for name in file.namelist()}
+    else:
+        lost, masks = dict[str, str](), {}
+        for index, found in found_masks(faceset, masker, lost):
+            masks[index] = encoded_mask(found.mask)
+            if progress is not None:
+                progress(index + 1, len(faceset))
+        if lost:
+            say(f"{count(len(lost), 'face')} without a mask of the network: {next(iter(lost.values()))}")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(kept) as beside, zipfile.ZipFile(beside, "w") as file:
+            for index, mask in masks.items():
+                file.writestr(str(index), mask)
+    faces = tuple(replace(face, xseg_mask=masks.get(at, face.xseg_mask)) for at, face in enumerate(faceset.faces))
+    return replace(faceset, faces=faces)
 
 
 def grown(mask: NDArray[np.uint8], pixels: float) -> NDArray[np.uint8]:
@@ -131,7 +200,8 @@ def grown(mask: NDArray[np.uint8], pixels: float) -> NDArray[np.uint8]:
     if not mask.any():
         return mask
     away = cv2.distanceTransform(1 - mask, cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
-    return (away <= pixels).astype(np.uint8)
+    widened: NDArray[np.uint8] = (away <= pixels).astype(np.uint8)
+    return widened
 
 
 def _entropy(probability: NDArray[np.float32]) -> float:
