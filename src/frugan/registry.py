@@ -34,6 +34,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",
             "leras-xseg": "frugan.faces.xseg.leras:LerasXSeg",
+            "xseg-onnx": "frugan.faces.xseg.onnx_file:XSegOnnx",
             "dfm": "frugan.faces.saehd.dfm:Dfm",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",
