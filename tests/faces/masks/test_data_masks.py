@@ -11,6 +11,7 @@ from frugan.faces.data.faceset import open_faceset
 from frugan.faces.masks.applying import MaskOptions, apply_masks
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
+from frugan.setup.networks import build, save
 from frugan.setup.run_data_sources import open_sources
 
 
@@ -51,3 +52,15 @@ def test_what_finds_no_masks_is_refused(run: Path, side: Path, tmp_path: Path) -
         open_sources(recipe, {"src": side, "dst": side}, quiet, None)
     with pytest.raises(BadInput, match=r"data.masks=.*for faces alone"):
         load_recipe("biggan-digits-32", [f"data.masks={run}"])
+
+
+def test_of_other_weights_other_masks(run: Path, side: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRUGAN_PREPARED", str(tmp_path / "prepared"))
+    other = tmp_path / "other.safetensors"
+    save(build("xseg-small", ["networks.base=2"]), load_recipe("xseg-small", ["networks.base=2"]), other)
+    found = []
+    for weights in (run, other):
+        recipe = load_recipe("saehd-demo-64", [f"data.masks={weights}"])
+        sources = open_sources(recipe, {"src": side, "dst": side}, quiet, None)
+        found.append([face.xseg_mask for face in sources["src"].faces])
+    assert found[0] != found[1]
