@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
             "conversion/export",
             "swapping",
         ),
-        *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", *DATA),
+        *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", "faces/masks", *DATA),
     },
     "page": {"training", "sampling", "reporting", "setup", "recipe", "recipes", "contract", *DATA, *ENGINE},
     "doctor": {
@@ -69,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "faces/saehd": {"contract", "faces/data", *LAYERS},
     "faces/quick96": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/xseg": {"contract", "faces/data", "faces/saehd", *LAYERS},
+    "faces/masks": {"setup", "faces/data", "faces/xseg", *DATA, *ENGINE},  # a command's room
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),
     # come in by the entry point `frugan.ops`: nobody imports them

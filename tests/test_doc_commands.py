@@ -55,6 +55,10 @@ def check(program: Any, line: str, whole: bool = True) -> None:
     name, *words = [word for word in shlex.split(line, comments=True) if word not in {"&", "--help"}]
     assert name in program.commands, line
     command = program.commands[name]
+    if hasattr(command, "commands"):  # a group of them, which a sentence may name alone
+        if words or whole:
+            check(command, shlex.join(words), whole)
+        return
     known = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
     assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line
     values = {word for before, word in pairwise(words) if before.startswith("--")}  # `--data ...` has a value

@@ -83,6 +83,9 @@ def test_the_notebook_is_one() -> None:
 def test_commands_recipes_and_keys_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     commands = {command.name or command.callback.__name__ for command in application().registered_commands}  # type: ignore[union-attr]
+    commands |= {
+        str(group.typer_instance.info.name) for group in application().registered_groups if group.typer_instance
+    }
     blocks = "\n".join(re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL))
     for name in re.findall(r"^\s*frugan (\w+)", blocks, re.MULTILINE):
         assert name in commands, f"{page.name}: frugan {name}"

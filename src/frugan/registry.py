@@ -36,6 +36,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "leras": "frugan.faces.saehd.leras:Leras",
             "leras-quick96": "frugan.faces.quick96.leras:LerasQuick96",
             "leras-xseg": "frugan.faces.xseg.leras:LerasXSeg",
+            "xseg-onnx": "frugan.faces.xseg.onnx_file:XSegOnnx",
             "dfm": "frugan.faces.saehd.dfm:Dfm",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",

@@ -13,6 +13,7 @@ from frugan.cli import INTERRUPTED, TRAINING
 from frugan.cli.demo import demo
 from frugan.cli.doctor import doctor
 from frugan.cli.evaluate import evaluate
+from frugan.cli.masks import COMMANDS as MASK_COMMANDS
 from frugan.cli.page import page
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
@@ -95,6 +96,13 @@ def application() -> typer.Typer:
     )
     for command in commands:
         app.command(cls=_Command)(_reporting_interrupts(command.__name__)(command))
+    masks = typer.Typer(
+        name="masks", help="Labels and masks of aligned faces, by XSeg.", no_args_is_help=True, rich_markup_mode="rich"
+    )
+    for command in MASK_COMMANDS:
+        name = command.__name__.removesuffix("_").replace("_", "-")
+        masks.command(name, cls=_Command)(_reporting_interrupts(f"masks {name}")(command))
+    app.add_typer(masks)
     app.callback()(_options)
     return app
 

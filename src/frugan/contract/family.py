@@ -13,8 +13,11 @@ from torch import Tensor, nn
 
 from frugan.contract.phase import Networks, Phase
 from frugan.contract.settings import Settings
+from frugan.errors import BadInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from frugan.contract.data import SourceSpec
     from frugan.contract.settings import DataSettings
 
@@ -248,6 +251,31 @@ class Family(ABC):
             BadInput: a picture cannot be read.
         """
         return iter(())
+
+    def masked(
+        self,
+        networks: Any,
+        built: Networks,
+        source: Any,
+        kept: Path,
+        say: Callable[[str], None],
+        progress: Callable[[int, int], None] | None,
+    ) -> Any:
+        """Return an opened source whose pictures have the masks that the networks find, for `data.masks`.
+
+        Default: of a family that finds none.
+
+        Args:
+            built: the networks, ready to call.
+            source: the opened data.
+            kept: file to keep the masks in; where it is there, they are read from it.
+            say: is given lines.
+            progress: gets (pictures done, pictures in all).
+
+        Raises:
+            BadInput: the family finds no masks.
+        """
+        raise BadInput(f"data.masks: {self.name} finds no masks; name a run of xseg")
 
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Functions by network, (network, samples) -> output, that run it on inputs of their own, to count and time.

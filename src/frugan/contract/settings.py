@@ -121,6 +121,14 @@ class DataSettings(Settings):
         max_length=MOST_PATH,
     )
 
+    masks: str | None = setting(
+        None,
+        "an XSeg run, checkpoint or weights file whose masks are trained with, in place of those that the faces have; "
+        "their files stay as they are",
+        CHANGEABLE | ADDED,
+        max_length=MOST_PATH,
+    )
+
     @field_validator("holdout", mode="before")
     @classmethod
     def _is_part_or_folder(cls, value: Any) -> Any:

@@ -228,13 +228,14 @@ class PictureNeeds:
         return self.channels * self.resolution**2
 
     def check_settings(self, settings: DataSettings) -> None:
-        """Refuse the one that is for faces.
+        """Refuse those that are for faces.
 
         Raises:
-            ValueError: it is set.
+            ValueError: one is set.
         """
-        if settings.pretrain is not None:
-            raise ValueError(f"data.pretrain={settings.pretrain}: for faces alone; leave it out")
+        for name in ("pretrain", "masks"):
+            if (value := getattr(settings, name)) is not None:
+                raise ValueError(f"data.{name}={value}: for faces alone; leave it out")
 
     def locate(self, path: Path, names: Sequence[str]) -> None:
         """Each source is named by itself."""

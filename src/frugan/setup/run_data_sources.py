@@ -24,6 +24,7 @@ from frugan.errors import BadInput
 from frugan.files import Folders, read_json
 from frugan.progress import Progress, Say, quiet
 from frugan.recipe.recipe import Recipe
+from frugan.setup.masks import masked
 from frugan.setup.small_pictures import small_for_training
 from frugan.wording import count, first_names
 
@@ -92,7 +93,7 @@ def open_sources(
         for line in opened.part_lines(fitted[name]):
             say(f"data: {line}")
     _check_together(needs, fitted)
-    return fitted
+    return fitted if recipe.data.masks is None else masked(fitted, recipe.data.masks, say, progress)
 
 
 @dataclass(frozen=True)

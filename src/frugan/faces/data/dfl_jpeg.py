@@ -1,11 +1,12 @@
 """Aligned faces in JPEGs with DeepFaceLab's metadata in an APP15 segment: read and checked. Untrusted."""
 
+import pickle
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from frugan.faces.data.face import LANDMARKS, Face, FaceType, Polygon
 from frugan.faces.data.geometry import resize_since
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import dump_pickle
+from frugan.wording import shown
 
 # The segments that come before a JPEG's pixels.
 #
@@ -413,12 +415,58 @@ def write_face_jpeg(jpeg: bytes, face: Face) -> bytes:
         "xseg_mask": mask_for_file(face),
     }
     content = dump_pickle({key: value for key, value in about.items() if value is not None})
+    return with_metadata(jpeg, _fitting(face, content), face.name)
+
+
+Label = Literal["polygons", "xseg_mask"]
+"""What a face is labelled by, as `Face` calls it: drawn outlines, or the mask that was applied."""
+
+
+def relabelled_jpeg(jpeg: bytes, face: Face, label: Label) -> bytes:
+    """Return an aligned JPEG with the face's polygons or its mask, whatever else its metadata holds.
+
+    Landmarks that were written for a picture of another size are brought to this one's with new polygons, which are in
+    its pixels.
+
+    Raises:
+        BadInput: no JPEG with metadata of a face, or more metadata than a segment holds, 65,533 bytes.
+    """
+    try:
+        content = next((jpeg[one.content : one.end] for one in metadata_segments(jpeg)), None)
+    except NotJpeg as error:
+        raise BadInput(f"{shown(face.name)} is {error}; expected the JPEG of an aligned face.") from error
+    about = None if content is None else load_pickle(content, f"{face.name}: the face metadata")
+    if not isinstance(about, dict):
+        raise BadInput(f"{shown(face.name)} is a JPEG without face metadata; expected one by DeepFaceLab's extractor.")
+    if label == "polygons":
+        changes: dict[str, Any] = {"seg_ie_polys": polygons_for_file(face) if face.polygons else None}
+        if not np.allclose(about["landmarks"], face.landmarks, atol=0.1):
+            changes["landmarks"] = face.landmarks.tolist()
+    else:
+        changes = {"xseg_mask": mask_for_file(face)}
+    content = _framed(dump_pickle({key: value for key, value in {**about, **changes}.items() if value is not None}))
+    return with_metadata(jpeg, _fitting(face, content), face.name)
+
+
+def _framed(content: bytes) -> bytes:
+    """Return a pickle of protocol 4 in one frame, as Python's pickler writes it, so that files are the original's."""
+    after = len(pickle.PROTO) + 1
+    return content[:after] + pickle.FRAME + struct.pack("<Q", len(content) - after) + content[after:]
+
+
+def _fitting(face: Face, content: bytes) -> bytes:
+    """Return encoded metadata that a segment holds.
+
+    Raises:
+        BadInput: they take more than 65,533 bytes.
+    """
     if len(content) > MOST_CONTENT:
         raise BadInput(
-            f"{face.name}: its metadata takes {len(content):,} bytes, of which {len(face.xseg_mask or b''):,} are the "
-            f"mask; a JPEG holds {MOST_CONTENT:,}. Encode the mask as JPEG, or smaller."
+            f"{shown(face.name)}: its metadata takes {len(content):,} bytes, of which {len(face.xseg_mask or b''):,} "
+            f"are the mask and {sum(one.points.nbytes for one in face.polygons):,} points of polygons; a JPEG holds "
+            f"{MOST_CONTENT:,}. Encode the mask as JPEG, or smaller; draw polygons with fewer points."
         )
-    return with_metadata(jpeg, content, face.name)
+    return content
 
 
 def with_metadata(jpeg: bytes, content: bytes, name: str) -> bytes:

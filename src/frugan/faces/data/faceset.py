@@ -479,24 +479,41 @@ def unpack(source: Path, out: Path, say: Callable[[str], None], progress: Callab
         BadInput: no pak, `out` holds something, or a face has a name that no file can have here, or that of another.
     """
     faces = open_faceset(source)
-    refuse_full(out, "the faces")
     for line in faces.lines:
         say(f"data: {line}")
+    write_loose(out, faces, map(faces.encoded, range(len(faces))), progress)
+    return len(faces)
+
+
+def write_loose(
+    out: Path, faceset: Faceset, jpegs: Iterable[bytes], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Write the faces of a set as loose files, those of each person into a folder; whole or not at all.
+
+    Args:
+        out: the folder, new or empty.
+        faceset: names them.
+        jpegs: their files, in the same order.
+        progress: gets (faces done, faces in all).
+
+    Raises:
+        BadInput: `out` holds something, or a face has a name that no file can have here, or that of another.
+    """
+    refuse_full(out, "the faces")
     with atomic_folder(out.absolute()) as beside:
-        for number, face in enumerate(faces.faces):
-            parts = [*([face.person] if face.person else []), face.name]
+        for number, (face, jpeg) in enumerate(zip(faceset.faces, jpegs, strict=True)):
+            parts = [*(face.person.split("/") if face.person else []), face.name]
             path = beside.joinpath(*parts)
             is_taken = path.exists() or path.parent.is_file()
             if is_taken or any(set(part) & set("/\\:\0") or part in ("", ".", "..") for part in parts):
                 raise BadInput(
-                    f"{shown(str(faces.path))}: face {number} is called {shown('/'.join(parts))!r}, which is "
+                    f"{shown(str(faceset.path))}: face {number} is called {shown('/'.join(parts))!r}, which is "
                     "no name for a file here, or that of another face"
                 )
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(faces.encoded(number))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(jpeg)
             if progress is not None:
-                progress(number + 1, len(faces))
-    return len(faces)
+                progress(number + 1, len(faceset))
 
 
 SOURCES = {"src": "data_src", "dst": "data_dst"}

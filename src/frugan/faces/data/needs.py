@@ -57,7 +57,7 @@ class FaceNeeds:
         Raises:
             ValueError: they are not as they are by themselves.
         """
-        if settings != DataSettings(pretrain=settings.pretrain):
+        if settings != DataSettings(pretrain=settings.pretrain, masks=settings.masks):
             raise ValueError(
                 "data: these settings are for sets of pictures; faces are sampled as the objective says "
                 "(objective.random_src_flip, objective.random_dst_flip)"

@@ -4,7 +4,7 @@ Nothing is computed across the batch, so that any micro-batch gives the same upd
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from frugan.faces.xseg.config import (
     XSegObjective,
     option_words,
 )
+from frugan.faces.xseg.masking import Masker, masked_faceset
 from frugan.faces.xseg.needs import XSegNeeds
 from frugan.faces.xseg.networks import DIVISOR, XSeg, initialise
 from frugan.faces.xseg.phases import NETWORK, phases
@@ -121,6 +122,19 @@ class XSegFamily(Family):
             for at, picture in zip(here, masked.cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
                 face = faces.faces[at]
                 yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
+
+    def masked(
+        self,
+        networks: XSegNetworks,
+        built: Networks,
+        source: Faceset,
+        kept: Path,
+        say: Callable[[str], None],
+        progress: Callable[[int, int], None] | None,
+    ) -> Faceset:
+        """The faces with the masks that the network finds."""
+        masker = Masker(built[NETWORK], networks.resolution, FaceType.from_option(networks.face_type))
+        return masked_faceset(source, masker, kept, say, progress)
 
     def snapshots(self, networks: XSegNetworks) -> Mapping[str, GridRequest]:
         """Training samples, with their masks and those found."""

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
+from torch import nn
 
-from frugan.contract.formats import RECIPE_FILE, Conversion, Converted, FileFormat, Imported, OurSide, Trained
+from frugan.contract.formats import RECIPE_FILE, Conversion, Converted, FileFormat, Imported, OurSide, Say, Trained
 from frugan.errors import BadInput
 from frugan.faces.saehd.leras_files import (
     UPDATES,
@@ -32,7 +34,9 @@ from frugan.faces.saehd.leras_files import (
     unpickled,
     weight_keys,
 )
+from frugan.faces.xseg.config import XSegNetworks
 from frugan.faces.xseg.family import XSegFamily
+from frugan.faces.xseg.networks import XSeg
 from frugan.faces.xseg.phases import NETWORK
 from frugan.files import write_flushed
 from frugan.safe_pickle.writer import dump_pickle
@@ -61,18 +65,12 @@ class LerasXSeg(FileFormat):
     def read(self, conversion: Conversion, ours: OurSide) -> Imported:
         """Read the XSeg of a folder."""
         folder = conversion.source
-        weights = _weights_file(folder)
-        arrays, is_half = read_arrays(weights)
-        if is_half:
-            conversion.say(f"{weights.name}: in half precision; training goes on in fp32 from there")
-        iteration, options, history = _read_data(folder / DATA, conversion)
+        weights = weights_file(folder)
+        arrays = _arrays(weights, conversion.say)
+        iteration, options, history = _read_data(folder / DATA, conversion.say)
         recipe = ours.recipe(_recipe(arrays, options, iteration, weights), str(weights))
         network = XSegFamily().build(recipe.networks, "meta")[NETWORK]
-        expected = weight_keys(network)
-        as_original_reads(arrays, dict(expected.values()))
-        if wrong := faults(weights.name, arrays, dict(expected.values())):
-            raise BadInput(f"{folder}: not the arrays of an XSeg:\n  {first_lines(wrong)}")
-        networks = {f"{NETWORK}.{key}": from_file(arrays[name]) for key, (name, _) in expected.items()}
+        networks = {f"{NETWORK}.{key}": value for key, value in _parameters(weights, arrays, network).items()}
         optimizers: dict[str, torch.Tensor] = {}
         statistics = weights.with_name(f"{weights.stem}_opt.npy")
         if statistics.is_file():
@@ -131,12 +129,69 @@ class LerasXSeg(FileFormat):
         return Converted(folder, facts, [f"{folder}: XSeg at iteration {trained.step:,}"], step=trained.step)
 
 
-def _weights_file(folder: Path) -> Path:
-    """The one file of weights in a folder.
+def open_original(source: Path, say: Say) -> tuple[XSegNetworks, XSeg, bool]:
+    """Open the original's XSeg for use, without a recipe.
+
+    Args:
+        source: its folder, or the file of its weights, which is enough.
+        say: is told of what is not as usual.
+
+    Returns:
+        Options, network, and whether it draws grey pictures, as while pretraining. Without XSeg_data.dat the face type
+        is the family's default.
+
+    Raises:
+        BadInput: no XSeg is there, or it is damaged.
+    """
+    weights = weights_file(source)
+    data = weights.parent / DATA
+    _, options, _ = _read_data(data, say) if data.is_file() else (0, DEFAULTS, [])
+    arrays = _arrays(weights, say)
+    try:
+        networks = XSegNetworks.model_validate(_recipe(arrays, options, 0, weights)["networks"])
+    except ValidationError as error:
+        raise BadInput(f"{weights}: no XSeg that can be used: {error.errors()[0]['msg']}") from error
+    network = XSeg(networks.resolution, networks.base)
+    network.load_state_dict(_parameters(weights, arrays, network), strict=False)  # all but constants
+    return networks, network.eval(), bool(options["pretrain"])
+
+
+def is_original(source: Path) -> bool:
+    """Whether a path is a file of the original's weights, or a folder with one."""
+    return source.suffix == ".npy" if source.is_file() else any(source.glob(f"{SCOPE}_*.npy"))
+
+
+def _arrays(weights: Path, say: Say) -> Arrays:
+    arrays, is_half = read_arrays(weights)
+    if is_half:
+        say(f"{weights.name}: in half precision; it goes on in fp32 from there")
+    return arrays
+
+
+def _parameters(weights: Path, arrays: Arrays, network: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameter -> tensor, of arrays that are all there.
+
+    Raises:
+        BadInput: one is missing or misshapen.
+    """
+    expected = weight_keys(network)
+    as_original_reads(arrays, dict(expected.values()))
+    if wrong := faults(weights.name, arrays, dict(expected.values())):
+        raise BadInput(f"{weights.parent}: not the arrays of an XSeg:\n  {first_lines(wrong)}")
+    return {key: from_file(arrays[name]) for key, (name, _) in expected.items()}
+
+
+def weights_file(source: Path) -> Path:
+    """The one file of weights in a folder, or the file itself.
 
     Raises:
         BadInput: there is none, or several.
     """
+    if source.is_file():
+        if not source.stem.removeprefix(f"{SCOPE}_").isdigit():
+            raise BadInput(f"{source}: expected weights of DeepFaceLab's XSeg under the name {SCOPE}_256.npy")
+        return source
+    folder = source
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder; expected the folder of DeepFaceLab's XSeg, such as WORKSPACE/model")
     found = [path for path in sorted(folder.glob(f"{SCOPE}_*.npy")) if path.stem.removeprefix(f"{SCOPE}_").isdigit()]
@@ -146,10 +201,10 @@ def _weights_file(folder: Path) -> Path:
     return found[0]
 
 
-def _read_data(path: Path, conversion: Conversion) -> tuple[int, dict[str, Any], list[list[float]]]:
+def _read_data(path: Path, say: Say) -> tuple[int, dict[str, Any], list[list[float]]]:
     """Iteration, options and loss history; those of a fresh model where the file is missing."""
     if not path.is_file():
-        conversion.say(f"{path.name} is not there: iteration 0, and face type wf (another: networks.face_type=)")
+        say(f"{path.name} is not there: iteration 0, and face type wf (another: networks.face_type=)")
         return 0, dict(DEFAULTS), []
     value = unpickled(path)
     if not isinstance(value, dict) or not isinstance(value.get("options"), dict):

@@ -1,0 +1,125 @@
+"""Trains XSeg on twenty labelled drawn faces and measures its masks on others, for some seeds.
+
+    python benchmarks/masks.py RUNS RESULT.json [--seeds 3] [--choosing] [KEY=VALUE]...
+
+`xseg-small`, on one thread, learns from the first ten faces of each of the two drawn people that ship, whose labels are
+the outlines of their landmarks' hulls as polygons; it is judged on their other 220 faces by intersection over union
+with these hulls, at the pictures' 128 pixels. What the recipe has was chosen on faces of other moments, which
+`--choosing` draws in their place. RUNS is a folder for runs and data; a run that is there already is not trained again.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from frugan.engine.state.working_weights import prepared
+from frugan.faces.data.dfl_jpeg import write_face_jpeg
+from frugan.faces.data.drawn_faces import write_drawn_faces
+from frugan.faces.data.face import Face, FaceType, Polygon
+from frugan.faces.data.faceset import open_faceset
+from frugan.faces.data.geometry import face_mask
+from frugan.faces.xseg.samples import aligned
+from frugan.recipe.loading import load_recipe
+from frugan.setup.networks import Weights, networks_from
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
+from machine import describe_machine
+from tools.draw_faces.drawn_faceset import draw_faceset
+
+LABELLED = 10
+"""Faces of each person that are trained on."""
+CHOOSING_SEED, CHOOSING_FACES = 7, 40
+SIDES = ("data_src/aligned", "data_dst/aligned")
+
+
+def main() -> None:
+    """Train and measure what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--choosing", action="store_true")
+    parser.add_argument("fields", nargs="*")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    labelled, judged = split(arguments.runs, choosing=arguments.choosing)
+    entries: list[dict[str, Any]] = []
+    for seed in range(arguments.seeds):
+        run = arguments.runs / "-".join([f"seed-{seed}", *(field.replace(" ", "") for field in arguments.fields)])
+        began, cpu = time.perf_counter(), time.process_time()
+        recipe = load_recipe("xseg-small", [*arguments.fields, f"training.seed={seed}"])
+        train(recipe, labelled, run, options=TrainingOptions(device="cpu"))
+        took = {"seconds": round(time.perf_counter() - began), "cpu_seconds": round(time.process_time() - cpu)}
+        measured = scores(run, judged)
+        entries.append({"seed": seed, "fields": arguments.fields, **measured, **took, "machine": describe_machine()})
+        arguments.result.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n", "utf-8")
+        print(json.dumps(entries[-1]), flush=True)
+
+
+def split(runs: Path, *, choosing: bool) -> tuple[Path, Path]:
+    """Folders of labelled faces and of those to judge by, which are made if they are not there."""
+    folder = runs / ("choosing" if choosing else "judging")
+    labelled, judged = folder / "labelled", folder / "judged"
+    if judged.is_dir():
+        return labelled, judged
+    workspace = folder / "workspace"
+    if choosing:
+        for person, side in enumerate(SIDES):
+            draw_faceset(workspace / side, person, CHOOSING_FACES, seed=CHOOSING_SEED, size=128)
+    else:
+        write_drawn_faces(workspace)
+    for part in (labelled, judged):
+        part.mkdir(parents=True)
+    for person, side in enumerate(SIDES):
+        faceset = open_faceset(workspace / side)
+        for index, face in enumerate(faceset.faces):
+            is_labelled = index < LABELLED
+            jpeg = faceset.encoded(index)
+            content = write_face_jpeg(jpeg, replace(face, polygons=(outline(face),))) if is_labelled else jpeg
+            ((labelled if is_labelled else judged) / f"{person}-{face.name}").write_bytes(content)
+    return labelled, judged
+
+
+def hull(face: Face) -> NDArray[np.bool_]:
+    """The true mask of a drawn face, [H, W]."""
+    return face_mask(face.landmarks, face.height, face.width) > 0
+
+
+def outline(face: Face) -> Polygon:
+    """The outline of that mask."""
+    found, _ = cv2.findContours(hull(face).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    return Polygon(True, max(found, key=len)[:, 0].astype(np.float32))
+
+
+@torch.no_grad()
+def scores(run: Path, judged: Path) -> dict[str, Any]:
+    """Mean and least intersection over union of masks at 0.5."""
+    weights = Weights.open(run)
+    network, faceset, found = networks_from(weights)["xseg"], open_faceset(judged), list[float]()
+    side = weights.recipe.resolution
+    with prepared(torch.nn.ModuleDict({"xseg": network})):
+        for index, face in enumerate(faceset.faces):
+            unit = faceset.picture(index).astype(np.float32) / np.float32(255)
+            picture = torch.from_numpy(aligned(face, unit, FaceType.WHOLE_FACE, side)).permute(2, 0, 1)
+            probability = torch.sigmoid(network(picture[None].contiguous()))[0, 0].numpy()
+            mask, truth = cv2.resize(probability, (face.width, face.height)) >= 0.5, hull(face)
+            found.append(float((mask & truth).sum() / (mask | truth).sum()))
+    return {
+        "step": weights.step,
+        "faces": len(found),
+        "mean_iou": round(float(np.mean(found)), 4),
+        "least_iou": round(min(found), 4),
+    }
+
+
+if __name__ == "__main__":
+    main()

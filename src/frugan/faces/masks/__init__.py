@@ -1,0 +1,1 @@
+"""`frugan masks`: labels and masks of facesets."""
