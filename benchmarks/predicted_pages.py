@@ -18,7 +18,7 @@ from frugan.stepmemory.cards import PUBLISHED
 from frugan.wording import GIB
 from page_tables import DOCS, RESULTS, fill, read, table
 
-WITH_FIGURES = ("memory", "memory-measured", "cluster", "faces", "your-card", "zh/faces", "zh/your-card")
+WITH_FIGURES = ("memory", "memory-measured", "cluster", "faces", "your-card", "stylegan3", "zh/faces", "zh/your-card")
 PAGES = tuple(DOCS / f"{name}.md" for name in WITH_FIGURES)
 SAVINGS = {
     "keep-products": "kept products",
@@ -36,6 +36,16 @@ def published() -> str:
     rows = [line for name, training in known.items() for line in published_costs.lines(name, training, found[name])]
     head = ["training", "published GiB", "ours", "off", "card", "published s", "ours", "off"]
     return "\n".join([table(head, []), *rows])
+
+
+def stylegan3_memory() -> str:
+    """What StyleGAN3's authors published beside what is predicted, in GiB."""
+    found = read(published_costs.RECORD.name)["rows"]
+    rows = {name: row for name, row in published_costs.trainings().items() if name.startswith("stylegan3-")}
+    titles = [" ".join(name.split("-")[1:3]).upper() for name in rows]  # "T 256"
+    theirs = [f"{row.gib:.1f}" for row in rows.values()]
+    ours = [f"{found[name]['allocated_bytes'] / GIB:.2f}" for name in rows]
+    return table(["", *titles], [["theirs", *theirs], ["here", *ours]])
 
 
 def beside_fp32() -> str:
@@ -120,6 +130,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "every recipe": every_recipe,
     "every recipe in fp32": every_recipe_in_fp32,
     "published": published,
+    "stylegan3 memory": stylegan3_memory,
     "beside fp32": beside_fp32,
     "two cards": two_cards,
     "many cards": many_cards,

@@ -65,6 +65,7 @@ class BesideFp32:
 def trainings() -> dict[str, Training]:
     """All that are published, by name."""
     known = {name: _stylegan2(row) for name, row in _rows("stylegan2-costs.json").items()}
+    known |= {name: _stylegan3(row) for name, row in _rows("stylegan3-costs.json").items()}
     for name, row in _rows("other-costs.json").items():
         seconds = {card: (least, most) for card, (least, most) in row["seconds"].items()}
         recipe = load_recipe(row["recipe"], row["fields"])
@@ -98,19 +99,38 @@ def _stylegan2(row: Mapping[str, Any]) -> Training:
         f"training.normalisation_batch={min(batch, int(options.get('mbstd-group', 4)))}",
     ]
     words += ["objective.augmentation.method=ada"] if row["augmented"] else []
-    seconds = {}
-    for card in ("v100", "a100"):
-        if (published := row.get(f"seconds_per_kimg_{card}")) is not None:
-            least, most = published if isinstance(published, list) else (published, published)
-            seconds[card] = (least, most)
     return Training(
         recipe=load_recipe("stylegan2-ffhq-256", words),
         micro_batch=batch,
         precision=_precision("fp16"),
         recompute=False,
         gib=row["gpu_memory_gb"],
-        seconds=seconds,
+        seconds=_seconds(row),
         steps=1000 / (batch * int(options["gpus"])),
+    )
+
+
+def _seconds(row: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Card -> least and most seconds for 1000 pictures."""
+    seconds = {}
+    for card in ("v100", "a100"):
+        if (published := row.get(f"seconds_per_kimg_{card}")) is not None:
+            least, most = published if isinstance(published, list) else (published, published)
+            seconds[card] = (least, most)
+    return seconds
+
+
+def _stylegan3(row: Mapping[str, Any]) -> Training:
+    """Our recipe at the authors' micro-batch; they too see a batch of 32 on one card."""
+    words = [f"networks.resolution={row['resolution']}", "objective.augmentation.method=ada"]
+    return Training(
+        recipe=load_recipe(f"stylegan3-{row['kind']}-256", [*words, f"training.batch={row['batch']}"]),
+        micro_batch=row["micro_batch"],
+        precision=_precision("fp16"),
+        recompute=False,
+        gib=row["gpu_memory_gb"],
+        seconds=_seconds(row),
+        steps=1000 / row["batch"],
     )
 
 

@@ -1,4 +1,4 @@
-"""Faults in StyleGAN3's filters, layers and phases."""
+"""Faults in StyleGAN3's filters, layers and phases, in how it is scored, and in its export."""
 
 from deliberate.fault import Fault
 
@@ -59,5 +59,26 @@ FAULTS = (
         "ours.layer_shapes[index].name",
         "theirs.layer_shapes[index].name",
         "families/test_stylegan3.py -k another_resolution",
+    ),
+    Fault(
+        "pictures are turned the other way before they are compared",
+        "metrics/equivariance.py",
+        "(cosine * x - sine * y, sine * x + cosine * y)",
+        "(cosine * x + sine * y, cosine * y - sine * x)",
+        "metrics/test_equivariance.py -k turns",
+    ),
+    Fault(
+        "pictures are compared at another place than the one they were moved to",
+        "evaluation/equivariance.py",
+        "translation_error(still, moved, *offset)",
+        "translation_error(still, moved, -offset[0], offset[1])",
+        "evaluation/test_equivariance.py -k follows",
+    ),
+    Fault(
+        "an exported generator writes to parts of a map",
+        "conversion/export/onnx.py",
+        "use_ops(generator.network, WholeMaps())",
+        "use_ops(generator.network, PLAIN)",
+        "conversion/test_onnx_export.py -k recorded",
     ),
 )
