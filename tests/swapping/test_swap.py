@@ -13,9 +13,9 @@ from torch import Tensor
 from cli.calling import Frugan, frugan
 from frugan.contract.family import FaceSwap
 from frugan.errors import BadInput
+from frugan.faces.data.dfl_jpeg import write_face_jpeg
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import open_faceset, pack_faceset
-from frugan.faces.data.geometry import alignment_matrix
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import build, save
 from frugan.swapping.composing import Look, MaskMode, compose
@@ -133,7 +133,7 @@ def test_what_swaps_nothing_changes_nothing(film: tuple[Path, Path]) -> None:
     cut = swapper.cut(frame)
     ours = compose(cut.pixels, swapper.faces(cut), Look(), 0)
     assert np.abs(ours.astype(int) - cut.pixels).mean() < 0.5
-    corner = alignment_matrix(frame.faces[0].source_landmarks, 256, FaceType.FULL) @ [0, 0, 1]
+    corner = frame.matrices(256, FaceType.FULL)[0] @ [0, 0, 1]
     assert corner.min() < 0, "outside the face's square"
     assert np.array_equal(ours[0, 0], cut.pixels[0, 0])
 
@@ -195,10 +195,26 @@ def test_a_file_that_is_no_frame_is_refused_in_a_folder_that_was_begun(
         _swap(weights, *film, tmp_path / "out")
 
 
-def test_faces_of_a_pak_do_not_say_where_they_were(film: tuple[Path, Path], tmp_path: Path) -> None:
+def test_faces_of_a_pak_are_laid_where_their_own_files_say(film: tuple[Path, Path], tmp_path: Path) -> None:
     frames, aligned = film
     pack_faceset(open_faceset(aligned), tmp_path / "faceset.pak")
-    with pytest.raises(BadInput, match="none of its 3 faces says where it was cut from"):
+    loose, packed = find_frames(frames, aligned, _quiet), find_frames(frames, tmp_path, _quiet)
+    for one, other in zip(loose, packed, strict=True):
+        assert len(one.faces) == len(other.faces)
+        for a, b in zip(one.matrices(96, FaceType.FULL), other.matrices(96, FaceType.FULL), strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_faces_that_do_not_say_where_they_were(film: tuple[Path, Path], tmp_path: Path) -> None:
+    frames, aligned = film
+    faceset, lines = open_faceset(aligned), list[str]()
+    for at, face in enumerate(faceset.faces):
+        kept = face if at == 1 else replace(face, source_landmarks=None)
+        (tmp_path / face.name).write_bytes(write_face_jpeg(faceset.encoded(at), kept))
+    assert [len(frame.faces) for frame in find_frames(frames, tmp_path, lines.append)] == [0, 1, 0, 0, 0]
+    assert "aligned: 2 faces without source landmarks left out: nobody can say where they belong" in lines
+    (tmp_path / faceset.faces[1].name).unlink()
+    with pytest.raises(BadInput, match="none of its 2 faces says where it was cut from"):
         find_frames(frames, tmp_path, _quiet)
 
 
