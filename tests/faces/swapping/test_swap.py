@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from cli.calling import Frugan, frugan
-from frugan.contract.family import FaceSwap
+from faces.swapping.drawn_frames import draw_film
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import write_face_jpeg
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import open_faceset, pack_faceset
+from frugan.faces.data.swap import FaceSwap
+from frugan.faces.swapping.composing import Look, MaskMode, compose
+from frugan.faces.swapping.frames import find_frames
+from frugan.faces.swapping.swap import MaskNetwork, Swapper, swap_frames
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import build, save
-from frugan.swapping.composing import Look, MaskMode, compose
-from frugan.swapping.frames import find_frames
-from frugan.swapping.swap import MaskNetwork, Swapper, swap_frames
-from swapping.drawn_frames import draw_film
 
 __all__ = ["frugan"]
 FACES, EMPTY = 3, 2
@@ -141,7 +141,9 @@ def test_what_swaps_nothing_changes_nothing(film: tuple[Path, Path]) -> None:
 def test_a_frame_of_another_kind_of_file_keeps_its_faces(film: tuple[Path, Path], tmp_path: Path) -> None:
     frames, aligned = film
     for path in frames.iterdir():
-        cv2.imwrite(str(tmp_path / f"{path.stem}.jpg"), cv2.imread(str(path)))
+        picture = cv2.imread(str(path))
+        assert picture is not None
+        cv2.imwrite(str(tmp_path / f"{path.stem}.jpg"), picture)
     found = find_frames(tmp_path, aligned, _quiet)
     assert [len(frame.faces) for frame in found] == [1] * FACES + [0] * EMPTY
 

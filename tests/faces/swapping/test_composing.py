@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from frugan.swapping.composing import Look, Picture, SwappedFace, compose, edged, product
-from swapping.drawn_frames import SIDE, background
+from faces.swapping.drawn_frames import SIDE, background
+from frugan.faces.swapping.composing import Look, Picture, SwappedFace, compose, edged, product
 
 R = 64
 MATRIX = np.array([[0.5, 0.1, -20], [-0.1, 0.5, -10]], np.float32)
