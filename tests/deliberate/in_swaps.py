@@ -8,14 +8,14 @@ FAULTS = (
         "faces/quick96/phases.py",
         '{**pictures, "warped": pictures["target"]}',
         "{**pictures}",
-        "parity/quick96/test_quick96.py::test_a_replay_of_warped_faces_is_noticed",
+        "faces/quick96/test_replay.py::test_every_third_step_reads_again_and_unwarped",
     ),
     Fault(
         "a replay takes a new batch and skips one",
         "contract/phase.py",
         "return step - step // self.every",
         "return step",
-        "parity/quick96/test_quick96.py::test_every_third_step_sees_a_batch_again",
+        "faces/quick96/test_replay.py::test_every_third_step_reads_again_and_unwarped",
     ),
     Fault(
         "Quick96's mask is blurred as SAEHD's, clipped and doubled",

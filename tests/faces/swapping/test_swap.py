@@ -14,7 +14,7 @@ from cli.calling import Frugan, frugan
 from faces.swapping.drawn_frames import draw_film
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import write_face_jpeg
-from frugan.faces.data.face import FaceType
+from frugan.faces.data.face import FaceType, FaceTypeOption
 from frugan.faces.data.faceset import open_faceset, pack_faceset
 from frugan.faces.data.swap import FaceSwap
 from frugan.faces.swapping.composing import Look, MaskMode, compose
@@ -100,7 +100,7 @@ XSEG = MaskNetwork(64, FaceType.WHOLE_FACE, lambda faces: 0.25 + 0.5 * (faces[:,
         ("all", "f", 0.075),
     ],
 )
-def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: str, expected: float) -> None:
+def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: FaceTypeOption, expected: float) -> None:
     frame = find_frames(*film, _quiet)[0]
     swapper = Swapper(replace(SWAP, face_type=face_type), XSEG if mode[0] in "xa" else None, Look(mode), CPU)
     (face,) = swapper.faces(swapper.cut(frame))
