@@ -37,6 +37,7 @@ from deliberate import (
     in_runs,
     in_sets,
     in_signals,
+    in_swaps,
     in_training,
     in_waits,
     on_a_card,
@@ -49,6 +50,7 @@ TESTS_FAILED = 1
 MOST_SECONDS = 600
 """For the tests of a fault, which may make them wait for ever."""
 FAULTS = (
+    *in_swaps.FAULTS,
     *in_training.FAULTS,
     *in_own_loop.FAULTS,
     *in_runs.FAULTS,

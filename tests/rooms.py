@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
             "evaluation",
             "conversion",
             "conversion/export",
-            "swapping",
+            "faces/swapping",
         ),
         *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", "faces/masks", *DATA),
     },
@@ -45,7 +45,6 @@ ALLOWED: dict[str, set[str]] = {
     },
     "conversion/export": {"sampling", "setup", "recipe", "contract", *ENGINE},
     "evaluation": {"sampling", "setup", "recipe", "metrics", "contract", *DATA, *ENGINE},
-    "swapping": {"sampling", "contract", "faces/data", *ENGINE},
     "sampling": {"reporting", "setup", "recipe", "metrics", "contract", *DATA, *ENGINE},
     "planning": {"setup", "stepmemory", "recipe", "families", "contract", *ENGINE},
     "reporting": {"engine/run", "metrics"},
@@ -70,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "faces/quick96": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/xseg": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/masks": {"setup", "faces/data", "faces/xseg", *DATA, *ENGINE},  # a command's room
+    "faces/swapping": {"sampling", "faces/data", *ENGINE},  # a command's room
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),
     # come in by the entry point `frugan.ops`: nobody imports them

@@ -121,7 +121,7 @@ ROOMS = (
     "cli/demo.py",
 )
 """Where a family with its formats, or a kind of data, is at home."""
-FRONT_DOORS = ("__init__.py", "conversion/convert.py", "cli/prepare.py", "cli/masks.py", "progress.py")
+FRONT_DOORS = ("__init__.py", "conversion/convert.py", "cli/prepare.py", "cli/masks.py", "cli/swap.py", "progress.py")
 """What lists them for users."""
 OWN_WORDS = re.compile(r"saehd|leras|biggan|stylegan|(?<!sig_)dfl|deepface|(?<!sur)(?<!inter)face", re.IGNORECASE)
 

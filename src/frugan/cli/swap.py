@@ -49,8 +49,8 @@ def swap(
     """
     from dataclasses import asdict
 
-    from frugan.swapping.composing import Look
-    from frugan.swapping.swap import swap_frames
+    from frugan.faces.swapping.composing import Look
+    from frugan.faces.swapping.swap import swap_frames
 
     look = Look(mask, erode, blur, colours, "seamless" if seamless else "overlay")
     with Bar("frames") as bar:

@@ -128,17 +128,6 @@ class LatentSpace:
 
 
 @dataclass(frozen=True)
-class FaceSwap:
-    """Networks that turn a face of the destination into one of the source, as one call."""
-
-    resolution: int  # R, side of the square that they see
-    face_type: str  # how much of the head that shows, as recipes say it: "f", "wf"
-    # faces [n, 3, R, R], BGR in [0, 1] -> the swapped face [n, 3, R, R], its mask [n, 1, R, R], and the mask of the
-    # given face [n, 1, R, R], all in [0, 1]
-    call: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-
-
-@dataclass(frozen=True)
 class Preliminary:
     """Training of another kind that comes before the usual one, such as pretraining, and ends on a resumption.
 
@@ -294,10 +283,6 @@ class Family(ABC):
 
     def drawing(self, networks: Any, built: Networks) -> Drawing | None:
         """Return the generator as one call of tensors, for `export`. Default: None, there is none."""
-        return None
-
-    def face_swap(self, networks: Any, built: Networks) -> FaceSwap | None:
-        """Return what swaps faces, of prepared networks, for `frugan swap`. Default: None, they swap none."""
         return None
 
     def latent_space(self, networks: Any, built: Networks) -> LatentSpace | None:

@@ -70,7 +70,7 @@ def test_there_and_back_byte_for_byte(there_and_back: tuple[Path, Path, Path]) -
 
 def test_keys_of_all_files_are_the_originals() -> None:
     expected = json.loads((GOLDEN / "expected.json").read_text())["npy_keys"]
-    statistics = {UPDATES: ()}
+    statistics: dict[str, tuple[int, ...]] = {UPDATES: ()}
     for name, network in Quick96Family().build(Quick96Networks(), "meta").items():
         ours = [(key_of(key), list(shape_in_file(p))) for key, p in in_files_order(network)]
         assert ours == [(key, shape) for key, (shape, _) in expected[f"demo_Quick96_{name}.npy"].items()]

@@ -22,7 +22,7 @@ from frugan.engine.streams import Streams
 from frugan.faces.quick96 import phases as quick96
 from frugan.faces.quick96.config import ARCHI
 from frugan.faces.quick96.family import Quick96Family
-from frugan.faces.quick96.phases import phases, unwarped
+from frugan.faces.quick96.phases import phases
 from frugan.faces.saehd.leras_files import in_files_order, key_of, shape_in_file
 from frugan.faces.saehd.networks import code_of, decode, encode, swap_code
 from frugan.objectives import gaussian_blur
@@ -154,22 +154,6 @@ def trace() -> tuple[list[list[float]], dict[str, Array]]:
         losses.append([sum(v for name, v in terms.items() if name.startswith(side)) for side in ("src/", "dst/")])
         dropped.after(done)
     return losses, {key: to_file(value.detach() - first[key]) for key, value in dropped.named.items()}
-
-
-def test_a_replay_of_warped_faces_is_noticed() -> None:
-    batches = Batches(torch.float32)
-    seen = batches.take("src", "src", 0, 1)
-    assert torch.equal(unwarped(seen)["warped"], seen["target"])
-    assert not torch.equal(seen["warped"], seen["target"]), "changed in place"
-
-
-@pytest.mark.parametrize(
-    ("step", "batch", "again"), [(0, 0, False), (2, 2, False), (3, 2, True), (4, 3, False), (6, 4, True)]
-)
-def test_every_third_step_sees_a_batch_again(step: int, batch: int, again: bool) -> None:
-    (phase,) = phases()
-    assert phase.replay is not None
-    assert (phase.replay.batch_of(step), phase.replay.due(step)) == (batch, again)
 
 
 @pytest.mark.long

@@ -19,7 +19,8 @@ from frugan.wording import family_name, storable
 
 FORMAT = "leras-quick96"
 KIND = "Quick96"
-OPTIMIZER = {"kind": "rmsprop", "learning_rate": 2e-4, "dropout": 0.3}
+KIND_OF_OPTIMIZER = "rmsprop"
+OPTIMIZER = {"kind": KIND_OF_OPTIMIZER, "learning_rate": 2e-4, "dropout": 0.3}
 DEFAULT_BATCH = 4
 WHERE = {
     "e_dims": ("encoder", "down1/downs_0/conv1/weight:0", 1),
@@ -97,7 +98,7 @@ class LerasQuick96(FileFormat):
         history = loss_history(trained, imported["step"] if imported else 0, conversion.say)
         model = LerasModel(name, trained.step, options, history, kind=KIND)
         built = Quick96Family().build(sizes, "meta")
-        exporter = Exporter(trained, OPTIMIZER["kind"], conversion.say, built)
+        exporter = Exporter(trained, KIND_OF_OPTIMIZER, conversion.say, built)
         model.networks = exporter.networks()
         model.optimizers = exporter.optimizers()
         backup = write_model(folder, model, replace=conversion.replace)

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import FaceSwap, Family, GridRequest
+from frugan.contract.family import Family, GridRequest
 from frugan.contract.phase import Networks
+from frugan.faces.data.face import FaceTypeOption
 from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.needs import FaceNeeds
 from frugan.faces.data.sample import aligned_picture
+from frugan.faces.data.swap import FaceSwap
 from frugan.faces.saehd.config import Archi
 from frugan.faces.saehd.networks import (
     CodeDiscriminator,
@@ -43,7 +45,7 @@ class AutoencoderNetworks(Protocol):
     @property
     def resolution(self) -> int: ...
     @property
-    def face_type(self) -> str: ...
+    def face_type(self) -> FaceTypeOption: ...
     @property
     def ae_dims(self) -> int: ...
     @property

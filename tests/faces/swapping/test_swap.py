@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from cli.calling import Frugan, frugan
-from frugan.contract.family import FaceSwap
+from faces.swapping.drawn_frames import draw_film
 from frugan.errors import BadInput
-from frugan.faces.data.face import FaceType
+from frugan.faces.data.dfl_jpeg import write_face_jpeg
+from frugan.faces.data.face import FaceType, FaceTypeOption
 from frugan.faces.data.faceset import open_faceset, pack_faceset
-from frugan.faces.data.geometry import alignment_matrix
+from frugan.faces.data.swap import FaceSwap
+from frugan.faces.swapping.composing import Look, MaskMode, compose
+from frugan.faces.swapping.frames import find_frames
+from frugan.faces.swapping.swap import MaskNetwork, Swapper, swap_frames
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import build, save
-from frugan.swapping.composing import Look, MaskMode, compose
-from frugan.swapping.frames import find_frames
-from frugan.swapping.swap import MaskNetwork, Swapper, swap_frames
-from swapping.drawn_frames import draw_film
 
 __all__ = ["frugan"]
 FACES, EMPTY = 3, 2
@@ -100,7 +100,7 @@ XSEG = MaskNetwork(64, FaceType.WHOLE_FACE, lambda faces: 0.25 + 0.5 * (faces[:,
         ("all", "f", 0.075),
     ],
 )
-def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: str, expected: float) -> None:
+def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: FaceTypeOption, expected: float) -> None:
     frame = find_frames(*film, _quiet)[0]
     swapper = Swapper(replace(SWAP, face_type=face_type), XSEG if mode[0] in "xa" else None, Look(mode), CPU)
     (face,) = swapper.faces(swapper.cut(frame))
@@ -133,7 +133,7 @@ def test_what_swaps_nothing_changes_nothing(film: tuple[Path, Path]) -> None:
     cut = swapper.cut(frame)
     ours = compose(cut.pixels, swapper.faces(cut), Look(), 0)
     assert np.abs(ours.astype(int) - cut.pixels).mean() < 0.5
-    corner = alignment_matrix(frame.faces[0].source_landmarks, 256, FaceType.FULL) @ [0, 0, 1]
+    corner = frame.matrices(256, FaceType.FULL)[0] @ [0, 0, 1]
     assert corner.min() < 0, "outside the face's square"
     assert np.array_equal(ours[0, 0], cut.pixels[0, 0])
 
@@ -141,7 +141,9 @@ def test_what_swaps_nothing_changes_nothing(film: tuple[Path, Path]) -> None:
 def test_a_frame_of_another_kind_of_file_keeps_its_faces(film: tuple[Path, Path], tmp_path: Path) -> None:
     frames, aligned = film
     for path in frames.iterdir():
-        cv2.imwrite(str(tmp_path / f"{path.stem}.jpg"), cv2.imread(str(path)))
+        picture = cv2.imread(str(path))
+        assert picture is not None
+        cv2.imwrite(str(tmp_path / f"{path.stem}.jpg"), picture)
     found = find_frames(tmp_path, aligned, _quiet)
     assert [len(frame.faces) for frame in found] == [1] * FACES + [0] * EMPTY
 
@@ -195,10 +197,26 @@ def test_a_file_that_is_no_frame_is_refused_in_a_folder_that_was_begun(
         _swap(weights, *film, tmp_path / "out")
 
 
-def test_faces_of_a_pak_do_not_say_where_they_were(film: tuple[Path, Path], tmp_path: Path) -> None:
+def test_faces_of_a_pak_are_laid_where_their_own_files_say(film: tuple[Path, Path], tmp_path: Path) -> None:
     frames, aligned = film
     pack_faceset(open_faceset(aligned), tmp_path / "faceset.pak")
-    with pytest.raises(BadInput, match="none of its 3 faces says where it was cut from"):
+    loose, packed = find_frames(frames, aligned, _quiet), find_frames(frames, tmp_path, _quiet)
+    for one, other in zip(loose, packed, strict=True):
+        assert len(one.faces) == len(other.faces)
+        for a, b in zip(one.matrices(96, FaceType.FULL), other.matrices(96, FaceType.FULL), strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_faces_that_do_not_say_where_they_were(film: tuple[Path, Path], tmp_path: Path) -> None:
+    frames, aligned = film
+    faceset, lines = open_faceset(aligned), list[str]()
+    for at, face in enumerate(faceset.faces):
+        kept = face if at == 1 else replace(face, source_landmarks=None)
+        (tmp_path / face.name).write_bytes(write_face_jpeg(faceset.encoded(at), kept))
+    assert [len(frame.faces) for frame in find_frames(frames, tmp_path, lines.append)] == [0, 1, 0, 0, 0]
+    assert "aligned: 2 faces without source landmarks left out: nobody can say where they belong" in lines
+    (tmp_path / faceset.faces[1].name).unlink()
+    with pytest.raises(BadInput, match="none of its 2 faces says where it was cut from"):
         find_frames(frames, tmp_path, _quiet)
 
 

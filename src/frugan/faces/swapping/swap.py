@@ -6,21 +6,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.contract.family import FaceSwap
 from frugan.engine.state.working_weights import prepared_together
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.geometry import opencv
+from frugan.faces.data.swap import FaceSwap, SwapsFaces
+from frugan.faces.swapping.composing import Look, Picture, SwappedFace, compose, uses_xseg
+from frugan.faces.swapping.frames import Frame, copy_frame, find_frames, open_out, write_frame
 from frugan.progress import Progress, Say
 from frugan.sampling.generators import open_networks
-from frugan.swapping.composing import Look, Picture, SwappedFace, compose, uses_xseg
-from frugan.swapping.frames import Frame, copy_frame, find_frames, open_out, write_frame
 from frugan.wording import count, family_name
 
 LEAST_XSEG = 0.1
@@ -74,7 +75,7 @@ class Swapper:
             BadInput: it cannot be read, or landmarks are those of no face.
         """
         pixels, face_type = frame.picture(), FaceType.from_option(self.swap.face_type)
-        unit = pixels.astype(np.float32) / 255
+        unit: Picture = pixels.astype(np.float32) / np.float32(255)
         matrices = frame.matrices(self.swap.resolution, face_type)
         mask_matrices: list[NDArray[np.float32]] = []
         if self.xseg is not None:
@@ -246,8 +247,7 @@ def _run(swapper: Swapper, frames: Sequence[Frame], out: Path, workers: int, not
                 writing.popleft().result()
                 note()
         except BaseException:
-            for future in (*reading, *writing):
-                future.cancel()
+            pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
@@ -265,13 +265,13 @@ def _opened(
         opened = open_networks(source, device, say)
         recipe = opened.recipe
         stack.enter_context(prepared_together(opened.networks, opened.layout))
-        swap = recipe.kind.face_swap(recipe.networks, opened.networks)
-        if swap is None:
+        if not isinstance(recipe.kind, SwapsFaces):
             raise BadInput(
                 f"{source}: weights of {family_name(recipe.family)}, which swaps no faces; name a face model"
             )
         if recipe.preliminary is not None:
             raise BadInput(f"{source}: is still {recipe.preliminary.name}, on faces of many people: it swaps none yet")
+        swap = recipe.kind.face_swap(recipe.networks, opened.networks)
         which = {"model": f"{opened.weights.path.resolve()} at step {opened.weights.step}"}
         masks = None
         if xseg is not None:
@@ -279,7 +279,8 @@ def _opened(
             if of_masks.recipe.family != "xseg" or of_masks.recipe.preliminary is not None:
                 raise BadInput(f"--xseg {xseg}: expected a trained network of XSeg")
             stack.enter_context(prepared_together(of_masks.networks, of_masks.layout))
-            sizes, network = of_masks.recipe.networks, of_masks.networks["xseg"]
+            sizes: Any = of_masks.recipe.networks
+            network = of_masks.networks["xseg"]
             masks = MaskNetwork(
                 sizes.resolution,
                 FaceType.from_option(sizes.face_type),

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frugan.errors import BadInput
+from frugan.faces.data.dfl_jpeg import read_face_jpeg
 from frugan.faces.data.face import Face, FaceType
-from frugan.faces.data.faceset import open_faceset
+from frugan.faces.data.faceset import Faceset, open_faceset
 from frugan.faces.data.geometry import alignment_matrix, opencv
 from frugan.files import atomic_file, read_json, write_flushed
 from frugan.progress import Say
@@ -30,7 +32,7 @@ class Frame:
 
     number: int  # in the order of their names
     path: Path
-    faces: tuple[Face, ...]
+    faces: tuple[Face, ...]  # with the landmarks that they have in it
 
     def picture(self) -> NDArray[np.uint8]:
         """Pixels, uint8 BGR [H, W, 3].
@@ -59,7 +61,8 @@ class Frame:
             BadInput: landmarks are those of no face.
         """
         try:
-            return [alignment_matrix(face.source_landmarks, side, face_type) for face in self.faces]
+            landmarks = [face.source_landmarks for face in self.faces if face.source_landmarks is not None]
+            return [alignment_matrix(points, side, face_type) for points in landmarks]
         except (BadInput, ValueError, np.linalg.LinAlgError) as error:
             raise BadInput(f"{shown(self.path.name)}: {error}; take its aligned face out") from error
 
@@ -78,11 +81,11 @@ def find_frames(folder: Path, aligned: Path, say: Say) -> list[Frame]:
     faceset = open_faceset(aligned)
     for line in faceset.lines:
         say(f"aligned: {line}")
-    placed = [face for face in faceset.faces if face.source_landmarks is not None and face.source_filename]
+    placed = [face for face in _in_full(faceset) if face.source_landmarks is not None and face.source_filename]
     if not placed:
         raise BadInput(
             f"{shown(str(aligned))}: none of its {count(len(faceset), 'face')} says where it was cut from (source "
-            "landmarks). Files of a faceset.pak still do: unpack it with `frugan prepare`, or extract the faces again"
+            "landmarks); extract the faces again"
         )
     if lost := len(faceset) - len(placed):
         say(f"aligned: {count(lost, 'face')} without source landmarks left out: nobody can say where they belong")
@@ -93,6 +96,16 @@ def find_frames(folder: Path, aligned: Path, say: Say) -> list[Frame]:
             f"none of these is in {shown(str(folder))}; name the frames that they were cut from"
         )
     return [Frame(number, path, tuple(by_frame.get(path.name, ()))) for number, path in enumerate(paths)]
+
+
+def _in_full(faceset: Faceset) -> Iterator[Face]:
+    """Faces with what their own files say, which the list in a pak leaves out."""
+    for at, face in enumerate(faceset.faces):
+        if face.source_landmarks is None:
+            with suppress(BadInput):
+                yield read_face_jpeg(faceset.encoded(at), face.name)
+                continue
+        yield face
 
 
 def _natural(path: Path) -> tuple[list[tuple[int, str]], str]:

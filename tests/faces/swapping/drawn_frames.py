@@ -4,6 +4,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from frugan.faces.data.drawn_faces import write_drawn_faces
 from frugan.faces.data.faceset import open_faceset
@@ -12,7 +13,7 @@ from frugan.faces.data.geometry import alignment_matrix
 SIDE = 256
 
 
-def background(number: int) -> np.ndarray:
+def background(number: int) -> NDArray[np.uint8]:
     """A smooth picture, uint8 BGR [SIDE, SIDE, 3]."""
     rows, columns = np.mgrid[0:SIDE, 0:SIDE] / SIDE
     waves = [np.sin(4 * rows + 3 * columns * k + number) for k in (1, 2, 3)]
@@ -30,6 +31,7 @@ def draw_film(folder: Path, faces: int, empty: int = 0) -> tuple[Path, Path]:
     frames.mkdir()
     faceset = open_faceset(aligned)
     for at, face in enumerate(faceset.faces):
+        assert face.source_landmarks is not None
         matrix = alignment_matrix(face.source_landmarks, face.width, face.face_type)
         picture, frame = faceset.picture(at), background(at)
         where = np.full(picture.shape[:2], 255, np.uint8)

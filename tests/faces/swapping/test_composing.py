@@ -3,32 +3,35 @@
 import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from frugan.swapping.composing import Look, SwappedFace, compose, edged, product
-from swapping.drawn_frames import SIDE, background
+from faces.swapping.drawn_frames import SIDE, background
+from frugan.faces.swapping.composing import Look, Picture, SwappedFace, compose, edged, product
 
 R = 64
 MATRIX = np.array([[0.5, 0.1, -20], [-0.1, 0.5, -10]], np.float32)
 """From the frame to the square."""
 
 
-def disc(radius: float) -> np.ndarray:
+def disc(radius: float) -> Picture:
     rows, columns = np.mgrid[0:R, 0:R]
-    return (np.hypot(rows - R // 2, columns - R // 2) <= radius).astype(np.float32)
+    inside: Picture = (np.hypot(rows - R // 2, columns - R // 2) <= radius).astype(np.float32)
+    return inside
 
 
-def soft_disc() -> np.ndarray:
+def soft_disc() -> Picture:
     rows, columns = np.mgrid[0:R, 0:R]
-    return (1.5 - np.hypot(rows - R / 2, columns - R / 2) / 16).clip(0, 1).astype(np.float32)
+    soft: Picture = (1.5 - np.hypot(rows - R / 2, columns - R / 2) / 16).clip(0, 1).astype(np.float32)
+    return soft
 
 
-def face(masks: tuple[np.ndarray, ...], colour: tuple[float, float, float] = (0.2, 0.4, 0.8)) -> SwappedFace:
+def face(masks: tuple[Picture, ...], colour: tuple[float, float, float] = (0.2, 0.4, 0.8)) -> SwappedFace:
     flat = np.broadcast_to(np.array(colour, np.float32), (R, R, 3)).copy()
     random = np.random.default_rng(0)
     return SwappedFace(MATRIX, random.random((R, R, 3)).astype(np.float32), flat, masks)
 
 
-def sampled(mask: np.ndarray) -> np.ndarray:
+def sampled(mask: Picture) -> NDArray[np.float64]:
     """The mask in the frame by bilinear interpolation, pixel by pixel, [SIDE, SIDE]."""
     padded = np.pad(mask.astype(np.float64), 1)
     rows, columns = np.mgrid[0:SIDE, 0:SIDE].astype(np.float64)
@@ -38,7 +41,7 @@ def sampled(mask: np.ndarray) -> np.ndarray:
     right, down = (x - left).clip(0, 1), (y - top).clip(0, 1)
     at = padded[top + 1, left + 1] * (1 - right) + padded[top + 1, left + 2] * right
     below = padded[top + 2, left + 1] * (1 - right) + padded[top + 2, left + 2] * right
-    value: np.ndarray = at * (1 - down) + below * down
+    value: NDArray[np.float64] = at * (1 - down) + below * down
     value[(x < -1) | (x > R) | (y < -1) | (y > R)] = 0
     return value
 
@@ -102,8 +105,8 @@ def test_colours_become_the_destinations() -> None:
 def test_seamless_takes_the_frames_light() -> None:
     """Poisson's equation knows a picture up to a constant: the frame itself, made lighter, gives the frame back."""
     frame = (background(0) // 2).astype(np.uint8)
-    cv2_square = cv2.warpAffine(frame.astype(np.float32) / 255, MATRIX, (R, R), flags=cv2.INTER_CUBIC)
-    one = SwappedFace(MATRIX, cv2_square, (cv2_square + 0.2).clip(0, 1), (disc(20),))
+    square = cv2.warpAffine(frame.astype(np.float32) / 255, MATRIX, (R, R), flags=cv2.INTER_CUBIC).astype(np.float32)
+    one = SwappedFace(MATRIX, square, (square + np.float32(0.2)).clip(0, 1), (disc(20),))
     overlay, seamless = (compose(frame, [one], Look(blend=blend), 0) for blend in ("overlay", "seamless"))
     inside = sampled(disc(18)) == 1
     assert np.abs(overlay[inside].astype(float) - frame[inside]).mean() > 40

@@ -51,7 +51,7 @@ class SwappedFace:
 
 def product(masks: tuple[Picture, ...]) -> Picture:
     """Return the product of masks [R, R], without what is nearly 0."""
-    mask = np.prod(np.stack(masks), axis=0, dtype=np.float32).clip(0, 1)
+    mask: Picture = np.prod(np.stack(masks), axis=0, dtype=np.float32).clip(0, 1)
     mask[mask < LEAST] = 0
     return mask
 
