@@ -48,6 +48,26 @@ def events(run: Path, kind: str) -> list[Event]:
     return [event for event in read_events(run / "events.jsonl") if event["event"] == kind]
 
 
+def test_a_score_that_took_the_time_is_the_reason_for_fewer_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """Steps have become faster; that the end stays is not said, as it is past."""
+
+    def decide(kept: KeptTime, step: int, *_: object) -> NewLength | None:
+        is_new = step == 3 and not kept.length.earlier
+        return NewLength(4, kept.length.steps, 0.5, -9.0, 0.1) if is_new else None
+
+    monkeypatch.setattr(KeptTime, "decide", decide)
+    words = [*FIELDS, "training.time=1h"]
+    pictures = write_pictures(tmp_path / "pictures")
+    assert (
+        train(write_recipe(tmp_path), pictures, tmp_path / "run", overrides=words, options=CPU, say=said.append).step
+        == 4
+    )
+    told = "grids and scores take more time than was kept for them: 4 steps in place of 8; the time is over"
+    assert told in said
+
+
 @pytest.mark.usefixtures("slower")
 def test_a_new_length_is_told_and_a_resumed_or_repeated_run_does_the_same(tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")

@@ -83,7 +83,7 @@ def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
     """Log and tell a new length, write the recipe with it, and return the metadata of weights files for it."""
     if not 1 / UNKNOWN < new.slowdown < UNKNOWN:
         why = f"steps take about {duration(new.step_seconds)}"
-    elif abs(new.slowdown - 1) >= NOTICEABLE:
+    elif abs(new.slowdown - 1) >= NOTICEABLE and (new.slowdown > 1) == (new.steps < new.before):
         why = "slower than thought" if new.slowdown > 1 else "faster than thought"
     else:
         why = f"grids and scores take {'less' if new.steps > new.before else 'more'} time than was kept for them"
@@ -91,9 +91,9 @@ def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
     run.folder.write_recipe(recipe.model_dump(mode="json"))
     at = recipe.training.earlier_lengths[-1][0] if recipe.training.earlier_lengths else 0
     run.log.write("length", step=at, steps=new.steps, before=new.before, slowdown=round(new.slowdown, 3))
-    end = _clock_in(new.seconds_left)
+    end = f"the end stays {_clock_in(new.seconds_left)}" if new.seconds_left > 0 else "the time is over"
     if new.is_news and run.is_first:  # the event is in the log already
-        run.say(f"{why}: {new.steps:,} steps in place of {new.before:,}; the end stays {end}")
+        run.say(f"{why}: {new.steps:,} steps in place of {new.before:,}; {end}")
     return weights_metadata(recipe, run.class_names)
 
 
