@@ -483,6 +483,25 @@ def test_an_optimizer_that_cannot_be_planned_is_named() -> None:
         frugan.plan_module(layer, mean, torch.randn(4, 4), Foreign(layer.parameters(), lr=0.1))
 
 
+class Packed(nn.Module):
+    """Reads the lengths of what is padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        return self.layer(packed)[0].data  # type: ignore[no-any-return]
+
+
+def test_packed_sequences_are_refused_with_a_way_out() -> None:
+    model = Packed()
+    batch = (torch.randn(2, 5, 4), torch.tensor([5, 3]))
+    with pytest.raises(BadInput, match="pack_padded_sequence reads lengths.*plan the step without packing"):
+        frugan.plan_module(model, lambda m, x, n: m(x, n).mean(), batch, adamw(model.parameters()), precision="fp32")
+
+
 def test_what_cannot_be_planned_is_refused() -> None:
     x = torch.randn(4, 4)
     model = Branches()

@@ -301,6 +301,8 @@ def _tell_of_request(arguments: EvaluateOptions, weights: "Weights", truncation:
     if (line := long_latents(truncation, weights.recipe)) is not None:
         say(line)
     metrics = arguments.metric_names
+    if arguments.data is None and arguments.reference is None and not isinstance(weights.recipe.data.holdout, str):
+        return  # refused, or by pictures' movement alone
     if arguments.samples == SAMPLES and (metrics is None or {*metrics} - WITHOUT_FEATURES):
         say(f"samples: {SAMPLES:,}, as published scores have; fewer take less time: --samples 2000")
 

@@ -57,6 +57,11 @@ def why_refused(error: RuntimeError) -> str:
     reason = first_line(error)
     if "_local_scalar_dense" in reason:
         reason = "a forward or a part looks at a tensor's value (.item(), float(), `if`); in a plan tensors have none"
+    if "'lengths' argument" in reason:
+        reason = (
+            "pack_padded_sequence reads lengths, and in a plan tensors have no values: plan the step without packing, "
+            "which takes as much as a batch without padding does"
+        )
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not _is_ours(Path(frame.filename))]
     return f"{reason} ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else reason
