@@ -498,7 +498,7 @@ class Packed(nn.Module):
 def test_packed_sequences_are_refused_with_a_way_out() -> None:
     model = Packed()
     batch = (torch.randn(2, 5, 4), torch.tensor([5, 3]))
-    with pytest.raises(BadInput, match="pack_padded_sequence reads lengths.*plan the step without packing"):
+    with pytest.raises(BadInput, match=r"pack_padded_sequence reads lengths.*plan the step without packing"):
         frugan.plan_module(model, lambda m, x, n: m(x, n).mean(), batch, adamw(model.parameters()), precision="fp32")
 
 
