@@ -65,6 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "families/stylegan2": {"families", "contract", "data", *LAYERS},
     "families/stylegan3": {"families/stylegan2", "contract", "data", *LAYERS},  # the next generation of the other
     "faces/saehd": {"contract", "faces/data", *LAYERS},
+    "faces/amp": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/xseg": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),

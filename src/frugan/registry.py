@@ -24,6 +24,7 @@ WORDS = MappingProxyType({FAMILIES: "family", FORMATS: "format", ACCELERATORS: "
 SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         FAMILIES: {
+            "amp": "frugan.faces.amp.family:AMPFamily",
             "biggan": "frugan.families.biggan.family:BigGANFamily",
             "r3gan": "frugan.families.r3gan.family:R3GANFamily",
             "saehd": "frugan.faces.saehd.family:SAEHDFamily",

@@ -114,6 +114,7 @@ def clock(seconds: float) -> str:
 
 FAMILY_NAMES: Mapping[str, str] = MappingProxyType(
     {
+        "amp": "AMP",
         "biggan": "BigGAN",
         "r3gan": "R3GAN",
         "saehd": "SAEHD",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from frugan.contract.family import Dimension, Family, GridRequest, Preliminary
@@ -51,6 +52,22 @@ EIGHTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 COLUMNS = ("S", "SS", "D", "DD", "SD")
 """Source, its reconstruction, destination, its reconstruction, and the swap: the destination as the source's face."""
 PREVIEW_ROWS = 4
+
+
+def narrower_and_wider(networks: BaseModel, limits: Mapping[str, tuple[int, int]]) -> tuple[Mapping[str, int], ...]:
+    """Widths for the planner to try instead, all scaled together, smallest first.
+
+    Args:
+        networks: a recipe's section.
+        limits: field -> least and most channels.
+    """
+    widths: list[Mapping[str, int]] = []
+    for eighths in EIGHTHS:
+        wide = {name: 2 * round(getattr(networks, name) * eighths / 16) for name in limits}
+        fitting = {name: min(most, max(least, wide[name])) for name, (least, most) in limits.items()}
+        if fitting not in widths:
+            widths.append(fitting)
+    return tuple(widths)
 
 
 class SAEHDFamily(Family):
@@ -240,17 +257,11 @@ class SAEHDFamily(Family):
         multiple = networks.letters.multiple
         resolutions = range(-(-LEAST_RESOLUTION // multiple) * multiple, MOST_RESOLUTION + 1, multiple)
         limits = {"ae_dims": (32, 1024), "e_dims": (16, 256), "d_dims": (16, 256), "d_mask_dims": (16, 256)}
-        widths: list[Mapping[str, Any]] = []
-        for eighths in EIGHTHS:
-            wide = {name: 2 * round(getattr(networks, name) * eighths / 16) for name in limits}
-            fitting = {name: min(most, max(least, wide[name])) for name, (least, most) in limits.items()}
-            if fitting not in widths:
-                widths.append(fitting)
         return {
             "resolution": tuple(
                 {"resolution": side, "gan_patch_size": nearest_patch(side // 8, side, *PATCHES)} for side in resolutions
             ),
-            "width": tuple(widths),
+            "width": narrower_and_wider(networks, limits),
         }
 
     def tiny(self) -> tuple[SAEHDNetworks, SAEHDObjective]:
