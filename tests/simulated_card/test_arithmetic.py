@@ -29,6 +29,7 @@ network alone without bounds."""
 TURN = dict(zip(("biggan", "r3gan", "saehd", "stylegan2"), OPTIMIZERS, strict=True)) | {
     "stylegan3": OPTIMIZERS[0],
     "xseg": OPTIMIZERS[2],
+    "amp": OPTIMIZERS[2],
 }
 """Which optimizer a family has in short mode; the made-up one has all of them."""
 

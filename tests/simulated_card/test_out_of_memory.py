@@ -26,7 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "saving": {"recompute": True, "offload": True, "bring_ahead": True, "ema_on_host": True, "optimizer_on_host": True},
 }
 SHORT = {"made-up": 61}
-LONG = {"made-up": 1, "biggan": 17, "stylegan2": 23, "stylegan3": 23, "saehd": 17, "r3gan": 23, "xseg": 23}
+LONG = {"made-up": 1, "biggan": 17, "stylegan2": 23, "stylegan3": 23, "saehd": 17, "r3gan": 23, "xseg": 23, "amp": 17}
 """Family -> every how manieth allocation is refused, in a step of its own."""
 RARER = {"plain": 1, "saving": 7}
 """Setting -> so many times that: with all savings a step takes several times as long, and allocates more often."""
