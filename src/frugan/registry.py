@@ -34,6 +34,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",
+            "leras-amp": "frugan.faces.amp.leras:LerasAMP",
             "leras-xseg": "frugan.faces.xseg.leras:LerasXSeg",
             "dfm": "frugan.faces.saehd.dfm:Dfm",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",

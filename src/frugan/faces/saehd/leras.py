@@ -1,14 +1,17 @@
 """DeepFaceLab's models and runs: networks, optimizer state, options, iteration and loss history, in both directions."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from frugan.contract.family import Family
 from frugan.contract.formats import (
     RECIPE_FILE,
     Conversion,
@@ -25,10 +28,13 @@ from frugan.faces.saehd.config import PRETRAINING_ENDS
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import (
     OPTIMIZER_FILES,
+    SAEHD,
+    SCOPES,
     SLOTS,
     UPDATES,
     Arrays,
     LerasModel,
+    ModelKind,
     as_original_reads,
     check_free,
     faults,
@@ -54,12 +60,66 @@ from frugan.faces.saehd.leras_options import (
 )
 from frugan.wording import count, first_lines, storable
 
-FORMAT = "leras"
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the files of one kind of DeepFaceLab's face models have of their own."""
+
+    format: str
+    kind: ModelKind
+    family: type[Family]
+    # (name, iteration, options, folder) -> values of the recipe, and where they come from; see `imported_recipe`
+    recipe: Callable[[str, int, Options, Path], tuple[dict[str, Any], str]]
+    untold: Callable[[Options], list[str]]  # see `untold_options`
+    # (recipe, options and recipe of the import) -> options and lines; see `exported_options`
+    options: Callable[[RecipeValues, tuple[Options, RecipeValues] | None], tuple[dict[str, Any], list[str]]]
+    misfits: Callable[[Any, Mapping[str, Arrays]], list[str]]  # see `misfits`
+    scopes: Mapping[str, str]  # networks that the keys of optimizers call otherwise
+    # networks of the autoencoder that its optimizer's file has nothing of
+    resting: frozenset[str] = frozenset()
+    # network -> beginnings of its parameters' names in the order of its file, where that is not the network's own
+    order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def optimizer_files(self) -> Mapping[str, str]:
+        """Optimizer -> its file."""
+        return {name: file for name, file in OPTIMIZER_FILES.items() if file in self.kind.optimizers}
+
+    def weight_keys(self, name: str, network: nn.Module) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """See `weight_keys`; in the order of the network's file."""
+        keys = weight_keys(network)
+        return {parameter: keys[parameter] for parameter in self._in_order(name, list(keys))}
+
+    def slot_keys(self, name: str, network: nn.Module, kind: str) -> dict[tuple[str, str], tuple[str, tuple[int, ...]]]:
+        """See `slot_keys`; likewise."""
+        keys, slots = slot_keys(name, network, kind, self.scopes), SLOTS[kind]
+        names = self._in_order(name, [parameter for parameter, slot in keys if slot == slots[0]])
+        return {(parameter, slot): keys[parameter, slot] for slot in slots for parameter in names}
+
+    def _in_order(self, network: str, parameters: list[str]) -> list[str]:
+        if network not in self.order:
+            return parameters
+        places = {first: place for place, first in enumerate(self.order[network])}
+        return sorted(parameters, key=lambda name: places[name.split(".")[0].rstrip("0123456789")])
+
+
+SAEHD_FILES = Dialect(
+    format="leras",
+    kind=SAEHD,
+    family=SAEHDFamily,
+    recipe=imported_recipe,
+    untold=untold_options,
+    options=exported_options,
+    misfits=misfits,
+    scopes=SCOPES,
+)
 
 
 class Leras(FileFormat):
     """DeepFaceLab's own: weights, optimizer state, options, iteration and loss history, in both directions."""
 
+    dialect = SAEHD_FILES
     program = "a model of DeepFaceLab's"
     reads = frozenset({"overrides", "name"})
     writes = frozenset({"name", "data", "replace"})
@@ -67,15 +127,16 @@ class Leras(FileFormat):
 
     def read(self, conversion: Conversion, ours: OurSide) -> Imported:
         """Read a model; see `frugan.from_leras`."""
-        model = read_model(conversion.source, conversion.name)
-        recipe = ours.recipe(*imported_recipe(model.name, model.iteration, model.options, conversion.source))
+        dialect = self.dialect
+        model = read_model(conversion.source, conversion.name, dialect.kind)
+        recipe = ours.recipe(*dialect.recipe(model.name, model.iteration, model.options, conversion.source))
         conversion.say(f"model {model.name!r}: {recipe.summary}, iteration {model.iteration:,}")
-        for line in untold_options(model.options):
+        for line in dialect.untold(model.options):
             conversion.say(line)
         if model.half:
             conversion.say(f"{', '.join(model.half)}: in half precision; training goes on in fp32 from there")
         _say_duration(model, recipe, conversion.say)
-        networks, optimizers = _Importer(conversion, model, recipe).tensors()
+        networks, optimizers = _Importer(conversion, model, recipe, dialect).tensors()
         recipe_file = conversion.out / RECIPE_FILE
         facts = {
             "run": str(conversion.out),
@@ -88,7 +149,7 @@ class Leras(FileFormat):
             *_next_commands(recipe, shlex.quote(str(recipe_file)), shlex.quote(str(conversion.out))),
         ]
         event = {
-            "format": FORMAT,
+            "format": dialect.format,
             "name": storable(model.name).replace("?", "_"),
             "options": model.options,
             "loss_sides": ["src", "dst"],
@@ -107,20 +168,22 @@ class Leras(FileFormat):
 
     def write(self, conversion: Conversion, ours: OurSide) -> Converted:
         """Write a run as a model; see `frugan.to_leras`."""
-        folder = conversion.out
+        folder, dialect = conversion.out, self.dialect
         if ours.is_run(folder):
             raise BadInput(f"{folder}: is a run; expected DeepFaceLab's folder for models, or a new one")
-        trained = open_faces(conversion, ours)
+        trained = open_faces(conversion, ours, dialect.family.name)
         imported = trained.imported()
-        if imported is not None and (imported.get("format") != FORMAT or imported["step"] > trained.step):
+        if imported is not None and (imported.get("format") != dialect.format or imported["step"] > trained.step):
             imported = None
         name = _name(conversion.name, imported, trained)
-        check_free(folder, name, replace=conversion.replace)
+        check_free(folder, name, dialect.kind, replace=conversion.replace)
         if conversion.data:
-            check_agreement(trained, ours, conversion.say)
-        model = LerasModel(name, trained.step, _options(trained, imported, ours, conversion.say), [])
+            check_agreement(trained, ours, conversion.say, dialect.family)
+        options = _options(trained, imported, ours, dialect, conversion.say)
+        model = LerasModel(name, trained.step, options, [], kind=dialect.kind)
         model.loss_history = _history(trained, imported["step"] if imported else 0, conversion.say)
-        exporter = _Exporter(trained, "adabelief" if model.options["adabelief"] else "rmsprop", conversion.say)
+        optimizer = "adabelief" if model.options.get("adabelief", True) else "rmsprop"
+        exporter = _Exporter(trained, optimizer, dialect, conversion.say)
         model.networks = exporter.networks()
         model.optimizers = exporter.optimizers()
         backup = write_model(folder, model, replace=conversion.replace)
@@ -133,7 +196,7 @@ class Leras(FileFormat):
 
 def _next_commands(recipe: RecipeValues, recipe_file: str, run: str) -> list[str]:
     """Return a line with the command that trains on; of a model in pretraining mode one for each way."""
-    if not recipe.objective.pretrain:
+    if not recipe.values["objective"].get("pretrain"):
         return [f"Next: frugan train {recipe_file} --data WORKSPACE --out {run}"]
     return [
         "The model is in pretraining mode: it learns faces of many people, and swaps none yet.",
@@ -156,14 +219,16 @@ class _Importer:
         conversion: its source is the model's folder; it is given a line for everything that does not simply go over.
         model: arrays are taken out of it one by one, because they may be gigabytes.
         recipe: made of the model's options.
+        dialect: of the files.
     """
 
-    def __init__(self, conversion: Conversion, model: LerasModel, recipe: RecipeValues) -> None:
+    def __init__(self, conversion: Conversion, model: LerasModel, recipe: RecipeValues, dialect: Dialect) -> None:
         self._folder = conversion.source
         self._say = conversion.say
         self._model = model
         self._recipe = recipe
-        self._built = SAEHDFamily().build(recipe.networks, "meta")
+        self._dialect = dialect
+        self._built = dialect.family().build(recipe.networks, "meta")
         self._autoencoder = tuple(name for name in self._built if name not in OPTIMIZER_FILES)
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -180,7 +245,7 @@ class _Importer:
         there = {key.partition(".")[0] for key in networks}
         fresh = self._recipe.used - there  # freshly initialised, so they have optimizer state too
         optimizers: dict[str, Tensor] = {}
-        for name in OPTIMIZER_FILES:
+        for name in self._dialect.optimizer_files():
             optimizers |= self._optimizer(name, there | fresh)
         return networks, optimizers
 
@@ -195,11 +260,11 @@ class _Importer:
                 )
             for kind in SLOTS:
                 for arrays in self._model.optimizers.values():
-                    as_original_reads(arrays, dict(slot_keys(name, network, kind).values()))
+                    as_original_reads(arrays, dict(self._dialect.slot_keys(name, network, kind).values()))
 
     def _check_autoencoder(self) -> None:
         lines: list[str] = []
-        wrong = misfits(self._recipe.networks, self._model.networks)
+        wrong = self._dialect.misfits(self._recipe.networks, self._model.networks)
         for name in self._autoencoder:
             file, arrays = self._model.file(file_of(name)), self._model.networks.get(file_of(name))
             if arrays is not None:
@@ -212,7 +277,8 @@ class _Importer:
         if wrong or lines:
             raise self._unfit([*wrong, *lines])
         if left := self._model.networks.keys() - {file_of(name) for name in self._built}:
-            self._say(f"{', '.join(sorted(left))}: not part of {self._recipe.networks.archi}; left out")
+            archi = self._recipe.values["networks"].get("archi", self._dialect.kind.title)
+            self._say(f"{', '.join(sorted(left))}: not part of {archi}; left out")
 
     def _unfit(self, lines: list[str]) -> BadInput:
         model = self._model.name
@@ -248,7 +314,8 @@ class _Importer:
     def _optimizer(self, name: str, there: set[str]) -> dict[str, Tensor]:
         """Return an optimizer's statistics; empty if they start afresh."""
         file, arrays = self._model.file(OPTIMIZER_FILES[name]), self._model.optimizers.pop(OPTIMIZER_FILES[name], None)
-        moved = self._autoencoder if name == AUTOENCODER else (name,)
+        resting = self._dialect.resting
+        moved = tuple(n for n in self._autoencoder if n not in resting) if name == AUTOENCODER else (name,)
         if arrays is None or not there.issuperset(moved):
             if name in self._recipe.optimizers_used:
                 self._say(f"optimizer {name}: {file} is not there; its statistics start afresh")
@@ -258,7 +325,9 @@ class _Importer:
         if not any(key.startswith(f"{slots[0]}_") for key in arrays):
             self._say(f"optimizer {name}: {file} is not of {kind}, as the options say; its statistics start afresh")
             return {}
-        expected = {(n, *at): wanted for n in moved for at, wanted in slot_keys(n, self._built[n], kind).items()}
+        expected = {
+            (n, *at): wanted for n in moved for at, wanted in self._dialect.slot_keys(n, self._built[n], kind).items()
+        }
         if wrong := faults(file, arrays, {UPDATES: (), **dict(expected.values())}):
             raise self._unfit(wrong)
         found = {f"{name}/updates": torch.tensor(int(arrays[UPDATES]))}
@@ -267,12 +336,14 @@ class _Importer:
         return found
 
 
-def _options(trained: Trained, imported: Mapping[str, Any] | None, ours: OurSide, say: Say) -> dict[str, Any]:
+def _options(
+    trained: Trained, imported: Mapping[str, Any] | None, ours: OurSide, dialect: Dialect, say: Say
+) -> dict[str, Any]:
     """The model's options; what has no counterpart among them is said."""
     before = None
     if imported is not None:
-        before = imported["options"], ours.recipe(*imported_recipe("", 0, imported["options"]))
-    options, lines = exported_options(trained.recipe, before)
+        before = imported["options"], ours.recipe(*dialect.recipe("", 0, imported["options"], Path()))
+    options, lines = dialect.options(trained.recipe, before)
     for line in lines:
         say(line)
     if 0 < options["target_iter"] <= trained.step:
@@ -313,20 +384,23 @@ class _Exporter:
     Args:
         trained: the checkpoint.
         kind: of the optimizer that the options name.
+        dialect: of the files.
         say: is given lines.
     """
 
-    def __init__(self, trained: Trained, kind: str, say: Say) -> None:
+    def __init__(self, trained: Trained, kind: str, dialect: Dialect, say: Say) -> None:
         self.trained = trained
         self.kind = kind
+        self.dialect = dialect
         self.say = say
-        self.built = SAEHDFamily().build(trained.recipe.networks, "meta")
+        self.built = dialect.family().build(trained.recipe.networks, "meta")
 
     def networks(self) -> dict[str, Arrays]:
         """File -> key -> array, of all networks that the checkpoint holds and the options fit."""
         arrays: dict[str, Arrays] = {}
         for name, network in list(self.built.items()):
-            shapes = {key: tuple(p.shape) for key, p in network.named_parameters()}
+            parameters = dict(network.named_parameters())
+            shapes = {key: tuple(parameters[key].shape) for key in self.dialect.weight_keys(name, network)}
             tensors = {key: self.trained.networks.pop(f"{name}.{key}", None) for key in shapes}
             if all(tensor is not None and tuple(tensor.shape) == shapes[key] for key, tensor in tensors.items()):
                 arrays[file_of(name)] = {key_of(key): to_file(t) for key, t in tensors.items() if t is not None}
@@ -342,8 +416,9 @@ class _Exporter:
         """File -> key -> array, of the statistics that are of the kind that the options name."""
         tensors = self.trained.optimizers() if self.trained.optimizers is not None else {}
         arrays: dict[str, Arrays] = {}
-        for name, file in OPTIMIZER_FILES.items():
-            moved = [n for n in self.built if n not in OPTIMIZER_FILES] if name == AUTOENCODER else [name]
+        for name, file in self.dialect.optimizer_files().items():
+            others = (*OPTIMIZER_FILES, *self.dialect.resting)
+            moved = [n for n in self.built if n not in others] if name == AUTOENCODER else [name]
             keys = [key for key in tensors if key.startswith(f"{name}/")]
             state = {key.removeprefix(f"{name}/"): tensors.pop(key) for key in keys}
             slots = {key.rsplit("/", 1)[1] for key in state if "/" in key}
@@ -352,9 +427,11 @@ class _Exporter:
             if slots - set(SLOTS[self.kind]):
                 self.say(f"optimizer {name}: not of {self.kind}; DeepFaceLab starts with fresh statistics")
                 continue
+            found = {network: self._statistics(network, state) for network in moved}
             arrays[file] = {UPDATES: np.int64(int(state["updates"]))}
-            for network in moved:
-                arrays[file] |= self._statistics(network, state)
+            for slot in SLOTS[self.kind]:  # all statistics of one kind, then all of the next, as the original has them
+                for statistics in found.values():
+                    arrays[file] |= {key: array for key, array in statistics.items() if key.startswith(f"{slot}_")}
         return arrays
 
     def _statistics(self, network: str, state: dict[str, Tensor]) -> Arrays:
@@ -363,5 +440,7 @@ class _Exporter:
             key: to_file(state.pop(at))
             if (at := f"{network}.{parameter}/{slot}") in state
             else np.zeros(shape, np.float32)
-            for (parameter, slot), (key, shape) in slot_keys(network, self.built[network], self.kind).items()
+            for (parameter, slot), (key, shape) in self.dialect.slot_keys(
+                network, self.built[network], self.kind
+            ).items()
         }
