@@ -37,6 +37,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "leras-amp": "frugan.faces.amp.leras:LerasAMP",
             "leras-xseg": "frugan.faces.xseg.leras:LerasXSeg",
             "dfm": "frugan.faces.saehd.dfm:Dfm",
+            "dfm-amp": "frugan.faces.amp.dfm:DfmAMP",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",
             "r3gan-pickle": "frugan.families.r3gan.snapshot:R3GANPickle",
