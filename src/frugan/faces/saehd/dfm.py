@@ -195,7 +195,7 @@ class FaceGraph:
 
     @property
     def _features(self) -> int:
-        return 8 * self.config.e_dims * self.archi.encoded_side(self.config.resolution) ** 2
+        return int(8 * self.config.e_dims * self.archi.encoded_side(self.config.resolution) ** 2)
 
     def _pixel_norm(self, x: str) -> str:
         """Scale each vector to unit root mean square; in float32, as in training. [B, features]."""
