@@ -533,6 +533,6 @@ FAULTS = (
         "faces/amp/dfm.py",
         'self.nodes.add("Floor", share)',
         'self.nodes.add("Ceil", share)',
-        "faces/amp/test_amp_run.py -k original_does",
+        "faces/amp/test_amp_run.py -k becomes",
     ),
 )
