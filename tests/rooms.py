@@ -67,6 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "families/stylegan3": {"families/stylegan2", "contract", "data", *LAYERS},  # the next generation of the other
     "faces/saehd": {"contract", "faces/data", *LAYERS},
     "faces/quick96": {"contract", "faces/data", "faces/saehd", *LAYERS},
+    "faces/amp": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/xseg": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/masks": {"setup", "faces/data", "faces/xseg", *DATA, *ENGINE},  # a command's room
     "faces/swapping": {"sampling", "faces/data", *ENGINE},  # a command's room

@@ -24,6 +24,7 @@ WORDS = MappingProxyType({FAMILIES: "family", FORMATS: "format", ACCELERATORS: "
 SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         FAMILIES: {
+            "amp": "frugan.faces.amp.family:AMPFamily",
             "biggan": "frugan.families.biggan.family:BigGANFamily",
             "quick96": "frugan.faces.quick96.family:Quick96Family",
             "r3gan": "frugan.families.r3gan.family:R3GANFamily",
@@ -35,9 +36,11 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         FORMATS: {
             "leras": "frugan.faces.saehd.leras:Leras",
             "leras-quick96": "frugan.faces.quick96.leras:LerasQuick96",
+            "leras-amp": "frugan.faces.amp.leras:LerasAMP",
             "leras-xseg": "frugan.faces.xseg.leras:LerasXSeg",
             "xseg-onnx": "frugan.faces.xseg.onnx_file:XSegOnnx",
             "dfm": "frugan.faces.saehd.dfm:Dfm",
+            "dfm-amp": "frugan.faces.amp.dfm:DfmAMP",
             "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
             "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",
             "r3gan-pickle": "frugan.families.r3gan.snapshot:R3GANPickle",

@@ -114,6 +114,7 @@ def clock(seconds: float) -> str:
 
 FAMILY_NAMES: Mapping[str, str] = MappingProxyType(
     {
+        "amp": "AMP",
         "biggan": "BigGAN",
         "quick96": "Quick96",
         "r3gan": "R3GAN",

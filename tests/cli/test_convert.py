@@ -80,8 +80,8 @@ def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> N
         ),
         (["a", "b", "--from", "leras", "--to", "dfm", "--raw"], "--raw is for "),
         (["a", "b", "--from", "stylegan-pickle", "--to", "dfm"], "becomes no run, which --to dfm is made of"),
-        (["a", "b", "--from", "leras", "--half"], "--half is for --to dfm; leave it out"),
-        (["a", "b", "--from", "leras", "--data", "c"], "--data is for --to dfm and --to leras"),
+        (["a", "b", "--from", "leras", "--half"], "--half is for --to dfm"),
+        (["a", "b", "--from", "leras", "--data", "c"], "--data is for --to dfm"),
         (["a", "b", "--to", "leras", "--half"], "--half is for --to dfm"),
         (
             ["a", "b", "training.seed=1", "--to", "leras"],

@@ -37,6 +37,12 @@ FACES = {
     "saehd-liae-udt-320": ("liae-udt", 320, 320, 64, 72, 22, 8, 159.3),
     "saehd-demo-64": ("df-ud", 64, 64, 16, 16, 16, 8, 4.0),
 }
+MORPHS = {
+    # recipe: resolution, ae, inter, e, d, mask dims, batch, parameters without the discriminator in millions
+    "amp-224": (224, 256, 1024, 64, 64, 22, 8, 101.3),
+    "amp-256": (256, 256, 1024, 64, 64, 22, 8, 111.2),
+    "amp-320": (320, 256, 1024, 64, 64, 22, 4, 134.9),
+}
 STYLES = {
     # recipe: resolution, channel_base, mapping layers, R1, batch, groups, rate, half-life of the average, ADA, millions
     "stylegan2-ffhq-256": (256, 16384, 8, 1.0, 64, 8, 0.0025, 20_000, False, 48.8),
@@ -82,7 +88,7 @@ def test_what_ships_is_what_is_checked_here() -> None:
     others |= {"stylegan2-digits-32", "stylegan2-small-64", "stylegan3-small-64"}
     others |= {"biggan-finetune-128", *(f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024))}
     others |= {"r3gan-digits-32", "r3gan-small-32", "r3gan-small-64"}
-    others |= {"quick96", "xseg", "xseg-pretrain", "xseg-small"}
+    others |= {"quick96", "xseg", "xseg-pretrain", "xseg-small", "amp-small-64", *MORPHS}
     assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES, *SIGNALS, *PRESETS}
 
 
@@ -265,6 +271,16 @@ def test_face_recipes(name: str) -> None:
     sizes = (n["ae_dims"], n["e_dims"], n["d_dims"], n["d_mask_dims"])
     assert (n["archi"], n["resolution"], *sizes, recipe.training.batch, round(count / 1e6, 1)) == FACES[name]
     assert n["face_type"] == "wf"
+
+
+@pytest.mark.parametrize("name", MORPHS)
+def test_recipes_of_two_faces(name: str) -> None:
+    recipe = load_recipe(name)
+    n = recipe.networks.model_dump()
+    built = recipe.kind.build(recipe.networks, "meta")
+    count = sum(p.numel() for key in built if not key.endswith("discriminator") for p in built[key].parameters())
+    sizes = tuple(n[key] for key in ("resolution", "ae_dims", "inter_dims", "e_dims", "d_dims", "d_mask_dims"))
+    assert (*sizes, recipe.training.batch, round(count / 1e6, 1)) == MORPHS[name]
 
 
 def test_one_field_of_one_optimizer_leaves_its_kind() -> None:

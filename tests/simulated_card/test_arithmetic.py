@@ -30,6 +30,7 @@ TURN = dict(zip(("biggan", "r3gan", "saehd", "stylegan2"), OPTIMIZERS, strict=Tr
     "quick96": OPTIMIZERS[2],
     "stylegan3": OPTIMIZERS[0],
     "xseg": OPTIMIZERS[2],
+    "amp": OPTIMIZERS[2],
 }
 """Which optimizer a family has in short mode; the made-up one has all of them."""
 APART = {

@@ -35,6 +35,7 @@ LONG = {
     "r3gan": 23,
     "xseg": 23,
     "quick96": 17,
+    "amp": 17,
 }
 """Family -> every how manieth allocation is refused, in a step of its own."""
 RARER = {"plain": 1, "saving": 7}

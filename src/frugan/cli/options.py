@@ -71,6 +71,20 @@ def parse_cells(text: str) -> tuple[int, int]:
     return int(wide), int(high)
 
 
+def parse_morphs(text: str) -> tuple[float, ...]:
+    """Read "0,0.25,1".
+
+    Raises:
+        BadInput: not numbers.
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise BadInput(
+            f"--morph {text[:80]}: expected shares of the source's face from 0 to 1, such as 0,0.25,0.5,0.75,1"
+        ) from error
+
+
 def parse_translation(text: str) -> tuple[float, float]:
     """Read "0.3,-0.1": picture widths to the right, and heights down.
 

@@ -20,6 +20,7 @@ from frugan.cli.options import (
     options,
     parse_cells,
     parse_mixing,
+    parse_morphs,
     parse_moves,
     parse_numbers,
     parse_translation,
@@ -70,6 +71,10 @@ class SampleOptions:
         typer.Option(help="StyleGAN3: move every picture by shares of it to the right and down: 0.3,-0.1"),
     ] = None
     rotate: Annotated[float, typer.Option(help="StyleGAN3: turn every picture by degrees, to the left")] = 0.0
+    morph: Annotated[
+        str | None,
+        typer.Option(help="AMP: swaps with these shares of the source's face, a column for each: 0,0.25,0.5,0.75,1"),
+    ] = None
     directions: Annotated[
         str | None,
         typer.Option(
@@ -175,6 +180,7 @@ class SampleOptions:
             "--seeds": self.seeds,
             "--directions": self.directions,
             "--move": True if self.move else None,
+            "--morph": self.morph,
             "--latents": True if self.latents else None,
             "--loop": self.loop,
             "--keyframes": str(self.keyframes) if self.keyframes is not None else None,
@@ -212,6 +218,7 @@ class SampleOptions:
             mixing=parse_mixing(self.style_mixing) if self.style_mixing is not None else None,
             translate=parse_translation(self.translate) if self.translate is not None else (0.0, 0.0),
             rotate=self.rotate,
+            morphs=parse_morphs(self.morph) if self.morph is not None else (),
             directions=self.directions,
             moves=parse_moves(self.move or ()),
             latents=tuple(self.latents or ()),
@@ -242,6 +249,8 @@ def sample(**values: Any) -> None:
     Your own picture: frugan sample runs/style --out samples --project me.jpg --space w+
 
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8 (swapped ones as single files: --pngs 100)
+
+    AMP: frugan sample runs/amp --data workspace --out samples --morph 0,0.25,0.5,0.75,1
     """
     arguments = SampleOptions(**values)
     from frugan.sampling.films import check_film

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
@@ -72,6 +72,14 @@ class GridRequest:
     pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     masked: bool = False  # show pictures through their masks
     titles: tuple[str, ...] = ()  # names of the columns; empty: columns have none
+    # share of the source's face in the swap in each of the last columns, 0 to 1; for families that mix two faces
+    morphs: tuple[float, ...] = ()
+
+    def with_morphs(self, morphs: tuple[float, ...]) -> GridRequest:
+        """Return the request with columns of these morphs in place of those that it has."""
+        kept = self.titles[: len(self.titles) - len(self.morphs)]
+        titles = (*kept, *(f"{100 * morph:g}%" for morph in morphs))
+        return replace(self, morphs=morphs, titles=titles, columns=len(titles))
 
 
 def spread(classes: Sequence[int], most: int, sheet: int = 0) -> Sequence[int]:

@@ -28,6 +28,7 @@ from frugan.wording import first_line, show_size
 
 MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
+        "amp": ("amp-224", ()),
         "biggan": ("biggan-cifar10-32", ("training.batch=100",)),
         "quick96": ("quick96", ()),
         "r3gan": ("r3gan-cifar10-32", ()),

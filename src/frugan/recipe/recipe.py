@@ -236,7 +236,7 @@ class Recipe(Settings):
     """A complete description of a training; `networks` and `objective` are of the family's types."""
 
     family: str = Field(
-        description="kind of model: biggan, quick96, r3gan, saehd, stylegan2, stylegan3, xseg, or one of another "
+        description="kind of model: amp, biggan, quick96, r3gan, saehd, stylegan2, stylegan3, xseg, or one of another "
         "package"
     )
     rule: str = setting(

@@ -99,6 +99,8 @@ def _options(options: Mapping[str, Any]) -> list[str]:
             words += ["--style-mixing", told]
         elif name == "moves":
             words += [word for direction, move in value.items() for word in ("--move", move_word(direction, move))]
+        elif name == "morphs":
+            words += ["--morph", ",".join(f"{morph:g}" for morph in value)]
         elif name == "loop":
             words += ["--loop", "{}x{}".format(*value)]
         elif name == "latents":

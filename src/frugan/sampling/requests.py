@@ -89,6 +89,7 @@ TOGETHER = (
         (*MANY, "--nearest", "--spherical"),
         "goes with pictures of --seeds, --latents or --style-mixing, and with --animate",
     ),
+    ("--morph", (), MANY, "goes with sheets; single faces of --pngs are swapped at 0.75"),
     ("--move", ("--directions",), (), "goes with --directions, which say what can be moved"),
     (
         "--latents",
@@ -157,6 +158,7 @@ def given_in(request: GridRequest) -> dict[str, object]:
         "--seeds": True if request.seeds else None,
         "--spherical": request.spherical or None,
         "--classes": True if request.classes is not None else None,
+        "--morph": ",".join(f"{morph:g}" for morph in request.morphs) or None,
     }
     if isinstance(request, DrawRequest):
         values |= {
@@ -302,6 +304,7 @@ OF_RANDOM_INPUTS = (
 )
 """Fields that concern random inputs, which a family that is shown faces does not have."""
 MOST_SEED = 2**63 - 1
+MOST_MORPHS = 32
 MOST_ON_A_GRID = 10_000
 """Pictures: 100 rows of 100, which take minutes to draw on a processor."""
 
@@ -322,6 +325,7 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
     check_psi(request.psi, request.psi_layers, request.noise, recipe)
     check_numbered(request, recipe)
     check_moved(request, recipe)
+    _check_morphs(request, recipe)
     if not 0 <= request.seed <= MOST_SEED:
         raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
     if isinstance(request, DrawRequest):
@@ -336,6 +340,23 @@ def check_request(request: GridRequest, recipe: Recipe) -> None:
     if request.interpolate is not None and request.columns < 2:
         raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
     refuse_together(given_in(request))
+
+
+def _check_morphs(request: GridRequest, recipe: Recipe) -> None:
+    """Refuse shares of a face that are none, and families that mix no faces.
+
+    Raises:
+        BadInput: there are some.
+    """
+    if not request.morphs:
+        return
+    told = f"--morph {','.join(f'{morph:g}' for morph in request.morphs)}"
+    if not any(grid.morphs for grid in recipe.kind.snapshots(recipe.networks).values()):
+        raise BadInput(f"{told}: {recipe.family} mixes no two faces; that takes AMP")
+    if not all(0 <= morph <= 1 for morph in request.morphs) or len(request.morphs) > MOST_MORPHS:
+        raise BadInput(
+            f"{told}: expected at most {MOST_MORPHS} shares of the source's face, from 0 (the destination's code) to 1"
+        )
 
 
 def _refuse_random_inputs(request: GridRequest, family: str) -> None:

@@ -211,6 +211,8 @@ def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequ
     if request is None:
         return grids
     if recipe.shows_given:
+        if request.morphs:
+            grids = {name: grid.with_morphs(request.morphs) for name, grid in grids.items()}
         micro_batch, rows = request.micro_batch, request.rows
         return {name: replace(grid, rows=rows, micro_batch=micro_batch) for name, grid in grids.items()}
     if request.mixing is not None:

@@ -11,7 +11,7 @@ from frugan.conversion.convert import convert
 from frugan.errors import BadInput
 from frugan.faces.quick96.config import Quick96Networks
 from frugan.faces.quick96.family import Quick96Family
-from frugan.faces.quick96.leras import KIND
+from frugan.faces.quick96.leras import QUICK96
 from frugan.faces.saehd.dfm import check_dfm
 from frugan.faces.saehd.leras_files import (
     UPDATES,
@@ -33,9 +33,9 @@ NARROW = Quick96Networks(ae_dims=32, e_dims=16, d_dims=16, d_mask_dims=16)
 def _folder(folder: Path) -> Path:
     """As the original leaves it after two iterations, of other widths."""
     folder.mkdir()
-    (folder / file_name("demo", "data.dat", KIND)).write_bytes((GOLDEN / "demo_Quick96_data.dat").read_bytes())
-    model, random = read_model(folder, kind=KIND), np.random.default_rng(0)
-    (folder / file_name("demo", "data.dat", KIND)).unlink()
+    (folder / file_name("demo", "data.dat", QUICK96)).write_bytes((GOLDEN / "demo_Quick96_data.dat").read_bytes())
+    model, random = read_model(folder, kind=QUICK96), np.random.default_rng(0)
+    (folder / file_name("demo", "data.dat", QUICK96)).unlink()
     statistics: dict[str, object] = {UPDATES: np.int64(2)}
     for name, network in Quick96Family().build(NARROW).items():
         model.networks[name] = {key_of(key): to_file(parameter) for key, parameter in in_files_order(network)}
@@ -91,7 +91,7 @@ def test_a_dfm_draws_what_the_networks_draw(there_and_back: tuple[Path, Path, Pa
 
 def test_other_kinds_of_models_are_refused(there_and_back: tuple[Path, Path, Path], tmp_path: Path) -> None:
     source, run, _ = there_and_back
-    with pytest.raises(BadInput, match=r"holds no SAEHD model .* but demo_Quick96_data\.dat"):
+    with pytest.raises(BadInput, match=r"holds no SAEHD model .* but of Quick96"):
         convert(Conversion(source, tmp_path / "run", _quiet), made_by="leras")
     with pytest.raises(BadInput, match="weights of Quick96, and this format takes those of SAEHD alone"):
         convert(Conversion(run, tmp_path / "model", _quiet), to="leras")
@@ -113,6 +113,6 @@ def test_a_model_in_the_way_is_moved_only_on_request(there_and_back: tuple[Path,
     with pytest.raises(BadInput, match=r"holds demo_Quick96_data\.dat already"):
         convert(Conversion(run, back, _quiet), to="leras-quick96")
     copy = tmp_path / "copy"
-    write_model(copy, LerasModel("demo", 1, {"batch_size": 4}, [], kind=KIND))
+    write_model(copy, LerasModel("demo", 1, {"batch_size": 4}, [], kind=QUICK96))
     converted = convert(Conversion(run, copy, _quiet, replace=True), to="leras-quick96")
     assert converted.backup == copy / "demo_Quick96_replaced_01"

@@ -12,10 +12,8 @@ from frugan.faces.data.face import FaceType, SampleSettings
 from frugan.faces.data.needs import FaceNeeds
 from frugan.faces.quick96.config import Quick96Networks, option_words
 from frugan.faces.quick96.phases import phases
-from frugan.faces.saehd.autoencoder import AutoencoderFamily, autoencoder
+from frugan.faces.saehd.autoencoder import AutoencoderFamily, autoencoder, narrower_and_wider
 
-EIGHTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
-"""Widths tried, in eighths of the recipe's."""
 SCALE = 1.05
 """Most of the samples' random scale: SAEHD's reaches to 1.15."""
 
@@ -54,13 +52,7 @@ class Quick96Family(AutoencoderFamily):
     def variants(self, networks: Quick96Networks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
         """Widths, smallest first; there is one resolution."""
         limits = {"ae_dims": (32, 1024), "e_dims": (16, 256), "d_dims": (16, 256), "d_mask_dims": (16, 256)}
-        widths: list[Mapping[str, Any]] = []
-        for eighths in EIGHTHS:
-            wide = {name: 2 * round(getattr(networks, name) * eighths / 16) for name in limits}
-            fitting = {name: min(most, max(least, wide[name])) for name, (least, most) in limits.items()}
-            if fitting not in widths:
-                widths.append(fitting)
-        return {"width": tuple(widths)}
+        return {"width": narrower_and_wider(networks, limits)}
 
     def tiny(self) -> tuple[Quick96Networks, NoObjective]:
         """Narrower than a recipe may be."""

@@ -34,6 +34,24 @@ from frugan.faces.saehd.networks import (
 COLUMNS = ("S", "SS", "D", "DD", "SD")
 """Source, its reconstruction, destination, its reconstruction, and the swap: the destination as the source's face."""
 PREVIEW_ROWS = 4
+EIGHTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
+"""Widths tried, in eighths of the recipe's."""
+
+
+def narrower_and_wider(networks: Any, limits: Mapping[str, tuple[int, int]]) -> tuple[Mapping[str, int], ...]:
+    """Widths for the planner to try instead, all scaled together, smallest first.
+
+    Args:
+        networks: a recipe's section.
+        limits: field -> least and most channels.
+    """
+    widths: list[Mapping[str, int]] = []
+    for eighths in EIGHTHS:
+        wide = {name: 2 * round(getattr(networks, name) * eighths / 16) for name in limits}
+        fitting = {name: min(most, max(least, wide[name])) for name, (least, most) in limits.items()}
+        if fitting not in widths:
+            widths.append(fitting)
+    return tuple(widths)
 
 
 @runtime_checkable

@@ -143,6 +143,50 @@ def _nearest(known: Mapping[int, Stack], patch: int) -> Stack:
 LEAST_RESOLUTION, MOST_RESOLUTION = 64, 640
 PATCHES = (3, 640)
 """Least and most of gan_patch_size, in pixels."""
+EVEN = ("e_dims", "d_dims", "d_mask_dims")
+"""Widths that the original makes even."""
+
+
+def with_derived_defaults(values: Mapping[str, Any], resolution: int) -> dict[str, Any]:
+    """Fill in two defaults that follow from other fields, as in the original.
+
+    Args:
+        values: fields of a section `networks`.
+        resolution: where they name none.
+    """
+    filled = dict(values)
+    d_dims, resolution = filled.get("d_dims", 64), filled.get("resolution", resolution)
+    if "d_mask_dims" not in filled and isinstance(d_dims, int):
+        third = d_dims // 3
+        filled["d_mask_dims"] = max(16, third + third % 2)
+    if "gan_patch_size" not in filled and isinstance(resolution, int):
+        filled["gan_patch_size"] = nearest_patch(resolution // 8, resolution, *PATCHES)
+    return filled
+
+
+def check_widths(widths: Mapping[str, int]) -> None:
+    """Refuse odd widths.
+
+    Raises:
+        ValueError: one is odd.
+    """
+    for name, value in widths.items():
+        if value % 2:
+            raise ValueError(f"{name} {value}: expected an even number; the nearest is {value + 1}")
+
+
+def check_patch(patch: int, resolution: int) -> None:
+    """Refuse a patch discriminator whose maps would not fit together.
+
+    Raises:
+        ValueError: its strides do not divide the resolution.
+    """
+    stack = stack_for(patch)
+    if resolution % stack.total_stride:
+        raise ValueError(
+            f"gan_patch_size {patch}: its layers halve the picture down to 1/{stack.total_stride}, which does not "
+            f"divide {resolution} pixels; the nearest that does is {nearest_patch(patch, resolution, *PATCHES)}"
+        )
 
 
 class SAEHDNetworks(Settings):
@@ -172,17 +216,7 @@ class SAEHDNetworks(Settings):
     @model_validator(mode="before")
     @classmethod
     def _derived_defaults(cls, values: Any) -> Any:
-        """Two defaults follow from other fields, as in the original."""
-        if not isinstance(values, dict):
-            return values
-        filled = dict(values)
-        d_dims, resolution = filled.get("d_dims", 64), filled.get("resolution", 128)
-        if "d_mask_dims" not in filled and isinstance(d_dims, int):
-            third = d_dims // 3
-            filled["d_mask_dims"] = max(16, third + third % 2)
-        if "gan_patch_size" not in filled and isinstance(resolution, int):
-            filled["gan_patch_size"] = nearest_patch(resolution // 8, resolution, *PATCHES)
-        return filled
+        return with_derived_defaults(values, 128) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -193,16 +227,8 @@ class SAEHDNetworks(Settings):
                 f"resolution {self.resolution}: {self.archi} is defined for multiples of {archi.multiple} from "
                 f"{LEAST_RESOLUTION} to {MOST_RESOLUTION}; the nearest is {nearest}"
             )
-        for name in ("e_dims", "d_dims", "d_mask_dims"):
-            if (value := getattr(self, name)) % 2:
-                raise ValueError(f"{name} {value}: expected an even number; the nearest is {value + 1}")
-        stack = stack_for(self.gan_patch_size)
-        if self.resolution % stack.total_stride:
-            raise ValueError(
-                f"gan_patch_size {self.gan_patch_size}: its layers halve the picture down to 1/{stack.total_stride}, "
-                f"which does not divide {self.resolution} pixels; the nearest that does is "
-                f"{nearest_patch(self.gan_patch_size, self.resolution, *PATCHES)}"
-            )
+        check_widths({name: getattr(self, name) for name in EVEN})
+        check_patch(self.gan_patch_size, self.resolution)
         return self
 
     @property
@@ -297,8 +323,16 @@ _HERE: Mapping[str, str] = MappingProxyType(
 """Options that nothing stands for, and why."""
 
 
-def option_words(name: str, value: str) -> list[str] | None:
+def option_words(
+    name: str,
+    value: str,
+    networks: type[Settings] = SAEHDNetworks,
+    objective: type[Settings] = SAEHDObjective,
+) -> list[str] | None:
     """Words of the command line for an option of the original; None: it has no such option.
+
+    Args:
+        networks, objective: types of a recipe's sections, whose fields are options too.
 
     Raises:
         BadInput: the option has no such value, or nothing stands for it.
@@ -307,7 +341,7 @@ def option_words(name: str, value: str) -> list[str] | None:
         raise BadInput(f"{value}: no such option here: {_HERE[name]}; leave it out")
     if name in _OPTIONS:
         return _OPTIONS[name](value)
-    for section, of in (("networks", SAEHDNetworks), ("objective", SAEHDObjective)):
+    for section, of in (("networks", networks), ("objective", objective)):
         if (field := of.model_fields.get(name)) is not None:
             return [f"{section}.{name}={str(_is_on(value)).lower() if field.annotation is bool else value}"]
     return None

@@ -1,17 +1,20 @@
 """DFM files: what DeepFaceLive swaps faces with. Source: the behaviour of DeepFaceLab's export."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from frugan.contract.formats import Conversion, Converted, FileFormat, OurSide, Trained
 from frugan.contract.phase import Networks
 from frugan.errors import BadInput, optional_module
 from frugan.faces.saehd.autoencoder import AutoencoderNetworks, autoencoder
+from frugan.faces.saehd.config import Archi
 from frugan.faces.saehd.leras_options import check_agreement, other_family, say_pretraining
 from frugan.faces.saehd.networks import code_of, decode, encode, swap_code
 from frugan.files import atomic_file, refuse_existing, write_flushed
@@ -148,38 +151,30 @@ FACE_MASK, CELEB_FACE, CELEB_FACE_MASK = OUTPUTS = ("out_face_mask:0", "out_cele
 """Names and order are the original's; DeepFaceLive asks for the input by name and takes the outputs by position."""
 
 
-class SwapGraph:
-    """Adds the networks' nodes from the input to the three outputs.
+class FaceGraph:
+    """Adds nodes of an encoder and of decoders.
 
     Args:
         nodes: where they are added.
-        config: which ones.
+        config: a recipe's section `networks`, with the sizes of SAEHD.
+        archi: which parts there are.
     """
 
-    def __init__(self, nodes: Nodes, config: AutoencoderNetworks) -> None:
+    title: str
+    """Name of the graph."""
+    more_inputs: Mapping[str, Sequence[int]] = MappingProxyType({})
+    """Name -> shape, of inputs beside the face."""
+
+    def __init__(self, nodes: Nodes, config: Any, archi: Archi) -> None:
         self.nodes = nodes
         self.config = config
-        self.archi = config.letters
-        self.code_channels = config.ae_dims * (1 if self.archi.kind == "df" else 2)
-        """Channels of an inter network's output."""
+        self.archi = archi
         self.decoder_widths = (8, 8, 4, 2) if self.archi.deeper else (8, 4, 2)
         """Channels of the decoder's levels, in units of d_dims or d_mask_dims."""
 
     def build(self) -> None:
         """[B, R, R, 3] in [0, 1] -> masks [B, R, R, 1] and the face [B, R, R, 3], in [0, 1]."""
-        vector = self._encoder()
-        if self.archi.kind == "df":
-            swap = code = self._inter("inter", vector)
-            swap_decoder, own_decoder, width = "decoder_src", "decoder_dst", self.code_channels
-        else:
-            shared = self._inter("inter_AB", vector)
-            code = self.nodes.add("Concat", self._inter("inter_B", vector), shared, axis=1)
-            swap = self.nodes.add("Concat", shared, shared, axis=1)
-            swap_decoder = own_decoder = "decoder"
-            width = 2 * self.code_channels
-        self._mask(own_decoder, code, width, FACE_MASK)
-        self._face(swap_decoder, swap, width, CELEB_FACE)
-        self._mask(swap_decoder, swap, width, CELEB_FACE_MASK)
+        raise NotImplementedError
 
     def _encoder(self) -> str:
         """[B, R, R, 3] -> vectors [B, features] in float32."""
@@ -199,7 +194,7 @@ class SwapGraph:
 
     @property
     def _features(self) -> int:
-        return 8 * self.config.e_dims * self.archi.encoded_side(self.config.resolution) ** 2
+        return int(8 * self.config.e_dims * self.archi.encoded_side(self.config.resolution) ** 2)
 
     def _pixel_norm(self, x: str) -> str:
         """Scale each vector to unit root mean square; in float32, as in training. [B, features]."""
@@ -207,13 +202,15 @@ class SwapGraph:
         epsilon = self.nodes.constant("epsilon", np.array(1e-6, np.float32))
         return self.nodes.add("Div", x, self.nodes.add("Sqrt", self.nodes.add("Add", mean, epsilon)))
 
-    def _inter(self, network: str, vector: str) -> str:
-        """Vectors [B, features] -> codes [B, code_channels, S, S]."""
-        channels, side = self.code_channels, self.archi.dense_side(self.config.resolution)
-        narrow = self.nodes.dense(vector, f"{network}.dense1", (self._features, self.config.ae_dims))
+    def _narrow(self, network: str, vector: str) -> str:
+        """Vectors [B, features] -> [B, ae_dims]."""
+        return self.nodes.dense(vector, f"{network}.dense1", (self._features, self.config.ae_dims))
+
+    def _code(self, network: str, narrow: str, channels: int) -> str:
+        """[B, ae_dims] -> [B, channels, S, S] in float32."""
+        side = self.archi.dense_side(self.config.resolution)
         wide = self.nodes.dense(narrow, f"{network}.dense2", (self.config.ae_dims, channels * side**2))
-        x = self.nodes.working(self.nodes.reshape(wide, [channels, side, side]))
-        return x if self.archi.deeper else self._upscale(x, f"{network}.upscale1", channels, channels)
+        return self.nodes.reshape(wide, [channels, side, side])
 
     def _face(self, decoder: str, code: str, width: int, output: str) -> None:
         """Codes [B, width, S, S] -> faces [B, R, R, 3]."""
@@ -274,6 +271,39 @@ class SwapGraph:
         return self.nodes.add("LeakyRelu", x, alpha=slope)
 
 
+class SwapGraph(FaceGraph):
+    """Adds SAEHD's nodes from the input to the three outputs."""
+
+    title = "SAEHD"
+
+    def __init__(self, nodes: Nodes, config: AutoencoderNetworks) -> None:
+        super().__init__(nodes, config, config.letters)
+        self.code_channels = config.ae_dims * (1 if self.archi.kind == "df" else 2)
+        """Channels of an inter network's output."""
+
+    def build(self) -> None:
+        """See `FaceGraph`."""
+        vector = self._encoder()
+        if self.archi.kind == "df":
+            swap = code = self._inter("inter", vector)
+            swap_decoder, own_decoder, width = "decoder_src", "decoder_dst", self.code_channels
+        else:
+            shared = self._inter("inter_AB", vector)
+            code = self.nodes.add("Concat", self._inter("inter_B", vector), shared, axis=1)
+            swap = self.nodes.add("Concat", shared, shared, axis=1)
+            swap_decoder = own_decoder = "decoder"
+            width = 2 * self.code_channels
+        self._mask(own_decoder, code, width, FACE_MASK)
+        self._face(swap_decoder, swap, width, CELEB_FACE)
+        self._mask(swap_decoder, swap, width, CELEB_FACE_MASK)
+
+    def _inter(self, network: str, vector: str) -> str:
+        """Vectors [B, features] -> codes [B, code_channels, S, S]."""
+        channels = self.code_channels
+        x = self.nodes.working(self._code(network, self._narrow(network, vector), channels))
+        return x if self.archi.deeper else self._upscale(x, f"{network}.upscale1", channels, channels)
+
+
 # The file: written, and run to compare it with the networks.
 
 TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
@@ -283,39 +313,51 @@ OPSET, IR_VERSION = 12, 7  # the original's
 MOST_BYTES = 2 * GIB - MIB  # protobuf's limit for one message, less the nodes
 
 Array = NDArray[Any]
+Swap = tuple[Tensor, Tensor, Tensor]
+"""Mask of the face that went in, swapped face and its mask [n, C, R, R]."""
 
 
 def write_dfm(
-    path: Path, config: AutoencoderNetworks, weights: Mapping[str, Array], *, half: bool, note: Mapping[str, str]
+    path: Path,
+    config: Any,
+    weights: Mapping[str, Array],
+    *,
+    half: bool,
+    note: Mapping[str, str],
+    graph: Callable[[Nodes, Any], FaceGraph] = SwapGraph,
 ) -> None:
     """Write the networks that turn a destination's face into the swapped one; whole or not at all.
 
     Args:
         path: the file, usually "..._model.dfm"; replaced if it is there.
-        config: what the networks are made of.
+        config: what the networks are made of, a recipe's section.
         weights: "network.parameter" -> array in torch's layout, "inter.dense1.weight"; what is not needed is ignored.
         half: convolutions in float16; dense layers, input and outputs stay float32.
         note: kept with the model, to tell where it came from.
+        graph: makes the nodes of it.
 
     Raises:
         BadInput: onnx is missing, a weight is missing, misshapen or not finite, or the file would be too large.
         OSError: the disk is full or the path cannot be written.
     """
     module = optional_module("onnx", "writing a DFM needs onnx", "export")
-    nodes = Nodes(module, weights, f"{config.letters} at {config.resolution} pixels", half=half)
-    SwapGraph(nodes, config).build()
+    archi = getattr(config, "letters", "the networks")
+    nodes = Nodes(module, weights, f"{archi} at {config.resolution} pixels", half=half)
+    built = graph(nodes, config)
+    built.build()
     _check_size(path, nodes.arrays)
-    content = _model(module, nodes, config.resolution, note).SerializeToString()
+    content = _model(module, built, config.resolution, note).SerializeToString()
     with atomic_file(path) as beside:
         write_flushed(beside, content)
 
 
-def check_dfm(path: Path, pictures: Array) -> tuple[Array, Array, Array]:
+def check_dfm(path: Path, pictures: Array, more: Mapping[str, Array] | None = None) -> tuple[Array, Array, Array]:
     """Run a DFM on the CPU.
 
     Args:
         path: the file.
         pictures: [n, R, R, 3], BGR in [0, 1].
+        more: other inputs by name; None: it has none.
 
     Returns:
         Mask of the face that went in [n, R, R, 1], swapped face [n, R, R, 3] and its mask [n, R, R, 1], in [0, 1].
@@ -325,17 +367,23 @@ def check_dfm(path: Path, pictures: Array) -> tuple[Array, Array, Array]:
     """
     runtime = optional_module("onnxruntime", "checking a DFM needs onnxruntime", "export")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    mask, face, face_mask = session.run(list(OUTPUTS), {INPUT: np.ascontiguousarray(pictures, np.float32)})
+    inputs = {INPUT: np.ascontiguousarray(pictures, np.float32), **(more or {})}
+    mask, face, face_mask = session.run(list(OUTPUTS), inputs)
     return mask, face, face_mask
 
 
-def _model(onnx: Any, nodes: Nodes, resolution: int, note: Mapping[str, str]) -> Any:
+def _model(onnx: Any, built: FaceGraph, resolution: int, note: Mapping[str, str]) -> Any:
+    nodes = built.nodes
+
     def value(name: str, channels: int) -> Any:
-        shape = ["batch", resolution, resolution, channels]
+        return tensor(name, ["batch", resolution, resolution, channels])
+
+    def tensor(name: str, shape: Sequence[int | str]) -> Any:
         return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
 
     outputs = [value(name, 3 if name == CELEB_FACE else 1) for name in OUTPUTS]
-    graph = onnx.helper.make_graph(nodes.nodes, "SAEHD", [value(INPUT, 3)], outputs)
+    inputs = [value(INPUT, 3), *(tensor(name, shape) for name, shape in built.more_inputs.items())]
+    graph = onnx.helper.make_graph(nodes.nodes, built.title, inputs, outputs)
     opsets = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="frugan")
     onnx.helper.set_model_props(model, dict(note))
@@ -363,6 +411,10 @@ class Dfm(FileFormat):
 
     program = "a file for DeepFaceLive"
     writes = frozenset({"data", "replace", "half"})
+    takes: type[Any] = AutoencoderNetworks
+    """Section `networks` of the families that it holds."""
+    families = "SAEHD and Quick96"
+    graph: type[FaceGraph] = SwapGraph
 
     def write(self, conversion: Conversion, ours: OurSide) -> Converted:
         """Write a run as a DFM file, and compare what it computes with the networks; see `frugan.to_dfm`."""
@@ -371,12 +423,12 @@ class Dfm(FileFormat):
             raise BadInput(f"{path}: expected a name that ends in .dfm")
         refuse_existing(path, replace=conversion.replace)
         trained = ours.checkpoint()
-        if not isinstance(trained.recipe.networks, AutoencoderNetworks):
-            raise other_family(conversion, trained.recipe.values["family"], "SAEHD and Quick96")
+        if not isinstance(trained.recipe.networks, self.takes):
+            raise other_family(conversion, trained.recipe.values["family"], self.families)
         say_pretraining(trained, conversion)
         if conversion.data:
             check_agreement(trained, ours, conversion.say)
-        networks = _autoencoder(trained, ours)
+        networks = self._autoencoder(trained, ours)
         weights = {
             f"{name}.{key}": w.detach().numpy() for name, n in networks.items() for key, w in n.named_parameters()
         }
@@ -384,8 +436,8 @@ class Dfm(FileFormat):
         unchecked = path.with_name(f".unchecked-{path.name}")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write_dfm(unchecked, trained.recipe.networks, weights, half=conversion.half, note=note)
-            difference = _difference(unchecked, trained.recipe.networks, networks)
+            write_dfm(unchecked, trained.recipe.networks, weights, half=conversion.half, note=note, graph=self.graph)
+            difference = self._difference(unchecked, trained.recipe.networks, networks)
             if not difference <= (HALF_TOLERANCE if conversion.half else TOLERANCE):
                 cure = "export without --half" if conversion.half else "please report this, with the recipe"
                 raise BadInput(
@@ -399,25 +451,35 @@ class Dfm(FileFormat):
         lines = [f"{path}: iteration {trained.step:,}; {away}"]
         return Converted(path, facts, lines, step=trained.step, difference=difference)
 
+    def swaps(self, config: Any, networks: Networks, faces: Tensor) -> Iterator[tuple[Mapping[str, Array], Swap]]:
+        """Other inputs, and what the networks make of faces [n, 3, R, R] with them: its outputs in their order."""
+        archi, vectors = config.letters, encode(networks, faces)
+        face, face_mask = decode(archi, networks, swap_code(archi, networks, vectors), "src")
+        _, mask = decode(archi, networks, code_of(archi, networks, vectors, "dst"), "dst")
+        yield {}, (mask, face, face_mask)
 
-def _autoencoder(trained: Trained, ours: OurSide) -> Networks:
-    """Return the networks of the autoencoder."""
-    networks = {name: network.eval() for name, network in autoencoder(trained.recipe.networks).items()}
-    tensors = {key: value for key, value in trained.networks.items() if key.partition(".")[0] in networks}
-    ours.load(networks, tensors, str(trained.path))
-    return networks
+    def build(self, config: Any) -> Networks:
+        """Make the networks that go into the file."""
+        return autoencoder(config)
 
+    def _autoencoder(self, trained: Trained, ours: OurSide) -> Networks:
+        """Return the networks of the autoencoder."""
+        networks = {name: network.eval() for name, network in self.build(trained.recipe.networks).items()}
+        tensors = {key: value for key, value in trained.networks.items() if key.partition(".")[0] in networks}
+        ours.load(networks, tensors, str(trained.path))
+        return networks
 
-@torch.no_grad()
-def _difference(path: Path, config: AutoencoderNetworks, networks: Networks) -> float:
-    """The largest one on test pictures. NaN if either makes one."""
-    archi, pictures = config.letters, _pictures(config.resolution)
-    vectors = encode(networks, torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous())
-    face, face_mask = decode(archi, networks, swap_code(archi, networks, vectors), "src")
-    _, mask = decode(archi, networks, code_of(archi, networks, vectors, "dst"), "dst")
-    expected = [value.permute(0, 2, 3, 1).numpy() for value in (mask, face, face_mask)]
-    drawn = check_dfm(path, pictures)
-    return float(max(np.abs(a - b).max() for a, b in zip(drawn, expected, strict=True)))
+    @torch.no_grad()
+    def _difference(self, path: Path, config: Any, networks: Networks) -> float:
+        """The largest one on test pictures. NaN if either makes one."""
+        pictures = _pictures(config.resolution)
+        faces = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()
+        differences = [
+            np.abs(drawn - value.permute(0, 2, 3, 1).numpy()).max()
+            for more, expected in self.swaps(config, networks, faces)
+            for drawn, value in zip(check_dfm(path, pictures, more), expected, strict=True)
+        ]
+        return float(np.max(differences))
 
 
 def _pictures(resolution: int) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from frugan.contract.phase import Phase
 from frugan.contract.settings import DataSettings
 from frugan.faces.data.face import FaceType, SampleSettings
 from frugan.faces.data.needs import FaceNeeds
-from frugan.faces.saehd.autoencoder import AutoencoderFamily, autoencoder
+from frugan.faces.saehd.autoencoder import AutoencoderFamily, autoencoder, narrower_and_wider
 from frugan.faces.saehd.config import (
     LEAST_RESOLUTION,
     MOST_RESOLUTION,
@@ -29,9 +29,6 @@ from frugan.faces.saehd.config import (
 )
 from frugan.faces.saehd.networks import CodeDiscriminator, PatchDiscriminator
 from frugan.faces.saehd.phases import phases
-
-EIGHTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
-"""Widths tried, in eighths of the recipe's."""
 
 
 class SAEHDFamily(AutoencoderFamily):
@@ -114,17 +111,11 @@ class SAEHDFamily(AutoencoderFamily):
         multiple = networks.letters.multiple
         resolutions = range(-(-LEAST_RESOLUTION // multiple) * multiple, MOST_RESOLUTION + 1, multiple)
         limits = {"ae_dims": (32, 1024), "e_dims": (16, 256), "d_dims": (16, 256), "d_mask_dims": (16, 256)}
-        widths: list[Mapping[str, Any]] = []
-        for eighths in EIGHTHS:
-            wide = {name: 2 * round(getattr(networks, name) * eighths / 16) for name in limits}
-            fitting = {name: min(most, max(least, wide[name])) for name, (least, most) in limits.items()}
-            if fitting not in widths:
-                widths.append(fitting)
         return {
             "resolution": tuple(
                 {"resolution": side, "gan_patch_size": nearest_patch(side // 8, side, *PATCHES)} for side in resolutions
             ),
-            "width": tuple(widths),
+            "width": narrower_and_wider(networks, limits),
         }
 
     def tiny(self) -> tuple[SAEHDNetworks, SAEHDObjective]:

@@ -1,14 +1,17 @@
 """DeepFaceLab's models and runs: networks, optimizer state, options, iteration and loss history, in both directions."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.family import Family
 from frugan.contract.formats import (
     RECIPE_FILE,
     Conversion,
@@ -25,17 +28,19 @@ from frugan.faces.saehd.config import PRETRAINING_ENDS
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import (
     OPTIMIZER_FILES,
+    SAEHD,
+    SCOPES,
     SLOTS,
     UPDATES,
     Arrays,
     LerasModel,
+    ModelKind,
     as_original_reads,
     check_free,
     faults,
     file_of,
     from_file,
     gan_misfit,
-    in_files_order,
     key_of,
     misfits,
     model_name,
@@ -55,12 +60,69 @@ from frugan.faces.saehd.leras_options import (
 )
 from frugan.wording import count, first_lines, storable
 
-FORMAT = "leras"
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the files of one kind of DeepFaceLab's face models have of their own."""
+
+    format: str
+    kind: ModelKind
+    family: type[Family]
+    # (name, iteration, options, folder) -> values of the recipe, and where they come from; see `imported_recipe`
+    recipe: Callable[[str, int, Options, Path], tuple[dict[str, Any], str]]
+    untold: Callable[[Options], list[str]]  # see `untold_options`
+    # (recipe, options and recipe of the import) -> options and lines; see `exported_options`
+    options: Callable[[RecipeValues, tuple[Options, RecipeValues] | None], tuple[dict[str, Any], list[str]]]
+    misfits: Callable[[Any, Mapping[str, Arrays]], list[str]]  # see `misfits`
+    scopes: Mapping[str, str]  # networks that the keys of optimizers call otherwise
+    # (model, folder) -> networks' sizes as the arrays have them, which the options do not tell
+    sizes: Callable[[LerasModel, Path], dict[str, Any]] | None = None
+    optimizer: str | None = None  # kind of optimizer; None: as the options say
+    # networks of the autoencoder that its optimizer's file has nothing of
+    resting: frozenset[str] = frozenset()
+    # network -> beginnings of its parameters' names in the order of its file, where that is not the network's own
+    order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def optimizer_files(self) -> Mapping[str, str]:
+        """Optimizer -> its file."""
+        return {name: file for name, file in OPTIMIZER_FILES.items() if file in self.kind.optimizers}
+
+    def weight_keys(self, name: str, network: nn.Module) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """See `weight_keys`; in the order of the network's file."""
+        keys = weight_keys(network)
+        return {parameter: keys[parameter] for parameter in self._in_order(name, list(keys))}
+
+    def slot_keys(self, name: str, network: nn.Module, kind: str) -> dict[tuple[str, str], tuple[str, tuple[int, ...]]]:
+        """See `slot_keys`; likewise."""
+        keys, slots = slot_keys(name, network, kind, self.scopes), SLOTS[kind]
+        names = self._in_order(name, [parameter for parameter, slot in keys if slot == slots[0]])
+        return {(parameter, slot): keys[parameter, slot] for slot in slots for parameter in names}
+
+    def _in_order(self, network: str, parameters: list[str]) -> list[str]:
+        if network not in self.order:
+            return parameters
+        places = {first: place for place, first in enumerate(self.order[network])}
+        return sorted(parameters, key=lambda name: places[name.split(".")[0].rstrip("0123456789")])
+
+
+SAEHD_FILES = Dialect(
+    format="leras",
+    kind=SAEHD,
+    family=SAEHDFamily,
+    recipe=imported_recipe,
+    untold=untold_options,
+    options=exported_options,
+    misfits=misfits,
+    scopes=SCOPES,
+)
 
 
 class Leras(FileFormat):
     """DeepFaceLab's own: weights, optimizer state, options, iteration and loss history, in both directions."""
 
+    dialect = SAEHD_FILES
     program = "a model of DeepFaceLab's"
     reads = frozenset({"overrides", "name"})
     writes = frozenset({"name", "data", "replace"})
@@ -68,15 +130,19 @@ class Leras(FileFormat):
 
     def read(self, conversion: Conversion, ours: OurSide) -> Imported:
         """Read a model; see `frugan.from_leras`."""
-        model = read_model(conversion.source, conversion.name)
-        recipe = ours.recipe(*imported_recipe(model.name, model.iteration, model.options, conversion.source))
+        dialect = self.dialect
+        model = read_model(conversion.source, conversion.name, dialect.kind)
+        values, where = dialect.recipe(model.name, model.iteration, model.options, conversion.source)
+        if dialect.sizes is not None:
+            values["networks"] = dialect.sizes(model, conversion.source)
+        recipe = ours.recipe(values, where)
         conversion.say(f"model {model.name!r}: {recipe.summary}, iteration {model.iteration:,}")
-        for line in untold_options(model.options):
+        for line in dialect.untold(model.options):
             conversion.say(line)
         if model.half:
             conversion.say(f"{', '.join(model.half)}: in half precision; training goes on in fp32 from there")
         _say_duration(model, recipe, conversion.say)
-        networks, optimizers = Importer(conversion, model, recipe, _built(recipe)).tensors()
+        networks, optimizers = _Importer(conversion, model, recipe, dialect).tensors()
         recipe_file = conversion.out / RECIPE_FILE
         facts = {
             "run": str(conversion.out),
@@ -89,7 +155,7 @@ class Leras(FileFormat):
             *_next_commands(recipe, shlex.quote(str(recipe_file)), shlex.quote(str(conversion.out))),
         ]
         event = {
-            "format": FORMAT,
+            "format": dialect.format,
             "name": storable(model.name).replace("?", "_"),
             "options": model.options,
             "loss_sides": ["src", "dst"],
@@ -108,22 +174,22 @@ class Leras(FileFormat):
 
     def write(self, conversion: Conversion, ours: OurSide) -> Converted:
         """Write a run as a model; see `frugan.to_leras`."""
-        folder = conversion.out
+        folder, dialect = conversion.out, self.dialect
         if ours.is_run(folder):
             raise BadInput(f"{folder}: is a run; expected DeepFaceLab's folder for models, or a new one")
-        trained = open_faces(conversion, ours)
+        trained = open_faces(conversion, ours, dialect.family.name)
         imported = trained.imported()
-        if imported is not None and (imported.get("format") != FORMAT or imported["step"] > trained.step):
+        if imported is not None and (imported.get("format") != dialect.format or imported["step"] > trained.step):
             imported = None
-        name = exported_name(conversion.name, imported, trained)
-        check_free(folder, name, replace=conversion.replace)
+        name = _name(conversion.name, imported, trained)
+        check_free(folder, name, dialect.kind, replace=conversion.replace)
         if conversion.data:
             check_agreement(trained, ours, conversion.say)
-        model = LerasModel(name, trained.step, _options(trained, imported, ours, conversion.say), [])
-        model.loss_history = loss_history(trained, imported["step"] if imported else 0, conversion.say)
-        exporter = Exporter(
-            trained, "adabelief" if model.options["adabelief"] else "rmsprop", conversion.say, _built(trained.recipe)
-        )
+        options = _options(trained, imported, ours, dialect, conversion.say)
+        model = LerasModel(name, trained.step, options, [], kind=dialect.kind)
+        model.loss_history = _history(trained, imported["step"] if imported else 0, conversion.say)
+        of_options = "adabelief" if model.options.get("adabelief", True) else "rmsprop"
+        exporter = _Exporter(trained, dialect.optimizer or of_options, dialect, conversion.say)
         model.networks = exporter.networks()
         model.optimizers = exporter.optimizers()
         backup = write_model(folder, model, replace=conversion.replace)
@@ -136,7 +202,7 @@ class Leras(FileFormat):
 
 def _next_commands(recipe: RecipeValues, recipe_file: str, run: str) -> list[str]:
     """Return a line with the command that trains on; of a model in pretraining mode one for each way."""
-    if not recipe.objective.pretrain:
+    if not recipe.values["objective"].get("pretrain"):
         return [f"Next: frugan train {recipe_file} --data WORKSPACE --out {run}"]
     return [
         "The model is in pretraining mode: it learns faces of many people, and swaps none yet.",
@@ -146,34 +212,31 @@ def _next_commands(recipe: RecipeValues, recipe_file: str, run: str) -> list[str
 
 
 def _say_duration(model: LerasModel, recipe: RecipeValues, say: Say) -> None:
+    if "target_iter" not in model.options and recipe.values["family"] != SAEHDFamily.name:
+        return  # it has no such option
     if not model.options.get("target_iter"):
         say(f"target_iter 0: no end, which is training.duration = {recipe.values['training']['duration']} here")
     elif recipe.steps is not None and recipe.steps <= model.iteration:
         say(f"target_iter {recipe.steps:,} is reached: raise training.duration to go on")
 
 
-def _built(recipe: RecipeValues) -> Mapping[str, nn.Module]:
-    return SAEHDFamily().build(recipe.networks, "meta")
-
-
-class Importer:
+class _Importer:
     """Carries a model's arrays over, every one of them accounted for.
 
     Args:
         conversion: its source is the model's folder; it is given a line for everything that does not simply go over.
         model: arrays are taken out of it one by one, because they may be gigabytes.
         recipe: made of the model's options.
-        built: the recipe's networks, on device meta.
+        dialect: of the files.
     """
 
-    def __init__(
-        self, conversion: Conversion, model: LerasModel, recipe: RecipeValues, built: Mapping[str, nn.Module]
-    ) -> None:
+    def __init__(self, conversion: Conversion, model: LerasModel, recipe: RecipeValues, dialect: Dialect) -> None:
         self._folder = conversion.source
         self._say = conversion.say
         self._model = model
         self._recipe = recipe
-        self._built = built
+        self._dialect = dialect
+        self._built = dialect.family().build(recipe.networks, "meta")
         self._autoencoder = tuple(name for name in self._built if name not in OPTIMIZER_FILES)
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -190,7 +253,7 @@ class Importer:
         there = {key.partition(".")[0] for key in networks}
         fresh = self._recipe.used - there  # freshly initialised, so they have optimizer state too
         optimizers: dict[str, Tensor] = {}
-        for name in OPTIMIZER_FILES:
+        for name in self._dialect.optimizer_files():
             optimizers |= self._optimizer(name, there | fresh)
         return networks, optimizers
 
@@ -205,11 +268,11 @@ class Importer:
                 )
             for kind in SLOTS:
                 for arrays in self._model.optimizers.values():
-                    as_original_reads(arrays, dict(slot_keys(name, network, kind).values()))
+                    as_original_reads(arrays, dict(self._dialect.slot_keys(name, network, kind).values()))
 
     def _check_autoencoder(self) -> None:
         lines: list[str] = []
-        wrong = misfits(self._recipe.networks, self._model.networks)
+        wrong = self._dialect.misfits(self._recipe.networks, self._model.networks)
         for name in self._autoencoder:
             file, arrays = self._model.file(file_of(name)), self._model.networks.get(file_of(name))
             if arrays is not None:
@@ -222,7 +285,8 @@ class Importer:
         if wrong or lines:
             raise self._unfit([*wrong, *lines])
         if left := self._model.networks.keys() - {file_of(name) for name in self._built}:
-            self._say(f"{', '.join(sorted(left))}: not part of {self._recipe.networks.letters}; left out")
+            archi = self._recipe.values["networks"].get("archi", self._dialect.kind.title)
+            self._say(f"{', '.join(sorted(left))}: not part of {archi}; left out")
 
     def _unfit(self, lines: list[str]) -> BadInput:
         model = self._model.name
@@ -258,7 +322,8 @@ class Importer:
     def _optimizer(self, name: str, there: set[str]) -> dict[str, Tensor]:
         """Return an optimizer's statistics; empty if they start afresh."""
         file, arrays = self._model.file(OPTIMIZER_FILES[name]), self._model.optimizers.pop(OPTIMIZER_FILES[name], None)
-        moved = self._autoencoder if name == AUTOENCODER else (name,)
+        resting = self._dialect.resting
+        moved = tuple(n for n in self._autoencoder if n not in resting) if name == AUTOENCODER else (name,)
         if arrays is None or not there.issuperset(moved):
             if name in self._recipe.optimizers_used:
                 self._say(f"optimizer {name}: {file} is not there; its statistics start afresh")
@@ -268,7 +333,9 @@ class Importer:
         if not any(key.startswith(f"{slots[0]}_") for key in arrays):
             self._say(f"optimizer {name}: {file} is not of {kind}, as the options say; its statistics start afresh")
             return {}
-        expected = {(n, *at): wanted for n in moved for at, wanted in slot_keys(n, self._built[n], kind).items()}
+        expected = {
+            (n, *at): wanted for n in moved for at, wanted in self._dialect.slot_keys(n, self._built[n], kind).items()
+        }
         if wrong := faults(file, arrays, {UPDATES: (), **dict(expected.values())}):
             raise self._unfit(wrong)
         found = {f"{name}/updates": torch.tensor(int(arrays[UPDATES]))}
@@ -277,15 +344,17 @@ class Importer:
         return found
 
 
-def _options(trained: Trained, imported: Mapping[str, Any] | None, ours: OurSide, say: Say) -> dict[str, Any]:
+def _options(
+    trained: Trained, imported: Mapping[str, Any] | None, ours: OurSide, dialect: Dialect, say: Say
+) -> dict[str, Any]:
     """The model's options; what has no counterpart among them is said."""
     before = None
     if imported is not None:
-        before = imported["options"], ours.recipe(*imported_recipe("", 0, imported["options"]))
-    options, lines = exported_options(trained.recipe, before)
+        before = imported["options"], ours.recipe(*dialect.recipe("", 0, imported["options"], Path()))
+    options, lines = dialect.options(trained.recipe, before)
     for line in lines:
         say(line)
-    if 0 < options["target_iter"] <= trained.step:
+    if 0 < options.get("target_iter", 0) <= trained.step:
         say(
             f"target_iter {options['target_iter']:,} is reached: DeepFaceLab trains no further until it is raised there"
         )
@@ -294,13 +363,13 @@ def _options(trained: Trained, imported: Mapping[str, Any] | None, ours: OurSide
     return options
 
 
-def exported_name(requested: str | None, imported: Mapping[str, Any] | None, trained: Trained) -> str:
+def _name(requested: str | None, imported: Mapping[str, Any] | None, trained: Trained) -> str:
     if requested is None and imported is not None:
         return str(imported["name"])  # as in the files that it came from
     return model_name(requested or trained.run.absolute().name)
 
 
-def loss_history(trained: Trained, imported_at: int, say: Say) -> list[list[float]]:
+def _history(trained: Trained, imported_at: int, say: Say) -> list[list[float]]:
     """[src, dst] for each step that was trained, imported ones first. A skipped step repeats the one before it."""
     losses = trained.losses()
     steps, sources = losses.get("src", ([], []))
@@ -317,27 +386,29 @@ def loss_history(trained: Trained, imported_at: int, say: Say) -> list[list[floa
     return history
 
 
-class Exporter:
+class _Exporter:
     """Lays out a checkpoint's tensors as DeepFaceLab has them; they are taken out of it, being perhaps gigabytes.
 
     Args:
         trained: the checkpoint.
         kind: of the optimizer that the options name.
+        dialect: of the files.
         say: is given lines.
-        built: the recipe's networks, on device meta.
     """
 
-    def __init__(self, trained: Trained, kind: str, say: Say, built: Mapping[str, nn.Module]) -> None:
+    def __init__(self, trained: Trained, kind: str, dialect: Dialect, say: Say) -> None:
         self.trained = trained
         self.kind = kind
+        self.dialect = dialect
         self.say = say
-        self.built = dict(built)
+        self.built = dialect.family().build(trained.recipe.networks, "meta")
 
     def networks(self) -> dict[str, Arrays]:
         """File -> key -> array, of all networks that the checkpoint holds and the options fit."""
         arrays: dict[str, Arrays] = {}
         for name, network in list(self.built.items()):
-            shapes = {key: tuple(p.shape) for key, p in in_files_order(network)}
+            parameters = dict(network.named_parameters())
+            shapes = {key: tuple(parameters[key].shape) for key in self.dialect.weight_keys(name, network)}
             tensors = {key: self.trained.networks.pop(f"{name}.{key}", None) for key in shapes}
             if all(tensor is not None and tuple(tensor.shape) == shapes[key] for key, tensor in tensors.items()):
                 arrays[file_of(name)] = {key_of(key): to_file(t) for key, t in tensors.items() if t is not None}
@@ -353,8 +424,9 @@ class Exporter:
         """File -> key -> array, of the statistics that are of the kind that the options name."""
         tensors = self.trained.optimizers() if self.trained.optimizers is not None else {}
         arrays: dict[str, Arrays] = {}
-        for name, file in OPTIMIZER_FILES.items():
-            moved = [n for n in self.built if n not in OPTIMIZER_FILES] if name == AUTOENCODER else [name]
+        for name, file in self.dialect.optimizer_files().items():
+            others = (*OPTIMIZER_FILES, *self.dialect.resting)
+            moved = [n for n in self.built if n not in others] if name == AUTOENCODER else [name]
             keys = [key for key in tensors if key.startswith(f"{name}/")]
             state = {key.removeprefix(f"{name}/"): tensors.pop(key) for key in keys}
             slots = {key.rsplit("/", 1)[1] for key in state if "/" in key}
@@ -363,9 +435,11 @@ class Exporter:
             if slots - set(SLOTS[self.kind]):
                 self.say(f"optimizer {name}: not of {self.kind}; DeepFaceLab starts with fresh statistics")
                 continue
+            found = {network: self._statistics(network, state) for network in moved}
             arrays[file] = {UPDATES: np.int64(int(state["updates"]))}
-            for network in moved:
-                arrays[file] |= self._statistics(network, state)
+            for slot in SLOTS[self.kind]:  # all statistics of one kind, then all of the next, as the original has them
+                for statistics in found.values():
+                    arrays[file] |= {key: array for key, array in statistics.items() if key.startswith(f"{slot}_")}
         return arrays
 
     def _statistics(self, network: str, state: dict[str, Tensor]) -> Arrays:
@@ -374,5 +448,7 @@ class Exporter:
             key: to_file(state.pop(at))
             if (at := f"{network}.{parameter}/{slot}") in state
             else np.zeros(shape, np.float32)
-            for (parameter, slot), (key, shape) in slot_keys(network, self.built[network], self.kind).items()
+            for (parameter, slot), (key, shape) in self.dialect.slot_keys(
+                network, self.built[network], self.kind
+            ).items()
         }

@@ -1,4 +1,4 @@
-"""DeepFaceLab's model folders as plain values, and how their files name arrays and lay them out.
+"""DeepFaceLab's folders of face models as plain values, and how their files name arrays and lay them out.
 
 A convolution is stored [k, k, in, out], a transposed one [k, k, out, in], a dense layer [in, out]: for the first two
 torch's layout is the same permutation, for the last the transpose.
@@ -59,9 +59,9 @@ def key_of(parameter: str) -> str:
     return re.sub(r"\.(\d+)\.", r"_\1.", parameter).replace(".", "/") + ":0"
 
 
-def slot_key(slot: str, network: str, parameter: str) -> str:
+def slot_key(slot: str, network: str, parameter: str, scopes: Mapping[str, str] = SCOPES) -> str:
     """Name of a statistic in an optimizer's file: ms_encoder/down1/downs_0/conv1/weight_0:0."""
-    return f"{slot}_{SCOPES.get(network, network)}/{key_of(parameter)}".replace(":", "_") + ":0"
+    return f"{slot}_{scopes.get(network, network)}/{key_of(parameter)}".replace(":", "_") + ":0"
 
 
 def to_file(value: Tensor) -> NDArray[np.float32]:
@@ -86,15 +86,18 @@ def weight_keys(network: nn.Module) -> dict[str, tuple[str, Shape]]:
     return {name: (key_of(name), shape_in_file(parameter)) for name, parameter in in_files_order(network)}
 
 
-def slot_keys(network: str, built: nn.Module, kind: str) -> dict[tuple[str, str], tuple[str, Shape]]:
+def slot_keys(
+    network: str, built: nn.Module, kind: str, scopes: Mapping[str, str] = SCOPES
+) -> dict[tuple[str, str], tuple[str, Shape]]:
     """(parameter, slot) -> its key in an optimizer's file and its shape there, in the files' order.
 
     Args:
         network: name of `built`.
         kind: of optimizer, "adabelief" or "rmsprop".
+        scopes: networks that the keys call otherwise.
     """
     return {
-        (name, slot): (slot_key(slot, network, name), shape_in_file(parameter))
+        (name, slot): (slot_key(slot, network, name, scopes), shape_in_file(parameter))
         for slot in SLOTS[kind]
         for name, parameter in in_files_order(built)
     }
@@ -214,10 +217,8 @@ def _resolution(files: Files) -> int | None:
 
 MOST_FILE_BYTES = 8 << 30
 """Largest file: the arrays of the largest published models take 2 GiB."""
-KIND = "SAEHD"
-"""Kind of model in file names, where no other is named."""
 BACKUPS = "autobackups"
-DATA = "data.dat"
+DATA, SUMMARY = "data.dat", "summary.txt"
 
 NETWORKS = (
     *("encoder", "inter", "inter_AB", "inter_B", "decoder_src", "decoder_dst", "decoder"),
@@ -226,11 +227,33 @@ NETWORKS = (
 OPTIMIZERS = tuple(OPTIMIZER_FILES.values())
 
 
+@dataclass(frozen=True)
+class ModelKind:
+    """Files of one kind of DeepFaceLab's models."""
+
+    title: str  # in the files' names, after the model's
+    networks: tuple[str, ...] = NETWORKS  # files of networks, without the model's name and ".npy"
+    optimizers: tuple[str, ...] = OPTIMIZERS  # likewise of optimizers
+
+    @property
+    def mark(self) -> str:
+        """Middle of a file's name: "_SAEHD_"."""
+        return f"_{self.title}_"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files of a model, after its name; what else DeepFaceLab makes (history, backups, DFM) stays untouched."""
+        return (DATA, SUMMARY, *(f"{stem}.npy" for stem in (*self.networks, *self.optimizers)))
+
+
+SAEHD = ModelKind("SAEHD")
+
+
 @dataclass
 class LerasModel:
     """A model in DeepFaceLab's format."""
 
-    name: str  # as in its file names, without `_SAEHD_`
+    name: str  # as in its file names, before `_SAEHD_`
     iteration: int  # updates done
     options: dict[str, Any]  # by the original's names, plain Python values
     loss_history: list[list[float]]  # [src, dst] for each iteration
@@ -240,57 +263,58 @@ class LerasModel:
     optimizers: dict[str, Arrays] = field(default_factory=dict)
     half: list[str] = field(default_factory=list)  # names of its files that were in half precision
     sample_for_preview: Any = None  # the faces of its previews; None: it chooses some when it is opened
-    kind: str = KIND  # as in its file names
+    kind: ModelKind = SAEHD
 
     def file(self, stem: str) -> str:
         """Name of one of its array files."""
         return file_name(self.name, f"{stem}.npy", self.kind)
 
 
-def file_name(name: str, what: str, kind: str = KIND) -> str:
+def file_name(name: str, what: str, kind: ModelKind = SAEHD) -> str:
     """Name of one of a model's files: "new" and "data.dat" make "new_SAEHD_data.dat"."""
-    return f"{name}_{kind}_{what}"
+    return f"{name}{kind.mark}{what}"
 
 
-def find_models(folder: Path, kind: str = KIND) -> list[str]:
-    """Names of the models of a kind in a folder, sorted.
+def find_models(folder: Path, kind: ModelKind = SAEHD) -> list[str]:
+    """Names of the models in a folder, sorted.
 
     Raises:
         BadInput: it is no folder.
     """
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder; expected the folder of a DeepFaceLab model, such as WORKSPACE/model")
-    end = file_name("", DATA, kind)
+    end = f"{kind.mark}{DATA}"
     return sorted(path.name.removesuffix(end) for path in folder.iterdir() if path.name.endswith(end))
 
 
-def read_model(folder: Path, name: str | None = None, kind: str = KIND) -> LerasModel:
+def read_model(folder: Path, name: str | None = None, kind: ModelKind = SAEHD) -> LerasModel:
     """Read a model.
 
     Args:
         folder: DeepFaceLab's folder for models.
-        name: which one; None: the only one.
-        kind: of model, as in file names.
+        name: which one; None: the only one of its kind.
 
     Raises:
         BadInput: none or several are there, or a file is damaged or not what it should be.
     """
     name = _chosen(folder, find_models(folder, kind), name, kind)
     model = _read_data(folder / file_name(name, DATA, kind), name, kind)
-    for arrays, stems in ((model.networks, NETWORKS), (model.optimizers, OPTIMIZERS)):
+    for files, stems in ((model.networks, kind.networks), (model.optimizers, kind.optimizers)):
         for stem in stems:
             path = folder / model.file(stem)
             if path.is_file():
-                arrays[stem], is_half = read_arrays(path)
+                files[stem], is_half = read_arrays(path)
                 model.half += [path.name] if is_half else []
     return model
 
 
-def _chosen(folder: Path, names: list[str], requested: str | None, kind: str) -> str:
+def _chosen(folder: Path, names: list[str], requested: str | None, kind: ModelKind) -> str:
     if not names:
-        other = next((path.name for path in sorted(folder.glob(f"*_{DATA}"))), None)
-        there = f", but {other}, which another --from reads" if other else ""
-        raise BadInput(f"{folder}: holds no {kind} model (no file ends in {file_name('', DATA, kind)}){there}")
+        others = {mark for path in folder.glob(f"*_*_{DATA}") if (mark := path.name.split("_")[-2]) != kind.title}
+        raise BadInput(
+            f"{folder}: holds no {kind.title} model (no file ends in {kind.mark}{DATA})"
+            + (f", but of {', '.join(sorted(others))}: --from has a format for each kind" if others else "")
+        )
     if requested is None:
         if len(names) > 1:
             raise BadInput(f"{folder}: holds the models {', '.join(map(repr, names))}; choose one with --name")
@@ -301,10 +325,12 @@ def _chosen(folder: Path, names: list[str], requested: str | None, kind: str) ->
     raise BadInput(f"{folder}: holds no model {requested!r}, but {', '.join(map(repr, names))}")
 
 
-def _read_data(path: Path, name: str, kind: str) -> LerasModel:
+def _read_data(path: Path, name: str, kind: ModelKind) -> LerasModel:
     value = unpickled(path)
     if not isinstance(value, dict) or not isinstance(value.get("options"), dict):
-        raise BadInput(f"{path}: expected iteration, options and loss history; this is no {kind} model's data.dat")
+        raise BadInput(
+            f"{path}: expected iteration, options and loss history; this is no {kind.title} model's data.dat"
+        )
     iteration = plain(value.get("iter"), f"{path}: iter")
     if type(iteration) is not int or iteration < 0:
         raise BadInput(f"{path}: iter {iteration!r}: expected a number of iterations")
@@ -338,9 +364,8 @@ def unpickled(path: Path) -> Any:
 
 def _way_back(path: Path) -> str:
     """Say where an older state of the model is that a damaged file belongs to; the original numbers the newest 01."""
-    name, kind, what = (path.name.split("_", 2) + [""] * 2)[:3]  # a model's name holds no "_"
-    if what:
-        backups = path.parent / file_name(name, BACKUPS, kind)
+    if (match := re.match(r"[^_]*_[^_]+_", path.name)) is not None:
+        backups = path.parent / f"{match.group()}{BACKUPS}"
         newest = min((folder for folder in backups.glob("[0-9][0-9]") if folder.is_dir()), default=None)
         if newest is not None:
             return f"its newest backup is {newest}, which `frugan convert` reads like the model itself"
@@ -432,10 +457,6 @@ def summary(title: str, iteration: int, options: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "=" * (inner + 4)])
 
 
-SUMMARY = "summary.txt"
-FILES = (DATA, SUMMARY, *(f"{stem}.npy" for stem in (*NETWORKS, *OPTIMIZERS)))
-"""Files of a model, after its name; what else DeepFaceLab makes (history, backups, DFM) stays untouched."""
-
 TEMPORARY = ".unfinished"
 
 
@@ -453,7 +474,7 @@ def model_name(requested: str) -> str:
     return name
 
 
-def check_free(folder: Path, name: str, kind: str = KIND, *, replace: bool) -> None:
+def check_free(folder: Path, name: str, kind: ModelKind = SAEHD, *, replace: bool) -> None:
     """Refuse a folder that holds a model of that name, unless it shall be replaced.
 
     Raises:
@@ -514,22 +535,22 @@ def _contents(model: LerasModel) -> Iterator[tuple[str, bytes]]:
         "choosed_gpu_indexes": None,  # of the machine that opens it
     }
     yield DATA, dump_pickle(data)
-    title = f"{model.name}_{model.kind}"
+    title = f"{model.name}_{model.kind.title}"
     yield SUMMARY, summary(title, model.iteration, model.options).encode("utf-8")
 
 
-def _there(folder: Path, name: str, kind: str) -> list[Path]:
-    return [path for what in FILES if (path := folder / file_name(name, what, kind)).exists()]
+def _there(folder: Path, name: str, kind: ModelKind) -> list[Path]:
+    return [path for what in kind.files if (path := folder / file_name(name, what, kind)).exists()]
 
 
-def _backup(folder: Path, name: str, kind: str) -> Path:
+def _backup(folder: Path, name: str, kind: ModelKind) -> Path:
     number = 1
     while (path := folder / file_name(name, f"replaced_{number:02d}", kind)).exists():
         number += 1
     return path
 
 
-def _move_away(folder: Path, name: str, kind: str) -> Path | None:
+def _move_away(folder: Path, name: str, kind: ModelKind) -> Path | None:
     if not (old := _there(folder, name, kind)):
         return None
     backup = _backup(folder, name, kind)

@@ -1,20 +1,22 @@
-"""DeepFaceLab's SAEHD options, the values of a recipe that they stand for, and whether faces agree with them.
+"""DeepFaceLab's options of face models, the values of a recipe that they stand for, and whether faces agree with them.
 
 Source: DeepFaceLab's behaviour.
 
 Most options are fields of the networks or the objective under their own names; the others are listed here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from frugan.contract.formats import Conversion, OurSide, RecipeValues, Say, Trained
+from frugan.contract.settings import Settings
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import Faceset
+from frugan.faces.data.needs import FaceNeeds
 from frugan.faces.saehd.config import (
     BACKUPS_KEPT,
     CLIP_NORM,
@@ -66,9 +68,14 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
     if missing := [name for name in NETWORKS if name not in options]:
         raise BadInput(f"option {missing[0]} is missing; without it nobody can tell what the arrays are")
     networks = {name: options[name] for name in (*NETWORKS, "gan_dims") if name in options}
-    if (patch := _patch_size(options)) is not None:
+    if (patch := patch_size(options)) is not None:
         networks["gan_patch_size"] = patch
     objective, _ = _objective(options)
+    return {"networks": networks, "objective": objective, **training_values(options)}
+
+
+def training_values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections `training`, `optimizers` and `saving` of a recipe, which are alike in all face models."""
     optimizer: dict[str, Any] = {
         "kind": "adabelief" if options.get("adabelief", True) else "rmsprop",
         "learning_rate": LEARNING_RATE,
@@ -79,8 +86,6 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
         optimizer["clip_norm"] = CLIP_NORM
     hours = options.get("autobackup_hour", 0)
     return {
-        "networks": networks,
-        "objective": objective,
         "training": {
             "batch": options.get("batch_size", DEFAULT_BATCH),
             "duration": f"{target} steps" if (target := options.get("target_iter")) else "endless",
@@ -98,34 +103,41 @@ def _objective(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     objective = {name: options[name] for name in SAEHDObjective.model_fields if name in options}
     if not str(options["archi"]).startswith("df"):
         objective.pop("true_face_power", None)  # as the original does
+    return objective, bring_within(objective, SAEHDObjective)
+
+
+def bring_within(objective: dict[str, Any], kind: type[Settings]) -> list[str]:
+    """Replace values that a recipe cannot have by the nearest that it can, and return a line for each."""
     lines = []
     try:
-        SAEHDObjective.model_validate(objective)
+        kind.model_validate(objective)
     except ValidationError as error:
         for fault in error.errors():
             name, limits = str(fault["loc"][0]), fault.get("ctx", {})
-            nearest = limits.get("le", limits.get("ge", SAEHDObjective.model_fields[name].default))
+            nearest = limits.get("le", limits.get("ge", kind.model_fields[name].default))
             lines.append(
                 f"option {name}={shown_value(objective[name])}: unknown here; taken as {nearest} (to choose another: "
                 f"objective.{name}=)"
             )
             objective[name] = nearest
-    return objective, lines
+    return lines
+
+
+def unknown_lines(options: Mapping[str, Any], order: Sequence[str]) -> list[str]:
+    """A line for every option that is none of those that the original writes."""
+    return [
+        f"option {name}={shown_value(options[name])}: unknown here; kept for the way back"
+        for name in sorted(options.keys() - {*order, *LEGACY})
+    ]
 
 
 def untold_options(options: Mapping[str, Any]) -> list[str]:
     """A line for every option of a model that no field of the recipe stands for, or another value."""
-    lines = [
-        f"option {name}={shown_value(options[name])}: unknown here; kept for the way back"
-        for name in sorted(options.keys() - {*ORDER, *LEGACY})
-    ]
+    lines = unknown_lines(options, ORDER)
     lines += [f"option {name}: left out, as the original does" for name in sorted(LEGACY & options.keys())]
     if not str(options["archi"]).startswith("df") and options.get("true_face_power"):
         lines.append(f"option true_face_power={options['true_face_power']}: 0, as the original takes it for liae")
-    patch, taken = options.get("gan_patch_size"), _patch_size(options)
-    if patch is not None and taken is not None and taken != patch:
-        lines.append(f"option gan_patch_size={patch}: {taken}, the nearest that divides the resolution")
-    return [*lines, *_objective(options)[1]]
+    return [*lines, *patch_lines(options), *_objective(options)[1]]
 
 
 def imported_recipe(
@@ -155,17 +167,18 @@ def imported_recipe(
 
 
 def exported_options(
-    recipe: RecipeValues, before: tuple[Mapping[str, Any], RecipeValues] | None
+    recipe: RecipeValues, before: tuple[Mapping[str, Any], RecipeValues] | None, order: Sequence[str] = ORDER
 ) -> tuple[dict[str, Any], list[str]]:
     """A model's options, and a line for every setting that has no counterpart among them.
 
     Args:
         recipe: as it is at the step of the export.
         before: options of the model that the run was made of, and their recipe; None: it was made of none.
+        order: of the options, as the original writes them.
     """
-    now = _stated(recipe)
+    now = _stated(recipe, order)
     if before is not None:
-        now = merged(now, _stated(before[1]), before[0])
+        now = merged(now, _stated(before[1], order), before[0])
     settings = recipe.optimizers
     if (missing := {"adam": "Adam", "sgd": "SGD"}.get(settings[AUTOENCODER]["kind"])) is not None:
         return now, [f"optimizer: DeepFaceLab has no {missing}; it goes on with AdaBelief, from fresh statistics"]
@@ -175,14 +188,22 @@ def exported_options(
     return now, lines
 
 
-def _stated(recipe: RecipeValues) -> dict[str, Any]:
+def _stated(recipe: RecipeValues, order: Sequence[str]) -> dict[str, Any]:
     hours = 0
     if recipe.backup_seconds is not None:
         hours = min(MOST_HOURS, max(1, round(recipe.backup_seconds / HOUR_SECONDS)))
-    return options_of(recipe.values, recipe.optimizers[AUTOENCODER], recipe.steps, hours)
+    return options_of(recipe.values, recipe.optimizers[AUTOENCODER], recipe.steps, hours, order)
 
 
-def _patch_size(options: Mapping[str, Any]) -> Any:
+def patch_lines(options: Mapping[str, Any]) -> list[str]:
+    """Return a line where `patch_size` takes another than the option."""
+    patch, taken = options.get("gan_patch_size"), patch_size(options)
+    if patch is None or taken is None or taken == patch:
+        return []
+    return [f"option gan_patch_size={patch}: {taken}, the nearest that divides the resolution"]
+
+
+def patch_size(options: Mapping[str, Any]) -> Any:
     """The patch size, or the nearest that divides the resolution: one that does not is no fault without a GAN term."""
     resolution = options["resolution"]
     if type(resolution) is not int:
@@ -197,7 +218,11 @@ def _patch_size(options: Mapping[str, Any]) -> Any:
 
 
 def options_of(
-    values: Mapping[str, Any], optimizer: Mapping[str, Any], target_steps: int | None, backup_hours: int
+    values: Mapping[str, Any],
+    optimizer: Mapping[str, Any],
+    target_steps: int | None,
+    backup_hours: int,
+    order: Sequence[str] = ORDER,
 ) -> dict[str, Any]:
     """The options that a recipe stands for, in the original's order.
 
@@ -206,6 +231,7 @@ def options_of(
         optimizer: settings of the optimizer of the autoencoder.
         target_steps: how long it trains; None: without an end, or for a time.
         backup_hours: between backups; 0: none by the hour.
+        order: names of the options.
     """
     options: dict[str, Any] = {**values["networks"], **values["objective"]}
     options |= {
@@ -218,7 +244,7 @@ def options_of(
         "target_iter": 0 if target_steps is None else target_steps,
         "batch_size": values["training"]["batch"],
     }
-    return {name: options[name] for name in ORDER}
+    return {name: options[name] for name in order}
 
 
 def merged(now: Mapping[str, Any], as_imported: Mapping[str, Any], imported: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,15 +287,18 @@ def _drops(optimizer: Mapping[str, Any]) -> bool:
 UNALIGNED = (FaceType.FULL_NO_ALIGN, FaceType.HEAD_NO_ALIGN, FaceType.MARK_ONLY)
 
 
-def open_faces(conversion: Conversion, ours: OurSide) -> Trained:
-    """Open a run or one of its checkpoints of SAEHD.
+def open_faces(conversion: Conversion, ours: OurSide, *families: str) -> Trained:
+    """Open a run or one of its checkpoints.
+
+    Args:
+        families: of which one it shall be; default: SAEHD's.
 
     Raises:
         BadInput: it is none, damaged, or of another family.
     """
-    trained, saehd = ours.checkpoint(), SAEHDFamily.name
-    if (family := trained.recipe.values["family"]) != saehd:
-        raise other_family(conversion, family, family_name(saehd))
+    trained, wanted = ours.checkpoint(), families or (SAEHDFamily.name,)
+    if (family := trained.recipe.values["family"]) not in wanted:
+        raise other_family(conversion, family, " and ".join(map(family_name, wanted)))
     say_pretraining(trained, conversion)
     return trained
 
@@ -282,13 +311,13 @@ def other_family(conversion: Conversion, family: str, taken: str) -> BadInput:
     """
     return BadInput(
         f"{conversion.source}: weights of {family_name(family)}, and this format takes those of {taken} alone; "
-        "`frugan export` writes any generator as ONNX"
+        "`frugan export` writes any generator as ONNX, and other face models have formats of their own"
     )
 
 
 def say_pretraining(trained: Trained, conversion: Conversion) -> None:
     """Tell of a model that has learned no swap yet."""
-    if getattr(trained.recipe.objective, "pretrain", False):
+    if trained.recipe.values["objective"].get("pretrain"):
         conversion.say(
             f"{conversion.source}: still pretraining, on faces of many people: it swaps no face yet. It ends by "
             f"{PRETRAINING_ENDS} on resuming, and in DeepFaceLab by its option pretrain"
@@ -308,7 +337,8 @@ def check_agreement(trained: Trained, ours: OurSide, say: Say) -> None:
             continue
         if name in trained.trained_on and trained.trained_on[name] != faces.digest:
             say(f"{name}: these are not the faces that the model was last trained on")
-        _say_types(name, faces, needs[name].samples.face_type, say)
+        if isinstance(wanted := needs[name], FaceNeeds):
+            _say_types(name, faces, wanted.samples.face_type, say)
         eyebrows |= {face.eyebrows_expand_mod for face in faces.faces}
     if len(eyebrows) > 1:
         modes = ", ".join(f"{value:g}" for value in sorted(eyebrows))

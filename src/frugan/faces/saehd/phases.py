@@ -37,6 +37,9 @@ from frugan.objectives import (
 #
 # Source: DeepFaceLab's behaviour. Every weight below is its own; R is the resolution.
 
+WINDOWS = (11.6, 23.2)
+"""R over the sides of the windows in which structure is compared."""
+
 
 @dataclass(frozen=True)
 class FaceTargets:
@@ -83,16 +86,19 @@ def reconstruction(
     mask: Tensor,
     objective: SAEHDObjective,
     ops: Ops = PLAIN,
+    windows: Sequence[float] | None = None,
 ) -> Terms:
     """How far a side's face and mask are from what they shall be.
 
     Args:
         picture, mask: what the decoder made, [B, 3, R, R] and [B, 1, R, R].
         ops: what the losses are computed by.
+        windows: R over the sides of the windows in which structure is compared; None: one, and two from 256 pixels on.
 
     Raises:
         ValueError: the mask of eyes and mouth is wanted and missing.
     """
+    divisors = windows or (WINDOWS if picture.shape[-1] >= 256 else WINDOWS[:1])
     constants = [targets.picture, targets.mask, targets.soft]
     if objective.eyes_mouth_prio:
         if targets.eyes_mouth is None:
@@ -101,7 +107,7 @@ def reconstruction(
 
     def loss(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Terms:
         here = FaceTargets(inputs[0], inputs[1], inputs[2], inputs[3] if objective.eyes_mouth_prio else None)
-        return _reconstruction(side, here, outputs[0], outputs[1], objective, ops)
+        return _reconstruction(side, here, outputs[0], outputs[1], objective, ops, divisors)
 
     return eager_gradient(loss, (picture, mask), constants)
 
@@ -113,9 +119,9 @@ def _reconstruction(
     mask: Tensor,
     objective: SAEHDObjective,
     ops: Ops,
+    divisors: Sequence[float],
 ) -> Terms:
     wanted, output = (targets.seen(x, objective).contiguous() for x in (targets.picture, picture))  # as blurs take them
-    divisors = (11.6,) if picture.shape[-1] < 256 else (11.6, 23.2)
     terms = {
         f"{side}/dssim": _structure(10, wanted, output, ops, *divisors),
         f"{side}/mse": 10 * ops.mean_square(wanted, output),
@@ -149,7 +155,7 @@ def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor, o
     """
     around = 1 - soft
     swap, target = swap * around, target * around
-    structure = _structure(1, swap, target, ops, 11.6)
+    structure = _structure(1, swap, target, ops, WINDOWS[0])
     return {"src/bg_style": 10 * (power / 100) * (structure + (swap - target).square().mean())}
 
 

@@ -1,0 +1,1 @@
+"""AMP: DeepFaceLab's face model with a slider between two faces."""
