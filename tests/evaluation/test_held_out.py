@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy, copytree
 
 import pytest
 
@@ -11,8 +12,10 @@ from frugan.errors import BadInput
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.real_scores import evaluate_real
 from frugan.progress import quiet
+from frugan.recipe.loading import load_recipe
 from frugan.sampling.sampling import check_memorisation
 from frugan.setup.networks import Weights
+from frugan.training.starting_weights import recipe_to_start_from
 from frugan.training.training import train
 from training.pictures import RECIPE, write_pictures, write_recipe
 
@@ -50,6 +53,28 @@ def test_of_the_run_afterwards(with_test_pictures: Path, said: list[str]) -> Non
 def test_a_share_alone_names_no_pictures(with_test_pictures: Path) -> None:
     with pytest.raises(BadInput, match=r"add --data PICTURES \(those of the training, of which data.holdout=0.2"):
         evaluate(with_test_pictures / "run", options=FID, say=quiet)
+
+
+def test_weights_to_start_from_bring_no_part_of_other_pictures(with_test_pictures: Path) -> None:
+    run = with_test_pictures / "run"
+    assert load_recipe(str(run)).data.subset == 20
+    start = recipe_to_start_from(run)
+    assert start is not None
+    assert (start.data.subset, start.data.holdout) == (None, None)
+
+
+def test_pictures_that_are_added_spoil_what_is_drawn(with_test_pictures: Path, tmp_path: Path, said: list[str]) -> None:
+    """Some of the new test pictures were trained on; that is said when the run goes on, and with each score after."""
+    run, pictures = tmp_path / "run", tmp_path / "pictures"
+    copytree(with_test_pictures / "run", run)
+    copytree(with_test_pictures / "pictures", pictures)
+    assert not any("flatter" in line for line in evaluate(run, pictures, FID, say=quiet).warnings)
+    copy(pictures / "hell" / "0.png", pictures / "hell" / "a.png")
+    train(str(run), pictures, overrides=["training.duration=3 steps"], options=CPU, say=said.append)
+    assert any("warning: the run's pictures have changed since it began" in line for line in said)
+    found = evaluate(run, pictures, FID, say=quiet)
+    assert found.provenance.split == "held out"
+    assert any("trained on some of these before, so scores against them flatter" in line for line in found.warnings)
 
 
 def test_other_pictures_are_taken_whole(with_test_pictures: Path, tmp_path: Path, said: list[str]) -> None:

@@ -128,8 +128,19 @@ def test_too_few_pictures_are_refused_or_leave_a_training_without_scores(scored:
     taken, lacking = possible(cast(Any, run), settings)
     assert taken is None
     assert words in str(lacking)
+    assert "--holdout" not in str(lacking)
+    run.recipe = SimpleNamespace(data=SimpleNamespace(holdout=0.2))
+    run.sources = {"images": replace(noise(90), held_out=noise(18))}
+    assert "18 real pictures" in str(possible(cast(Any, run), settings)[1])
+    assert "hold out as many (--holdout 60), or none" in str(possible(cast(Any, run), settings)[1])
     run.sources = {"images": noise(60)}
     assert possible(cast(Any, run), settings) == (settings, None)  # whatever weights are missing
+
+
+def test_precision_of_few_pictures_by_pixels_is_left_out(scored: Path) -> None:
+    found = evaluate(scored / "run", noise(25), replace(OPTIONS, metrics=("pr",), network="pixels"), say=quiet)
+    assert not {"precision", "recall"} & found.scores.keys()
+    assert any("left out, as 25 real pictures are too few" in line for line in found.warnings)
 
 
 def test_what_a_judge_that_sees_nothing_says_is_left_out(

@@ -1,6 +1,6 @@
 """Record of a run's data: digests of the pictures, and the names of its classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from frugan.contract.data import RunData
@@ -173,4 +173,20 @@ def _cure(missing: Sequence[str], new: Sequence[str]) -> str:
     return (
         f"if a class has only been renamed, say so: --map-class {old}={new[0] if len(new) == 1 else 'NEW'}; else give "
         f"the classes their names back, {other}"
+    )
+
+
+def spoilt_by_change(part: float | str | None, known: Iterable[RunData]) -> str | None:
+    """Return a warning that test pictures may have been trained on; None: they were not.
+
+    Args:
+        part: the recipe's `data.holdout`.
+        known: data of the run.
+    """
+    if not isinstance(part, int | float) or all(data.digest == data.first_digest for data in known):
+        return None
+    return (
+        f"the run's pictures have changed since it began, and with them which are held out (data.holdout={part}): it "
+        "was trained on some of these before, so scores against them flatter; a new run, or a folder of test pictures, "
+        "gives honest ones"
     )

@@ -9,7 +9,7 @@ from frugan.contract.data import RunData
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.formats.source import local_path
-from frugan.data.run_data import other_classes
+from frugan.data.run_data import other_classes, spoilt_by_change
 from frugan.errors import BadInput
 from frugan.evaluation.scorer import EvaluationOptions, features_of
 from frugan.metrics.feature_network import FeatureNetwork
@@ -55,9 +55,12 @@ def compared_with(
     known = checkpoint_data(weights.checkpoint)
     real = real_pictures(weights.recipe, data, say, progress, known)
     test = None if real.of_run is None else real.of_run.held_out
-    if test is not None:
-        return Compared(test, moments, held_out=True)
     pictures, part = real.given, weights.recipe.data.holdout
+    if test is not None:
+        spoilt = spoilt_by_change(part, known.values())
+        if spoilt is not None:
+            say(f"warning: {spoilt}")
+        return Compared(test, moments, spoilt, held_out=True)
     if any(run_data.held_out == pictures.digest for run_data in known.values()):
         return Compared(pictures, moments, held_out=True)
     if isinstance(part, int | float):

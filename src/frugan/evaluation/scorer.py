@@ -24,6 +24,7 @@ from frugan.evaluation.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Refe
 from frugan.files import Folders
 from frugan.metrics.control import Control
 from frugan.metrics.feature_network import FeatureNetwork, Features, PixelFeatures, RowStore, temporary_rows
+from frugan.metrics.leave_one_out import FEWEST
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.scores import (
     DENSE_NEIGHBOURS,
@@ -272,14 +273,25 @@ class Scorer:
     @cached_property
     def _pixel_test(self) -> PixelTest | None:
         """The real pictures of precision and recall by pixels; None: these are not measured, or there are too few."""
-        if "pr" not in self.metrics or self.network.name != PixelFeatures.name or self.pictures is None:
+        if not self._of_pixels or self.pictures is None:
             return None
         return PixelTest.of(self.pictures, self.options.samples)
+
+    @property
+    def _of_pixels(self) -> bool:
+        """Whether precision and recall by pixels are measured here."""
+        return "pr" in self.metrics and self.network.name == PixelFeatures.name and self.pictures is not None
 
     @cached_property
     def _blind(self) -> dict[str, str]:
         """Metrics whose scores would say nothing, and in words why."""
         lines: dict[str, str] = {}
+        if self._of_pixels and self._pixel_test is None:
+            assert self.pictures is not None
+            lines["pr"] = (
+                f"precision and recall by pixels: left out, as {len(self.pictures):,} real pictures are too few to "
+                f"tell what they mean; expected at least {2 * FEWEST}, and {FEWEST} samples"
+            )
         for name, control in self._controls.items():
             if control.blind:
                 line = self.test.blind if name == "two-sample" else None

@@ -19,7 +19,7 @@ from frugan.accelerator.precision import (
     resolve_precision,
     wider_precision,
 )
-from frugan.data.run_data import other_pictures, read_run_data
+from frugan.data.run_data import other_pictures, read_run_data, spoilt_by_change
 from frugan.engine.run.checkpoint import (
     DIVERGED,
     EMA_FILE,
@@ -288,8 +288,16 @@ class Resumed:
             if self.over is None and name in run.sources and (line := other_pictures(name, known, digest)):
                 run.choose(line)
             if known.held_out is not None and name in run.data and run.data[name].held_out != known.held_out:
-                run.choose(f"the test pictures of {name!r} have changed: scores before and after do not compare")
+                _tell_other_test_pictures(run, name)
         _tell_finished(run, step)
+
+
+def _tell_other_test_pictures(run: TrainRun, name: str) -> None:
+    """Say that a source has other test pictures than before, and whether they may have been trained on."""
+    run.choose(f"the test pictures of {name!r} have changed: scores before and after do not compare")
+    spoilt = spoilt_by_change(run.recipe.data.holdout, [run.data[name]])
+    if spoilt is not None:
+        run.choose(f"warning: {spoilt}")
 
 
 def _tell_finished(run: TrainRun, step: int) -> None:

@@ -22,6 +22,7 @@ from frugan.evaluation.judged import TwoSampleTest
 from frugan.evaluation.reference import WITHOUT_FEATURES, missing_weights, network_for
 from frugan.evaluation.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.metrics.feature_network import FeatureNetwork, Features
+from frugan.metrics.leave_one_out import FEWEST
 from frugan.metrics.scores import low_recall
 from frugan.metrics.two_sample import Judge
 from frugan.recipe.recipe import Recipe
@@ -209,8 +210,10 @@ def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSet
     """
     few = None
     if "two-sample" in settings.metrics:
-        pictures, _, _ = real_pictures(run)
+        pictures, _, which = real_pictures(run)
         few = TwoSampleTest.lacking(len(pictures), settings.samples)
+        if few is not None and which == HELD_OUT:
+            few = f"{few}; hold out as many (--holdout {2 * FEWEST}), or none, and all of them are compared"
     others = settings.metrics if few is None else tuple(metric for metric in settings.metrics if metric != "two-sample")
     settings = settings.model_copy(update={"metrics": others})
     lacks = few if not others else _missing(run, settings)

@@ -315,7 +315,10 @@ def recipe_to_start_from(init: str | Path | None) -> Recipe | None:
         raise BadInput(
             f"--init {init}: weights of {recipe.family}, which are not trained on a set of pictures; name a recipe"
         )
-    return recipe
+    if recipe is None:
+        return None
+    whole = recipe.data.model_copy(update={"subset": None, "holdout": None})  # parts of other pictures
+    return recipe.model_copy(update={"data": whole})
 
 
 def _refuse_pickle(path: Path) -> None:
