@@ -164,7 +164,7 @@ def test_every_piece_has_a_name_of_its_own_and_numbers_come_first() -> None:
     card = MadeUpCard()
     names = [each.name for each in pieces(card, quick_figures(card))]
     assert len(names) == len(set(names))
-    assert names[0] == "biggan: fp32 against float64"
+    assert names[0] == "amp: fp32 against float64"
     order = [names.index(name) for name in ("recipe biggan-imagenet-128", "runs out", "copies")]
     assert order == sorted(order)
     assert names.index("biggan: memory saving recompute") > names.index("copies")

@@ -63,7 +63,7 @@ def test_unknown_recipe_and_keys_name_the_nearest() -> None:
         (("[optimizers.G]", "[optimizers.H]"), r"family biggan has \['D', 'G'\]"),
         (("latent_size = 8", "latent_sise = 8"), r"did you mean networks\.latent_size\?"),
         (("shared_embedding = 4", 'shared_embedding = "none"'), "needs shared_embedding"),
-        (('family = "biggan"', 'family = "bigan"'), "expected one of: biggan"),
+        (('family = "biggan"', 'family = "bigan"'), "expected one of: amp, biggan"),
         (("batch = 8", "batch = eight"), "not valid TOML"),
         (("normalisation_batch = 4\n", ""), "normalisation_batch is missing"),
         (("generator_attention = [16]", "generator_attention = [12]"), "power of two"),

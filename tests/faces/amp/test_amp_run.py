@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 from PIL import Image
 
 from cli.calling import Frugan
@@ -13,7 +14,7 @@ from frugan.contract.formats import Conversion
 from frugan.conversion.convert import convert, to_dfm
 from frugan.errors import BadInput
 from frugan.faces.amp.dfm import MORPH, MorphGraph
-from frugan.faces.amp.family import COLUMNS
+from frugan.faces.amp.family import COLUMNS, AMPFamily
 from frugan.faces.saehd.dfm import INPUT, OUTPUTS, check_dfm, write_dfm
 from frugan.sampling.requests import DrawRequest
 from frugan.sampling.sampling import sample
@@ -124,3 +125,13 @@ def test_a_run_becomes_a_dfm(run: Path, tmp_path: Path, half: bool) -> None:
 def test_the_other_format_says_that_there_is_one(run: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"weights of AMP, .* SAEHD and Quick96 alone; .*formats of their own"):
         to_dfm(run, tmp_path / "swap.dfm", say=_quiet)
+
+
+def test_frames_get_the_originals_face_at_three_quarters() -> None:
+    case, of = record("case.json"), arrays("forward.npz")
+    swap = AMPFamily().face_swap(networks_of(case["options"]), built(case["options"], case["seed"]))
+    assert (swap.resolution, swap.face_type) == (64, case["options"]["face_type"])
+    drawn = swap.call(torch.from_numpy(of["x_dst"]).permute(0, 3, 1, 2))
+    expected = (of["merge_0.75_img"], of["merge_0.75_swap_mask"], of["merge_dst_mask"])
+    for ours, original in zip(drawn, expected, strict=True):
+        assert np.abs(ours.permute(0, 2, 3, 1).numpy() - original).max() <= 1e-6

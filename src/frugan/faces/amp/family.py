@@ -30,6 +30,7 @@ from frugan.faces.data.face import FaceType, SampleSettings
 from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.needs import FaceNeeds
 from frugan.faces.data.sample import aligned_picture
+from frugan.faces.data.swap import FaceSwap
 from frugan.faces.saehd.autoencoder import PREVIEW_ROWS, narrower_and_wider
 from frugan.faces.saehd.config import LEAST_RESOLUTION, MOST_RESOLUTION, PATCHES, nearest_patch
 from frugan.faces.saehd.networks import Decoder, Encoder, PatchDiscriminator, initialise
@@ -161,6 +162,18 @@ class AMPFamily(Family):
             for at, picture in zip(here, swapped.float().cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
                 face = faces.faces[at]
                 yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
+
+    def face_swap(self, networks: AMPNetworks, built: Networks) -> FaceSwap:
+        """Faces at SINGLE_MORPH, and the mask of the destination's own code."""
+
+        @torch.no_grad()
+        def call(faces: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            vectors = encode(built, faces)
+            swapped, swap_mask = decode(built, morphed_code(built, vectors, SINGLE_MORPH))
+            _, dst_mask = decode(built, dst_code(built, vectors))
+            return swapped.float(), swap_mask.float(), dst_mask.float()
+
+        return FaceSwap(networks.resolution, networks.face_type, call)
 
     def snapshots(self, networks: AMPNetworks) -> Mapping[str, GridRequest]:
         """The preview, and the same through the masks."""
