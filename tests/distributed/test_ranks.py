@@ -147,6 +147,7 @@ def test_a_lost_rank_is_named_at_once(ranks: Run, folder: Path) -> None:
     assert "torchrun --max-restarts" in said
 
 
+@pytest.mark.long
 def test_a_call_that_the_others_leave_out_ends_all_of_them_and_is_named(tmp_path: Path) -> None:
     began = time.monotonic()
     both = together(2, "call-alone", tmp_path)

@@ -32,6 +32,7 @@ for kept in (False, True):
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library decides by itself")
 
 
+@pytest.mark.long
 def test_kept_inside_for_a_processor_alone_and_given_back_afterwards() -> None:
     """Page faults before and inside, MiB held inside and afterwards, page faults afterwards."""
     done = subprocess.run([sys.executable, "-c", COUNTING], check=True, stdout=subprocess.PIPE, text=True)

@@ -54,6 +54,7 @@ def test_a_plan_sees_one_operation_without_data(package: Any) -> None:
     assert (sums.device.type, sums.shape, sums.dtype) == ("meta", (4,), torch.float32)
 
 
+@pytest.mark.long
 def test_a_training_on_a_processor_loads_no_kernel(tmp_path: Path) -> None:
     write_pictures(tmp_path / "pictures", classes=(), each=8, side=32)
     words = (

@@ -46,6 +46,7 @@ def squares(seed: int, noise: float) -> Tensor:
     return pictures
 
 
+@pytest.mark.long
 def test_noise_in_a_small_place_is_seen() -> None:
     faint = two_sample(squares(0, 0), squares(2, 24), Judge(networks=3))
     assert faint.mean > 0.8  # 0.76 if the mean picture is not taken away
@@ -73,6 +74,7 @@ def hills(seed: int, *, broken: bool) -> Tensor:
     return torch.stack(pictures)[:, None]
 
 
+@pytest.mark.long
 def test_streaks_are_no_hills() -> None:
     soon = two_sample(hills(0, broken=False), hills(2, broken=True), Judge(networks=2, steps=200))
     assert soon.mean > 0.66  # 0.76; without batch norm 0.55, for that learns late

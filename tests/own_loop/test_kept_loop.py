@@ -241,6 +241,7 @@ def test_as_few_blocks_are_recomputed_as_need_be() -> None:
     assert 0 < len(plan(most.peak_bytes - 2**20).recompute) < 8
 
 
+@pytest.mark.long
 def test_a_plan_says_what_would_do_without_it() -> None:
     model, batch = deep_transformer()
     most = frugan.fits(model, cross_entropy, batch, adamw(model), "2GiB")

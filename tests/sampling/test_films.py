@@ -131,6 +131,7 @@ def test_latents_of_files_are_stations_before_those_of_seeds(files: dict[str, Pa
         torch.testing.assert_close(second.vectors[::3], explorer.seeds([3, 5], classes=[2]).vectors)
 
 
+@pytest.mark.long
 def test_a_loop_along_directions_swings_from_end_to_end(files: dict[str, Path], tmp_path: Path) -> None:
     request = DrawRequest(seeds=(3, 5), classes=(2, 7), directions="pca", loop=(2, 1), columns=8)
     with explore(files["biggan"], device="cpu") as explorer:

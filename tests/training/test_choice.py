@@ -406,6 +406,7 @@ def test_a_processor_is_timed_with_the_threads_that_training_would_take(
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.long
 def test_several_cards_share_each_batch() -> None:
     recipe = load_recipe("r3gan-digits-32")
     one, four, named = (

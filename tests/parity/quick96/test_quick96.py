@@ -41,6 +41,7 @@ def first_weights() -> dict[str, nn.Module]:
     return built(torch.float64)
 
 
+@pytest.mark.long
 def test_parameters_are_the_originals_in_its_order() -> None:
     for name, recorded in record()["nets"].items():
         ours = [[key_of(key), list(shape_in_file(p))] for key, p in in_files_order(first_weights()[name])]
