@@ -3,16 +3,14 @@
 Network and parameter names are the original's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import Dimension, Family, GridRequest
+from frugan.contract.family import Dimension, GridRequest
 from frugan.contract.phase import Networks, Phase
 from frugan.faces.amp.config import AMPNetworks, AMPObjective, option_words
 from frugan.faces.amp.networks import (
@@ -27,13 +25,11 @@ from frugan.faces.amp.networks import (
 )
 from frugan.faces.amp.phases import phases
 from frugan.faces.data.face import FaceType, SampleSettings
-from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.needs import FaceNeeds
-from frugan.faces.data.sample import aligned_picture
 from frugan.faces.data.swap import FaceSwap
-from frugan.faces.saehd.autoencoder import PREVIEW_ROWS, narrower_and_wider
+from frugan.faces.saehd.autoencoder import PREVIEW_ROWS, SwappingFamily, narrower_and_wider, on_zeros
 from frugan.faces.saehd.config import LEAST_RESOLUTION, MOST_RESOLUTION, PATCHES, nearest_patch
-from frugan.faces.saehd.networks import Decoder, Encoder, PatchDiscriminator, initialise
+from frugan.faces.saehd.networks import Decoder, PatchDiscriminator
 
 COLUMNS = ("S", "SS", "D", "DD")
 """Source, its reconstruction from its own code alone, destination and its reconstruction; then the swap at morphs."""
@@ -44,7 +40,7 @@ SINGLE_MORPH = 0.75
 with."""
 
 
-class AMPFamily(Family):
+class AMPFamily(SwappingFamily):
     """The family contract for AMP. Nothing is averaged: the original trains without an average."""
 
     name = "amp"
@@ -62,12 +58,6 @@ class AMPFamily(Family):
                 "decoder": Decoder(ARCHI, n.inter_dims, n.d_dims, n.d_mask_dims),
                 "patch_discriminator": PatchDiscriminator(n.gan_patch_size, n.gan_dims),
             }
-
-    def initialise(self, networks: AMPNetworks, built: Networks, seed: Callable[[str], int]) -> None:
-        """Glorot uniform, zero biases; each network from a random stream of its own."""
-        for name, network in built.items():
-            device = next(network.parameters()).device
-            initialise(network, torch.Generator(device).manual_seed(seed(name)))
 
     def phases(self, networks: AMPNetworks, objective: AMPObjective) -> tuple[Phase, ...]:
         """The autoencoder, then the patch discriminator if it is switched on."""
@@ -92,20 +82,9 @@ class AMPFamily(Family):
             "dst": needs(flip=objective.random_dst_flip, lender=None),
         }
 
-    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        """Every scaling and residual block of the autoencoder."""
-        return {name: network.blocks for name, network in built.items() if isinstance(network, Encoder | Decoder)}
-
     def forwards(self, networks: AMPNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Each network on zeros."""
         side, code_side = networks.resolution, ARCHI.code_side(networks.resolution)
-
-        def on_zeros(*shape: int) -> Callable[[nn.Module, int], object]:
-            def forward(network: nn.Module, samples: int) -> object:
-                return network(torch.zeros(samples, *shape, device=next(network.parameters()).device))
-
-            return forward
-
         return {
             "encoder": on_zeros(3, side, side),
             **{name: on_zeros(networks.ae_dims) for name in INTERS},
@@ -146,22 +125,6 @@ class AMPFamily(Family):
                 s, d, dd = s * src["mask"][here].to(device), d * dst["mask"][here].to(device), dd * dd_mask
             rows.append(torch.stack([s, ss, d, dd, *swaps], 1).float().cpu())  # [n, 4 + morphs, 3, R, R]
         return torch.cat(rows).flip(2).clamp(0, 1) * 2 - 1  # BGR to RGB
-
-    @torch.no_grad()
-    def transformed(
-        self, networks: AMPNetworks, built: Networks, sources: Mapping[str, Faceset], count: int, micro_batch: int
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Faces swapped at SINGLE_MORPH: the first ones of the destination, by their names, as in their pictures."""
-        faces, settings = sources["dst"], self.sources(networks, AMPObjective())["dst"].samples
-        device = next(built["encoder"].parameters()).device
-        for first in range(0, min(count, len(faces)), micro_batch):
-            here = range(first, min(first + micro_batch, count, len(faces)))
-            pictures = [aligned_picture(faces.faces[at], faces.picture(at), settings) for at in here]
-            batch = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous().to(device)  # [n, 3, R, R]
-            swapped, _ = decode(built, morphed_code(built, encode(built, batch), SINGLE_MORPH))
-            for at, picture in zip(here, swapped.float().cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
-                face = faces.faces[at]
-                yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
 
     def face_swap(self, networks: AMPNetworks, built: Networks) -> FaceSwap:
         """Faces at SINGLE_MORPH, and the mask of the destination's own code."""

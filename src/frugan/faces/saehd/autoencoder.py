@@ -89,10 +89,10 @@ def autoencoder(n: AutoencoderNetworks) -> dict[str, nn.Module]:
     return built
 
 
-class AutoencoderFamily(Family):
-    """Start, previews and swaps of networks that `autoencoder` made. Nothing is averaged, as in the originals."""
+class SwappingFamily(Family):
+    """Start and single swaps of face autoencoders for two sides. Nothing is averaged, as in the originals."""
 
-    def initialise(self, networks: AutoencoderNetworks, built: Networks, seed: Callable[[str], int]) -> None:
+    def initialise(self, networks: Any, built: Networks, seed: Callable[[str], int]) -> None:
         """Glorot uniform, zero biases; each network from a random stream of its own."""
         for name, network in built.items():
             device = next(network.parameters()).device
@@ -112,17 +112,43 @@ class AutoencoderFamily(Family):
                 blocks[name] = ("upscale1",)
         return blocks
 
+    @abstractmethod
+    def face_swap(self, networks: Any, built: Networks) -> FaceSwap:
+        """Return what swaps faces, of prepared networks."""
+
+    def transformed(
+        self, networks: Any, built: Networks, sources: Mapping[str, Faceset], count: int, micro_batch: int
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Swapped faces: the first ones of the destination, by their names, as they lie in their pictures."""
+        faces, swap = sources["dst"], self.face_swap(networks, built)
+        settings = self.sources(networks, self.objective_type())["dst"].samples
+        device = next(built["encoder"].parameters()).device
+        for first in range(0, min(count, len(faces)), micro_batch):
+            here = range(first, min(first + micro_batch, count, len(faces)))
+            pictures = [aligned_picture(faces.faces[at], faces.picture(at), settings) for at in here]
+            batch = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous().to(device)  # [n, 3, R, R]
+            swapped, _, _ = swap.call(batch)
+            for at, picture in zip(here, swapped.cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
+                face = faces.faces[at]
+                yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
+
+
+def on_zeros(*shape: int) -> Callable[[nn.Module, int], object]:
+    """Return a forward of a network on zeros of a sample's shape."""
+
+    def forward(network: nn.Module, samples: int) -> object:
+        return network(torch.zeros(samples, *shape, device=next(network.parameters()).device))
+
+    return forward
+
+
+class AutoencoderFamily(SwappingFamily):
+    """Previews and swaps of networks that `autoencoder` made."""
+
     def forwards(self, networks: AutoencoderNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Each network on zeros."""
         archi, side = networks.letters, networks.resolution
         built = self.build(networks, "meta")
-
-        def on_zeros(*shape: int) -> Callable[[nn.Module, int], object]:
-            def forward(network: nn.Module, samples: int) -> object:
-                return network(torch.zeros(samples, *shape, device=next(network.parameters()).device))
-
-            return forward
-
         code_side = archi.code_side(side)
         runs: dict[str, Callable[[nn.Module, int], object]] = {}
         for name, network in built.items():
@@ -166,28 +192,6 @@ class AutoencoderFamily(Family):
                 s, d, dd, sd = s * s_mask, d * d_mask, dd * dd_mask, sd * merged
             rows.append(torch.stack([s, ss, d, dd, sd], 1).float().cpu())  # [n, 5, 3, R, R]
         return torch.cat(rows).flip(2).clamp(0, 1) * 2 - 1  # BGR to RGB
-
-    @torch.no_grad()
-    def transformed(
-        self,
-        networks: AutoencoderNetworks,
-        built: Networks,
-        sources: Mapping[str, Faceset],
-        count: int,
-        micro_batch: int,
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Swapped faces: the first ones of the destination, by their names, as they lie in their pictures."""
-        archi, faces = networks.letters, sources["dst"]
-        settings = self.sources(networks, self.objective_type())["dst"].samples
-        device = next(built["encoder"].parameters()).device
-        for first in range(0, min(count, len(faces)), micro_batch):
-            here = range(first, min(first + micro_batch, count, len(faces)))
-            pictures = [aligned_picture(faces.faces[at], faces.picture(at), settings) for at in here]
-            batch = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous().to(device)  # [n, 3, R, R]
-            swapped, _ = decode(archi, built, swap_code(archi, built, encode(built, batch)), "src")
-            for at, picture in zip(here, swapped.float().cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
-                face = faces.faces[at]
-                yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
 
     def face_swap(self, networks: AutoencoderNetworks, built: Networks) -> FaceSwap:
         """The source's decoder on the destination's faces, and the mask of its own decoder."""
