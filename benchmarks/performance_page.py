@@ -127,6 +127,31 @@ def start() -> str:
     )
 
 
+def large() -> str:
+    """What many pictures and long runs cost."""
+    record = read("large.json")
+    sets, runs = record["pictures of a set"], record["steps of a run"]
+    names = {
+        "prepared: open_seconds": "prepared from a zip, s",
+        "again: open_seconds": "opened again, s",
+        "again: first_batch_ms": "first batch, ms",
+        "again: batch_ms": "a batch of 64 of the first hundred, ms",
+        "again: most_mib": "memory of the process, MiB",
+    }
+    pictures = table(
+        ["pictures in 3,000 classes", *(f"{int(count):,}" for count in sets)],
+        [[words, *(f"{sets[count][name]:,}" for count in sets)] for name, words in names.items()],
+    )
+    steps = table(
+        ["steps of a run", *(f"{int(count):,}" for count in runs)],
+        [
+            ["report, s", *(f"{runs[count]['report_seconds']:.1f}" for count in runs)],
+            ["its page, MB", *(f"{runs[count]['report_mb']:.2f}" for count in runs)],
+        ],
+    )
+    return f"{pictures}\n\n{steps}"
+
+
 def loader() -> str:
     """Pictures per second."""
     record = read("loader-amd-epyc-2-cores.json")
@@ -232,6 +257,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "limit": limit,
     "growth": growth,
     "start": start,
+    "large": large,
     "loader": loader,
     "own kernels": own_kernels,
     "machine code": machine_code,
