@@ -419,7 +419,7 @@ def write_face_jpeg(jpeg: bytes, face: Face) -> bytes:
 
 
 Label = Literal["polygons", "xseg_mask"]
-"""What a face is labelled by, as `Face` calls it: drawn outlines, or the mask that was applied."""
+"""Fields of a `Face` that label it: drawn outlines, and the mask that was applied."""
 
 
 def relabelled_jpeg(jpeg: bytes, face: Face, label: Label) -> bytes:

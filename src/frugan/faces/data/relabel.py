@@ -24,7 +24,7 @@ MASK_SIDE = 256
 MOST_PNG_BYTES = 50_000
 """Larger masks are stored as the best JPEG that is not."""
 LABELLED_SUFFIX = "_xseg"
-"""What the original appends to the name of a folder of which it fetches the labelled faces."""
+"""End of the name of the folder into which labelled faces are fetched, as in the original."""
 
 Changed = Iterable[tuple[int, Face]]
 """Faces with a new label and their indices, in rising order."""

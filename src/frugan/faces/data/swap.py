@@ -1,4 +1,4 @@
-"""What a family offers to `frugan swap`: a face of the destination in, the source's face and masks out."""
+"""The call by which `frugan swap` uses a family: a face of the destination in, the source's face and masks out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What `frugan masks` does with a faceset: masks of a trained XSeg, and labels to and from other programs."""
+"""Changes that `frugan masks` makes to a faceset: masks of a trained XSeg, and labels to and from other programs."""
 
 import os
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ REPLAY_EVERY = 3
 
 
 def unwarped(pictures: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The same faces, which the networks see as they shall draw them."""
+    """Replace the bent faces, from which the networks draw, by the straight ones, which they shall draw."""
     return {**pictures, "warped": pictures["target"]}
 
 

@@ -174,7 +174,7 @@ class FaceGraph:
 
     def build(self) -> None:
         """[B, R, R, 3] in [0, 1] -> masks [B, R, R, 1] and the face [B, R, R, 3], in [0, 1]."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define build")
 
     def _encoder(self) -> str:
         """[B, R, R, 3] -> vectors [B, features] in float32."""

@@ -65,7 +65,7 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the files of one kind of DeepFaceLab's face models have of their own."""
+    """Names, keys, options and checks by which the files of one kind of DeepFaceLab's face models differ."""
 
     format: str
     kind: ModelKind

@@ -31,7 +31,7 @@ LEAST = 0.1
 
 @dataclass(frozen=True, eq=False)
 class FoundMask:
-    """What the network finds in a face."""
+    """Mask that the network draws of one face, and how sure it is of it."""
 
     mask: NDArray[np.uint8]  # 0 or 255, [MASK_SIDE, MASK_SIDE]
     doubt: float  # mean entropy of its pixels in bits: 0 sure everywhere, 1 nowhere
