@@ -28,10 +28,10 @@ def convert(monkeypatch: pytest.MonkeyPatch, frugan: Frugan) -> Convert:
     return lambda *words: frugan("convert", *map(str, words))
 
 
-@pytest.mark.parametrize("command", ["convert", "export"])
+@pytest.mark.parametrize("command", ["convert", "export", "masks export"])
 def test_out_is_a_place_and_no_option(frugan: Frugan, command: str) -> None:
     for words in (("--out", "there"), ("--out=there",)):
-        result = frugan(command, "runs/first", *words)
+        result = frugan(*command.split(), "runs/first", *words)
         assert result.returncode == 2
         assert "--out: OUT is given by its place, without --out: frugan " + command in result.stderr
 

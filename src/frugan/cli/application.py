@@ -29,7 +29,7 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         self._refuse_missing_value(args)
-        self._refuse_positional_as_option(args)
+        self._refuse_positional_as_option(ctx, args)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
@@ -47,7 +47,7 @@ class _Command(TyperCommand):
                 about = getattr(option, "help", None)
                 raise BadInput(f"{args[-1]}: its value is missing" + (f" ({about})" if about else ""))
 
-    def _refuse_positional_as_option(self, args: list[str]) -> None:
+    def _refuse_positional_as_option(self, ctx: Any, args: list[str]) -> None:
         """Say that OUT has no option's name, where other commands have --out.
 
         Raises:
@@ -59,8 +59,9 @@ class _Command(TyperCommand):
         for place in places:
             name = f"--{place.lower()}"
             if name in words and name not in options:
+                group = "" if ctx.parent is None or ctx.parent.parent is None else f"{ctx.parent.info_name} "
                 raise BadInput(
-                    f"{name}: {place} is given by its place, without {name}: frugan {self.name} "
+                    f"{name}: {place} is given by its place, without {name}: frugan {group}{self.name} "
                     f"{' '.join(word.upper() for word in places[: places.index(place) + 1])}"
                 )
 
