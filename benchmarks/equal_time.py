@@ -1,7 +1,7 @@
 """Small recipes on many sets of pictures in equal time: which one does best, and which one stops learning.
 
     python benchmarks/equal_time.py RESULT.json [--recipes NAME,...] [--sets NAME,...] [--side 32|64|128]
-        [--minutes 5,15] [--seeds 0-2] [--archives DIR]
+        [--minutes 5,15] [--pace SECONDS] [--seeds 0-2] [--archives DIR]
     python benchmarks/equal_time.py RESULT.json --table
     python benchmarks/equal_time.py RESULT.json --floors [--sets NAME,...] [--side 64]
     python benchmarks/equal_time.py RESULT.json --again --keep DIR [--recipes NAME,...] [--sets NAME,...] [--side 64]
@@ -17,6 +17,8 @@ are stretched to it. What a run took is kept beside what it was given. A set's l
 compare with it. "creatures/300" trains on 300 of the others alone. What a result has already is not run again, it
 is written after each run, and with --keep a run that Ctrl-C stopped goes on where it was: let it run for as many nights
 as it takes. Seeds come last, so that an unfinished result says something of every set.
+
+A recipe with "init=RECIPE" or "init=FILE" behind it starts from these weights, in as many steps.
 
 With --again, kept runs that came to their end are measured once more, as when a score has changed.
 
@@ -49,6 +51,7 @@ from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import grid_width
 from frugan.training.run import TrainingOptions
+from frugan.training.starting_weights import CLASSES_OF_SHIPPED
 from frugan.training.training import train
 from machine import describe_machine
 from picture_sets import CHOSEN_ON, load_set, part_of
@@ -70,6 +73,8 @@ TRIES = 5
 LAST_STEPS = 100
 """Over which a loss is averaged."""
 SHOWN = 5
+START = "init="
+"""Begins the word of a recipe that says from which weights it starts; none: noise."""
 TITLE = 22
 """Pixels for what stands over a grid."""
 SCORES = ("two_sample", "recall", "trained_on_generated")
@@ -90,6 +95,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(CHOSEN_ON))
     parser.add_argument("--side", type=int, default=64, choices=sorted(RECIPES))
     parser.add_argument("--minutes", default="15", help="of one core")
+    parser.add_argument("--pace", type=float, help="CPU seconds of a step of all recipes; default: they are timed")
     parser.add_argument("--seeds", default="0-2")
     parser.add_argument("--archives", type=Path, help="folder with the packages that some sets are in")
     parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
@@ -129,7 +135,10 @@ def main() -> None:
             _write(given.result, entries)
         return
     if not given.table:
-        paces = _paces(recipes, sets[0], given.side, entries, given.archives)
+        if given.pace is None:
+            paces = _paces(recipes, sets[0], given.side, entries, given.archives)
+        else:
+            paces = dict.fromkeys(recipes, given.pace)
         for seed, of, minute, recipe in product(seeds, sets, minutes, recipes):
             if any(_is_of(entry, recipe, of, given.side, minute, seed) for entry in entries):
                 continue
@@ -173,7 +182,7 @@ def run(
         steps = max(1, int(minutes * 60 / pace))
         recipe = settings(steps)
         folder = keep / _folder(name, of, side, minutes, seed) if keep else Path(temporary) / "run"
-        took = _train(recipe, fit, folder)
+        took = _train(recipe, fit, folder, _start(name))
         weights = _last_weights(folder)
         scores = measure(weights, fit, unseen)
         if of == STACKED:
@@ -231,7 +240,7 @@ def picture_of(runs: Mapping[str, Path], side: int, across: int) -> Image.Image:
 
 def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], Recipe]:
     """Steps -> a recipe whose schedules end with them."""
-    name, *changes = name.split()
+    name, *changes = _without_start(name).split()
     plain = load_recipe(name)
 
     def settings(steps: int) -> Recipe:
@@ -244,6 +253,16 @@ def _settings(name: str, side: int, seed: int, classes: int) -> Callable[[int], 
     return settings
 
 
+def _without_start(name: str) -> str:
+    """A recipe and what is changed, without the weights that it starts from."""
+    return " ".join(word for word in name.split() if not word.startswith(START))
+
+
+def _start(name: str) -> str | None:
+    """Weights that a recipe starts from; None: noise."""
+    return next((word.removeprefix(START) for word in name.split() if word.startswith(START)), None)
+
+
 def _paces(
     recipes: Sequence[str], of: str, side: int, before: Sequence[Entry], archives: Path | None
 ) -> dict[str, float]:
@@ -252,8 +271,12 @@ def _paces(
     The recipes take turns, so that a busy minute of the machine is nobody's alone.
     """
     here = (side, describe_machine())
-    paces = {entry["recipe"]: float(entry["pace"]) for entry in before if (entry["side"], entry["machine"]) == here}
-    unknown = [recipe for recipe in recipes if recipe not in paces]
+    paces = {
+        _without_start(entry["recipe"]): float(entry["pace"])
+        for entry in before
+        if (entry["side"], entry["machine"]) == here
+    }
+    unknown = [recipe for recipe in dict.fromkeys(map(_without_start, recipes)) if recipe not in paces]
     if unknown:
         fit, _ = _pictures(of, side, archives)
         tried: dict[str, list[float]] = {recipe: [] for recipe in unknown}
@@ -261,7 +284,7 @@ def _paces(
             with tempfile.TemporaryDirectory() as folder:
                 tried[recipe].append(_timed(_settings(recipe, side, 0, len(fit.class_names)), fit, Path(folder)))
         paces |= {recipe: round(median(seconds), 4) for recipe, seconds in tried.items()}
-    return paces
+    return {recipe: paces[_without_start(recipe)] for recipe in recipes}
 
 
 def _timed(settings: Callable[[int], Recipe], fit: PictureSet, folder: Path) -> float:
@@ -270,7 +293,7 @@ def _timed(settings: Callable[[int], Recipe], fit: PictureSet, folder: Path) -> 
     return (took[1] - took[0]) / (TRIED_STEPS[1] - TRIED_STEPS[0])
 
 
-def _train(recipe: Recipe, fit: PictureSet, folder: Path) -> float:
+def _train(recipe: Recipe, fit: PictureSet, folder: Path, init: str | None = None) -> float:
     """Train to the end, from where a stopped run left off; CPU seconds of all its parts.
 
     Raises:
@@ -281,7 +304,15 @@ def _train(recipe: Recipe, fit: PictureSet, folder: Path) -> float:
     if not before and folder.exists():
         rmtree(folder)  # it was not stopped but killed, and what it took is unknown
     began = time.process_time()
-    result = train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=_quiet)
+    result = train(
+        recipe,
+        {"images": fit},
+        folder,
+        init=init,
+        init_classes=None if init is None else CLASSES_OF_SHIPPED,
+        options=TrainingOptions(device="cpu"),
+        say=_quiet,
+    )
     took = [*before, time.process_time() - began]
     if not result.finished:
         parts.write_text(json.dumps(took), "utf-8")

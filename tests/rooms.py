@@ -41,7 +41,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "training/own_loop": {"planning", "stepmemory", "contract", *ENGINE},
     "conversion": {
-        *("conversion/export", "sampling", "reporting", "setup", "recipe", "metrics", "contract", "data", *ENGINE),
+        *("conversion/export", "sampling", "reporting", "setup", "recipe", "recipes", "metrics", "contract", "data"),
+        *ENGINE,
     },
     "conversion/export": {"sampling", "setup", "recipe", "contract", *ENGINE},
     "evaluation": {"sampling", "setup", "recipe", "metrics", "contract", *DATA, *ENGINE},

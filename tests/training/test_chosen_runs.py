@@ -122,6 +122,13 @@ def test_a_run_begun_meanwhile_is_not_gone_on_with(
     assert begin(pictures) == theirs.with_name(f"{theirs.name}-2")
 
 
+def forget_checkpoints(run: Path) -> None:
+    """As if it had been stopped before its first one."""
+    shutil.rmtree(run / "checkpoints")
+    events = (run / "events.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (run / "events.jsonl").write_text("".join(line for line in events if '"checkpoint"' not in line), "utf-8")
+
+
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("named", [True, False])
 def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_same_weights(
@@ -133,9 +140,7 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_same
         train(write_recipe(tmp_path, RECIPE), pictures, run, overrides=(TWO,), init=weights, options=CPU)
     else:
         begin(pictures, out=run, init=weights)
-    shutil.rmtree(run / "checkpoints")
-    events = (run / "events.jsonl").read_text("utf-8").splitlines(keepends=True)
-    (run / "events.jsonl").write_text("".join(line for line in events if '"checkpoint"' not in line), "utf-8")
+    forget_checkpoints(run)
     if not there:
         shutil.rmtree(weights)
         with pytest.raises(BadInput, match="was begun from other weights, and has no checkpoint of its own"):
@@ -144,6 +149,29 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_same
     train(str(run), pictures, options=CPU)
     lines = [event["line"] for event in read_events(run / "events.jsonl") if event["event"] == "choice"]
     assert len([line for line in lines if line.startswith("init: net")]) == 2
+
+
+def test_a_run_that_began_from_weights_that_ship_is_found_again(
+    tmp_path: Path, begin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same command and by its folder, before a first checkpoint too; and noise is another run."""
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    weights = next((begin(pictures, out=tmp_path / "before") / "checkpoints").glob("*/networks.safetensors"))
+    moved = weights.rename(tmp_path / "shipped.safetensors")
+    chosen = RecipeChoice(write_recipe(tmp_path, RECIPE), (TWO, "saving.checkpoint_every=2 steps"), (), start="tiny")
+    monkeypatch.setattr("frugan.training.open_run.choose_for", lambda *_, **__: chosen)
+    monkeypatch.setattr(
+        "frugan.training.starting_weights.shipped_weights", lambda name: moved if name == "tiny" else None
+    )
+    run = begin(pictures)
+    assert {"init": "tiny", "init_classes": "mean"}.items() <= choice_of(run / "events.jsonl").items()
+    assert begin(pictures, THREE) == run
+    assert begin(pictures, init="none") != run
+    forget_checkpoints(run)
+    moved = moved.rename(tmp_path / "upgraded.safetensors")
+    train(str(run), pictures, options=CPU)
+    begun = [event for event in read_events(run / "events.jsonl") if event["event"] == "start"]
+    assert [event.get("init") for event in begun] == ["tiny", None, "tiny"]
 
 
 def test_what_cannot_be_a_run_is_refused_before_anything_is_looked_at(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import cv2
 import numpy as np
@@ -15,18 +16,23 @@ import frugan
 from frugan.contract.family import GridRequest
 from frugan.data.digits import digits_set
 from frugan.data.formats.picture_set import PictureSet, picture_digest
+from frugan.engine.run.checkpoint import load_networks, network_tensors
 from frugan.errors import BadInput
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.scorer import EvaluationOptions
+from frugan.families.biggan.config import BigGANNetworks
+from frugan.families.biggan.networks import Generator, latent_size
 from frugan.planning.recipe_predictions import subject
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from frugan.reporting.report import page_of
 from frugan.sampling.requests import DrawRequest
 from frugan.sampling.sampling import animate, check_memorisation, draw, sample
 from frugan.setup.recipe_setup import parameter_counts
 from frugan.setup.run_data_sources import open_sources
 from frugan.training.run import TrainingOptions
+from frugan.training.starting_weights import StartingWeights, with_channels
 from frugan.training.training import train
 from training.pictures import write_pictures, write_recipe
 
@@ -198,3 +204,38 @@ def test_other_numbers_of_channels_are_refused() -> None:
     grey = digits_set(32, np.arange(20)).in_grey()
     with pytest.raises(BadInput, match="read in grey, but the recipe needs colour"):
         train("biggan-digits-32", {"images": grey}, Path("never"), options=CPU, say=quiet)
+
+
+def test_weights_for_colours_and_for_grey_start_each_other() -> None:
+    """The discriminator judges a grey picture as one with three equal channels, and the generator makes their mean."""
+    both = {channels: recipe_for(channels) for channels in (1, 3)}
+    networks = {channels: networks_of(recipe) for channels, recipe in both.items()}
+    grey = torch.rand(2, 1, 32, 32) * 2 - 1
+    z, label = torch.randn(2, latent_size(BigGANNetworks.model_validate(both[3].networks))), torch.tensor([0, 1])
+
+    def made_by(generator: torch.nn.Module, *latents_and_classes: Tensor) -> Tensor:
+        assert isinstance(generator, Generator)
+        z, classes = latents_and_classes
+        return cast(Tensor, generator(z, generator.embed(classes)))
+
+    for theirs, ours in ((3, 1), (1, 3)):
+        weights = StartingWeights(Path("weights"), network_tensors(networks[theirs]), both[theirs])
+        here = networks_of(both[ours])
+        load_networks(here, with_channels(weights, network_tensors(here), both[ours]).tensors, "weights")
+        judged = [
+            networks_at["D"](grey.expand(-1, channels, -1, -1), label)
+            for channels, networks_at in ((theirs, networks[theirs]), (ours, here))
+        ]
+        torch.testing.assert_close(*judged)
+        made = [made_by(n["G"], z, label).atanh().mean(1) for n in (networks[theirs], here)]
+        torch.testing.assert_close(*made, atol=1e-5, rtol=1e-4)
+
+
+def recipe_for(channels: int) -> Recipe:
+    return load_recipe("biggan-small-32", [f"networks.channels={channels}", "networks.classes=2"])
+
+
+def networks_of(recipe: Recipe) -> dict[str, torch.nn.Module]:
+    networks = recipe.kind.build(recipe.networks)
+    recipe.kind.initialise(recipe.networks, networks, len)
+    return {name: network.eval() for name, network in networks.items()}

@@ -218,12 +218,12 @@ def _choose(
 ) -> "RecipeChoice":
     """Choose a recipe for pictures, with a progress bar while their headers are read."""
     from frugan.training.choice import choose_for
-    from frugan.training.starting_weights import recipe_to_start_from
+    from frugan.training.starting_weights import FROM_NOISE, recipe_to_start_from
 
-    start = recipe_to_start_from(init)
+    machine = {**machine, "start": recipe_to_start_from(init), "from_noise": init == FROM_NOISE}
     with Bar("reading headers") as bar:
         named = None if data is None else named_paths([data])
-        return choose_for(named, for_time=for_time, overrides=fields, start=start, progress=bar, **machine)
+        return choose_for(named, for_time=for_time, overrides=fields, progress=bar, **machine)
 
 
 def _print_choice(choice: "RecipeChoice", alone: bool, *, as_json: bool) -> bool:

@@ -78,7 +78,14 @@ class TrainOptions:
         None
     )
     avoid: Annotated[list[str] | None, typer.Option(help="never use this memory saving; may be repeated")] = None
-    init: Annotated[Path | None, typer.Option(help="start a new run from the weights of this run or file")] = None
+    init: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN|FILE|RECIPE|none",
+            help="start a new run from the weights of this run or file, or from those that ship with a recipe; none: "
+            "from noise, where frugan would choose weights",
+        ),
+    ] = None
     init_classes: Annotated[
         str | None,
         typer.Option(

@@ -376,3 +376,11 @@ class Family(ABC):
     def class_dimension(self, key: str, networks: Any) -> int | None:
         """Dimension of the tensor "network.parameter" that runs over the classes; None: none does."""
         return None
+
+    def picture_dimension(self, key: str, networks: Any) -> int | None:
+        """Dimension of the tensor "network.parameter" that runs over the pictures' channels: 0 of a layer that makes
+        pictures, 1 of one that takes them; None: none does.
+
+        Default: the family does not say, and such layers are new where weights know another number of channels.
+        """
+        return None

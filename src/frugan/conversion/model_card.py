@@ -25,6 +25,7 @@ from frugan.files import read_json
 from frugan.metrics.scores import Provenance, half_width
 from frugan.progress import Say, quiet
 from frugan.recipe.loading import dump_recipe
+from frugan.recipes import shipped_weights
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, weights_metadata
 from frugan.setup.recipe_setup import parameter_counts
@@ -65,10 +66,13 @@ class CardFacts:
     versions: str  # of frugan and torch
     data: Mapping[str, str]  # source -> digest of what it was trained on
     grid: Grid | None  # newest sample grid; None: there is none
+    began_from: str = ""  # what --init named, or the recipe whose shipped weights were taken; empty: noise
 
 
 def _logged(run: RunFolder) -> tuple[tuple[Scored, ...], int | None, Mapping[str, Any]]:
     """Return scores measured during training, peak memory and the last start, from a run's events.
+
+    The start has the `init` of the first one, which later ones lack.
 
     Lines that cannot be read are passed over.
     """
@@ -80,7 +84,7 @@ def _logged(run: RunFolder) -> tuple[tuple[Scored, ...], int | None, Mapping[str
             case "metrics":
                 scores += _scored(event)
             case "start":
-                start = event
+                start = {"init": start.get("init", ""), **event}
             case "step" if isinstance(taken := event.get("memory_bytes"), int):
                 memory = max(memory or 0, taken)
     return tuple(scores), memory, start
@@ -195,6 +199,7 @@ def _training(facts: CardFacts) -> Iterator[str]:
         *((("samples normalised together", str(group)),) if (group := training.normalisation_batch) else ()),
         ("precision", str(facts.plan.get("precision", training.precision))),
         ("seed", str(training.seed)),
+        *((("started from", _line(_origin(facts.began_from))),) if facts.began_from else ()),
         ("trained on", facts.device),
         ("versions", facts.versions),
         ("recipe", f"[{RECIPE_FILE}]({RECIPE_FILE}), digest `{facts.recipe_digest[:16]}`"),
@@ -203,6 +208,13 @@ def _training(facts: CardFacts) -> Iterator[str]:
     yield "## Training"
     yield ""
     yield from _table(("", ""), rows)
+
+
+def _origin(began_from: str) -> str:
+    """Say whose weights a training started from; of a path its last part alone."""
+    if shipped_weights(began_from) is not None:
+        return f"weights of {began_from} that ship with frugan, trained on pictures that programs drew (Apache-2.0)"
+    return f"other weights: {Path(began_from).name}"
 
 
 def _scores(scored: Sequence[Scored]) -> Iterator[str]:
@@ -401,6 +413,7 @@ def _facts(run: RunFolder, weights: Weights, about: AboutModel) -> CardFacts:
         versions=f"frugan {start.get('frugan', '-')}, torch {start.get('torch', '-')}",
         data=_data(saved),
         grid=_newest_grid(run),
+        began_from=str(start.get("init", "")),
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import tomllib
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 SMALLEST_CARDS = "smallest_cards.json"
@@ -22,6 +23,14 @@ def built_in() -> tuple[str, ...]:
 def toml_of(name: str) -> str:
     """The text of a recipe that ships."""
     return (resources.files("frugan.recipes") / f"{name}.toml").read_text("utf-8")
+
+
+def shipped_weights(name: str) -> Path | None:
+    """File with weights to start from that ship with a recipe; None: there are none."""
+    if name not in built_in():
+        return None
+    file = Path(str(resources.files("frugan.recipes") / f"{name}.safetensors"))
+    return file if file.is_file() else None
 
 
 def choice_toml() -> str:

@@ -23,8 +23,11 @@ from frugan.errors import BadInput
 from frugan.planning.pace import Machine, machine_here
 from frugan.progress import Progress
 from frugan.recipe.recipe import Recipe
+from frugan.recipes import shipped_weights
+from frugan.setup.networks import Weights
 from frugan.setup.run_data_sources import Data
 from frugan.training.candidates import THRESHOLDS, Candidate
+from frugan.training.starting_weights import FROM_NOISE
 from frugan.wording import count, duration
 
 
@@ -36,6 +39,7 @@ class RecipeChoice:
     overrides: tuple[str, ...]  # `key.sub=value` words
     lines: tuple[str, ...]  # what was chosen and why, for people
     left_out: tuple[str, ...] = ()  # which files are no pictures of the set, for people; training says it again
+    start: str | None = None  # recipe whose shipped weights it starts from; None: from those that are named, or noise
 
 
 def choose(
@@ -44,6 +48,8 @@ def choose(
     for_time: str | None = None,
     overrides: Sequence[str] = (),
     start: Recipe | None = None,
+    *,
+    from_noise: bool = False,
 ) -> RecipeChoice:
     """The recipe for some pictures on a machine in a time.
 
@@ -52,7 +58,8 @@ def choose(
         machine: what trains.
         for_time: how long, such as "30min"; None: as usual.
         overrides: `key.sub=value` words that hold whatever is chosen.
-        start: recipe of weights to start from; None: of none.
+        start: recipe of weights to start from; None: none are named.
+        from_noise: not from weights that ship, either.
 
     Raises:
         BadInput: it is no time, there is too little of it, or a resolution is asked for that no recipe has.
@@ -66,8 +73,9 @@ def choose(
         *_fewer_samples(best.recipe, steps, seconds, request),
     )
     recipe = best.candidate.loaded([*words, *overrides])
-    lines = _lines(facts, best, recipe, request, machine)
-    return RecipeChoice(best.candidate.recipe if start is None else recipe, words, lines, facts.left_out)
+    shipped = None if from_noise or start is not None else _shipped_start(best.candidate, recipe)
+    lines = _lines(facts, best, recipe, request, machine, shipped)
+    return RecipeChoice(best.candidate.recipe if start is None else recipe, words, lines, facts.left_out, shipped)
 
 
 @dataclass(frozen=True)
@@ -323,6 +331,18 @@ def _networks(candidate: Candidate, facts: PictureFacts, *, whole: bool) -> tupl
     return tuple(words)
 
 
+def _shipped_start(candidate: Candidate, recipe: Recipe) -> str | None:
+    """Name of the candidate whose shipped weights fit its networks here, but for classes and colours; None: none do."""
+    file = shipped_weights(str(candidate.recipe))
+    if file is None:
+        return None
+    theirs, ours = (
+        networks.model_dump(exclude={"classes", "channels"})
+        for networks in (Weights.open(file).recipe.networks, recipe.networks)
+    )
+    return str(candidate.recipe) if theirs == ours else None
+
+
 def _steps(seconds: float, step_seconds: float) -> int:
     """Return how many steps fit, rounded down to two digits so that timing noise does not change the choice."""
     steps = int(THRESHOLDS.time_for_steps * seconds / step_seconds)
@@ -378,7 +398,9 @@ def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: _Request
     return () if samples >= recipe.evaluation.samples else (f"evaluation.samples={samples}",)
 
 
-def _lines(facts: PictureFacts, trial: _Trial, recipe: Recipe, request: _Request, machine: Machine) -> tuple[str, ...]:
+def _lines(
+    facts: PictureFacts, trial: _Trial, recipe: Recipe, request: _Request, machine: Machine, shipped: str | None
+) -> tuple[str, ...]:
     """Describe each choice and its reason, leaving out what the user set."""
     candidate = trial.candidate
     on = f", laid on {colour_name(background(recipe.data.background))}" if facts.transparent else ""
@@ -390,7 +412,7 @@ def _lines(facts: PictureFacts, trial: _Trial, recipe: Recipe, request: _Request
         "name, or networks.resolution=",
         *_enlarged_lines(facts, recipe),
         *_length_lines(facts, candidate, recipe, request),
-        *_start_lines(facts, candidate, recipe),
+        *_start_lines(facts, candidate, recipe, shipped),
         *_flip_lines(recipe, request),
     )
 
@@ -434,21 +456,26 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
         )
 
 
-def _start_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe) -> Iterator[str]:
-    """Recommend starting weights for few pictures, or say how the classes of given weights are treated."""
-    if isinstance(candidate.recipe, str):
+def _start_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, shipped: str | None) -> Iterator[str]:
+    """Say which weights a training starts from, recommend some, or say how the classes of named ones are treated."""
+    if shipped is not None:
+        yield (
+            "start: weights that ship with frugan, trained on drawn pictures of many kinds, which take most of the "
+            f"first half hour off; from noise instead: --init {FROM_NOISE}"
+        )
+    elif isinstance(candidate.recipe, str):
         pictures = trained_on(facts.pictures, recipe.data)
         if pictures < THRESHOLDS.few_pictures and candidate.side >= THRESHOLDS.large_side:
             yield (
                 f"few pictures: from {pictures:,} at {candidate.side} pixels people start with weights for other "
                 "pictures; if you have some, name them with --init (docs/fine-tuning.md)"
             )
-        return
-    theirs, ours = known_classes(candidate.recipe), known_classes(recipe)
-    if theirs not in (None, ours) and ours is not None:
-        yield f"classes: {ours:,}, and the weights know {theirs:,}: what these become is said with --init-classes"
-    elif facts.class_counts and recipe.classes == 1:
-        yield "classes: none, as the weights know none; the folders are not told apart"
+    else:
+        theirs, ours = known_classes(candidate.recipe), known_classes(recipe)
+        if theirs not in (None, ours) and ours is not None:
+            yield f"classes: {ours:,}, and the weights know {theirs:,}: what these become is said with --init-classes"
+        elif facts.class_counts and recipe.classes == 1:
+            yield "classes: none, as the weights know none; the folders are not told apart"
 
 
 def _flip_lines(recipe: Recipe, request: _Request) -> Iterator[str]:
@@ -479,13 +506,14 @@ def choose_for(
     gpus: int | None = None,
     link: str | None = None,
     start: Recipe | None = None,
+    from_noise: bool = False,
     progress: Progress | None = None,
 ) -> RecipeChoice:
     """Look at pictures, and choose the recipe for them.
 
     Args:
         data: the pictures: a path, or an opened set; by the name of the one source or without.
-        for_time, overrides, start: as for `choose`.
+        for_time, overrides, start, from_noise: as for `choose`.
         device, card, memory, gpus, link: as for `machine_here`.
         progress: gets (headers read, pictures).
 
@@ -512,4 +540,4 @@ def choose_for(
     machine = machine_here(device, card, memory, gpus, link)
     is_free = start is None and "data.background" not in request.values
     facts = look_at(pictures, progress, None if is_free else laid_on, request.data.range)
-    return choose(facts, machine, for_time, overrides, start)
+    return choose(facts, machine, for_time, overrides, start, from_noise=from_noise)

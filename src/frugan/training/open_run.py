@@ -30,7 +30,14 @@ from frugan.training.choice import RecipeChoice, choose_for, known_classes
 from frugan.training.kept_time import with_time
 from frugan.training.recovery import began_from, choice_of, refuse_other_recipe
 from frugan.training.run import TrainingOptions, TrainRun
-from frugan.training.starting_weights import Start, recipe_to_start_from, unknown_classes
+from frugan.training.starting_weights import (
+    CLASSES_OF_SHIPPED,
+    FROM_NOISE,
+    Start,
+    init_name,
+    recipe_to_start_from,
+    unknown_classes,
+)
 from frugan.wording import first_names
 
 
@@ -176,6 +183,7 @@ def recipe_for(
         memory=options.memory,
         gpus=Place.here().size,
         start=recipe_to_start_from(init),
+        from_noise=str(init) == FROM_NOISE,
         progress=progress,
     )
     for line in choice.lines:
@@ -198,7 +206,7 @@ def chosen_for(data: Data, init: str | Path | None) -> Mapping[str, str | None]:
     named = [path for path in paths if isinstance(path, str | Path)]
     return {
         "data": shlex.join(map(_whole, named)) if len(named) == len(paths) else None,
-        "init": None if init is None else str(Path(init).resolve()),
+        "init": None if init is None else init_name(init),
     }
 
 
@@ -215,7 +223,12 @@ def _previous_run(data: Data, init: str | Path | None) -> RunFolder | None:
         return None
     for folder in sorted(map(RunFolder, runs.iterdir()), key=_trained_at, reverse=True):
         with suppress(OSError):  # another user's
-            if folder.exists and chosen.items() <= choice_of(folder.events).items():
+            if not folder.exists:
+                continue
+            before = dict(choice_of(folder.events))
+            if before.get("by_itself"):  # nobody named the weights that it began from
+                before["init"] = None
+            if chosen.items() <= before.items():
                 return folder
     return None
 
@@ -243,6 +256,8 @@ def start_of(
         if init is not None:  # may be gone by now
             say(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
         return None
+    if init is None and choice is not None and choice.start is not None and not run.exists:
+        return Start.of(choice.start, init_classes or CLASSES_OF_SHIPPED)
     start = Start.of(init, init_classes)
     if start is not None and start.classes is None and choice is not None and isinstance(choice.recipe, Recipe):
         theirs, ours = known_classes(start.weights.recipe), known_classes(choice.recipe)

@@ -45,7 +45,7 @@ from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import recipe_of
 from frugan.training.run import TrainRun
-from frugan.training.starting_weights import Start
+from frugan.training.starting_weights import Start, init_name
 
 NOTED = "training.earlier_lengths"
 """Field of a recipe that a run notes itself, and nobody types."""
@@ -135,7 +135,7 @@ def init_of(start: Start | None) -> dict[str, str]:
     if start is None:
         return {}
     classes = {} if start.classes is None else {"init_classes": str(start.classes)}
-    return {"init": str(start.path.resolve()), **classes}
+    return {"init": init_name(start.path), **classes}
 
 
 def init_words(run: RunFolder) -> tuple[str | None, str | None]:

@@ -16,6 +16,7 @@ from frugan.errors import BadInput
 from frugan.progress import Say
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
+from frugan.recipes import shipped_weights
 from frugan.setup.networks import Weights
 from frugan.wording import MIB, count, first_names
 
@@ -197,6 +198,24 @@ def numbered_as_here(weights: StartingWeights, recipe: Recipe) -> StartingWeight
     return replace(weights, tensors={here: weights.tensors[key] for key, here in named.items() if here is not None})
 
 
+def with_channels(weights: StartingWeights, current: Mapping[str, Tensor], recipe: Recipe) -> StartingWeights:
+    """The weights with layers at the pictures for as many colour channels as this run has, grey or three.
+
+    A grey picture is one with three equal channels: layers that take pictures become sums over them, or shares; layers
+    that make pictures become their mean, or make the same in each.
+    """
+    if weights.recipe is None:
+        return weights
+    tensors = dict(weights.tensors)
+    for key, value in weights.tensors.items():
+        at = recipe.kind.picture_dimension(key, recipe.networks) if key in current else None
+        if at is None or value.shape[at] == (ours := current[key].shape[at]):
+            continue
+        mean = value.mean(at, keepdim=True)
+        tensors[key] = (mean * (value.shape[at] / ours if at else 1)).repeat_interleave(ours, at)
+    return replace(weights, tensors=tensors)
+
+
 def unknown_classes(where: str, theirs: int, ours: int) -> BadInput:
     """Return the error for weights with another number of classes and no --init-classes."""
     return BadInput(
@@ -238,7 +257,7 @@ def with_classes(
         chosen = read_class_map(classes.map, KnownClasses(ours, class_names), KnownClasses(theirs, weights.class_names))
     if say is not None:
         how = {"copy": f"each from its own, as {classes.map} says", "mean": "all from their mean", "fresh": "fresh"}
-        say(f"init: {ours:,} classes from the weights' {theirs:,}: {how[classes.how]}")
+        say(f"init: {count(ours, 'class')} from the weights' {theirs:,}: {how[classes.how]}")
     tensors = with_class_tables(weights.tensors, current, dimensions, classes.how, chosen)
     return replace(weights, tensors=tensors)
 
@@ -264,14 +283,24 @@ def _table_sizes(
 
 LEAST_SHARE = 0.05
 """Smallest share of all numbers that must be taken over; with less, a training would nearly start from scratch."""
+CLASSES_OF_SHIPPED = "mean"
+"""--init-classes of weights that ship, where nobody says another."""
+FROM_NOISE = "none"
+"""--init's word for random first weights, where others would be chosen."""
 PICKLES = frozenset({".pkl", ".pt", ".pth"})
+
+
+def init_name(init: str | Path) -> str:
+    """Return what `--init` names in a way that holds in any folder: a whole path, or one of frugan's own names."""
+    is_own = str(init) == FROM_NOISE or shipped_weights(str(init)) is not None
+    return str(init) if is_own else str(Path(init).resolve())
 
 
 @dataclass(frozen=True)
 class Start:
     """Source of a new run's weights."""
 
-    path: Path  # as it was named
+    path: Path  # as it was named; of weights that ship with a recipe, its name
     weights: Weights  # opened, verified; read when the run begins
     # what tables of classes start from; None: from the weights' own, which must be of as many
     classes: ClassStart | None = None
@@ -284,13 +313,13 @@ class Start:
         Raises:
             BadInput: nothing is there, or a pickle; or the word or the file that it names is none.
         """
-        if init is None:
+        if init is None or str(init) == FROM_NOISE:
             if classes is not None:
                 raise BadInput(f"--init-classes {classes}: goes with --init, whose classes it is about")
             return None
         path, damage = Path(init), list[str]()
         _refuse_pickle(path)
-        weights = Weights.open(path, damage.append)
+        weights = Weights.open(shipped_weights(str(init)) or path, damage.append)
         return cls(path, weights, None if classes is None else parse_class_start(classes), damage)
 
     def weights_now(self, say: Say) -> Weights:
@@ -442,8 +471,9 @@ class _Fit:
         present = {name: n for name, n in networks.items() if name in weights.networks and name not in self.other}
         weights, told = numbered_as_here(weights, self.recipe), self.say if kind == "networks" else None
         weights = with_classes(present, weights, self.recipe, self.start.classes, self.class_names, told)
-        tensors = {key: tensor for key, tensor in weights.tensors.items() if key.partition(".")[0] in present}
         current = network_tensors(present)
+        weights = with_channels(weights, current, self.recipe)
+        tensors = {key: tensor for key, tensor in weights.tensors.items() if key.partition(".")[0] in present}
         same = current.keys() == tensors.keys() and all(
             tensors[key].shape == value.shape for key, value in current.items()
         )

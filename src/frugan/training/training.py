@@ -141,7 +141,7 @@ def train(
             )
             run = opened.enter_context(locked(prepared, known, is_new=is_new))
             if choice is not None:
-                _log_choice(run, choice, {**chosen_for(data, init), **init_of(start)})
+                _log_choice(run, choice, {**chosen_for(data, init), **init_of(start), "by_itself": init is None})
             _subscribe(run, show, opened)
         else:
             run = opened.enter_context(joined_run(data, map_classes, options, ranks, say))

@@ -90,7 +90,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "plan.json").write_text(json.dumps(plan), "utf-8")
     with EventLog(path / "events.jsonl") as log:
         data = {"images": {"digest": "f" * 64, "pictures": 1797}}
-        log.write("start", step=0, frugan="0.1.0", torch="2.13.0", device="cpu", data=data, recipe={})
+        log.write("start", step=0, frugan="0.1.0", torch="2.13.0", device="cpu", data=data, recipe={}, init="rocks.pt")
+        log.write("start", step=200, frugan="0.1.0", torch="2.13.0", device="cpu", data=data, recipe={})
         log.write("step", step=1, memory_bytes=3 * 2**29)
         log.write("metrics", step=400, scores={"fid": 12.345}, provenance=PROVENANCE.as_json())
         log.write("metrics", step=500, scores={"fid": 1.0}, provenance={"network": "of another version"})
@@ -104,6 +105,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("step-000000300-samples.png", "step-000000400-samples.png", "step-000000400-interpolation.png"):
         grey.save(path / "samples" / name, pnginfo=about)
     return path
+
+
+@pytest.mark.parametrize(
+    ("began_from", "words"),
+    [
+        ("biggan-small-64", "weights of biggan-small-64 that ship with frugan, trained on pictures that programs drew"),
+        ("/home/someone/flowers.safetensors", "other weights: flowers.safetensors"),
+    ],
+)
+def test_a_card_says_what_the_training_started_from(began_from: str, words: str) -> None:
+    assert f"| started from | {words}" in card_text(replace(FACTS, began_from=began_from), "cc-by-4.0")
+    assert "started from" not in card_text(FACTS, "cc-by-4.0")
 
 
 def test_scores_of_real_pictures_are_not_taken_for_the_weights() -> None:
@@ -160,6 +173,7 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
     assert "| steps | 400 of 1000 steps |" in text
     assert f"`G` ({sum(p.numel() for p in build_networks(RECIPE)['G'].parameters()):,} parameters)" in text
     assert "| images seen | 19,200 |" in text
+    assert "| started from | other weights: rocks.pt |" in text
     assert "| data: images | digest `ffffffffffffffff` |" in text
     assert "| FID (0 at best) | 12.35 | 400 | 5,000 | 898 real pictures of digits (unseen) | inception | 1 |" in text
     assert "| kid | 0.01 |" in text

@@ -202,6 +202,16 @@ class BigGANFamily(PictureGan):
             return 0
         return 1 if _EMBEDDING_U.fullmatch(key) else None
 
+    def picture_dimension(self, key: str, networks: BigGANNetworks) -> int | None:
+        """0 of the generator's last convolution, 1 of the discriminator's first ones; none has spectral norm."""
+        if networks.spectral_norm:
+            return None
+        if key.startswith("G.output_layer.2."):
+            return 0
+        if networks.architecture == "biggan-deep":
+            return 1 if key == "D.input_conv.weight" else None
+        return 1 if key in ("D.blocks.0.0.conv1.weight", "D.blocks.0.0.conv_sc.weight") else None
+
     def variants(self, networks: BigGANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         """Other resolutions with these channels, and other channels at this resolution, smallest first."""
         ratio = networks.discriminator_channels / networks.generator_channels
