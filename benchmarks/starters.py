@@ -1,6 +1,6 @@
 """Trains the weights that ship with the small recipes, on drawn pictures of many kinds that nobody owns.
 
-    python benchmarks/starters.py train RECIPE RUN [--steps N] [--pictures N] [--without KIND,...] [key.sub=value ...]
+    python benchmarks/starters.py train RECIPE RUN [key.sub=value ...] [--steps N] [--pictures N] [--without KIND,...]
     python benchmarks/starters.py write RUN [--out FILE.safetensors]
     python benchmarks/starters.py traces RUN SET [--archives DIR] [--picture OUT.webp]
 

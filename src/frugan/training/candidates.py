@@ -19,6 +19,7 @@ class Candidate:
     side: int  # resolution in pixels
     images: int  # fewest images seen in training for this size to be worthwhile
     on_card: bool = False  # too slow on a CPU, whatever the time
+    images_from_weights: int | None = None  # as `images`, from weights that ship; None: none do
 
     def __str__(self) -> str:
         return self.recipe if isinstance(self.recipe, str) else "the weights' own"

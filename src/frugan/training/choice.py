@@ -30,6 +30,9 @@ from frugan.training.candidates import THRESHOLDS, Candidate
 from frugan.training.starting_weights import FROM_NOISE
 from frugan.wording import count, duration
 
+FOLLOWED = frozenset(("networks.resolution", "networks.classes", "networks.channels"))
+"""Fields of networks that weights follow, or that name those that ship."""
+
 
 @dataclass(frozen=True)
 class RecipeChoice:
@@ -64,7 +67,7 @@ def choose(
     Raises:
         BadInput: it is no time, there is too little of it, or a resolution is asked for that no recipe has.
     """
-    request = _Request.of(overrides, start, for_time)
+    request = _Request.of(overrides, start, for_time, from_noise=from_noise)
     best = _Chooser(facts, machine, request).best()
     steps, seconds = _length(best, request, machine)
     words = (
@@ -88,9 +91,12 @@ class _Request:
     seconds: float  # that training may take; of a length by the clock where no time is given
     data: DataSettings  # how pictures become samples, by the words and by the recipe of weights
     named_time: bool  # whether the user says how long
+    from_noise: bool  # not from weights that ship
 
     @classmethod
-    def of(cls, overrides: Sequence[str], start: Recipe | None, for_time: str | None) -> "_Request":
+    def of(
+        cls, overrides: Sequence[str], start: Recipe | None, for_time: str | None, *, from_noise: bool
+    ) -> "_Request":
         """Read it.
 
         Raises:
@@ -100,7 +106,7 @@ class _Request:
         seconds = Duration.parse_seconds(time, "--for")
         base = THRESHOLDS.last if start is None else Candidate(start, start.resolution, 0)
         data = base.loaded([word for word in overrides if word.startswith("data.")]).data
-        request = cls(overrides, start, time, seconds, data, for_time is not None)
+        request = cls(overrides, start, time, seconds, data, for_time is not None, from_noise)
         if for_time is None and request.length_seconds is not None:
             return replace(request, seconds=request.length_seconds)
         return request
@@ -217,7 +223,7 @@ class _Chooser:
         start, side = self.request.start, self.request.values.get("networks.resolution", "")
         if start is not None:
             return [Candidate(start, int(side) if side.isascii() and side.isdigit() else start.resolution, 0)]
-        candidates = self._of_side()
+        candidates = [self._from_weights(candidate) for candidate in self._of_side()]
         left = [candidate for candidate in candidates if self.machine.is_card or not candidate.on_card]
         if left:
             return left
@@ -230,6 +236,12 @@ class _Chooser:
             f"{where}: frugan chooses this size on cards alone; expected one of {', '.join(map(str, others))} without "
             "one, or name a recipe: `frugan recipes`"
         )
+
+    def _from_weights(self, candidate: Candidate) -> Candidate:
+        """Return a candidate that needs to show fewer pictures, as it starts from weights that ship."""
+        fewer = candidate.images_from_weights
+        changed = {key for key in self.request.values if key.startswith("networks.")} - FOLLOWED
+        return candidate if fewer is None or self.request.from_noise or changed else replace(candidate, images=fewer)
 
     def _of_side(self) -> Sequence[Candidate]:
         """Return the candidates for the pictures' resolutions, or for the requested one.
@@ -460,8 +472,8 @@ def _start_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, ship
     """Say which weights a training starts from, recommend some, or say how the classes of named ones are treated."""
     if shipped is not None:
         yield (
-            "start: weights that ship with frugan, trained on drawn pictures of many kinds, which take most of the "
-            f"first half hour off; from noise instead: --init {FROM_NOISE}"
+            "start: weights that ship with frugan, trained on drawn pictures of many kinds "
+            f"(docs/starting-weights.md); from noise instead: --init {FROM_NOISE}"
         )
     elif isinstance(candidate.recipe, str):
         pictures = trained_on(facts.pictures, recipe.data)
@@ -520,7 +532,7 @@ def choose_for(
     Raises:
         BadInput: as `choose` and `look_at`; or they are no pictures for a recipe to be chosen for.
     """
-    request = _Request.of(overrides, start, for_time)
+    request = _Request.of(overrides, start, for_time, from_noise=from_noise)
     named = list(data.items()) if isinstance(data, Mapping) else [("", data)]
     if data is None or not named:
         raise BadInput("no recipe and no pictures given: add --data PATH, or name a recipe: `frugan recipes`")
