@@ -34,6 +34,24 @@ def test_predictions_in_records_are_of_today(monkeypatch: pytest.MonkeyPatch) ->
         )
 
 
+def test_limits_of_cards_in_records_are_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("card_limit")
+    recorded = importlib.import_module("page_tables").read("card-limit.json")["steps"]
+    (step,) = (step for step in recorded if (step["card"], step["recipe"]) == ("rtx-3060", "biggan-small-64"))
+    assert program.limit_on(step["card"], step["recipe"]) == step, "run python benchmarks/card_limit.py"
+
+
+def test_what_is_counted_for_a_card_is_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("card_limit")
+    planned, behind = program.Work(macs=1000, bytes_moved=1000), program.Work(bytes_moved=500)
+    found = {("G", "product", "mm"): planned, (program.AVERAGES, "moves numbers", "lerp"): behind}
+    program.check_counts("a step", found, planned)
+    with pytest.raises(RuntimeError, match="a step: 1000 macs were counted, and the planner has 1100"):
+        program.check_counts("a step", found, program.Work(macs=1100, bytes_moved=1000))
+
+
 def test_what_people_write_is_answered_with_recorded_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     published, tables = importlib.import_module("published_costs"), importlib.import_module("page_tables")
