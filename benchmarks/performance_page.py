@@ -149,6 +149,33 @@ def growth() -> str:
     return table(["along", *LINES.values()], rows)
 
 
+AXES = {
+    "side": "side of pictures, {ends}",
+    "channels": "channels, {ends}",
+    "samples": "samples in one forward, {ends}",
+    "cards": "cards that share a batch, {ends}, each",
+}
+"""Axis of counted growth -> its words."""
+POWERS = {
+    "gflop": "FLOPs",
+    "gbyte": "bytes moved",
+    "launches": "launches",
+    "peak_gib": "memory at the peak",
+    "predicted_seconds": "seconds on an RTX 3060, predicted",
+}
+"""Quantity whose growth is counted -> its words."""
+
+
+def powers() -> str:
+    """Powers with which a step grows along each axis."""
+    rows = []
+    for axis, along in read("growth-counts.json")["axes"].items():
+        first, last = along["points"][0]["x"], along["points"][-1]["x"]
+        words = AXES[axis].format(ends=f"{first:g} to {last:g}")
+        rows.append([f"{words} (`{along['recipe']}`)", *(f"{along['exponents'][name]:.2f}" for name in POWERS)])
+    return table(["along", *POWERS.values()], rows)
+
+
 def start() -> str:
     """What one waits for."""
     least = read("start.json")["least"]
@@ -288,6 +315,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "limit": limit,
     "limit of cards": card_limit,
     "growth": growth,
+    "powers": powers,
     "start": start,
     "large": large,
     "loader": loader,

@@ -42,6 +42,24 @@ def test_limits_of_cards_in_records_are_of_today(monkeypatch: pytest.MonkeyPatch
     assert program.limit_on(step["card"], step["recipe"]) == step, "run python benchmarks/card_limit.py"
 
 
+def test_growth_in_records_is_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("growth")
+    recorded = importlib.import_module("page_tables").read("growth-counts.json")["axes"]
+    for axis, points in program.counted_axes().items():
+        if axis in ("channels", "cards"):
+            assert program.counts_of(points[1]) == recorded[axis]["points"][1], (
+                "run python benchmarks/growth.py --counts"
+            )
+
+
+def test_powers_are_those_of_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("growth")
+    rows = [{"x": x, "square": 3 * x**2, "same": 5, "root": x**0.5, "sometimes": x - 1} for x in (1, 2, 4, 8)]
+    assert program.exponents(rows) == {"square": 2.0, "same": 0.0, "root": 0.5}
+
+
 def test_what_is_counted_for_a_card_is_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     program = importlib.import_module("card_limit")
