@@ -3,15 +3,15 @@
     python benchmarks/growth.py [RECIPE] [KEY=VALUE ...] [--axis NAME] [--out RESULT.json]
     python benchmarks/growth.py --counts [--out RESULT.json]
 
-With `--counts` nothing is timed: steps of large recipes are counted as on a card, against the side of pictures, channels,
-samples in one forward, and cards that share a batch; `growth_picture.py` draws them.
+With `--counts` nothing is timed: steps of large recipes are counted as on a card, against the side of pictures,
+channels, samples in one forward, and cards that share a batch; `growth_picture.py` draws them.
 
-Otherwise along five axes: the batch in one forward, accumulation (more micro-batches of one size), the micro-batch (of one
-batch), the picture's side, and recompute. Times are the least of several rounds, in which all points of an axis take
-turns; memory, FLOPs and bytes are those of the planner's run without data, and on a card what its allocator has counted
-stands beside. A line is fitted through each axis; what is furthest from it is quoted. Products are counted exactly:
-time that leaves its line where they do not is the machine's doing, not the step's. Along the side of pictures no line
-is expected, as networks for larger pictures have fewer channels at each side.
+Otherwise along five axes: the batch in one forward, accumulation (more micro-batches of one size), the micro-batch
+(of one batch), the picture's side, and recompute. Times are the least of several rounds, in which all points of an
+axis take turns; memory, FLOPs and bytes are those of the planner's run without data, and on a card what its allocator
+has counted stands beside. A line is fitted through each axis; what is furthest from it is quoted. Products are
+counted exactly: time that leaves its line where they do not is the machine's doing, not the step's. Along the side of
+pictures no line is expected, as networks for larger pictures have fewer channels at each side.
 """
 
 import argparse
