@@ -60,6 +60,20 @@ def test_powers_are_those_of_the_points(monkeypatch: pytest.MonkeyPatch) -> None
     assert program.exponents(rows) == {"square": 2.0, "same": 0.0, "root": 0.5}
 
 
+def test_a_search_gives_blocks_back_in_a_named_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("block_orders")
+    planner = program.planner_of("biggan-digits-32", (), program.PlanOptions())
+    orders = program.orders(planner)
+    for order in orders.values():
+        assert {name: sorted(blocks) for name, blocks in order.items()} == {
+            name: sorted(blocks) for name, blocks in planner.search.space.blocks.items()
+        }
+    search = program.ordered(planner.search, orders["end"])
+    assert search.space.costly_blocks == orders["end"] != orders["weights"]
+    assert search.estimates is planner.search.estimates
+
+
 def test_what_is_counted_for_a_card_is_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     program = importlib.import_module("card_limit")
