@@ -1,13 +1,17 @@
 """How time and memory of a step grow.
 
     python benchmarks/growth.py [RECIPE] [KEY=VALUE ...] [--axis NAME] [--out RESULT.json]
+    python benchmarks/growth.py --counts [--out RESULT.json]
 
-Along five axes: the batch in one forward, accumulation (more micro-batches of one size), the micro-batch (of one
-batch), the picture's side, and recompute. Times are the least of several rounds, in which all points of an axis take
-turns; memory, FLOPs and bytes are those of the planner's run without data, and on a card what its allocator has counted
-stands beside. A line is fitted through each axis; what is furthest from it is quoted. Products are counted exactly:
-time that leaves its line where they do not is the machine's doing, not the step's. Along the side of pictures no line
-is expected, as networks for larger pictures have fewer channels at each side.
+With `--counts` nothing is timed: steps of large recipes are counted as on a card, against the side of pictures,
+channels, samples in one forward, and cards that share a batch; `growth_picture.py` draws them.
+
+Otherwise along five axes: the batch in one forward, accumulation (more micro-batches of one size), the micro-batch
+(of one batch), the picture's side, and recompute. Times are the least of several rounds, in which all points of an
+axis take turns; memory, FLOPs and bytes are those of the planner's run without data, and on a card what its allocator
+has counted stands beside. A line is fitted through each axis; what is furthest from it is quoted. Products are
+counted exactly: time that leaves its line where they do not is the machine's doing, not the step's. Along the side of
+pictures no line is expected, as networks for larger pictures have fewer channels at each side.
 """
 
 import argparse
@@ -20,11 +24,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from frugan.accelerator.precision import Precision
+from frugan.engine.plan import Plan
+from frugan.planning.links import GUESSED, seconds_between, sums_of
 from frugan.planning.plan_recipe import PlanOptions, planner_of
 from frugan.planning.prediction import step_memory
+from frugan.planning.predictions import prediction_version
 from frugan.recipe.loading import load_recipe
 from frugan.setup.devices import choose_device
 from frugan.setup.recipe_setup import training_of
+from frugan.stepmemory.cards import named_card
+from frugan.wording import GIB
 from machine import describe_machine
 from set_up import SetUp, set_up
 from step import in_turn, kinds_of_steps, timed
@@ -96,6 +106,79 @@ def measured(
     return rows
 
 
+BF16 = Precision("bf16", torch.bfloat16, "counted")
+CARD = "rtx-3060"
+"""Card that seconds are predicted for."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A recipe whose step is counted."""
+
+    x: float  # where it stands on its axis
+    recipe: str  # built-in name
+    overrides: tuple[str, ...]  # of the recipe
+    micro_batch: int = 32  # samples in one forward
+    cards: int = 1  # that share the batch
+
+
+def counted_axes() -> dict[str, list[Counted]]:
+    """Axis -> its points."""
+    biggan, stylegan = "biggan-imagenet-128", "stylegan2-ffhq-256"
+
+    def batch(size: int, group: int) -> tuple[str, ...]:
+        return f"training.batch={size}", f"training.normalisation_batch={group}"
+
+    def channels(number: int) -> tuple[str, ...]:
+        return f"networks.generator_channels={number}", f"networks.discriminator_channels={number}"
+
+    sides = (64, 128, 256, 512, 1024)
+    return {
+        "side": [Counted(side, stylegan, (f"networks.resolution={side}", "training.batch=32")) for side in sides],
+        "channels": [Counted(n, biggan, (*channels(n), *batch(32, 32))) for n in (24, 48, 96, 192)],
+        "samples": [Counted(n, biggan, batch(n, n), n) for n in (8, 16, 32, 64, 128)],
+        "cards": [Counted(n, biggan, batch(256, 32), cards=n) for n in (1, 2, 4, 8)],
+    }
+
+
+def counts_of(point: Counted) -> dict[str, float]:
+    """What a step takes of each card."""
+    training = training_of(load_recipe(point.recipe, point.overrides))
+    training = training.shared_by(point.cards, training.batch // point.cards)
+    stage = training.stages[0]
+    memory = step_memory(training, Plan(point.micro_batch, BF16), "card", stage)
+    sums = sums_of(stage, training.build("meta"))
+    return {
+        "x": point.x,
+        "gflop": round(2 * memory.work.macs / 1e9, 1),
+        "gbyte": round(memory.work.bytes_moved / 1e9, 3),
+        "launches": round(memory.work.operations, 1),
+        "peak_gib": round(memory.live_on_card_bytes / GIB, 3),
+        "sent_gbyte": round(sum(GUESSED.sent_bytes(s.size_bytes, point.cards) * s.updates for s in sums) / 1e9, 3),
+        "predicted_seconds": round(
+            named_card(CARD).seconds(memory.work, BF16) + seconds_between(GUESSED, sums, point.cards), 4
+        ),
+    }
+
+
+def exponents(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Quantity -> power of x that it grows with, fitted over all points; of those that are nowhere 0."""
+    x = np.log([row["x"] for row in rows])
+    names = [name for name in rows[0] if name != "x" and all(row[name] for row in rows)]
+    found = {name: float(np.polyfit(x, np.log([row[name] for row in rows]), 1)[0]) for name in names}
+    return {name: round(power, 2) + 0.0 for name, power in found.items()}  # no -0.0
+
+
+def count_all() -> dict[str, object]:
+    """Points of all axes and the powers that they follow."""
+    axes = {}
+    for axis, points in counted_axes().items():
+        rows = list(map(counts_of, points))
+        axes[axis] = {"recipe": points[0].recipe, "points": rows, "exponents": exponents(rows)}
+        print(axis, json.dumps(axes[axis]), flush=True)
+    return {"version": prediction_version(), "card": CARD, "axes": axes}
+
+
 def line_through(rows: Sequence[Mapping[str, float]], name: str) -> dict[str, float]:
     """Least squares, and by how much of its value a point is off the line at most."""
     x, y = (np.array([row[key] for row in rows], float) for key in ("x", name))
@@ -111,8 +194,16 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="key.sub=value")
     parser.add_argument("--group", type=int, default=8, help="samples of a normalisation group")
     parser.add_argument("--axis", help="one alone: recompute, for instance")
+    parser.add_argument("--counts", action="store_true", help="time nothing, count steps of large recipes")
     parser.add_argument("--out", type=Path)
     given = parser.parse_intermixed_args()
+    results = count_all() if given.counts else time_all(parser, given)
+    if given.out is not None:
+        given.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+
+
+def time_all(parser: argparse.ArgumentParser, given: argparse.Namespace) -> dict[str, object]:
+    """Times, memory and work of all axes of a recipe, or of one."""
     overrides = [*given.overrides, f"training.normalisation_batch={given.group}"]
     recipe = load_recipe(given.recipe, given.overrides)
     device, _ = choose_device()
@@ -128,9 +219,7 @@ def main() -> None:
         lines = {name: line_through(rows, name) for name in names} if len(rows) > 2 else {}
         results[axis] = {"points": rows, "lines": lines}
         print(axis, json.dumps(results[axis]), flush=True)
-    text = json.dumps({"recipe": [given.recipe, *overrides], "axes": results, "machine": describe_machine()}, indent=1)
-    if given.out is not None:
-        given.out.write_text(text + "\n", "utf-8")
+    return {"recipe": [given.recipe, *overrides], "axes": results, "machine": describe_machine()}
 
 
 if __name__ == "__main__":

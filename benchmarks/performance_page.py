@@ -4,8 +4,9 @@ A test holds that they are what the records give.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from page_tables import DOCS, RESULTS, fill, read, table
 
@@ -79,23 +80,53 @@ def limit() -> str:
         record = json.loads(path.read_text("utf-8"))
         whole = sum(row["seconds"] for row in record["rows"]) + record["seconds_between_operations"]
         floor = sum(row["floor_seconds"] for row in record["rows"])
-        cells = []
-        for kinds in LIMIT_COLUMNS.values():
-            found = [row for row in record["rows"] if row["kind"] in kinds]
-            taken, least = (sum(row[key] for row in found) for key in ("seconds", "floor_seconds"))
-            share = taken / whole
-            cells.append(f"{100 * share:.0f} %, at {100 * least / taken:.0f} %" if share >= SHOWN_OF_STEP else "")
         between = record["seconds_between_operations"] / whole
         rows.append(
             [
                 f"`{' '.join(record['recipe'])}`",
                 f"{record['seconds']:.2f}",
                 f"**{100 * floor / record['seconds']:.0f} %**",
-                *cells,
+                *_by_kind(record["rows"], whole),
                 f"{100 * between:.0f} %",
             ]
         )
     return table(["step", "s", "of the limit", *LIMIT_COLUMNS, "between operations"], rows)
+
+
+def _by_kind(rows: Sequence[Mapping[str, Any]], whole: float) -> list[str]:
+    """Share of a step's seconds by column, and how near each kind of work comes to its rate."""
+    cells = []
+    for kinds in LIMIT_COLUMNS.values():
+        found = [row for row in rows if row["kind"] in kinds]
+        taken, least = (sum(row[key] for row in found) for key in ("seconds", "floor_seconds"))
+        share = taken / whole
+        cells.append(f"{100 * share:.0f} %, at {100 * least / taken:.0f} %" if share >= SHOWN_OF_STEP else "")
+    return cells
+
+
+def card_limit() -> str:
+    """How near steps are predicted to come to what data sheets of cards say, by kind of work."""
+    rows = []
+    for step in read("card-limit.json")["steps"]:
+        floor = sum(row["floor_seconds"] for row in step["rows"])
+        waiting = step["seconds_waiting"] / step["seconds"]
+        rows.append(
+            [
+                f"`{step['recipe']}`",
+                step["card"],
+                f"{step['seconds']:.3g}",
+                f"**{100 * floor / step['seconds']:.0f} %**",
+                *(f"{sum(row[key] for row in step['rows']):,.{digits}f}" for key, digits in AMOUNTS.items()),
+                *_by_kind(step["rows"], step["seconds"]),
+                f"{100 * waiting:.0f} %" if waiting >= SHOWN_OF_STEP else "",
+            ]
+        )
+    head = ["step", "card", "s, predicted", "of the peak", "GFLOP", "GB", *LIMIT_COLUMNS, "waiting for the host"]
+    return table(head, rows)
+
+
+AMOUNTS = {"gflop": 0, "gbyte": 1}
+"""Of a step, with the digits that are shown."""
 
 
 SHOWN_OF_STEP = 0.02
@@ -116,6 +147,33 @@ def growth() -> str:
             cells.append(values + ("" if axis in ("pixels", "micro-batch") else off))
         rows.append([f"{axis}: " + ", ".join(f"{point['x']:g}" for point in points), *cells])
     return table(["along", *LINES.values()], rows)
+
+
+AXES = {
+    "side": "side of pictures, {ends}",
+    "channels": "channels, {ends}",
+    "samples": "samples in one forward, {ends}",
+    "cards": "cards that share a batch, {ends}, each",
+}
+"""Axis of counted growth -> its words."""
+POWERS = {
+    "gflop": "FLOPs",
+    "gbyte": "bytes moved",
+    "launches": "launches",
+    "peak_gib": "memory at the peak",
+    "predicted_seconds": "seconds on an RTX 3060, predicted",
+}
+"""Quantity whose growth is counted -> its words."""
+
+
+def powers() -> str:
+    """Powers with which a step grows along each axis."""
+    rows = []
+    for axis, along in read("growth-counts.json")["axes"].items():
+        first, last = along["points"][0]["x"], along["points"][-1]["x"]
+        words = AXES[axis].format(ends=f"{first:g} to {last:g}")
+        rows.append([f"{words} (`{along['recipe']}`)", *(f"{along['exponents'][name]:.2f}" for name in POWERS)])
+    return table(["along", *POWERS.values()], rows)
 
 
 def start() -> str:
@@ -255,7 +313,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "against plain in half precision": partial(against_plain, half=True),
     "against plain": partial(against_plain, half=False),
     "limit": limit,
+    "limit of cards": card_limit,
     "growth": growth,
+    "powers": powers,
     "start": start,
     "large": large,
     "loader": loader,

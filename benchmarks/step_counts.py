@@ -7,7 +7,7 @@ Nothing in it is noisy and nothing needs a card, so that a change that costs a f
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +56,7 @@ class Counts:
     bytes_moved: int = 0  # inputs and outputs of every operation
     flops: int = 0  # of convolutions, matrix products and attention, two for each multiply-accumulate
     syncs: int = 0  # times that the host waited for a value
+    fp32_flops: int = 0  # of `flops`, those on fp32 numbers
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
@@ -63,6 +64,7 @@ class Counts:
             self.bytes_moved + other.bytes_moved,
             self.flops + other.flops,
             self.syncs + other.syncs,
+            self.fp32_flops + other.fp32_flops,
         )
 
 
@@ -87,12 +89,25 @@ class StepCounts:
         return sums
 
 
-def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0, by_function: bool = False) -> StepCounts:
+Named = Callable[[str, tuple[Any, ...]], str]
+"""Gives an operation the name it is counted under, by its own and by its arguments."""
+
+
+def count_step(
+    training: Training,
+    plan: Plan,
+    stage: Stage,
+    *,
+    step: int = 0,
+    by_function: bool = False,
+    named: Named = lambda name, _: name,
+) -> StepCounts:
     """Count one step as it would run on a card.
 
     Args:
         step: its number, by which lazy phases are due; all are at 0.
         by_function: places are frugan's functions that asked, and not the networks' blocks.
+        named: names operations; by default they have their own names.
     """
     plan = CardPlan.of(plan)
     dataless = Dataless()
@@ -105,7 +120,7 @@ def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0, b
             scale.found = True  # tensors without data cannot be asked
         for optimizer in state.optimizers.values():
             optimizer.size_temporaries_for(card=True)
-        counter = _Counter(dataless, _Askers() if by_function else None)
+        counter = _Counter(dataless, _Askers() if by_function else None, named)
         pictures = UnwatchedPictures(BlankPictures(stage.sources), counter.uncounted)
         made = training.step(pictures, UnwatchedDraws(Streams(0), counter.uncounted), stage=stage)
         with counter, _watched(state, counter, training.recomputable(networks)):
@@ -154,17 +169,19 @@ class _Counter(TorchDispatchMode):
 
     Args:
         askers: know places; None: they are told.
+        named: names operations.
 
     Attributes:
         found: so far.
         phase: that runs.
     """
 
-    def __init__(self, dataless: Dataless, askers: _Askers | None = None) -> None:
+    def __init__(self, dataless: Dataless, askers: _Askers | None, named: Named) -> None:
         super().__init__()
         self.found: dict[tuple[str, str, str], Counts] = {}
         self.phase = ""
         self._askers = askers
+        self._named = named
         self._counts = True
         self._place = ""
         self._dataless = dataless
@@ -201,18 +218,20 @@ class _Counter(TorchDispatchMode):
         kwargs = kwargs or {}
         asker = None if self._askers is None else self._askers.name()
         if func is ASKED_FOR_A_VALUE:
-            self._add(func, Counts(syncs=1), asker)
+            self._add(func, args, Counts(syncs=1), asker)
             return torch.ones((), dtype=args[0].dtype).item()
         out, known = self._dataless.run(func, args, kwargs)
         if known is not None and self._counts:
             if known.cost is None:
                 known.cost = self._work.cost_of(func, args, kwargs, out)
-            moved_bytes, macs, _ = known.cost
-            self._add(func, Counts(int(moved_bytes > 0), moved_bytes, 2 * macs), asker)
+            moved_bytes, macs, fp32_macs = known.cost
+            counts = Counts(int(moved_bytes > 0), moved_bytes, 2 * macs, fp32_flops=2 * fp32_macs)
+            self._add(func, args, counts, asker)
         return out
 
-    def _add(self, func: Any, counts: Counts, asker: str | None) -> None:
-        key = (self.phase, asker or self._told(), str(func.overloadpacket).removeprefix("aten."))
+    def _add(self, func: Any, args: Any, counts: Counts, asker: str | None) -> None:
+        operation = self._named(str(func.overloadpacket).removeprefix("aten."), args)
+        key = (self.phase, asker or self._told(), operation)
         self.found[key] = self.found.get(key, Counts()) + counts
 
     def _told(self) -> str:

@@ -34,6 +34,56 @@ def test_predictions_in_records_are_of_today(monkeypatch: pytest.MonkeyPatch) ->
         )
 
 
+def test_limits_of_cards_in_records_are_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("card_limit")
+    recorded = importlib.import_module("page_tables").read("card-limit.json")["steps"]
+    (step,) = (step for step in recorded if (step["card"], step["recipe"]) == ("rtx-3060", "biggan-small-64"))
+    assert program.limit_on(step["card"], step["recipe"]) == step, "run python benchmarks/card_limit.py"
+
+
+def test_growth_in_records_is_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("growth")
+    recorded = importlib.import_module("page_tables").read("growth-counts.json")["axes"]
+    for axis, points in program.counted_axes().items():
+        if axis in ("channels", "cards"):
+            assert program.counts_of(points[1]) == recorded[axis]["points"][1], (
+                "run python benchmarks/growth.py --counts"
+            )
+
+
+def test_powers_are_those_of_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("growth")
+    rows = [{"x": x, "square": 3 * x**2, "same": 5, "root": x**0.5, "sometimes": x - 1} for x in (1, 2, 4, 8)]
+    assert program.exponents(rows) == {"square": 2.0, "same": 0.0, "root": 0.5}
+
+
+def test_a_search_gives_blocks_back_in_a_named_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("block_orders")
+    planner = program.planner_of("biggan-digits-32", (), program.PlanOptions())
+    orders = program.orders(planner)
+    for order in orders.values():
+        assert {name: sorted(blocks) for name, blocks in order.items()} == {
+            name: sorted(blocks) for name, blocks in planner.search.space.blocks.items()
+        }
+    search = program.ordered(planner.search, orders["end"])
+    assert search.space.costly_blocks == orders["end"] != orders["weights"]
+    assert search.estimates is planner.search.estimates
+
+
+def test_what_is_counted_for_a_card_is_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    program = importlib.import_module("card_limit")
+    planned, behind = program.Work(macs=1000, bytes_moved=1000), program.Work(bytes_moved=500)
+    found = {("G", "product", "mm"): planned, (program.AVERAGES, "moves numbers", "lerp"): behind}
+    program.check_counts("a step", found, planned)
+    with pytest.raises(RuntimeError, match="a step: 1000 macs were counted, and the planner has 1100"):
+        program.check_counts("a step", found, program.Work(macs=1100, bytes_moved=1000))
+
+
 def test_what_people_write_is_answered_with_recorded_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     published, tables = importlib.import_module("published_costs"), importlib.import_module("page_tables")

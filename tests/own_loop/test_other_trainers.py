@@ -132,6 +132,36 @@ def test_accelerate(planned: Planned) -> None:
     in_a_process(train)
 
 
+def test_accelerate_with_padded_labels() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model, (words, labels) = Model(), KINDS["transformer"].batch(BATCH)
+    batch = {"words": words, "labels": labels.clone()}
+    for row, of_row in enumerate(batch["labels"]):
+        of_row[: row % len(of_row)] = -100
+    plan = frugan.fits(
+        model, loss, batch, sgd(model), micro_batch=BATCH // PARTS, weight=lambda batch: (batch["labels"] != -100).sum()
+    )
+    expected = copy.deepcopy(model)
+    optimizer = sgd(expected)
+    for _ in range(STEPS):  # whole batches
+        loss(expected, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def train() -> None:
+        accelerator = accelerate.Accelerator(cpu=True, **plan.accelerator_arguments())
+        prepared, optimizer = accelerator.prepare(model, sgd(model))
+        for _ in range(STEPS):
+            for part, share in plan.parts(batch):
+                with accelerator.accumulate(prepared):
+                    accelerator.backward(loss(prepared, *part) * share * plan.accumulation)
+                    optimizer.step()
+                    optimizer.zero_grad()
+        assert_same(model, expected)
+
+    in_a_process(train)
+
+
 def test_lightning_fabric(planned: Planned) -> None:
     lightning_fabric = pytest.importorskip("lightning_fabric")
     model, batch, plan = planned

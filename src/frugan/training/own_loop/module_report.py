@@ -133,7 +133,10 @@ class ModuleReport(ModulePlan):
         }
 
     def accelerator_arguments(self) -> dict[str, Any]:
-        """Return the plan as arguments of accelerate's `Accelerator`; its loader gives batches of the micro-batch."""
+        """Return the plan as arguments of accelerate's `Accelerator`, which divides each loss by the number of parts.
+
+        A part's loss times its share and `accumulation` is exact; without these all parts have to weigh the same.
+        """
         return {
             "gradient_accumulation_steps": self.batch // self._equal_micro_batch(),
             "mixed_precision": self._autocast_name() or "no",
