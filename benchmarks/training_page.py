@@ -1,4 +1,6 @@
-"""Writes the tables of docs/training-measured.md, training-well.md and r3gan.md: python benchmarks/training_page.py
+"""Writes the tables of docs/training-measured.md, training-well.md, r3gan.md and starting-weights.md.
+
+    python benchmarks/training_page.py
 
 From what `equal_time.py` has recorded; a test holds that they are what the records give.
 """
@@ -14,7 +16,7 @@ from page_tables import DOCS, fill, read, table
 from picture_sets.kinds import KINDS, Kind
 from stacked_digits import NAME as STACKED
 
-PAGES = (DOCS / "training-measured.md", DOCS / "training-well.md", DOCS / "r3gan.md")
+PAGES = tuple(DOCS / f"{page}.md" for page in ("training-measured", "training-well", "r3gan", "starting-weights"))
 AT_32 = ("digits", "handwritten", "shapes", "icons", *KINDS)
 NOT_AT_64 = ("tiles", "textures", "charts", "mosaics")
 CHOSEN = tuple(of for of in KINDS if of not in NOT_AT_64)
@@ -269,6 +271,19 @@ def penalties() -> str:
     return table(["penalties", "steps", "digits", "shapes"], rows)
 
 
+def starters() -> str:
+    """In as many steps from noise and from the weights that ship."""
+    entries, rows = read("starters.json"), []
+    places = dict.fromkeys((entry["set"], entry["side"]) for entry in entries)
+    for of, side in places:
+        recipe = RECIPES[side][0]
+        noise, started = (_some(entries, name, of, side) for name in (recipe, f"{recipe} init={recipe}"))
+        (first, *_), held_out = noise, of in KINDS and KINDS[of].held_out
+        name = f"{of}, {side} pixels, {_kinds_of(first)}{'' if held_out else ' (settings were chosen on it)'}"
+        rows.append([name, f"{first['steps']:,}", _cell([first], REAL_SCORES), _cell(noise), _cell(started)])
+    return table(["pictures", "steps", "real", "from noise", "from the weights"], rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "three families": partial(three_families, 32, 5, ("digits", "handwritten", "shapes", "icons")),
     "at 32": at_32,
@@ -281,6 +296,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "judged again": judged_again,
     "kinds": kinds,
     "penalties": penalties,
+    "starters": starters,
 }
 
 
