@@ -81,7 +81,7 @@ def held_out(pictures: PictureSet, part: float, drawing: Drawing, where: str, *,
     Raises:
         BadInput: there would be none, or none to train on.
     """
-    field = _refuse_all(pictures, part, where)
+    field = _refuse_all(len(pictures), part, where)
     numbers = drawing.numbers()
     below = drawing.threshold(part, numbers)
     test = numbers < below
@@ -112,7 +112,7 @@ def held_out_by_place(
     Raises:
         BadInput: there would be none, or none of a class to train on.
     """
-    field = _refuse_all(pictures, part, where)
+    field = _refuse_all(len(pictures), part, where)
     number = round(part * len(pictures)) if isinstance(part, float) else part
     test = drawn(pictures.labels, number, stream, evenly=False)
     rest = np.setdiff1d(np.arange(len(pictures)), test)
@@ -123,17 +123,17 @@ def held_out_by_place(
     return replace(pictures.only(rest), held_out=pictures.only(test))
 
 
-def _refuse_all(pictures: PictureSet, part: float, where: str) -> str:
+def _refuse_all(pictures: int, part: float, where: str) -> str:
     """Refuse a part that is no picture or all of them, and return what messages begin with.
 
     Raises:
         BadInput: it is.
     """
-    number = round(part * len(pictures)) if isinstance(part, float) else part
-    field = f"data.holdout={part}: {where} has {count(len(pictures), 'picture')}"
+    number = round(part * pictures) if isinstance(part, float) else part
+    field = f"data.holdout={part}: {where} has {count(pictures, 'picture')}"
     if number < 1:
         raise BadInput(f"{field}, and that share of them is less than one; hold out more, or leave it out")
-    if number >= len(pictures):
+    if number >= pictures:
         raise BadInput(f"{field}, and {number:,} held out leave none to train on; hold out fewer, such as 0.1 of them")
     return field
 
@@ -190,12 +190,7 @@ def subset(pictures: PictureSet, number: int, stream: str, where: str, *, classe
     Raises:
         BadInput: there are fewer, or more classes.
     """
-    if number > len(pictures):
-        besides = "" if pictures.held_out is None else f" besides the {len(pictures.held_out):,} held out"
-        raise BadInput(
-            f"data.subset={number}: {where} has {count(len(pictures), 'picture')}{besides}; choose at most "
-            f"{len(pictures)}, or leave it out to train on all"
-        )
+    _refuse_fewer(len(pictures), number, 0 if pictures.held_out is None else len(pictures.held_out), where)
     known = int(np.count_nonzero(_counts(pictures, np.arange(len(pictures)))))
     if classes and number < known:
         raise BadInput(
@@ -203,6 +198,37 @@ def subset(pictures: PictureSet, number: int, stream: str, where: str, *, classe
             f"{known}"
         )
     return pictures.only(drawn(pictures.labels, number, stream, evenly=True))
+
+
+def refuse_too_few(pictures: int, settings: DataSettings, where: str) -> None:
+    """Refuse settings that ask for more pictures than there are, before any is read.
+
+    Args:
+        pictures: in the source, of which some may turn out damaged.
+        where: name and place of the pictures, for messages.
+
+    Raises:
+        BadInput: there are fewer.
+    """
+    held = settings.holdout if isinstance(settings.holdout, int) else 0
+    if held:
+        _refuse_all(pictures, held, where)
+    if settings.subset is not None:
+        _refuse_fewer(pictures - held, settings.subset, held, where)
+
+
+def _refuse_fewer(pictures: int, subset: int, held: int, where: str) -> None:
+    if subset > pictures:
+        besides = f" besides the {held:,} held out" if held else ""
+        raise BadInput(
+            f"data.subset={subset}: {where} has {count(pictures, 'picture')}{besides}; choose at most {pictures}, or "
+            "leave it out to train on all"
+        )
+
+
+def whole(settings: DataSettings) -> DataSettings:
+    """Return the settings without parts, for pictures that a recipe makes none of."""
+    return settings.model_copy(update={"subset": None, "holdout": None})
 
 
 def trained_on(pictures: int, settings: DataSettings) -> int:

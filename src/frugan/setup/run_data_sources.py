@@ -16,7 +16,7 @@ from frugan.contract.data import Forgiving, OpenedSource, Reader, RunData, Share
 from frugan.data.batches import Pinning, Prefetcher
 from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.formats.source import local_path
-from frugan.data.parts import Drawing, held_out, held_out_by_place, of_each_class, pixel_digests, subset
+from frugan.data.parts import Drawing, held_out, held_out_by_place, of_each_class, pixel_digests, subset, whole
 from frugan.data.run_data import read_run_data
 from frugan.engine.run.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run.run_folder import RunFolder
@@ -162,7 +162,7 @@ class _OpenedSource:
                 "have another place now (--holdout FOLDER), or for a new run a share of the pictures, such as 0.1"
             )
         with small_for_training(folder, need.resolution, self.recipe):
-            test = need.open(self.name, folder, options)
+            test = need.open(self.name, folder, replace(options, settings=whole(options.settings)))
         if need.classes is not None and source.labelled and test.labelled:
             if unknown := sorted(set(test.class_names) - set(source.class_names)):
                 raise BadInput(
@@ -281,7 +281,7 @@ def open_real(
         BadInput: see `open_sources`; or they are no set of pictures.
     """
     sources: Data = dict.fromkeys(recipe.sources, data) if isinstance(data, PictureSet) else data
-    options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, {})
+    options = SourceOptions(whole(recipe.data), Folders.from_environment().prepared, say, progress, {})
     name, opened = next(iter(_opened_sources(recipe, sources, options).items()))
     given = recipe.sources[name].fitted(name, opened.where, opened.source, options)
     if not isinstance(given, PictureSet):
