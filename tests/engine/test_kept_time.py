@@ -68,7 +68,7 @@ def trained(
         if is_expected and kept.knows_no_score:
             kept.expect_score(costs[Work.SCORE] * factor(), first_score * factor())
         for work, clock in clocks.items():
-            if not clock.due(step, now) or (work is Work.SCORE and not kept.affords_score(clock, step)):
+            if not clock.due(step, now) or (work is Work.SCORE and not kept.affords_score(clock, step, now)):
                 continue
             is_first = work is Work.SCORE and work not in result.did
             result.did.append(work)
@@ -121,6 +121,16 @@ def test_a_first_score_that_takes_long_is_counted_once(first_score: float, score
     assert run.over == pytest.approx(1, abs=0.1)
     assert run.did.count(Work.SCORE) == scores
     assert run.did[-1] is Work.SCORE
+
+
+def test_a_score_at_the_end_of_a_time_that_is_over_is_left_out() -> None:
+    length = Length.of(20)
+    kept, clock = KeptTime(100.0, length), Clock(0.5, 8, 0.0, length)
+    for step in range(20):
+        kept.begins(float(5 * step))
+    kept.expect_score(12.0, 0.0)
+    assert kept.affords_score(clock, 20, 97.0)
+    assert not kept.affords_score(clock, 20, 99.0)
 
 
 def test_work_by_the_clock_and_by_steps_is_counted_too() -> None:

@@ -110,6 +110,12 @@ def test_the_list_and_two_runs_side_by_side(play: Play) -> None:
         await until(() => all("#run .sheet img").every((image) => image.naturalWidth > 0));
         put("heads", all("#run h1").map((each) => each.textContent).sort());
         put("painted", all("#run .charts canvas").every(painted));
+        const table = document.createElement("div"), range = document.createRange();
+        table.style.width = "180px";
+        table.innerHTML = `<div class="scroll"><table><tr>${"<td>averaged 13,000</td>".repeat(4)}`;
+        document.body.append(table);
+        range.selectNodeContents(table.querySelector("td"));
+        put("lines", range.getClientRects().length); // of two words, neither of which is broken
         const asks = window.fetch;
         window.fetch = () => Promise.reject(new TypeError("no such server"));
         await until(() => !one("#told").hidden);
@@ -124,6 +130,7 @@ def test_the_list_and_two_runs_side_by_side(play: Play) -> None:
         "address": "",
         "heads": "one,two",
         "painted": "true",
+        "lines": "2",
         "gone": "The page's server does not answer.",
     }
 

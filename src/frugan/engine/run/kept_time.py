@@ -29,6 +29,8 @@ MOST_FOR_SCORES = 0.25
 """Share of the time that scores may take in all; where they would take more, there is one at the end."""
 MOST_CYCLE = 64
 """Steps that tell a pace are at most this many, however long a cycle is."""
+LATEST = 0.1
+"""Share of the time by which a score may put the end off."""
 CHEAP_AGAIN = 0.7
 """Part of that share which scores must come down to before there are more of them again."""
 NEWS = 0.2
@@ -118,9 +120,14 @@ class KeptTime:
         """Return the seconds left after `seconds` of training."""
         return max(0.0, self.seconds - self.spent - seconds)
 
-    def affords_score(self, clock: Clock, step: int) -> bool:
-        """Return whether scores that are due after `step` steps are in proportion to the time."""
-        if self.score_seconds is None or not self._are_dear(clock):
+    def affords_score(self, clock: Clock, step: int, seconds: float) -> bool:
+        """Return whether scores that are due after `step` steps, and `seconds`, are in proportion to the time."""
+        cost = self.score_seconds
+        if cost is None:
+            return True
+        if cost > self.left(seconds) + LATEST * self.seconds:
+            return False
+        if not self._are_dear(clock):
             return True
         return step >= self.length.steps and self.scores_at_end(clock)
 

@@ -88,7 +88,7 @@ class Scoring:
     best: BestCheckpoints  # keeps checkpoints by one of them
     # predicts the seconds that each takes, and the first one besides; leaves no trace in the state. None: nobody can
     predict: Callable[[TrainingState, Plan], tuple[float, float] | None]
-    # is told, once, that scores on the way take too much of the time: the next one's seconds, and whether the end has
+    # is told that scores on the way take too much of the time: the next one's seconds, and whether the end has
     # one
     dear: Callable[[float, bool], None]
 
@@ -171,7 +171,8 @@ class Loop:
     _due: list[Action] | None = None  # what is still to be done after it; None: it is done with
     _scored: tuple[float, Mapping[str, Any]] = (math.nan, MappingProxyType({}))  # the last score, and how measured
     _predicted: bool = False  # whether it was tried to predict what scores take
-    _told_dear: bool = False  # whether it was told that scores on the way take too much of the time
+    # whether the end has a score, as was told when those on the way took too much of the time; None: nothing was told
+    _told_dear: bool | None = None
     _new_length: NewLength | None = None  # that is to be in force from the next step on; None: none
 
     def train(self, stop: StopRequest) -> bool:
@@ -342,11 +343,13 @@ class Loop:
         if not clock.due(self.state.step, self.seconds):
             return False
         self._predict_score(scoring)
-        if self.kept_time is None or self.kept_time.affords_score(clock, self.state.step):
+        kept_time, step = self.kept_time, self.state.step
+        if kept_time is None or kept_time.affords_score(clock, step, self.seconds):
             return True
-        if not self._told_dear:
-            self._told_dear = True
-            scoring.dear(self.kept_time.score_seconds or 0.0, self.kept_time.scores_at_end(clock))
+        at_end = step < kept_time.length.steps and kept_time.scores_at_end(clock)
+        if self._told_dear != at_end:
+            self._told_dear = at_end
+            scoring.dear(kept_time.score_seconds or 0.0, at_end)
         return False
 
     def _predict_score(self, scoring: Scoring | None) -> None:
