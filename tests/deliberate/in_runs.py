@@ -250,9 +250,16 @@ FAULTS = (
         "engine/test_kept_time.py -k progress",
     ),
     Fault(
+        "a first score is taken whatever it takes",
+        "engine/run/kept_time.py",
+        "            self._took[Work.SCORE], self._first = seconds / pace, first / pace\n",
+        "            pass\n",
+        "engine/test_kept_time.py -k first_score",
+    ),
+    Fault(
         "scores are not counted into the time",
         "engine/run/kept_time.py",
-        "                known += cost * self._scores(clock, cost, step, steps, left)\n",
+        "                known += cost * scores + self._first * pace * (scores > 0)\n",
         "                known += 0.0\n",
         "engine/test_kept_time.py -k 'scores or tenth'",
     ),

@@ -6,8 +6,8 @@ FAULTS = (
     Fault(
         "test pictures are trained on",
         "data/parts.py",
-        "return replace(pictures.only(rest), held_out=pictures.only(test))",
-        "return replace(pictures, held_out=pictures.only(test))",
+        "return replace(pictures.only(np.flatnonzero(~test)), held_out=tested, held_out_below=below)",
+        "return replace(pictures, held_out=tested, held_out_below=below)",
         "data/test_parts.py -k held_out",
     ),
     Fault(

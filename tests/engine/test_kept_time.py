@@ -46,6 +46,8 @@ def trained(
     every: Sequence[Duration | float] = (1 / 8, 1 / 8, 1 / 4),
     costs: dict[Work, float] = COSTS,
     uneven: tuple[float, float] = (0.9, 1.2),
+    first_score: float = 0.0,
+    is_expected: bool = False,
 ) -> MadeUp:
     draws, now, step = random.Random(0), 0.0, 0
     length = Length.of(int(0.9 * seconds / step_seconds))
@@ -63,11 +65,14 @@ def trained(
         kept.begins(now)
         now += step_seconds * factor() * draws.uniform(*uneven)
         step += 1
+        if is_expected and kept.knows_no_score:
+            kept.expect_score(costs[Work.SCORE] * factor(), first_score * factor())
         for work, clock in clocks.items():
-            if not clock.due(step, now) or (work is Work.SCORE and not kept.affords_score(clock, step)):
+            if not clock.due(step, now) or (work is Work.SCORE and not kept.affords_score(clock, step, now)):
                 continue
+            is_first = work is Work.SCORE and work not in result.did
             result.did.append(work)
-            took = costs[work] * factor()
+            took = (costs[work] + first_score * is_first) * factor()
             now += took
             kept.did(work, took)
     result.over = (now + SETUP) / seconds
@@ -98,6 +103,34 @@ def test_scores_that_would_take_most_of_the_time_are_left_to_the_end() -> None:
     run = trained(300, 0.3, MACHINES["as thought"], costs=COSTS | {Work.SCORE: 60.0})
     assert run.over == pytest.approx(1, abs=0.1)
     assert run.did.count(Work.SCORE) == 2  # the first, which told what one takes, and the last
+
+
+@pytest.mark.parametrize("machine", ["as thought", "four times slower", "slower from the start"])
+def test_a_first_score_that_would_take_the_time_is_left_out(machine: str) -> None:
+    """It judges damaged pictures too, once; nobody has to have taken it to know."""
+    run = trained(360, 0.3, MACHINES[machine], first_score=420.0, is_expected=True)
+    assert run.over == pytest.approx(1, abs=0.1)
+    assert Work.SCORE not in run.did
+    assert trained(360, 0.3, MACHINES[machine], first_score=420.0).over > 1.4
+
+
+@pytest.mark.parametrize(("first_score", "scores"), [(40.0, 4), (80.0, 1)])
+def test_a_first_score_that_takes_long_is_counted_once(first_score: float, scores: int) -> None:
+    """The steps make room for it; where it takes most of what scores may take, it is the one at the end."""
+    run = trained(360, 0.3, MACHINES["as thought"], first_score=first_score, is_expected=True)
+    assert run.over == pytest.approx(1, abs=0.1)
+    assert run.did.count(Work.SCORE) == scores
+    assert run.did[-1] is Work.SCORE
+
+
+def test_a_score_at_the_end_of_a_time_that_is_over_is_left_out() -> None:
+    length = Length.of(20)
+    kept, clock = KeptTime(100.0, length), Clock(0.5, 8, 0.0, length)
+    for step in range(20):
+        kept.begins(float(5 * step))
+    kept.expect_score(12.0, 0.0)
+    assert kept.affords_score(clock, 20, 97.0)
+    assert not kept.affords_score(clock, 20, 99.0)
 
 
 def test_work_by_the_clock_and_by_steps_is_counted_too() -> None:

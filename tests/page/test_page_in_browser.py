@@ -110,6 +110,12 @@ def test_the_list_and_two_runs_side_by_side(play: Play) -> None:
         await until(() => all("#run .sheet img").every((image) => image.naturalWidth > 0));
         put("heads", all("#run h1").map((each) => each.textContent).sort());
         put("painted", all("#run .charts canvas").every(painted));
+        const table = document.createElement("div"), range = document.createRange();
+        table.style.width = "180px";
+        table.innerHTML = `<div class="scroll"><table><tr>${"<td>averaged 13,000</td>".repeat(4)}`;
+        document.body.append(table);
+        range.selectNodeContents(table.querySelector("td"));
+        put("lines", range.getClientRects().length); // of two words, neither of which is broken
         const asks = window.fetch;
         window.fetch = () => Promise.reject(new TypeError("no such server"));
         await until(() => !one("#told").hidden);
@@ -124,6 +130,7 @@ def test_the_list_and_two_runs_side_by_side(play: Play) -> None:
         "address": "",
         "heads": "one,two",
         "painted": "true",
+        "lines": "2",
         "gone": "The page's server does not answer.",
     }
 
@@ -227,6 +234,10 @@ def test_a_generator_is_explored(play: Play, runs: Path) -> None:
         named("#explore button", "Find it in the generator").click();
         await until(() => one("section[aria-label=Found]") && command().includes("--project"));
         put("found", all("section[aria-label=Found] img").length);
+        one("#explore").style.width = "340px";
+        one("#explore .head select").append(new Option("a run with a long name ".repeat(9)));
+        const right = (name) => one(name).getBoundingClientRect().right;
+        put("inside", right("#explore .head select") <= right("#explore"));
         put("begins", one("#explore section[aria-label=Picture] select").value);
         put("told", one("#told").textContent);
         """,
@@ -234,5 +245,5 @@ def test_a_generator_is_explored(play: Play, runs: Path) -> None:
     assert told.pop("first").endswith("style.safetensors --out samples --classes 0 --seeds 1  # step 1,234")
     kept = runs / "style-explore"
     assert f"--seeds 51 --directions {kept / 'directions.json'} --move slant=3" in told.pop("moved")
-    assert told == {"found": "3", "begins": "mine", "told": ""}
+    assert told == {"found": "3", "inside": "true", "begins": "mine", "told": ""}
     assert sorted(path.name for path in kept.iterdir()) == ["directions.json", "mine.safetensors"]

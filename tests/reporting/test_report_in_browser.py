@@ -72,6 +72,12 @@ const inView = () => sheet.querySelector(".rows").textContent.split(" columns")[
 const atFirst = inView();
 sheet.style.width = "280px";
 window.setTimeout(() => put("narrow", `${atFirst}|${inView()}`), 500);
+const table = document.createElement("div"), range = document.createRange();
+table.style.width = "180px";
+table.innerHTML = `<div class="wide"><table class="scores"><tr>${"<td>averaged 13,000</td>".repeat(4)}`;
+document.body.append(table);
+range.selectNodeContents(table.querySelector("td"));
+put("whole", String(range.getClientRects().length)); // lines of two words
 put("fetched", String(performance.getEntriesByType("resource").filter((e) => !e.name.startsWith("data:")).length));
 put("heard", heard.join("; "));
 </script>"""
@@ -105,6 +111,7 @@ def test_the_page_opens_and_answers(tmp_path: Path, runs: int) -> None:
         "drawn": "true",
         "map": f"true {runs}",
         "single": "true false",
+        "whole": "2",
         "narrow": "7 of 10|2 of 10",
         "fetched": "0",
         "heard": "",

@@ -10,6 +10,7 @@ import pytest
 from frugan.data.digits import digits_set
 from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput
+from frugan.files import Folders
 from frugan.progress import Say, quiet
 from frugan.recipe.loading import load_recipe
 from frugan.setup.run_data_sources import open_sources
@@ -41,14 +42,36 @@ def test_a_subset_is_one_wherever_pixels_are_read_from(tmp_path: Path, said: lis
 
 def test_a_smaller_subset_has_the_same_test_pictures(tmp_path: Path, said: list[str]) -> None:
     recipe, data = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    many = opened(recipe, data, ["data.holdout=0.2"], said.append)
-    few = opened(recipe, data, ["data.holdout=0.2", "data.subset=4"])
+    many = opened(recipe, data, ["data.holdout=2"], said.append)
+    few = opened(recipe, data, ["data.holdout=2", "data.subset=4"])
     assert many.held_out is not None
     assert few.held_out is not None
     assert (len(many), len(few), len(few.held_out)) == (10, 4, 2)
-    assert any(line.startswith("data: 2 pictures held out, 1 of each of 2 classes") for line in said)
+    assert any(line.startswith("data: 2 pictures held out") for line in said)
     assert many.held_out.digest == few.held_out.digest
     assert not pixels(many) & pixels(many.held_out)
+    encoded = opened(recipe, data, ["data.holdout=2", "data.stored=encoded"])
+    assert encoded.held_out is not None
+    assert pixels(encoded.held_out) == pixels(many.held_out)
+
+
+@pytest.mark.parametrize("stored", ["pixels", "encoded"])
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (["data.subset=13"], r"data.subset=13: images .* has 12 pictures; choose at most 12"),
+        (["data.subset=9", "data.holdout=4"], "has 8 pictures besides the 4 held out; choose at most 8"),
+        (["data.holdout=12"], r"data.holdout=12: images .* has 12 pictures, and 12 held out leave none"),
+    ],
+)
+def test_more_than_there_are_is_refused_before_anything_is_prepared(
+    tmp_path: Path, said: list[str], fields: list[str], message: str, stored: str
+) -> None:
+    data = write_pictures(tmp_path / "pictures")
+    with pytest.raises(BadInput, match=message):
+        opened(write_recipe(tmp_path), data, [*fields, f"data.stored={stored}"], said.append)
+    assert not said
+    assert not Folders.from_environment().prepared.exists()
 
 
 def test_a_folder_of_test_pictures(tmp_path: Path, said: list[str]) -> None:
@@ -59,6 +82,9 @@ def test_a_folder_of_test_pictures(tmp_path: Path, said: list[str]) -> None:
     with pytest.raises(BadInput, match=r"its class 'other' is none of images .*: dunkel ü, hell"):
         opened(recipe, data, [f"data.holdout={test}"])
     (test / "other").rename(test / "dunkel ü")
+    few = opened(recipe, data, [f"data.holdout={test}", "data.subset=9"]).held_out
+    assert few is not None
+    assert len(few) == 4
     pictures = opened(recipe, data, [f"data.holdout={test}"], said.append)
     assert pictures.held_out is not None
     assert (len(pictures), pictures.held_out.labels.tolist()) == (12, [0, 1, 1, 1])

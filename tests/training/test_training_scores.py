@@ -19,8 +19,10 @@ from frugan.engine.durations import EvaluationSettings
 from frugan.engine.run import loop as training_loop
 from frugan.engine.run.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.run.events import read_events
+from frugan.engine.run.kept_time import KeptTime
 from frugan.errors import BadInput
 from frugan.evaluation import reference as evaluate_reference
+from frugan.evaluation.score_cost import ScoreCost, score_cost
 from frugan.evaluation.scorer import Scorer
 from frugan.metrics.scores import ball_radii
 from frugan.metrics.two_sample import Judge
@@ -71,6 +73,54 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
     assert kept == [f"step-{min(scores, key=scores.__getitem__):09d}"]
     assert next(e["provenance"]["split"] for e in events if e["event"] == "metrics") == "trained on"
+
+
+def test_what_scores_will_take_is_timed_without_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    costs: list[ScoreCost] = []
+
+    def timed(*given: Any) -> ScoreCost:
+        costs.append(score_cost(*given))
+        return costs[-1]
+
+    monkeypatch.setattr(training_scores, "score_cost", timed)
+    monkeypatch.setattr(training_scores, "JUDGE_WHILE_TRAINING", Judge(networks=1, steps=8, batch=16))
+    monkeypatch.setattr(KeptTime, "decide", lambda *_: None)
+    judged = EVALUATED.replace('"is"]', '"is", "two-sample"]').replace("samples = 20", "samples = 60")
+    pictures, fields = write_pictures(tmp_path / "pictures", each=60), ["training.time=1h", "evaluation.every=4 steps"]
+    for name, text in (("plain", RECIPE), ("scored", RECIPE + judged)):
+        words = fields[: 1 + (name == "scored")]
+        recipe = write_recipe(tmp_path, text, f"{name}.toml")
+        train(recipe, pictures, tmp_path / name, overrides=words, options=CPU, say=said.append)
+    (cost,) = costs
+    assert 0 < cost.each < cost.first < 60
+    assert not any("scores: the next" in line for line in said)
+    assert [e["step"] for e in read_events(tmp_path / "scored" / "events.jsonl") if e["event"] == "metrics"] == [4]
+    for file in ("networks", "ema", "optimizers"):
+        path = f"checkpoints/step-000000004/{file}.safetensors"
+        plain, scored = (load_file(tmp_path / name / path) for name in ("plain", "scored"))
+        assert all(torch.equal(plain[key], scored[key]) for key in plain)
+
+
+@pytest.mark.parametrize(
+    ("each", "scored", "told"),
+    [
+        (800.0, 1, "scores: the next would take about 13 min of the run's 1h: one is taken, at the end"),
+        (4000.0, 0, "scores: the next would take about 67 min of the run's 1h: none is taken (afterwards: frugan "),
+    ],
+)
+def test_scores_that_would_take_the_time_are_left_to_the_end_or_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], each: float, scored: int, told: str
+) -> None:
+    monkeypatch.setattr(training_scores, "score_cost", lambda *_: ScoreCost(each, 0.0))
+    monkeypatch.setattr(KeptTime, "decide", lambda *_: None)
+    monkeypatch.setattr(KeptTime, "pace", 1.0)
+    recipe, fields = write_recipe(tmp_path, RECIPE + EVALUATED), ["training.time=1h", "evaluation.every=0.25"]
+    run = tmp_path / "run"
+    train(recipe, write_pictures(tmp_path / "p"), run, overrides=fields, options=CPU, say=said.append)
+    assert [e["step"] for e in read_events(run / "events.jsonl") if e["event"] == "metrics"] == [4] * scored
+    assert len([line for line in said if line.startswith(told)]) == 1
 
 
 def test_a_disk_without_room_for_the_best_ends_no_training_that_may_go_on(

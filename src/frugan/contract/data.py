@@ -80,6 +80,8 @@ class RunData:
     # run's names and order
     mapping: Mapping[str, str] | None = None
     held_out: str | None = None  # digest of its test pictures; None: it has none
+    # drawn numbers below it are of test pictures; None: there are none, or they were drawn by places in the set
+    held_out_below: float | None = None
 
     @classmethod
     def read(cls, entry: Any) -> RunData:
@@ -87,7 +89,8 @@ class RunData:
         if isinstance(entry, str):
             return cls(entry, entry)
         names = tuple(entry["class_names"])
-        return cls(entry["digest"], entry["first_digest"], names, entry["mapping"], entry.get("held_out"))
+        held_out, below = entry.get("held_out"), entry.get("held_out_below")
+        return cls(entry["digest"], entry["first_digest"], names, entry["mapping"], held_out, below)
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry for a checkpoint's JSON."""

@@ -25,6 +25,7 @@ from frugan.data.formats.picture_set import PictureSet, open_prepared
 from frugan.data.formats.set_file import PICTURES_FILE, Origin, is_prepared, read_set_file
 from frugan.data.formats.source import Source, Unreadable, closed_on_failure
 from frugan.data.in_place import open_in_place
+from frugan.data.parts import refuse_too_few
 from frugan.data.prepare import fingerprint, kept_before, mend_block, prepare
 from frugan.data.run_data import as_in_run
 from frugan.data.survey import Fitting, Progress, fitting_lines, kept_lines, range_lines, source_lines, survey
@@ -243,6 +244,10 @@ class PictureNeeds:
     def open(self, name: str, path: Path, options: SourceOptions) -> PictureSet:
         """Open a prepared set, or prepare any other source once; see `open_pictures`."""
 
+        settings = options.settings
+        if (settings.subset is not None or isinstance(settings.holdout, int)) and not is_prepared(path):
+            with open_source(path) as source:
+                refuse_too_few(len(source), settings, f"{name} {path}")
         return open_pictures(path, self.resolution, options)
 
     def fitted(self, name: str, where: str, source: PictureSet, options: SourceOptions) -> PictureSet:

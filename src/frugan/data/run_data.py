@@ -179,11 +179,15 @@ def _cure(missing: Sequence[str], new: Sequence[str]) -> str:
 def spoilt_by_change(part: float | str | None, known: Iterable[RunData]) -> str | None:
     """Return a warning that test pictures may have been trained on; None: they were not.
 
+    Test pictures that are drawn by what they show stay where they are, whatever comes and goes beside them.
+
     Args:
         part: the recipe's `data.holdout`.
         known: data of the run.
     """
-    if not isinstance(part, int | float) or all(data.digest == data.first_digest for data in known):
+    if not isinstance(part, int | float):
+        return None
+    if all(data.digest == data.first_digest or data.held_out_below is not None for data in known):
         return None
     return (
         f"the run's pictures have changed since it began, and with them which are held out (data.holdout={part}): it "

@@ -65,8 +65,13 @@ class TwoSampleTest:
     @property
     def described(self) -> str:
         """Judge and number of pictures, for the provenance."""
-        by = LEAVING_OUT if self.count < FEWEST_FOR_NETWORKS else str(self.judge)
+        by = LEAVING_OUT if self.by_fixed_features else str(self.judge)
         return f"{self.count:,} pictures on either side; {by}"
+
+    @property
+    def by_fixed_features(self) -> bool:
+        """Whether there are too few pictures for networks to learn from."""
+        return self.count < FEWEST_FOR_NETWORKS
 
     @cached_property
     def real(self) -> TwoSample:
@@ -80,9 +85,16 @@ class TwoSampleTest:
         def sees(damaged: Tensor) -> bool:
             return self._judged(damaged).tells_apart
 
-        return remembered(
-            f"{self.pictures.digest}/{self.described}", lambda: control_of(sees, self._seen(self._halves[1]))
-        )
+        return remembered(self._about_control, lambda: control_of(sees, self._seen(self._halves[1])))
+
+    @property
+    def has_kept_control(self) -> bool:
+        """Whether the control was found before."""
+        return _kept(_control_file(self._about_control)) is not None
+
+    @property
+    def _about_control(self) -> str:
+        return f"{self.pictures.digest}/{self.described}"
 
     @property
     def blind(self) -> str | None:
@@ -95,7 +107,7 @@ class TwoSampleTest:
         )
 
     def _judged(self, others: Tensor) -> TwoSample:
-        if self.count < FEWEST_FOR_NETWORKS:
+        if self.by_fixed_features:
             return leave_one_out(self._first, others)
         return two_sample(self._first, others, self.judge)
 
@@ -227,11 +239,20 @@ def remembered(about: str, find: Callable[[], Control]) -> Control:
     Args:
         about: all that it depends on.
     """
-    file: Path = Folders.from_environment().moments / f"control-{sha256(about.encode()).hexdigest()[:24]}.json"
-    kept = read_json(file)
-    if kept.get("format") == FORMAT and (known := Control.read(kept.get("seen"))) is not None:
+    file = _control_file(about)
+    if (known := _kept(file)) is not None:
         return known
     found = find()
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, {"format": FORMAT, "about": about, "seen": dict(found.seen)})
     return found
+
+
+def _control_file(about: str) -> Path:
+    return Folders.from_environment().moments / f"control-{sha256(about.encode()).hexdigest()[:24]}.json"
+
+
+def _kept(file: Path) -> Control | None:
+    """Read a control that was found before; None: none was, or by another version."""
+    kept = read_json(file)
+    return Control.read(kept.get("seen")) if kept.get("format") == FORMAT else None

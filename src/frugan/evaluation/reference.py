@@ -199,7 +199,7 @@ def reference_of(
         folder: of references; a name in it holds the digests of pictures and network.
         batch: pictures in one forward.
     """
-    key = f"{pictures.digest[:16]}-{network.digest[:16]}"
+    key = _key(pictures, network)
     order = random_order(f"reference/{pictures.digest}", len(pictures))
     labels = pictures.labels[order[:MOST_ROWS]]
     kept = folder / f"{key}.safetensors", folder / f"{key}.npy"
@@ -232,6 +232,15 @@ def reference_of(
     finally:
         beside.unlink(missing_ok=True)
     return Reference(moments, np.load(kept[1], mmap_mode="r", allow_pickle=False), labels)
+
+
+def is_kept(pictures: PictureSet, network: FeatureNetwork, folder: Path) -> bool:
+    """Return whether a set's reference was computed before, as far as the names of files tell."""
+    return (folder / f"{_key(pictures, network)}.safetensors").exists()
+
+
+def _key(pictures: PictureSet, network: FeatureNetwork) -> str:
+    return f"{pictures.digest[:16]}-{network.digest[:16]}"
 
 
 def _kept_rows(file: Path) -> NDArray[np.float32] | None:

@@ -16,7 +16,7 @@ from frugan.contract.data import Forgiving, OpenedSource, Reader, RunData, Share
 from frugan.data.batches import Pinning, Prefetcher
 from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.formats.source import local_path
-from frugan.data.parts import held_out, of_each_class, subset
+from frugan.data.parts import Drawing, held_out, held_out_by_place, of_each_class, pixel_digests, subset, whole
 from frugan.data.run_data import read_run_data
 from frugan.engine.run.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run.run_folder import RunFolder
@@ -88,7 +88,7 @@ def open_sources(
     options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
     needs, fitted = recipe.sources, {}
     for name, opened in _opened_sources(recipe, data, options).items():
-        source = opened.with_test_folder(opened.divided(), options)
+        source = opened.with_test_folder(opened.divided(options), options)
         fitted[name] = needs[name].fitted(name, opened.where, source, options)
         for line in opened.part_lines(fitted[name]):
             say(f"data: {line}")
@@ -110,8 +110,10 @@ class _OpenedSource:
         """Name and place, for messages."""
         return self.name if self.path is None else f"{self.name} {self.path}"
 
-    def divided(self) -> Any:
+    def divided(self, options: SourceOptions) -> Any:
         """The pictures that training sees, with a part of them held out where the recipe says so.
+
+        A run that goes on holds out as it did before.
 
         Raises:
             BadInput: there are too few, or they are no set of pictures.
@@ -123,11 +125,21 @@ class _OpenedSource:
             raise BadInput(f"{self.where}: data.subset and data.holdout are for sets of pictures; leave them out")
         seed, classes = self.recipe.training.seed, self.recipe.sources[self.name].classes is not None
         if isinstance(settings.holdout, int | float):
-            stream = f"{seed}/holdout/{self.name}"
-            source = held_out(source, settings.holdout, stream, self.where, classes=classes)
+            source = self._held_out(source, settings.holdout, options.known.get(self.name), options.progress)
         if settings.subset is not None:
             source = subset(source, settings.subset, f"{seed}/subset/{self.name}", self.where, classes=classes)
         return source
+
+    def _held_out(
+        self, pictures: PictureSet, part: float, known: RunData | None, progress: Progress | None
+    ) -> PictureSet:
+        stream = f"{self.recipe.training.seed}/holdout/{self.name}"
+        classes = self.recipe.sources[self.name].classes is not None
+        if known is not None and known.held_out_below is None:
+            return held_out_by_place(pictures, part, stream, self.where, classes=classes)
+        digests = pixel_digests(pictures, Folders.from_environment().cache / "pixel-digests", progress)
+        drawing = Drawing(stream, digests, None if known is None else known.held_out_below)
+        return held_out(pictures, part, drawing, self.where, classes=classes)
 
     def with_test_folder(self, source: Any, options: SourceOptions) -> Any:
         """The pictures with those of the folder that the recipe names for tests, if it names one.
@@ -150,7 +162,7 @@ class _OpenedSource:
                 "have another place now (--holdout FOLDER), or for a new run a share of the pictures, such as 0.1"
             )
         with small_for_training(folder, need.resolution, self.recipe):
-            test = need.open(self.name, folder, options)
+            test = need.open(self.name, folder, replace(options, settings=whole(options.settings)))
         if need.classes is not None and source.labelled and test.labelled:
             if unknown := sorted(set(test.class_names) - set(source.class_names)):
                 raise BadInput(
@@ -174,7 +186,7 @@ class _OpenedSource:
             return None
         quietly = replace(options, say=quiet, known={self.name: known})
         try:
-            divided = self.divided()
+            divided = self.divided(quietly)
             fitted = need.fitted(self.name, self.where, divided, quietly)
         except BadInput:  # too few of them, or of other classes
             return None
@@ -269,7 +281,7 @@ def open_real(
         BadInput: see `open_sources`; or they are no set of pictures.
     """
     sources: Data = dict.fromkeys(recipe.sources, data) if isinstance(data, PictureSet) else data
-    options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, {})
+    options = SourceOptions(whole(recipe.data), Folders.from_environment().prepared, say, progress, {})
     name, opened = next(iter(_opened_sources(recipe, sources, options).items()))
     given = recipe.sources[name].fitted(name, opened.where, opened.source, options)
     if not isinstance(given, PictureSet):
@@ -320,9 +332,11 @@ def run_data_of(
         mapping = None
         if before is not None and names:
             mapping = before.mapping if map_classes is None else map_classes
-        test = source.held_out if isinstance(source, PictureSet) else None
         first = before.first_digest if before else source.digest
-        run_data[name] = RunData(source.digest, first, names, mapping, None if test is None else test.digest)
+        run_data[name] = RunData(source.digest, first, names, mapping)
+        if isinstance(source, PictureSet) and source.held_out is not None:
+            test = source.held_out
+            run_data[name] = replace(run_data[name], held_out=test.digest, held_out_below=source.held_out_below)
     return run_data
 
 

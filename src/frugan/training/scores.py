@@ -20,6 +20,7 @@ from frugan.evaluation.compared import HELD_OUT
 from frugan.evaluation.feature_collector import FeatureCollector
 from frugan.evaluation.judged import TwoSampleTest
 from frugan.evaluation.reference import WITHOUT_FEATURES, missing_weights, network_for
+from frugan.evaluation.score_cost import score_cost
 from frugan.evaluation.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.metrics.feature_network import FeatureNetwork, Features
 from frugan.metrics.leave_one_out import FEWEST
@@ -28,6 +29,7 @@ from frugan.metrics.two_sample import Judge
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import DrawRequest
 from frugan.training.run import TrainRun
+from frugan.wording import duration
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -162,9 +164,27 @@ class TrainingScores:
             self._recall_told = None
         return scored.scores, scored.provenance.as_json()
 
-    def _take(self, state: TrainingState, plan: Plan) -> Evaluation | None:
+    def predict(self, state: TrainingState, plan: Plan) -> tuple[float, float] | None:
+        """Seconds that each score takes, and the first one besides; None: scores fail, or several ranks share them."""
+        if self.ranks is not None:
+            return None
+        try:
+            with self._network_kept_on_host():
+                cost = score_cost(self.scorer, networks_to_score(state, plan), self._draw(plan), state.device)
+        except (BadInput, ValueError, OSError, RuntimeError):  # `take` says why
+            return None
+        return cost.each, cost.first
+
+    def leave_to_end(self, seconds: float, at_end: bool) -> None:
+        """Say that scores on the way take too much of the time that is kept."""
+        promised = self.recipe.training.time
+        evaluate = f"frugan evaluate {self.run.folder.path} --data PICTURES"
+        left = "one is taken, at the end" if at_end else f"none is taken (afterwards: {evaluate})"
+        self.run.choose(f"scores: the next would take about {duration(seconds)} of the run's {promised}: {left}")
+
+    def _draw(self, plan: Plan) -> DrawRequest:
         settings = self.recipe.evaluation
-        draw = DrawRequest(
+        return DrawRequest(
             seed=self.recipe.training.seed,
             truncation=settings.truncation,
             statistics=settings.statistics,
@@ -173,10 +193,12 @@ class TrainingScores:
             noise=settings.noise,
             micro_batch=min(plan.micro_batch, MOST_WHILE_TRAINING),
         )
+
+    def _take(self, state: TrainingState, plan: Plan) -> Evaluation | None:
         averaged = bool(state.ema.networks)
         return self.scorer.score(
             lambda: networks_to_score(state, plan),
-            draw,
+            self._draw(plan),
             state.device,
             str(self.run.folder.path),
             state.step,

@@ -119,7 +119,8 @@ def _scoring(run: TrainRun, loop: Loop, seconds: float) -> Scoring | None:
         scores.check()
         for path in best.delete_after(state.step):
             run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
-    return Scoring(Clock(settings.every, recipe.training.batch, seconds, loop.length), scores.take, best)
+    due = Clock(settings.every, recipe.training.batch, seconds, loop.length)
+    return Scoring(due, scores.take, best, scores.predict, scores.leave_to_end)
 
 
 def _singular_values(state: TrainingState) -> Mapping[str, Tensor]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.family import Family, Piece
+from frugan.data.parts import whole
 from frugan.engine.run.checkpoint import OPTIMIZERS_FILE, load_networks, network_tensors, restore_optimizers
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput
@@ -346,8 +347,7 @@ def recipe_to_start_from(init: str | Path | None) -> Recipe | None:
         )
     if recipe is None:
         return None
-    whole = recipe.data.model_copy(update={"subset": None, "holdout": None})  # parts of other pictures
-    return recipe.model_copy(update={"data": whole})
+    return recipe.model_copy(update={"data": whole(recipe.data)})  # it has parts of other pictures
 
 
 def _refuse_pickle(path: Path) -> None:

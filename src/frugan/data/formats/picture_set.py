@@ -82,6 +82,7 @@ class PictureSet:
     # places of its N pictures among those that are stored, int64 [N]; None: it has all of them, in their order
     members: NDArray[np.int64] | None = None
     held_out: "PictureSet | None" = None  # test pictures of this set, which training never sees; None: there are none
+    held_out_below: float | None = None  # drawn numbers below it are of test pictures; None: they are not drawn so
 
     @classmethod
     def from_arrays(

@@ -29,6 +29,8 @@ MOST_FOR_SCORES = 0.25
 """Share of the time that scores may take in all; where they would take more, there is one at the end."""
 MOST_CYCLE = 64
 """Steps that tell a pace are at most this many, however long a cycle is."""
+LATEST = 0.1
+"""Share of the time by which a score may put the end off."""
 CHEAP_AGAIN = 0.7
 """Part of that share which scores must come down to before there are more of them again."""
 NEWS = 0.2
@@ -74,6 +76,7 @@ class KeptTime:
     _began: float | None = None  # when the last step began
     _between: float = 0.0  # seconds since then that were no step's
     _took: dict[Work, float] = field(default_factory=dict)  # the last of a kind, in steps of that time
+    _first: float = 0.0  # what the first score is expected to take besides, in steps of that time
     _pace: float | None = None  # seconds a step that the present length was decided by
     _dear: bool = False  # whether scores take too much of the time
     _told: int | None = None  # the last length that was told to people; None: that at the start
@@ -94,7 +97,19 @@ class KeptTime:
         """Note work between two steps; None: such as does not come again."""
         self._between += seconds
         if work is not None and (pace := self.pace) is not None:
-            self._took[work] = seconds / pace
+            expected, besides = self._took.get(work, 0.0), self._first if work is Work.SCORE else 0.0
+            self._took[work] = max(expected, seconds / pace - besides) if besides else seconds / pace
+            self._first -= besides
+
+    def expect_score(self, seconds: float, first: float) -> None:
+        """Note what a score is thought to take before one was taken, and the first one besides."""
+        if (pace := self.pace) is not None:
+            self._took[Work.SCORE], self._first = seconds / pace, first / pace
+
+    @property
+    def knows_no_score(self) -> bool:
+        """Whether nothing tells what scores take, though something tells what steps take."""
+        return self.pace is not None and Work.SCORE not in self._took
 
     @property
     def pace(self) -> float | None:
@@ -105,12 +120,27 @@ class KeptTime:
         """Return the seconds left after `seconds` of training."""
         return max(0.0, self.seconds - self.spent - seconds)
 
-    def affords_score(self, clock: Clock, step: int) -> bool:
-        """Return whether scores that are due after `step` steps are in proportion to the time."""
-        cost = self._cost(Work.SCORE, self.pace or 0.0)
-        if cost is None or not self._are_dear(clock, cost):
+    def affords_score(self, clock: Clock, step: int, seconds: float) -> bool:
+        """Return whether scores that are due after `step` steps, and `seconds`, are in proportion to the time."""
+        cost = self.score_seconds
+        if cost is None:
             return True
-        return step >= self.length.steps and cost <= MOST_FOR_SCORES * self.seconds
+        if cost > self.left(seconds) + LATEST * self.seconds:
+            return False
+        if not self._are_dear(clock):
+            return True
+        return step >= self.length.steps and self.scores_at_end(clock)
+
+    def scores_at_end(self, clock: Clock) -> bool:
+        """Return whether there is a score at the end, where those on the way take too much of the time."""
+        is_due = isinstance(clock.every, float) and math.isclose(1 / clock.every, round(1 / clock.every))
+        return is_due and (self.score_seconds or 0.0) <= MOST_FOR_SCORES * self.seconds
+
+    @property
+    def score_seconds(self) -> float | None:
+        """What the next score takes; None: nobody knows."""
+        cost = self._cost(Work.SCORE, self.pace or 0.0)
+        return None if cost is None else cost + self._first * (self.pace or 0.0)
 
     def decide(self, step: int, seconds: float, clocks: Mapping[Work, Clock]) -> NewLength | None:
         """Return a new length if by the present one the training would end too early or too late; None: it is fine.
@@ -184,24 +214,20 @@ class KeptTime:
                 continue
             clock = clocks[work]
             if work is Work.SCORE:
-                known += cost * self._scores(clock, cost, step, steps, left)
+                is_dear = self._are_dear(clock)
+                scores = int(self.scores_at_end(clock)) if is_dear else clock.times_left(step, steps, left)
+                known += cost * scores + self._first * pace * (scores > 0)
             else:  # the end has its own
                 times = clock.times_left(step, steps, left)
                 known += cost * (times + (0 if isinstance(clock.every, float) else 1))
         return max(known, RESERVED * left) if None in costs.values() else known
 
-    def _scores(self, clock: Clock, cost: float, step: int, steps: int, left: float) -> float:
-        """Return how many scores are still to be taken."""
-        if not self._are_dear(clock, cost):
-            return clock.times_left(step, steps, left)
-        is_at_end = isinstance(clock.every, float) and math.isclose(1 / clock.every, round(1 / clock.every))
-        return 1 if is_at_end and cost <= MOST_FOR_SCORES * self.seconds else 0
-
-    def _are_dear(self, clock: Clock, cost: float) -> bool:
+    def _are_dear(self, clock: Clock) -> bool:
         """Return whether all scores of the training would take more than their share of the time."""
         times = clock.times_left(0, self.length.steps, self.seconds)
+        cost = (times * self._took.get(Work.SCORE, 0.0) + min(1, times) * self._first) * (self.pace or 0.0)
         most = MOST_FOR_SCORES * self.seconds
-        self._dear = times * cost > (most * CHEAP_AGAIN if self._dear else most)
+        self._dear = cost > (most * CHEAP_AGAIN if self._dear else most)
         return self._dear
 
 

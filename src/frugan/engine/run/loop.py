@@ -86,6 +86,11 @@ class Scoring:
     # could not be taken, and it has said why; or the first rank has them.
     take: Callable[[TrainingState, Plan], tuple[Mapping[str, float], Mapping[str, Any]] | None]
     best: BestCheckpoints  # keeps checkpoints by one of them
+    # predicts the seconds that each takes, and the first one besides; leaves no trace in the state. None: nobody can
+    predict: Callable[[TrainingState, Plan], tuple[float, float] | None]
+    # is told that scores on the way take too much of the time: the next one's seconds, and whether the end has
+    # one
+    dear: Callable[[float, bool], None]
 
 
 @dataclass
@@ -165,6 +170,9 @@ class Loop:
     _ran: tuple[float, bool, list[PhaseResult]] | None = None  # the last step, until it was looked back on
     _due: list[Action] | None = None  # what is still to be done after it; None: it is done with
     _scored: tuple[float, Mapping[str, Any]] = (math.nan, MappingProxyType({}))  # the last score, and how measured
+    _predicted: bool = False  # whether it was tried to predict what scores take
+    # whether the end has a score, as was told when those on the way took too much of the time; None: nothing was told
+    _told_dear: bool | None = None
     _new_length: NewLength | None = None  # that is to be in force from the next step on; None: none
 
     def train(self, stop: StopRequest) -> bool:
@@ -278,6 +286,7 @@ class Loop:
             self.steps.read()
             return Action.STAGE
         if self.kept_time is not None:
+            self._predict_score(stage.scoring)
             self._new_length = self.kept_time.decide(self.state.step, self._seconds_now(), stage.works)
             if self._new_length is not None:
                 return Action.LENGTH
@@ -324,15 +333,35 @@ class Loop:
             Action.SAVE: stage.checkpoint.due(step, self.seconds) or "save" in requests,
             Action.BACKUP: stage.backup is not None and stage.backup.due(step, self.seconds),
             Action.DRAW: stage.snapshot.due(step, self.seconds) or "preview" in requests,
-            Action.SCORE: stage.scoring is not None and self._is_score_due(stage.scoring.due),
+            Action.SCORE: stage.scoring is not None and self._is_score_due(stage.scoring),
         }
         return [action for action, is_due in due.items() if is_due]
 
-    def _is_score_due(self, clock: Clock) -> bool:
+    def _is_score_due(self, scoring: Scoring) -> bool:
         """Return whether scores are due after the last step, and can be afforded if the training keeps a time."""
+        clock = scoring.due
         if not clock.due(self.state.step, self.seconds):
             return False
-        return self.kept_time is None or self.kept_time.affords_score(clock, self.state.step)
+        self._predict_score(scoring)
+        kept_time, step = self.kept_time, self.state.step
+        if kept_time is None or kept_time.affords_score(clock, step, self.seconds):
+            return True
+        at_end = step < kept_time.length.steps and kept_time.scores_at_end(clock)
+        if self._told_dear != at_end:
+            self._told_dear = at_end
+            scoring.dear(kept_time.score_seconds or 0.0, at_end)
+        return False
+
+    def _predict_score(self, scoring: Scoring | None) -> None:
+        """Predict what scores take, once, so that none takes the time that is kept."""
+        kept_time = self.kept_time
+        if scoring is None or kept_time is None or self._predicted or not kept_time.knows_no_score:
+            return
+        self._predicted = True
+        with self._between_steps(None), self._room_on_card():
+            predicted = scoring.predict(self.state, self.plan)
+        if predicted is not None:
+            kept_time.expect_score(*predicted)
 
     def _is_reported(self, stage: RunningStage) -> bool:
         """Return whether the coming step's report holds more than gradients and losses."""
@@ -340,12 +369,9 @@ class Loop:
 
     def _do(self, action: Action, stage: RunningStage) -> None:
         """Save, back up, draw, score, or keep the best."""
-        # Grids and networks of features are not made in the memory that steps have reserved; a processor reserves none.
-        makes_room = action in (Action.DRAW, Action.SCORE) and accelerator_of(self.state.device).is_card
-        if makes_room:
-            release_memory(self.state.device)
         failed = "snapshot_failed" if action is Action.DRAW else "checkpoint_failed"
-        with self._between_steps(_WORK.get(action)), self._continue_without_room(failed):
+        room = self._room_on_card() if action in (Action.DRAW, Action.SCORE) else nullcontext()
+        with room, self._between_steps(_WORK.get(action)), self._continue_without_room(failed):
             if action is Action.SAVE:
                 self._save_and_prune()
             elif action is Action.BACKUP:
@@ -356,7 +382,15 @@ class Loop:
                 self._score(stage.scoring)
             elif action is Action.BEST and stage.scoring is not None:
                 self._keep_for_score(stage.scoring.best)
-        if makes_room:
+
+    @contextmanager
+    def _room_on_card(self) -> Iterator[None]:
+        """Make grids and networks of features not in the memory that steps have reserved; a processor reserves none."""
+        is_card = accelerator_of(self.state.device).is_card
+        if is_card:
+            release_memory(self.state.device)
+        yield
+        if is_card:
             release_memory(self.state.device)
 
     @contextmanager
