@@ -29,7 +29,10 @@ ALLOWED: dict[str, set[str]] = {
         ),
         *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", "faces/masks", *DATA),
     },
-    "page": {"training", "sampling", "reporting", "setup", "recipe", "recipes", "contract", *DATA, *ENGINE},
+    "page": {
+        *("training", "sampling", "reporting", "setup", "recipe", "recipes", "contract", "faces/masks"),
+        *(*DATA, *ENGINE),
+    },
     "doctor": {
         *("training", "planning", "evaluation", "setup", "stepmemory", "recipe", "families", "metrics", "contract"),
         *(*DATA, *ENGINE),
