@@ -29,10 +29,7 @@ ALLOWED: dict[str, set[str]] = {
         ),
         *("reporting", "setup", "recipe", "recipes", "contract", "faces/data", "faces/masks", *DATA),
     },
-    "page": {
-        *("training", "sampling", "reporting", "setup", "recipe", "recipes", "contract", "faces/masks"),
-        *(*DATA, *ENGINE),
-    },
+    "page": {"training", "sampling", "reporting", "setup", "recipe", "recipes", "contract", *DATA, *ENGINE},
     "doctor": {
         *("training", "planning", "evaluation", "setup", "stepmemory", "recipe", "families", "metrics", "contract"),
         *(*DATA, *ENGINE),

@@ -163,7 +163,7 @@ const labels = (() => {
   };
   const load = async (number) => {
     const told = await answered(fetch(`api/labels/${faces[number].index}`));
-    picture.src = `faces/${faces[number].index}`;
+    picture.src = `pictures/${faces[number].index}`;
     await picture.decode().catch(() => tell("This picture cannot be shown."));
     [at, size, polygons, open, before, dragged] = [number, told, told.polygons, null, [], null];
     saved = JSON.stringify(polygons);
@@ -205,8 +205,8 @@ const labels = (() => {
   addEventListener("resize", () => faces.length && show());
   addEventListener("beforeunload", (event) => { if (faces.length && unsaved()) event.preventDefault(); });
   const begun = once(async () => {
-    const told = await answered(fetch("api/faces"));
-    faces = told.faces;
+    const told = await answered(fetch("api/pictures"));
+    faces = told.pictures;
     part("folder").textContent = told.folder;
     await load(0);
   });

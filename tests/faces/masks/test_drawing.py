@@ -22,7 +22,7 @@ def drawing_on(faces: Path, out: Path | None = None, weights: Path | None = None
 
 def test_what_is_saved_is_what_xseg_learns_from(faces: Path) -> None:
     drawing = drawing_on(faces)
-    first = drawing.faces()[0]
+    first = drawing.pictures()[0]
     assert (first["name"], first["labelled"]) == ("00005_0.jpg", False)  # the one without a label
     others = {path.name: path.read_bytes() for path in faces.iterdir() if path.name != first["name"]}
     drawing.save(first["index"], [{"include": True, "points": SQUARE}, {"include": False, "points": SQUARE[::-1]}])
@@ -59,7 +59,7 @@ def test_what_is_no_label_changes_nothing(faces: Path, polygons: object, says: s
 def test_the_face_of_which_a_network_is_least_sure_comes_first(faces: Path, original: Path, tmp_path: Path) -> None:
     unlabelled = tmp_path / "unlabelled"
     drawing = drawing_on(faces, unlabelled, original)
-    listed = drawing.faces()
+    listed = drawing.pictures()
     assert listed[0]["name"] == "00005_0.jpg"
     bits = [face["bits"] for face in listed[1:]]
     assert bits == sorted(bits, reverse=True)
@@ -80,9 +80,9 @@ def test_a_pak_is_drawn_on_as_loose_files(faces: Path, tmp_path: Path) -> None:
 def test_over_http(faces: Path) -> None:
     with served_labels(drawing_on(faces), 0) as (address, _):
         page = Asking(address)
-        listed = page.get("/api/faces").json["faces"]
+        listed = page.get("/api/pictures").json["pictures"]
         index = listed[0]["index"]
-        assert page.get(f"/faces/{index}").body == (faces / listed[0]["name"]).read_bytes()
+        assert page.get(f"/pictures/{index}").body == (faces / listed[0]["name"]).read_bytes()
         assert page.post(f"/api/labels/{index}", {"polygons": [{"include": True, "points": SQUARE}]}).json == {
             "labelled": 9
         }
@@ -90,7 +90,7 @@ def test_over_http(faces: Path) -> None:
         refused = page.post(f"/api/labels/{index}", {"polygons": [{"include": True, "points": SQUARE[:1]}]})
         assert (refused.status, "has 1 points; expected three or more" in refused.json["error"]) == (422, True)
         assert page.get("/api/labels/99").status == 422
-        assert page.ask("GET", "/api/faces").status == 401
+        assert page.ask("GET", "/api/pictures").status == 401
         (faces / listed[1]["name"]).unlink()
         gone = page.post(f"/api/labels/{listed[1]['index']}", {"polygons": []})
         assert gone.status == 503

@@ -30,7 +30,12 @@ class Drawing:
         self._faces = list(self.faceset.faces)
         self._lock = Lock()
 
-    def faces(self) -> list[dict[str, Any]]:
+    @property
+    def folder(self) -> str:
+        """Name of where they are."""
+        return self.faceset.path.resolve().name
+
+    def pictures(self) -> list[dict[str, Any]]:
         """What there is to label, in the order in which to do it."""
         order = sorted(
             range(len(self._faces)),
