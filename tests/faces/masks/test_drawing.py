@@ -13,7 +13,7 @@ from frugan.page.labels import served_labels
 from frugan.progress import quiet
 from page.asking import Asking
 
-SQUARE = [[10.25, 10], [90, 12.5], [60, 100]]
+SQUARE = [[10.25, 10.0], [90.0, 12.5], [60.0, 100.0]]
 
 
 def drawing_on(faces: Path, out: Path | None = None, weights: Path | None = None) -> Drawing:
