@@ -28,7 +28,7 @@ def test_what_is_saved_is_what_xseg_learns_from(faces: Path) -> None:
     drawing.save(first["index"], [{"include": True, "points": SQUARE}, {"include": False, "points": SQUARE[::-1]}])
     face = next(face for face in open_faceset(faces).faces if face.name == first["name"])
     assert [polygon.include for polygon in face.polygons] == [True, False]
-    np.testing.assert_array_equal(face.polygons[0].points, np.float32(SQUARE))
+    np.testing.assert_array_equal(face.polygons[0].points, np.array(SQUARE, np.float32))
     assert drawing.label(first["index"])["polygons"][0] == {"include": True, "points": SQUARE}
     assert drawing.labelled() == 9
     assert {name: (faces / name).read_bytes() for name in others} == others
