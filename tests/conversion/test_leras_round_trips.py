@@ -1,4 +1,4 @@
-"""DeepFaceLab models become runs and runs become models, array for array."""
+"""DeepFaceLab models become runs and runs become models, array for array, and files of the original byte for byte."""
 
 import shutil
 from pathlib import Path
@@ -69,6 +69,8 @@ def test_recorded_files_make_the_recorded_pictures_and_come_back(tmp_path: Path)
     model, said = back(run, tmp_path / "again")
     assert said == ""
     assert_same_model(model, read_model(tmp_path / "model"))
+    for path in (tmp_path / "model").glob("*.npy"):
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def assert_same_checkpoint(a: Path, b: Path) -> None:

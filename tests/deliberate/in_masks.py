@@ -53,6 +53,13 @@ FAULTS = (
         "faces/masks/test_apply.py -k full_disk",
     ),
     Fault(
+        "a face that was written since it was opened is cut off at its old length",
+        "faces/data/relabel.py",
+        "relabelled_jpeg(path.read_bytes(), face, label)",
+        "relabelled_jpeg(faceset.encoded(index), face, label)",
+        "faces/masks/test_drawing.py -k xseg_learns_from",
+    ),
+    Fault(
         "a pak gets the new masks in its index alone",
         "faces/data/relabel.py",
         "yield relabelled_jpeg(jpeg, after[index], label) if index in after else jpeg",

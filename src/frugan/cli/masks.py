@@ -1,7 +1,9 @@
 """The `frugan masks` commands."""
 
 import shlex
+import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +12,7 @@ import typer
 
 from frugan.cli.options import AsJson, Device
 from frugan.cli.output import Bar, print_json, say
-from frugan.errors import BadInput
+from frugan.errors import BadInput, optional_module
 from frugan.wording import count, shown
 
 Source = Annotated[
@@ -192,4 +194,46 @@ def show(
             print(f"  {doubt.bits:.4f}  {shown(doubt.name)}")
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (apply, remove, remove_labels, fetch, export, import_, show)
+def draw(
+    source: Source,
+    out: Annotated[Path | None, typer.Option(help="new folder, into which the faces are copied first")] = None,
+    in_place: InPlace = False,
+    weights: Annotated[
+        Path | None, typer.Option("--with", help="XSeg: the faces of which it is least sure come first")
+    ] = None,
+    kind_known: KindKnown = None,
+    device: Device = "auto",
+    port: Annotated[int, typer.Option(help="on this machine; 0: any free one")] = 8781,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="show it in the browser at once")] = True,
+) -> None:
+    """Draw polygons around faces in a browser; each face is saved when you leave it.
+
+    For this machine alone: the address holds a token.
+
+    Example: frugan masks draw workspace/data_src/aligned --in-place
+
+    The next to label, by a network: frugan masks draw workspace/data_src/aligned --out labelled --with runs/masks
+    """
+    from frugan.faces.masks.applying import MaskOptions
+    from frugan.faces.masks.drawing import open_drawing
+
+    for module in ("starlette", "uvicorn"):
+        optional_module(module, f"the page needs {module}", "page")
+    from frugan.page.labels import served_labels
+
+    with Bar("masks") as bar:
+        options = MaskOptions(kind_known, device=device)
+        drawing = open_drawing(source, _target(out, in_place), weights, options, say, bar)
+    with served_labels(drawing, port) as (address, thread):
+        print(address, flush=True)
+        say("Ctrl-C ends it; what you left is saved")
+        if open_browser:
+            webbrowser.open(address)
+        with suppress(KeyboardInterrupt):
+            thread.join()
+    path = drawing.faceset.path
+    print(f"{count(drawing.labelled(), 'labelled face')}: {shown(str(path))}")
+    print(f"Next: frugan train xseg --data {shlex.quote(str(path))} --out RUN")
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (apply, remove, remove_labels, fetch, export, import_, show, draw)

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -75,8 +75,7 @@ class Page:
         """Address -> what answers there."""
         ask = self.steering
         return [
-            *(Route(f"/{name.replace('page.html', '')}", partial(_file, _own_file(name), name)) for name in OWN_FILES),
-            *(Route(f"/{name}", partial(_file, report_file(name), name)) for name in REPORT_FILES),
+            *file_routes(OWN_FILES, REPORT_FILES),
             Route("/api/runs", self._list),
             Route("/api/runs/{name:path}/fields", lambda request: JSONResponse(ask.fields(_name(request)))),
             Route(
@@ -154,9 +153,21 @@ class Page:
 
     def app(self, token: str) -> ASGIApp:
         """All of it, guarded."""
-        handlers: dict[Any, Any] = {BadInput: _refused, NoRun: _missing, OSError: _unreadable}
-        routes = [*self.routes(), *explore_routes(self.runs)]
-        return Guard(Starlette(routes=routes, exception_handlers=handlers), token)
+        return guarded([*self.routes(), *explore_routes(self.runs)], token)
+
+
+def guarded(routes: Sequence[Route], token: str) -> ASGIApp:
+    """Put routes into an application that lets nobody in without the token, and says why it refuses."""
+    handlers: dict[Any, Any] = {BadInput: _refused, NoRun: _missing, OSError: _unreadable}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), token)
+
+
+def file_routes(own: Sequence[str], of_report: Sequence[str]) -> list[Route]:
+    """Address -> file, of this folder and of the report's; an .html is what the address without a name shows."""
+    return [
+        *(Route("/" if name.endswith(".html") else f"/{name}", partial(_file, _own_file(name), name)) for name in own),
+        *(Route(f"/{name}", partial(_file, report_file(name), name)) for name in of_report),
+    ]
 
 
 def _with_queue(name: str, about: dict[str, Any] | None, entry: Entry | None) -> dict[str, Any] | None:
@@ -234,20 +245,31 @@ def _unreadable(_: Request, error: Exception) -> Response:
 
 @contextmanager
 def served(folder: Path, port: int) -> Iterator[tuple[str, threading.Thread]]:
-    """Serve the page while the block runs, on this machine alone.
+    """Serve the page of a folder of runs while the block runs; see `serving`.
+
+    Raises:
+        BadInput: the folder is none of runs, or the port cannot be had.
+    """
+    with serving(Page.of(folder).app, port) as address_and_thread:
+        yield address_and_thread
+
+
+@contextmanager
+def serving(app_of: Callable[[str], ASGIApp], port: int) -> Iterator[tuple[str, threading.Thread]]:
+    """Serve an application while the block runs, on this machine alone.
 
     Args:
-        folder: of runs.
+        app_of: makes it for a token.
         port: 0: any that is free.
 
     Yields:
         Its address with the token, and the thread that serves.
 
     Raises:
-        BadInput: the folder is none of runs, or the port cannot be had.
+        BadInput: the port cannot be had.
     """
     token = secrets.token_urlsafe(32)
-    app = Page.of(folder).app(token)
+    app = app_of(token)
     try:
         listening = socket.create_server((LOOPBACK, port))
     except (OSError, OverflowError) as error:

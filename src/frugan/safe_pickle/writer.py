@@ -13,6 +13,8 @@ from frugan.safe_pickle.reader import DTYPE_STATE, KINDS
 
 MULTIARRAY = "numpy.core.multiarray"  # NumPy 2 calls it numpy._core.multiarray and still answers to this
 _BATCH = 1000  # items per APPENDS or SETITEMS, as Python's pickler has it
+_FRAME_BYTES = 1 << 16  # a frame ends with them, and longer texts and bytes are in none
+_LEAST_FRAME_BYTES = 4
 _TUPLES = {0: pickle.EMPTY_TUPLE, 1: pickle.TUPLE1, 2: pickle.TUPLE2, 3: pickle.TUPLE3}
 
 
@@ -43,24 +45,65 @@ def dump_pickle(value: Any, protocol: int = 4) -> bytes:
         raise ValueError(f"pickle protocol {protocol}: expected 3 or 4")
     writer = _Writer(protocol)
     writer.save(value)
-    return b"".join([pickle.PROTO, bytes([protocol]), *writer.parts, pickle.STOP])
+    return b"".join([pickle.PROTO, bytes([protocol]), *writer.ended()])
+
+
+class _Frames:
+    """Pieces of one pickle, in frames from protocol 4 on, as Python's pickler has them (PEP 3154).
+
+    A frame ends before the next value once it has 64 KiB. Texts and bytes of that size lie between frames, and so does
+    what is too short for one.
+    """
+
+    def __init__(self, framed: bool) -> None:
+        self._framed = framed
+        self._pieces: list[bytes | memoryview] = []
+        self._frame: list[bytes] = []
+        self._length = 0  # of what is in the frame, bytes
+
+    def write(self, piece: bytes) -> None:
+        self._frame.append(piece)
+        self._length += len(piece)
+
+    def write_long(self, header: bytes, content: bytes | memoryview) -> None:
+        """Write an opcode whose argument has any length."""
+        if len(content) < _FRAME_BYTES:
+            self.write(header)
+            self.write(bytes(content))
+        else:
+            self._close()
+            self._pieces += (header, content)
+
+    def before_value(self) -> None:
+        """End a frame that is long enough: only here may it."""
+        if self._length >= _FRAME_BYTES:
+            self._close()
+
+    def _close(self) -> None:
+        if self._framed and self._length >= _LEAST_FRAME_BYTES:
+            self._pieces.append(pickle.FRAME + struct.pack("<Q", self._length))
+        self._pieces += self._frame
+        self._frame, self._length = [], 0
+
+    def ended(self) -> list[bytes | memoryview]:
+        """Return all pieces, STOP included."""
+        self.write(pickle.STOP)
+        self._close()
+        return self._pieces
 
 
 class _Writer:
-    """Collects the pieces of one pickle.
-
-    Attributes:
-        parts: the pieces so far.
-    """
+    """Turns values into the pieces of one pickle."""
 
     def __init__(self, protocol: int) -> None:
-        self.parts: list[bytes | memoryview] = []
         self._newer = protocol >= 4
+        self._frames = _Frames(self._newer)
+        self._write = self._frames.write
         self._memo: dict[int, tuple[int, Any]] = {}  # identity to number and object, which so stays alive
         self._names: dict[tuple[str, str], _Name] = {}
         self._savers: dict[type, Callable[[Any], None]] = {
-            type(None): lambda _: self.parts.append(pickle.NONE),
-            bool: lambda value: self.parts.append(pickle.NEWTRUE if value else pickle.NEWFALSE),
+            type(None): lambda _: self._write(pickle.NONE),
+            bool: lambda value: self._write(pickle.NEWTRUE if value else pickle.NEWFALSE),
             int: self._int,
             str: self._str,
             bytes: self._bytes,
@@ -73,10 +116,14 @@ class _Writer:
             memoryview: self._bytes,
         }
 
+    def ended(self) -> list[bytes | memoryview]:
+        return self._frames.ended()
+
     def save(self, value: Any) -> None:
+        self._frames.before_value()
         saver = self._savers.get(type(value))
         if type(value) is float:  # never memoised, and most of what there is
-            self.parts.append(pickle.BINFLOAT + struct.pack(">d", value))
+            self._write(pickle.BINFLOAT + struct.pack(">d", value))
         elif (known := self._memo.get(id(value))) is not None:
             self._numbered(known[0], pickle.BINGET, pickle.LONG_BINGET)
         elif saver is not None:
@@ -92,51 +139,51 @@ class _Writer:
         number = len(self._memo)
         self._memo[id(value)] = number, value
         if self._newer:
-            self.parts.append(pickle.MEMOIZE)
+            self._write(pickle.MEMOIZE)
         else:
             self._numbered(number, pickle.BINPUT, pickle.LONG_BINPUT)
 
     def _numbered(self, number: int, short: bytes, long: bytes) -> None:
-        self.parts.append(short + bytes([number]) if number < 256 else long + struct.pack("<I", number))
+        self._write(short + bytes([number]) if number < 256 else long + struct.pack("<I", number))
 
     def _int(self, value: int) -> None:
         if 0 <= value < 1 << 8:
-            self.parts.append(pickle.BININT1 + struct.pack("<B", value))
+            self._write(pickle.BININT1 + struct.pack("<B", value))
         elif 0 <= value < 1 << 16:
-            self.parts.append(pickle.BININT2 + struct.pack("<H", value))
+            self._write(pickle.BININT2 + struct.pack("<H", value))
         elif -1 << 31 <= value < 1 << 31:
-            self.parts.append(pickle.BININT + struct.pack("<i", value))
+            self._write(pickle.BININT + struct.pack("<i", value))
         else:
             raw = pickle.encode_long(value)
-            self.parts.append(pickle.LONG1 + struct.pack("<B", len(raw)) + raw)
+            self._write(pickle.LONG1 + struct.pack("<B", len(raw)) + raw)
 
     def _str(self, value: str) -> None:
         raw = value.encode("utf-8", "surrogatepass")
         if self._newer and len(raw) < 256:
-            self.parts.append(pickle.SHORT_BINUNICODE + bytes([len(raw)]) + raw)
+            self._write(pickle.SHORT_BINUNICODE + bytes([len(raw)]) + raw)
         else:
-            self.parts.append(pickle.BINUNICODE + struct.pack("<I", len(raw)) + raw)
+            self._frames.write_long(pickle.BINUNICODE + struct.pack("<I", len(raw)), raw)
         self._memoize(value)
 
     def _bytes(self, value: bytes | memoryview) -> None:
         if len(value) < 256:
-            self.parts.append(pickle.SHORT_BINBYTES + bytes([len(value)]))
+            header = pickle.SHORT_BINBYTES + bytes([len(value)])
         elif len(value) < 1 << 32:
-            self.parts.append(pickle.BINBYTES + struct.pack("<I", len(value)))
+            header = pickle.BINBYTES + struct.pack("<I", len(value))
         elif self._newer:
-            self.parts.append(pickle.BINBYTES8 + struct.pack("<Q", len(value)))
+            header = pickle.BINBYTES8 + struct.pack("<Q", len(value))
         else:
             raise ValueError(f"{len(value):,} bytes in one piece: more than 4 GiB need pickle protocol 4")
-        self.parts.append(value)
+        self._frames.write_long(header, value)
         self._memoize(value)
 
     def _list(self, value: list[Any]) -> None:
-        self.parts.append(pickle.EMPTY_LIST)
+        self._write(pickle.EMPTY_LIST)
         self._memoize(value)
         self._batches(value, pickle.APPEND, pickle.APPENDS, self.save)
 
     def _dict(self, value: dict[Any, Any]) -> None:
-        self.parts.append(pickle.EMPTY_DICT)
+        self._write(pickle.EMPTY_DICT)
         self._memoize(value)
         self._batches(list(value.items()), pickle.SETITEM, pickle.SETITEMS, self._item)
 
@@ -150,20 +197,20 @@ class _Writer:
     def _batches(self, items: Sequence[Any], single: bytes, several: bytes, save: Callable[[Any], None]) -> None:
         if len(items) == 1:
             save(items[0])
-            self.parts.append(single)
+            self._write(single)
             return
         for start in range(0, len(items), _BATCH):
-            self.parts.append(pickle.MARK)
+            self._write(pickle.MARK)
             for item in items[start : start + _BATCH]:
                 save(item)
-            self.parts.append(several)
+            self._write(several)
 
     def _tuple(self, value: tuple[Any, ...]) -> None:
         if len(value) > 3:
-            self.parts.append(pickle.MARK)
+            self._write(pickle.MARK)
         for item in value:
             self.save(item)
-        self.parts.append(_TUPLES.get(len(value), pickle.TUPLE))
+        self._write(_TUPLES.get(len(value), pickle.TUPLE))
         if value:
             self._memoize(value)
 
@@ -173,11 +220,11 @@ class _Writer:
         """Write that `made` comes of calling `name`, then of BUILD with `state`."""
         self.save(name)
         self.save(arguments)
-        self.parts.append(pickle.REDUCE)
+        self._write(pickle.REDUCE)
         self._memoize(value)
         if state is not None:
             self.save(state)
-            self.parts.append(pickle.BUILD)
+            self._write(pickle.BUILD)
 
     def _name(self, module: str, name: str) -> "_Name":
         # interned, and one object per name: what is met twice is known by identity
@@ -187,9 +234,9 @@ class _Writer:
         if self._newer:
             self.save(value.module)
             self.save(value.name)
-            self.parts.append(pickle.STACK_GLOBAL)
+            self._write(pickle.STACK_GLOBAL)
         else:
-            self.parts.append(pickle.GLOBAL + f"{value.module}\n{value.name}\n".encode())
+            self._write(pickle.GLOBAL + f"{value.module}\n{value.name}\n".encode())
         self._memoize(value)
 
     def _array(self, value: np.ndarray) -> None:

@@ -60,7 +60,7 @@ def test_the_originals_pak() -> None:
         assert raw == jpeg.read_bytes()
 
 
-def test_ours_is_the_originals_but_for_the_frame_and_float32(tmp_path: Path) -> None:
+def test_ours_is_the_originals_but_for_float32(tmp_path: Path) -> None:
     path = tmp_path / "faceset.pak"
     pak, about = repack(path), expected()
     ours, theirs = path.read_bytes(), PACKED.read_bytes()

@@ -125,5 +125,5 @@ def test_nothing_to_export_says_how_labels_are_made(faces: Path, tmp_path: Path)
     take_out(faces, "xseg_mask", None, quiet, None)
     take_out(faces, "polygons", None, quiet, None)
     assert not list(without(open_faceset(faces), "polygons"))
-    with pytest.raises(BadInput, match="draw them in labelme"):
+    with pytest.raises(BadInput, match="draw them by `frugan masks draw`"):
         export_labels(faces, tmp_path / "out", "png", quiet)

@@ -17,7 +17,7 @@ from frugan.errors import BadInput
 from frugan.faces.amp.config import AMPNetworks, AMPObjective
 from frugan.faces.amp.family import AMPFamily
 from frugan.faces.amp.networks import ARCHI, AUTOENCODER, INTERS
-from frugan.faces.saehd.leras import Dialect, Leras
+from frugan.faces.saehd.leras import PATCH_ORDER, Dialect, Leras
 from frugan.faces.saehd.leras_files import DATA, Arrays, ModelKind, file_name
 from frugan.faces.saehd.leras_options import (
     bring_within,
@@ -44,7 +44,7 @@ ORDER = (
 """Options in the order in which the original writes them."""
 IN_FILES = {
     "decoder": ("upscale", "res", "upscalem", "out_convm", "out_conv"),
-    "patch_discriminator": ("convs", "upconvs", "in_conv", "out_conv", "center_out", "center_conv"),
+    "patch_discriminator": PATCH_ORDER,
 }
 """Network -> its layers in the order of its file."""
 

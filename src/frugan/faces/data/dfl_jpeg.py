@@ -1,6 +1,5 @@
 """Aligned faces in JPEGs with DeepFaceLab's metadata in an APP15 segment: read and checked. Untrusted."""
 
-import pickle
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -444,14 +443,8 @@ def relabelled_jpeg(jpeg: bytes, face: Face, label: Label) -> bytes:
             changes["landmarks"] = face.landmarks.tolist()
     else:
         changes = {"xseg_mask": mask_for_file(face)}
-    content = _framed(dump_pickle({key: value for key, value in {**about, **changes}.items() if value is not None}))
+    content = dump_pickle({key: value for key, value in {**about, **changes}.items() if value is not None})
     return with_metadata(jpeg, _fitting(face, content), face.name)
-
-
-def _framed(content: bytes) -> bytes:
-    """Return a pickle of protocol 4 in one frame, as Python's pickler writes it, so that files are the original's."""
-    after = len(pickle.PROTO) + 1
-    return content[:after] + pickle.FRAME + struct.pack("<Q", len(content) - after) + content[after:]
 
 
 def _fitting(face: Face, content: bytes) -> bytes:

@@ -58,12 +58,12 @@ def relabel(faceset: Faceset, label: Label, changed: Changed, out: Path | None, 
 
     Raises:
         BadInput: `out` is there already, or a face's metadata do not fit into a JPEG.
-        OSError: it cannot be written; loose files that were replaced before stay so, and each file is whole.
+        OSError: it cannot be read or written; loose files that were replaced before stay so, and each file is whole.
     """
     if out is None and not faceset.path.is_file():
         for index, face in changed:
             path = Path(faceset.places[index][0])
-            content = relabelled_jpeg(faceset.encoded(index), face, label)
+            content = relabelled_jpeg(path.read_bytes(), face, label)  # as it is by now, whoever has written it since
             with atomic_file(path) as beside:
                 write_flushed(beside, content)
                 shutil.copymode(path, beside)
@@ -140,6 +140,6 @@ def no_labels(faceset: Faceset) -> BadInput:
     """Say that no face of a set has polygons, and how they come in."""
     return BadInput(
         f"{shown(str(faceset.path))}: none of its {len(faceset):,} faces has a label, expected polygons around the "
-        "face: draw them in labelme or DeepFaceLab's mask editor, or take masks as PNGs, and bring them in by "
-        "`frugan masks import`"
+        "face: draw them by `frugan masks draw`, or in labelme or DeepFaceLab's mask editor, or take masks as PNGs, "
+        "and bring them in by `frugan masks import`"
     )

@@ -169,7 +169,7 @@ def _from_labelme(path: Path, face: Face) -> tuple[Polygon, ...]:
         if (kind := shape.get("shape_type", "polygon")) not in ("polygon", "linestrip"):
             raise BadInput(f"{where}: shape {number} is a {str(kind)[:40]}; expected polygons alone")
         include = str(shape.get("label", "")).strip().lower() not in EXCLUDING
-        polygons.append(Polygon(include, _points(shape.get("points"), f"{where}: shape {number}", face)))
+        polygons.append(Polygon(include, points_of(shape.get("points"), f"{where}: shape {number}", face)))
     return tuple(polygons)
 
 
@@ -218,7 +218,7 @@ def _from_coco(path: Path, faces: Sequence[Face]) -> dict[int, tuple[Polygon, ..
             raise BadInput(f"{what} {shown(str(annotation.get('id')))}: run lengths; expected polygons")
         for row in rows:
             pairs = np.reshape(row, (-1, 2)).tolist() if isinstance(row, list) and len(row) % 2 == 0 else None
-            polygon = Polygon(include, _points(pairs, f"{what} {shown(str(annotation.get('id')))}", faces[index]))
+            polygon = Polygon(include, points_of(pairs, f"{what} {shown(str(annotation.get('id')))}", faces[index]))
             found[index] = (*found.get(index, ()), polygon)
     return found
 
@@ -230,7 +230,7 @@ def _object(path: Path) -> Mapping[str, Any]:
     return read_json(path, damaged)
 
 
-def _points(value: Any, what: str, face: Face) -> NDArray[np.float32]:
+def points_of(value: Any, what: str, face: Face) -> NDArray[np.float32]:
     """The points of a polygon, float32 [n, 2].
 
     Raises:

@@ -107,6 +107,9 @@ class Dialect:
         return sorted(parameters, key=lambda name: places[name.split(".")[0].rstrip("0123456789")])
 
 
+PATCH_ORDER = ("convs", "upconvs", "in_conv", "out_conv", "center_out", "center_conv")
+"""Layers of the patch discriminator in the order of its file."""
+
 SAEHD_FILES = Dialect(
     format="leras",
     kind=SAEHD,
@@ -116,6 +119,7 @@ SAEHD_FILES = Dialect(
     options=exported_options,
     misfits=misfits,
     scopes=SCOPES,
+    order={"patch_discriminator": PATCH_ORDER},
 )
 
 

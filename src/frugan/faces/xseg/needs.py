@@ -95,8 +95,8 @@ class XSegNeeds:
         if not kept:
             raise BadInput(
                 f"{where}: none of its {len(source.faces):,} faces has a label, expected polygons around the face in "
-                "ten or more of them: draw them in labelme and bring them in (`frugan masks import`), or in "
-                "DeepFaceLab's mask editor, or pretrain without (objective.pretrain=true)"
+                "ten or more of them: draw them (`frugan masks draw`), or bring them in from labelme (`frugan masks "
+                "import`) or DeepFaceLab's mask editor, or pretrain without (objective.pretrain=true)"
             )
         options.say(f"data {name}: {len(kept):,} faces labelled by {kind}")
         return replace(
