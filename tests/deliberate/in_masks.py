@@ -83,8 +83,22 @@ FAULTS = (
     Fault(
         "masks of data.masks of other weights are taken",
         "setup/masks.py",
-        'key = sha256(f"{digest}/{source.digest}".encode()).hexdigest()[:32]',
+        'key = sha256(f"{digest}/{network.networks!r}/{source.digest}".encode()).hexdigest()[:32]',
         'key = sha256(source.name.encode()).hexdigest()[:32] if hasattr(source, "name") else "one"',
         "faces/masks/test_data_masks.py -k other_weights",
+    ),
+    Fault(
+        "masks of data.masks for another face type are taken",
+        "setup/masks.py",
+        "/{network.networks!r}/",
+        "/",
+        "faces/masks/test_data_masks.py -k originals_folder",
+    ),
+    Fault(
+        "data.masks does not know the original's folder",
+        "faces/xseg/leras.py",
+        "        if not is_original(source):\n            return None\n        networks, network",
+        "        return None\n        networks, network",
+        "faces/masks/test_data_masks.py -k originals_folder",
     ),
 )

@@ -128,6 +128,18 @@ class Converted:
         return self.step
 
 
+@dataclass(frozen=True)
+class MaskNetwork:
+    """Trained networks that find masks, ready to call."""
+
+    family: str
+    networks: Any  # section `networks` of the family's recipes
+    built: Mapping[str, nn.Module]
+    file: Path  # of the weights
+    label: str  # the weights in a few words for people
+    pretrains: bool  # they are still in their preliminary training
+
+
 class OurSide(Protocol):
     """Recipes, runs and data of frugan, which a format may ask for."""
 
@@ -206,3 +218,15 @@ class FileFormat:
             BadInput: there is nothing to write, or the output exists already.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be written")
+
+    def mask_network(self, source: Path, say: Say) -> MaskNetwork | None:
+        """Open a network that finds masks, for `data.masks`; None: none in this format is there.
+
+        Args:
+            source: folder or file.
+            say: is told of what is not as usual.
+
+        Raises:
+            BadInput: there is one, and it is damaged or incomplete.
+        """
+        return None

@@ -123,8 +123,8 @@ class DataSettings(Settings):
 
     masks: str | None = setting(
         None,
-        "an XSeg run, checkpoint or weights file whose masks are trained with, in place of those that the faces have; "
-        "their files stay as they are",
+        "an XSeg (run, checkpoint, weights file, or DeepFaceLab's folder) whose masks are trained with, in place of "
+        "those that the faces have; their files stay as they are",
         CHANGEABLE | ADDED,
         max_length=MOST_PATH,
     )

@@ -9,8 +9,11 @@ from frugan.conversion.convert import convert
 from frugan.errors import BadInput
 from frugan.faces.data.faceset import open_faceset
 from frugan.faces.masks.applying import MaskOptions, apply_masks
+from frugan.faces.saehd.leras_files import unpickled
+from frugan.faces.xseg.leras import DATA
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
+from frugan.safe_pickle.writer import dump_pickle
 from frugan.setup.networks import build, save
 from frugan.setup.run_data_sources import open_sources
 
@@ -52,6 +55,31 @@ def test_what_finds_no_masks_is_refused(run: Path, side: Path, tmp_path: Path) -
         open_sources(recipe, {"src": side, "dst": side}, quiet, None)
     with pytest.raises(BadInput, match=r"data.masks=.*for faces alone"):
         load_recipe("biggan-digits-32", [f"data.masks={run}"])
+
+
+def test_the_originals_folder_needs_no_conversion(
+    original: Path, run: Path, side: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRUGAN_PREPARED", str(tmp_path / "prepared"))
+    model, lines = tmp_path / "model", list[str]()
+    convert(Conversion(run, model, quiet), to="leras-xseg")
+    found = []
+    for weights in (run, original, model):
+        recipe = load_recipe("saehd-demo-64", [f"data.masks={weights}"])
+        sources = open_sources(recipe, {"src": side, "dst": side}, lines.append, None)
+        found.append([face.xseg_mask for face in sources["src"].faces])
+    assert found[0] == found[1] == found[2]
+    said = [line for line in lines if line.startswith("data src: masks of")]
+    assert ["not there to say" in line for line in said] == [False, True, False]
+
+    data = unpickled(model / DATA)  # the same weights, for faces cut otherwise, are another network
+    (model / DATA).write_bytes(dump_pickle({**data, "options": {**data["options"], "face_type": "f"}}))
+    sources = open_sources(recipe, {"src": side, "dst": side}, quiet, None)
+    assert [face.xseg_mask for face in sources["src"].faces] != found[0]
+
+    (model / "XSeg_128.npy").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"data.masks=.*several: XSeg_128.npy, XSeg_256.npy"):
+        open_sources(recipe, {"src": side, "dst": side}, quiet, None)
 
 
 def test_of_other_weights_other_masks(run: Path, side: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

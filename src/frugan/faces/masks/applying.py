@@ -5,9 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
-from frugan.engine.state.working_weights import make_callable
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import Label, read_face_jpeg
 from frugan.faces.data.face import Face, FaceType
@@ -22,14 +19,14 @@ from frugan.faces.data.relabel import (
     without,
 )
 from frugan.faces.masks.label_files import LabelFormat, read_labels, written
-from frugan.faces.xseg.config import XSegNetworks, XSegObjective
-from frugan.faces.xseg.leras import DATA, is_original, open_original, weights_file
+from frugan.faces.xseg.config import XSegNetworks
+from frugan.faces.xseg.leras import DATA, is_original
 from frugan.faces.xseg.masking import Masker, found_masks
 from frugan.faces.xseg.phases import NETWORK
 from frugan.files import atomic_folder, refuse_full
 from frugan.progress import Progress, Say
 from frugan.setup.devices import use_device
-from frugan.setup.networks import Weights, networks_from
+from frugan.setup.masks import mask_network
 from frugan.wording import count, family_name, first_names, shown
 
 AS_IT_IS = "same"
@@ -56,25 +53,17 @@ def open_masker(source: Path, options: MaskOptions, say: Say) -> Masker:
     if not abs(options.grow) <= MOST_GROWTH:
         raise BadInput(f"--grow {options.grow:g}: expected pixels from -{MOST_GROWTH:g} to {MOST_GROWTH:g}")
     device, _ = use_device(options.device)
-    is_known = True
-    if is_original(source):
-        networks, network, pretrains = open_original(source, say)
-        is_known = (weights_file(source).parent / DATA).is_file()
-        built: torch.nn.Module = network.to(device)
-    else:
-        weights = Weights.open(source, say)
-        sizes, objective = weights.recipe.networks, weights.recipe.at_step(weights.step).objective
-        if not isinstance(sizes, XSegNetworks) or not isinstance(objective, XSegObjective):
-            raise BadInput(f"{source}: weights of {family_name(weights.recipe.family)}; expected those of XSeg")
-        networks, pretrains = sizes, objective.pretrain
-        built = make_callable(networks_from(weights, device)[NETWORK].eval())
-    if pretrains:
+    network = mask_network(str(source), device, say)
+    if not isinstance(network.networks, XSegNetworks):
+        raise BadInput(f"{source}: weights of {family_name(network.family)}; expected those of XSeg")
+    if network.pretrains:
         raise BadInput(f"{source}: this XSeg is being pretrained and finds no masks yet; train it on labels first")
-    word = options.face_type or (networks.face_type if is_known else AS_IT_IS)
+    is_known = not is_original(source) or (network.file.parent / DATA).is_file()
+    word = options.face_type or (network.networks.face_type if is_known else AS_IT_IS)
     if not is_known and options.face_type is None:
         say(f"{DATA} is not there: pictures are taken as they are; another face type: --face-type wf")
     face_type = None if word == AS_IT_IS else FaceType.from_option(word)
-    return Masker(built, networks.resolution, face_type, options.grow, options.as_original)
+    return Masker(network.built[NETWORK], network.networks.resolution, face_type, options.grow, options.as_original)
 
 
 def apply_masks(

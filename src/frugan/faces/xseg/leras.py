@@ -17,7 +17,17 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from frugan.contract.formats import RECIPE_FILE, Conversion, Converted, FileFormat, Imported, OurSide, Say, Trained
+from frugan.contract.formats import (
+    RECIPE_FILE,
+    Conversion,
+    Converted,
+    FileFormat,
+    Imported,
+    MaskNetwork,
+    OurSide,
+    Say,
+    Trained,
+)
 from frugan.errors import BadInput
 from frugan.faces.saehd.leras_files import (
     UPDATES,
@@ -127,6 +137,16 @@ class LerasXSeg(FileFormat):
                 (folder / f"{name}{TEMPORARY}").unlink(missing_ok=True)
         facts = {"folder": str(folder), "iteration": trained.step}
         return Converted(folder, facts, [f"{folder}: XSeg at iteration {trained.step:,}"], step=trained.step)
+
+    def mask_network(self, source: Path, say: Say) -> MaskNetwork | None:
+        """Open the XSeg of a folder, or a file of its weights."""
+        if not is_original(source):
+            return None
+        networks, network, pretrains = open_original(source, say)
+        weights = weights_file(source)
+        says = "" if (weights.parent / DATA).is_file() else f", as {DATA} is not there to say"
+        label = f"{weights} for face type {networks.face_type}{says}"
+        return MaskNetwork(XSegFamily.name, networks, {NETWORK: network}, weights, label, pretrains)
 
 
 def open_original(source: Path, say: Say) -> tuple[XSegNetworks, XSeg, bool]:
