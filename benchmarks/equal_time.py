@@ -114,8 +114,9 @@ def main() -> None:
     if given.picture:
         several = given.recipes is not None and len(recipes) > 1
         kept = {
-            f"{of}, {recipe.partition(' ')[2] or recipe}" if several else of: given.keep
-            / _folder(recipe, of, given.side, minutes[0], seeds[0])
+            f"{of}, {(recipe.partition(' ')[2] or recipe).replace(START, 'from the weights of ')}"
+            if several
+            else of: given.keep / _folder(recipe, of, given.side, minutes[0], seeds[0])
             for of, recipe in product(sets, recipes if several else recipes[:1])
         }
         across = len(recipes) if several else 2 if len(kept) % 3 else 3
