@@ -33,15 +33,11 @@ TURN = dict(zip(("biggan", "r3gan", "saehd", "stylegan2"), OPTIMIZERS, strict=Tr
     "amp": OPTIMIZERS[2],
 }
 """Which optimizer a family has in short mode; the made-up one has all of them."""
-APART = {
-    "quick96": pytest.mark.xfail(reason="a last bit of a weight moves its tiny networks as far apart on one processor")
-}
-"""Families whose short case does not pass yet."""
 
 
 def _marks(family: Family, settings: OptimizerSettings) -> list[Any]:
     if family.name == "made-up" or TURN[family.name] is settings:
-        return [APART[family.name]] if family.name in APART else []
+        return []
     return [pytest.mark.long]
 
 

@@ -16,6 +16,7 @@ from frugan.engine.streams import Streams
 from frugan.faces.quick96.family import Quick96Family
 from frugan.faces.quick96.phases import unwarped
 
+SIDE = Quick96Family().tiny()[0].resolution
 BATCH, STEPS = 2, 8
 
 
@@ -27,11 +28,11 @@ class Feed:
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         """See `PictureFeed`."""
-        warped = torch.rand(count, 3, 96, 96)
+        warped = torch.rand(count, 3, SIDE, SIDE)
         if source == "src":
             warped *= float("nan") if position in self.positions else 1
             self.positions.append(position)
-        return {"warped": warped, "target": torch.rand(count, 3, 96, 96), "mask": torch.rand(count, 1, 96, 96)}
+        return {"warped": warped, "target": torch.rand(count, 3, SIDE, SIDE), "mask": torch.rand(count, 1, SIDE, SIDE)}
 
 
 def test_every_third_step_reads_again_and_unwarped() -> None:
