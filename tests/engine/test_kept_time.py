@@ -133,6 +133,17 @@ def test_a_score_at_the_end_of_a_time_that_is_over_is_left_out() -> None:
     assert not kept.affords_score(clock, 20, 99.0)
 
 
+def test_a_start_that_took_all_of_the_time_leaves_a_step() -> None:
+    """Quick96 on a busy machine: 93 s of 2 min for the start, and 40 for a step."""
+    length = Length.of(100_000)
+    kept = KeptTime(120.0, length, spent=123.0)
+    for step in range(6):
+        kept.begins(40.0 * step)
+    new = kept.decide(5, 200.0, {})
+    assert new is not None
+    assert new.steps == 6
+
+
 def test_work_by_the_clock_and_by_steps_is_counted_too() -> None:
     every = Duration.parse("100 steps"), Duration.parse("800 images"), Duration.parse("60s")
     run = trained(900, 0.3, MACHINES["four times slower"], every=every)

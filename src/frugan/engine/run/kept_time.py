@@ -157,7 +157,8 @@ class KeptTime:
             return None
         left = self.left(seconds)
         if self._pace is None:
-            self._pace = (1 - RESERVED) * left / (before - step)
+            # where the start took all of the time, nothing is left to have a pace
+            self._pace = (1 - RESERVED) * left / (before - step) if left else pace
         between = self._between_steps(step, before, pace, left, clocks)
         if abs((before - step) * pace + between - left) <= TOLERANCE * (self.seconds + left):
             return None
