@@ -163,10 +163,14 @@ def test_a_run_that_began_from_weights_that_ship_is_found_again(
     monkeypatch.setattr(
         "frugan.training.starting_weights.shipped_weights", lambda name: moved if name == "tiny" else None
     )
+    monkeypatch.chdir(tmp_path)
+    named_alike = begin(pictures, out=Path("tiny"), init="none")  # a path here is no recipe, and the reverse
     run = begin(pictures)
     assert {"init": "tiny", "init_classes": "mean"}.items() <= choice_of(run / "events.jsonl").items()
     assert begin(pictures, THREE) == run
     assert begin(pictures, init="none") != run
+    from_path = begin(pictures, out=tmp_path / "from path", init="tiny")
+    assert choice_of(from_path / "events.jsonl")["init"] == str(named_alike.resolve())
     forget_checkpoints(run)
     moved = moved.rename(tmp_path / "upgraded.safetensors")
     train(str(run), pictures, options=CPU)

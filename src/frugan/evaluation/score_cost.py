@@ -1,4 +1,4 @@
-"""What a score will take, found by timing small pieces of it."""
+"""Predicts the seconds of a score from timed small pieces of it."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ FEW_STEPS = 8
 class ScoreCost:
     """Seconds that scores of one training are predicted to take."""
 
-    each: float
+    usual: float
     first: float  # that the first one takes besides, for what is kept: features of real pictures, and controls
 
 
@@ -44,7 +44,7 @@ def score_cost(scorer: Scorer, networks: Mapping[str, nn.Module], draw: DrawRequ
     metrics, pictures, samples = scorer.metrics, scorer.pictures, scorer.options.samples
     test = scorer.test if "two-sample" in metrics else None
     has_features = bool({*metrics} - WITHOUT_FEATURES)
-    each, first = 0.0, 0.0
+    usual, first = 0.0, 0.0
 
     collector = FeatureCollector(scorer.recipe, lambda: (networks, scorer.network), device)
 
@@ -53,17 +53,17 @@ def score_cost(scorer: Scorer, networks: Mapping[str, nn.Module], draw: DrawRequ
 
     with temporary_rows(0, 0) as temporary:
         for count in (samples if has_features else 0, 0 if test is None else test.count):
-            each += _extrapolated(drawn, FEW_PICTURES, count) if count else 0.0
+            usual += _extrapolated(drawn, FEW_PICTURES, count) if count else 0.0
     if has_features and pictures is not None:
         of_features = _seconds(lambda: _look(scorer.network, pictures)) / FEATURES_AT_ONCE
-        each += of_features * samples
+        usual += of_features * samples
         if not is_kept(pictures, scorer.network, Folders.from_environment().moments):
             first += of_features * len(pictures)
     if test is not None:
         judged = _judge_seconds(test)
         damages = 0 if test.has_kept_control else sum(len(damage.strengths) for damage in DAMAGES.values())
-        each, first = each + judged, first + (1 + damages) * judged
-    return ScoreCost(each, first)
+        usual, first = usual + judged, first + (1 + damages) * judged
+    return ScoreCost(usual, first)
 
 
 def _judge_seconds(test: TwoSampleTest) -> float:

@@ -45,7 +45,7 @@ from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import recipe_of
 from frugan.training.run import TrainRun
-from frugan.training.starting_weights import Start, init_name
+from frugan.training.starting_weights import Start
 
 NOTED = "training.earlier_lengths"
 """Field of a recipe that a run notes itself, and nobody types."""
@@ -135,7 +135,7 @@ def init_of(start: Start | None) -> dict[str, str]:
     if start is None:
         return {}
     classes = {} if start.classes is None else {"init_classes": str(start.classes)}
-    return {"init": init_name(start.path), **classes}
+    return {"init": str(start.path if start.shipped else start.path.resolve()), **classes}
 
 
 def init_words(run: RunFolder) -> tuple[str | None, str | None]:
@@ -153,7 +153,8 @@ def began_from(run: RunFolder) -> Start | None:
     Raises:
         BadInput: it is there no more.
     """
-    return Start.of(*init_words(run))
+    init, classes = init_words(run)
+    return Start.of(init, classes, ships=init is not None and not Path(init).is_absolute())
 
 
 def choice_of(events: Path) -> Mapping[str, Any]:

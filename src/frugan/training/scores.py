@@ -173,7 +173,7 @@ class TrainingScores:
                 cost = score_cost(self.scorer, networks_to_score(state, plan), self._draw(plan), state.device)
         except (BadInput, ValueError, OSError, RuntimeError):  # `take` says why
             return None
-        return cost.each, cost.first
+        return cost.usual, cost.first
 
     def leave_to_end(self, seconds: float, at_end: bool) -> None:
         """Say that scores on the way take too much of the time that is kept."""

@@ -293,8 +293,8 @@ PICKLES = frozenset({".pkl", ".pt", ".pth"})
 
 def init_name(init: str | Path) -> str:
     """Return what `--init` names in a way that holds in any folder: a whole path, or one of frugan's own names."""
-    is_own = str(init) == FROM_NOISE or shipped_weights(str(init)) is not None
-    return str(init) if is_own else str(Path(init).resolve())
+    is_own = not Path(init).exists() and shipped_weights(str(init)) is not None
+    return str(init) if is_own or str(init) == FROM_NOISE else str(Path(init).resolve())
 
 
 @dataclass(frozen=True)
@@ -306,10 +306,16 @@ class Start:
     # what tables of classes start from; None: from the weights' own, which must be of as many
     classes: ClassStart | None = None
     damage: Sequence[str] = ()  # lines on damaged checkpoints that were skipped
+    shipped: bool = False  # with the recipe that `path` names
 
     @classmethod
-    def of(cls, init: str | Path | None, classes: str | None) -> "Start | None":
+    def of(cls, init: str | Path | None, classes: str | None, *, ships: bool = False) -> "Start | None":
         """Open what `--init` names, and read `--init-classes`, before anything else is done.
+
+        Args:
+            init: a path; or a recipe with weights that ship, where there is no such path.
+            classes: the value of `--init-classes`.
+            ships: it is a recipe, whatever paths there are.
 
         Raises:
             BadInput: nothing is there, or a pickle; or the word or the file that it names is none.
@@ -320,8 +326,10 @@ class Start:
             return None
         path, damage = Path(init), list[str]()
         _refuse_pickle(path)
-        weights = Weights.open(shipped_weights(str(init)) or path, damage.append)
-        return cls(path, weights, None if classes is None else parse_class_start(classes), damage)
+        shipped = shipped_weights(str(init)) if ships or not path.exists() else None
+        weights = Weights.open(shipped or path, damage.append)
+        how = None if classes is None else parse_class_start(classes)
+        return cls(path, weights, how, damage, shipped=shipped is not None)
 
     def weights_now(self, say: Say) -> Weights:
         """The weights; where their run went on since and has deleted that checkpoint, those of its newest one."""

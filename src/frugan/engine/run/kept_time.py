@@ -138,7 +138,7 @@ class KeptTime:
 
     @property
     def score_seconds(self) -> float | None:
-        """What the next score takes; None: nobody knows."""
+        """Seconds that the next score is expected to take; None: no score was taken or predicted."""
         cost = self._cost(Work.SCORE, self.pace or 0.0)
         return None if cost is None else cost + self._first * (self.pace or 0.0)
 

@@ -88,9 +88,8 @@ class Scoring:
     best: BestCheckpoints  # keeps checkpoints by one of them
     # predicts the seconds that each takes, and the first one besides; leaves no trace in the state. None: nobody can
     predict: Callable[[TrainingState, Plan], tuple[float, float] | None]
-    # is told that scores on the way take too much of the time: the next one's seconds, and whether the end has
-    # one
-    dear: Callable[[float, bool], None]
+    # is told that scores on the way take too much of the time: the next one's seconds, and whether the end has one
+    leave_to_end: Callable[[float, bool], None]
 
 
 @dataclass
@@ -349,7 +348,7 @@ class Loop:
         at_end = step < kept_time.length.steps and kept_time.scores_at_end(clock)
         if self._told_dear != at_end:
             self._told_dear = at_end
-            scoring.dear(kept_time.score_seconds or 0.0, at_end)
+            scoring.leave_to_end(kept_time.score_seconds or 0.0, at_end)
         return False
 
     def _predict_score(self, scoring: Scoring | None) -> None:

@@ -36,7 +36,7 @@ class Drawing:
         return self.faceset.path.resolve().name
 
     def pictures(self) -> list[dict[str, Any]]:
-        """What there is to label, in the order in which to do it."""
+        """Faces to draw on, those of which the network is least sure first."""
         order = sorted(
             range(len(self._faces)),
             key=lambda index: (bool(self.faceset.faces[index].polygons), -self.doubts.get(index, 0.0), index),
