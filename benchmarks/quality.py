@@ -4,7 +4,7 @@
         [--archive FILE.tgz] [--drawn N] [--pictures N] [--every "400 steps"] [--statistics running,standing,batch]
         [--name NAME] [--out RESULT.json] [--keep RUNS [--picture OUT.webp --steps 1000,3000,10000]]
 
-SET is digits, inked, shapes, icons, handwritten or a kind that is drawn (benchmarks/picture_sets/known.py). With
+SET is digits, inked, shapes, icons, handwritten, photographs or a kind that is drawn (see picture_sets/known.py). With
 `--split validation`, for choosing, a fifth of what may be learnt from is left out, another fifth for each seed;
 `--split test` trains on all of it and measures on pictures that no choice may be made on. `--every` measures along the
 way. Results are added to a file that is there already. The Fréchet distance is of a small classifier's scores, which

