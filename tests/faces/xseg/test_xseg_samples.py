@@ -57,9 +57,7 @@ def test_samples_are_the_originals(name: str) -> None:
         random = np.random.RandomState(seed)
         faces, backgrounds = Queue(case["kept"], random), Queue(case["kept"], random)
         for one in [one for one in case["cases"] if one["seed"] == seed]:
-            while (
-                sample := make_labelled_sample(read(faces.next()), partial(another, backgrounds), random)
-            ) is None:
+            while (sample := make_labelled_sample(read(faces.next()), partial(another, backgrounds), random)) is None:
                 dropped += 1
             key = f"s{seed}_{one['index']}"
             expected = np.unpackbits(recorded[f"{key}_mask"]).reshape(SIDE, SIDE)
