@@ -1,6 +1,7 @@
 """Recipes: what ships is what the published launch scripts say."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ from frugan.engine.state.optimizer_settings import AdamSettings
 from frugan.errors import BadInput
 from frugan.families.r3gan.config import R3GANNetworks, R3GANObjective
 from frugan.families.stylegan3.config import StyleGAN3Networks, StyleGAN3Objective
-from frugan.recipe.loading import dump_recipe, load_recipe, parse_recipe, stages_overridden
+from frugan.recipe.loading import TOY_PARAMETERS, dump_recipe, load_recipe, parse_recipe, stages_overridden
 from frugan.recipe.overrides import differences
-from frugan.recipes import built_in
+from frugan.recipes import built_in, shipped_recipes
 from frugan.setup.recipe_setup import parameter_counts
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -527,3 +528,35 @@ def test_noise_of_scores_is_of_networks_with_styles() -> None:
 def test_a_folder_in_the_place_of_a_recipe_is_taken_for_pictures(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="a folder of pictures is given as --data"):
         load_recipe(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("saehd", "saehd-df-ud-256, saehd-liae-ud-256, saehd-liae-udt-320 or saehd-df-ud-512"),
+        ("saehd_df", "saehd-df-ud-256 or saehd-df-ud-512"),
+        ("sahed", "saehd-df-ud-256, saehd-liae-ud-256, saehd-liae-udt-320 or saehd-df-ud-512"),
+        ("BigGAN", "biggan-finetune-128, biggan-cifar10-32, biggan-imagenet-128 or biggan-places365-128"),
+        ("stylegan2-ffhq", "stylegan2-ffhq-256, stylegan2-ffhq-512 or stylegan2-ffhq-1024"),
+        ("amp", "amp-320, amp-224, amp-256 or amp-small-64"),
+        ("biggan-digit", "biggan-digits-32"),
+    ],
+)
+def test_a_word_that_fits_several_recipes_names_real_ones_first(word: str, meant: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(f"recipe {word!r} is unknown (did you mean {meant}?)")):
+        load_recipe(word)
+
+
+@pytest.mark.parametrize("family", sorted({name.partition("-")[0] for name in built_in()} - set(built_in())))
+def test_no_toy_is_meant_where_a_family_has_more(family: str) -> None:
+    with pytest.raises(BadInput) as told:
+        load_recipe(family)
+    first = str(told.value).partition("did you mean ")[2].split("?")[0].split(",")[0].split(" or ")[0]
+    sizes = {row["name"]: row["parameters"] for row in shipped_recipes() if row["name"].startswith(f"{family}-")}
+    assert sizes[first] >= min(TOY_PARAMETERS, max(sizes.values()))
+
+
+@pytest.mark.parametrize("word", ["foo", "x", "-", "runs/a"])
+def test_a_word_that_fits_no_recipe_names_none(word: str) -> None:
+    with pytest.raises(BadInput, match=rf"^recipe '{word}' is unknown; `frugan recipes` lists"):
+        load_recipe(word)

@@ -68,6 +68,14 @@ def test_a_card_is_found_by_its_makers_name(name: str) -> None:
         ("RTX 6000 Ada Generation", "rtx-6000-ada"),
         ("Quadro RTX 8000", "quadro-rtx-8000"),
         ("RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"),
+        ("RTX3060 12G 显卡", "rtx-3060"),
+        ("3060显卡", "rtx-3060"),
+        ("ＲＴＸ３０６０显卡８Ｇ", "rtx-3060-8"),
+        ("видеокарта RTX 3060 12 ГБ", "rtx-3060"),
+        ("RTX 4060 笔记本", "rtx-4060-laptop"),
+        ("carte graphique RTX 3060 12 Go", "rtx-3060"),
+        ("4060ti16g", "rtx-4060-ti-16"),
+        ("MSI Ventus 3080 12G", "rtx-3080-12"),
         ("A10G", "a10g"),
         ("A100-SXM4-80GB", "a100-80"),
         ("A100-SXM4-40GB", "a100"),
@@ -148,6 +156,10 @@ def test_a_larger_number_is_a_faster_card_within_a_series() -> None:
     ("name", "said"),
     [
         ("rtx-2090", r"the nearest are (?=.*rtx-2080)(?=.*rtx-3090)([\w-]+, ){4}[\w-]+\. .*--memory 6GiB.*--calibrate"),
+        ("RTX 3060 24G", r"the nearest are rtx-3060, rtx-3060-8, rtx-3060-ti, rtx-3060-laptop, "),
+        ("RTX 4090 D 24G", r"the nearest are rtx-4090, rtx-4090-laptop, "),  # fewer units than an RTX 4090
+        ("MSI Ventus 3060", r"the nearest are rtx-3060, "),  # no memory that says which
+        ("显卡 12G", "known are gtx-970, "),
         ("voodoo", r"known are gtx-970, .* more \(docs/your-card.md names them\).*--memory 6GiB"),
     ],
 )

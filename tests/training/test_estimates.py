@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from frugan.accelerator.precision import resolve_precision
 from frugan.contract.family import GridRequest
 from frugan.engine.plan import Plan
 from frugan.engine.run.events import read_events
+from frugan.engine.run.kept_time import KeptTime
 from frugan.planning.predictions import least_work
 from frugan.planning.recipe_predictions import shipped_predictions, subject
 from frugan.recipe.loading import load_recipe
@@ -95,6 +97,25 @@ def test_threads_are_timed_once_kept_and_looked_at_again_elsewhere(
     assert len(timed) == 2
     said = [e["line"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "choice"]
     assert words in said
+
+
+def test_an_estimate_goes_by_the_time_that_is_kept(
+    tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """Steps that were planned for another time, or another machine, do not count when a run goes on for a time."""
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
+    words = ["training.duration=20000 steps"]
+    train(recipe, pictures, tmp_path / "run", options=replace(CPU, stop_after="0.1s"), overrides=words)
+    monkeypatch.setattr("frugan.engine.run.threads.machine_name", lambda: "another one")  # steps are timed again
+    monkeypatch.setattr(KeptTime, "left", lambda *_: 240.0)
+    options = replace(CPU, stop_after="0.1s")
+    train(None, pictures, tmp_path / "run", for_time="4min", options=options, say=said.append)
+    assert timed
+    (estimate,) = (line for line in said if line.startswith("estimate: "))
+    assert estimate == (
+        "estimate: about 0.15 s a step: 1,600 in the 4.0 min that are left, less what grids and scores take"
+    )
 
 
 @pytest.mark.long

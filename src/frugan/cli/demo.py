@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def demo(
     subject: Annotated[
         Literal["digits", "faces", "stylegan2"],
-        typer.Argument(help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD"),
+        typer.Argument(
+            help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD, 1 to 7 minutes on two cores"
+        ),
     ] = "digits",
     out: Annotated[Path | None, typer.Option(help="run folder; default: demo in the folder for runs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the numbers as JSON")] = False,

@@ -1,6 +1,9 @@
 """Loading of recipes that ship, of a user's files and of runs, writing them, and listing their fields."""
 
+import difflib
 import json
+import math
+import re
 import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +24,17 @@ from frugan.recipe.faults import explain
 from frugan.recipe.overrides import apply_overrides, followed, in_our_words, put
 from frugan.recipe.recipe import Recipe, known_keys
 from frugan.recipe.removed import refuse_removed
-from frugan.recipes import built_in, toml_of
+from frugan.recipes import built_in, shipped_recipes, toml_of
 from frugan.wording import MIB, nearest
 
 MOST_RECIPE_BYTES = MIB
 """Largest size of a user's recipe file."""
+MOST_NAMED = 4
+"""Recipes that a message names when a word fits several."""
+MISSPELT = 0.75
+"""Likeness from which on a word is taken for the misspelt beginning of recipes' names."""
+TOY_PARAMETERS = 5_000_000
+"""A recipe with fewer tries something out, in minutes on a processor."""
 
 
 def _load_values(name: str) -> dict[str, Any]:
@@ -41,7 +50,7 @@ def _load_values(name: str) -> dict[str, Any]:
     else:
         folder = f" (a folder of pictures is given as --data {name})" if path.is_dir() else ""
         raise BadInput(
-            f"recipe {name!r} is unknown{nearest(name, built_in())}{folder}; "
+            f"recipe {name!r} is unknown{_meant(name)}{folder}; "
             "`frugan recipes` lists the built-in ones; for a recipe of your own give the path of a .toml file, or a "
             "run folder"
         )
@@ -49,6 +58,38 @@ def _load_values(name: str) -> dict[str, Any]:
         return dict(_nothing_where_none(tomllib.loads(text)))
     except (ValueError, RecursionError) as error:  # also of numbers of thousands of digits
         raise BadInput(f"recipe {name}: not valid TOML: {error}") from error
+
+
+def _meant(word: str) -> str:
+    """Hint at the recipes whose names hold all parts of a word, or at the one nearest to it; empty: none is near.
+
+    Those that show the fewest pictures come first, as most people have one card and pictures of their own; toys last.
+    """
+    rows = {str(row["name"]): row for row in shipped_recipes()}
+
+    def named(parts: Sequence[str]) -> list[str]:
+        return sorted(
+            (name for name in rows if all(part in name for part in parts)), key=lambda name: _likely(rows[name])
+        )
+
+    parts = [part for part in re.split(r"[-_\s]+", word.lower()) if len(part) > 1]
+    families = {name.partition("-")[0] for name in rows}
+    names = named(parts) if parts else []
+    if not names:
+        if near := nearest(word, list(rows)):
+            return near
+        misspelt = difflib.get_close_matches(word.lower(), families, n=1, cutoff=MISSPELT)
+        names = named(misspelt) if misspelt else []
+    *others, last = names[:MOST_NAMED] or [""]
+    return f" (did you mean {' or '.join(filter(None, (', '.join(others), last)))}?)" if last else ""
+
+
+def _likely(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Order of built-in recipes whose names a word fits: from what most people want to toys."""
+    duration, batch, smallest = Duration.parse(row["duration"]), int(row["batch"]), row["smallest_card_gib"]
+    steps = duration.known_steps(batch)
+    images = math.inf if steps is None else steps * batch
+    return row["parameters"] < TOY_PARAMETERS, images, smallest or math.inf, len(row["name"]), row["name"]
 
 
 def read_run_recipe(path: Path) -> dict[str, Any]:

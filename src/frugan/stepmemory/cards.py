@@ -3,7 +3,8 @@
 import platform
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import resources
@@ -235,25 +236,45 @@ def is_known(name: str) -> bool:
     return _find(name) is not None
 
 
-_UNTOLD = frozenset({"nvidia", "geforce", "tesla", "gpu", "generation", "with", "design", "workstation", "edition"})
-"""Words of a name that tell no card from another."""
+_UNTOLD = frozenset(
+    {"nvidia", "geforce", "tesla", "gpu", "generation", "with", "design", "workstation", "edition"}
+    | {"graphics", "card", "vram", "memory"}
+)
+"""Words of a name that tell no card from another; those of other alphabets do not either, but for `_LAPTOP`."""
+_LAPTOP = re.compile(r"\b(mobile|notebook|max-q)\b|笔记本|筆電|移动|行動|ノート|노트북|ноутбук")
 _MADE = re.compile(r"sxm\d?|pcie|hbm\d?e?|pascal|blackwell|nvl")
 """Words that mostly do not."""
 _SERIES = frozenset({"gtx", "rtx", "quadro"})
+MOST_SUFFIX = 2
+"""Letters of a word that may stand for another card, as the D of RTX 4090 D."""
 
 
 def _words(name: str) -> list[str]:
     """A name as the table writes it: "NVIDIA GeForce RTX 4060Ti 16GB" is rtx, 4060, ti, 16."""
-    text = re.sub(r"[\s_/()-]+", "-", name.lower())
-    text = re.sub(r"(?<=gtx|rtx)(?=a?\d)|(?<=titan)(?=[xvr])|(?<=\d)(?=ti|super|laptop)|(?<=ti)(?=super)", "-", text)
-    text = re.sub(r"-(\d+)-?gi?b?\b", r"-\1", text)
-    text = re.sub(r"\b(mobile|notebook|max-q)\b", "laptop", text)
+    text = _LAPTOP.sub("-laptop-", unicodedata.normalize("NFKC", name).lower())
+    text = re.sub(r"[^\x21-\x7e]+|[\s_/()-]+", "-", text)
+    text = re.sub(r"(?<=gtx|rtx)(?=a?\d)|(?<=titan)(?=[xvr])|(?<=\d)(?=ti|super|laptop)|(?<=ti)(?=super|\d)", "-", text)
+    text = re.sub(r"-+(\d+)-*g(i?b|o)?\b", r"-\1", text)
     return [word for word in text.split("-") if word and word not in _UNTOLD]
 
 
+_TABLE_WORDS = frozenset(word for key in PUBLISHED for word in key.split("-"))
+
+
 def _find(name: str) -> str | None:
-    """The key of a card, however people write it: with its maker's words or without, with its memory or without."""
-    whole = _words(name)
+    """The key of a card, however people write it: with its maker's words or without, with its memory or without.
+
+    Words that no card of the table has, a shop's or of another language, leave no doubt beside its memory.
+    """
+    words = _words(name)
+    if (key := _key_of(words)) is not None:
+        return key
+    key = _key_of([word for word in words if word in _TABLE_WORDS or len(word) <= MOST_SUFFIX or not word.isalpha()])
+    return key if key is not None and str(PUBLISHED[key].gib) in words else None
+
+
+def _key_of(whole: Sequence[str]) -> str | None:
+    """The key of a card by the words of its name, and at most its memory besides."""
     bare = [word for word in whole if not _MADE.fullmatch(word)]
     for words, series in product((whole, bare), (None, "gtx", "rtx", "quadro-rtx", "")):
         core = words if series is None else [series, *(word for word in words if word not in _SERIES)]
@@ -266,6 +287,15 @@ def _find(name: str) -> str | None:
     return None
 
 
+def _nearest(name: str) -> list[str]:
+    """Keys of the cards nearest to a name: those of its number first, whatever else it says."""
+    words = _words(name)
+    numbers = {word for word in words if len(re.sub(r"\D", "", word)) > 2}
+    same = [key for key in PUBLISHED if numbers & set(key.split("-"))]
+    near = get_close_matches("-".join(words), PUBLISHED, n=5, cutoff=0.5)
+    return list(dict.fromkeys([*same, *near]))[: max(5, len(same))]
+
+
 def named_card(name: str) -> Card:
     """A card by its maker's name: "rtx-3060", "RTX 3060", "3060"; with the memory that its driver leaves.
 
@@ -274,7 +304,7 @@ def named_card(name: str) -> Card:
     """
     key = _find(name)
     if key is None:
-        near = get_close_matches("-".join(_words(name)), PUBLISHED, n=5, cutoff=0.5)
+        near = _nearest(name)
         nearest = (
             f"the nearest are {', '.join(near)}"
             if near

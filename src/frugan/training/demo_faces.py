@@ -26,6 +26,9 @@ from frugan.training.training import train
 
 FACES_RECIPE = "saehd-demo-64"
 SHOWN = 6
+MINUTES = (1, 7)
+"""Least and most that it took on two cores that did nothing else: with units for bf16, and with AVX2 alone
+(benchmarks/results/demo-faces-*.json)."""
 TITLES = ("D", "swap", "truth", "S", "SS")
 
 
@@ -118,6 +121,11 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
         write_drawn_faces(workspace)
     say(f"data: {FACES} drawn faces of each of two people who do not exist, in {workspace}")
     recipe = load_recipe(FACES_RECIPE)
+    least, most = MINUTES
+    say(
+        f"time: {recipe.training.duration} take {least} to {most} minutes on two idle cores, several times as long on "
+        "a busy machine; the estimate for this one follows"
+    )
     options = TrainingOptions(device="cpu")
     result = train(recipe, workspace, run, options=options, say=say, show=show)
     if not result.finished:

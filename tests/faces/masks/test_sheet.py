@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from frugan.errors import BadInput
-from frugan.faces.masks.applying import MaskOptions
+from frugan.faces.masks.applying import MaskOptions, take_out
 from frugan.faces.masks.sheet import CELL, TITLE, show_masks
 from frugan.progress import quiet
 
@@ -18,12 +18,27 @@ def _read(path: Path) -> NDArray[np.uint8]:
 
 
 def test_what_faces_have(faces: Path, tmp_path: Path) -> None:
-    assert show_masks(faces, tmp_path / "sheet.png", 4, None, MaskOptions(), quiet, None) == []
+    assert show_masks(faces, tmp_path / "sheet.png", 9, None, MaskOptions(), quiet, None) == []
+    sheet = _read(tmp_path / "sheet.png")[TITLE:]
+    assert sheet.shape == (9 * CELL, 3 * CELL, 3)
+    label, mask = sheet[:, CELL : 2 * CELL], sheet[:, 2 * CELL :]
+    assert (mask[:CELL] == 160).all()  # none was applied to the first
+    assert not all((mask[CELL * row : CELL * (row + 1)] == 160).all() for row in range(9))
+    assert label[3, 3, 1] > label[3, 3, 2] + 50  # green outside of the label
+
+
+def test_faces_without_labels_are_shown_as_they_are(faces: Path, tmp_path: Path, said: list[str]) -> None:
+    """No grey cells: nothing is missing that was ever there."""
+    bare = tmp_path / "bare"
+    take_out(faces, "polygons", bare, quiet, None)
+    take_out(bare, "xseg_mask", None, quiet, None)
+    assert show_masks(bare, tmp_path / "sheet.png", 6, None, MaskOptions(), said.append, None) == []
     sheet = _read(tmp_path / "sheet.png")
-    assert sheet.shape == (TITLE + 4 * CELL, 3 * CELL, 3)
-    first_label, first_mask = sheet[TITLE : TITLE + CELL, CELL : 2 * CELL], sheet[TITLE : TITLE + CELL, 2 * CELL :]
-    assert (first_mask == 160).all()  # no mask was applied to it
-    assert first_label[3, 3, 1] > first_label[3, 3, 2] + 50  # green outside of the label
+    assert sheet.shape == (2 * CELL, 5 * CELL, 3)
+    assert (sheet[CELL:, CELL:] == 255).all()  # the sixth is alone in its row
+    assert (sheet[:CELL].reshape(-1, 3).std(0) > 5).all()
+    (line,) = [line for line in said if "has a label" in line]
+    assert line.startswith(f"none of the 9 faces has a label: frugan masks draw {bare} --in-place draws them")
 
 
 def test_unlabelled_faces_come_first(faces: Path, original: Path, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """A sheet of faces with their labels and masks, and on which a network is least sure."""
 
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,9 @@ CELL = 160
 """Pixels of a face's side on the sheet."""
 TITLE = 18
 MOST = 200
+COLUMNS = ("face", "label", "mask", "network")
+ALONE = 5
+"""Faces in a row of a sheet that has nothing else to show."""
 GREEN = (0, 255, 0)
 INCLUDED, EXCLUDED = (0, 220, 255), (60, 60, 255)
 """Colours of polygons, BGR: yellow and red."""
@@ -41,10 +46,13 @@ def show_masks(
 ) -> list[Doubt]:
     """Draw faces, a row each: the face, its polygons, the mask that was applied, and the network's.
 
+    What none of them has gets no column; faces that have none of it stand side by side.
+
     Args:
         source: faceset.
         out: the picture, such as masks.png.
-        count: faces on it; with a network those without polygons of which it is least sure come first.
+        count: faces on it; with a network those without polygons of which it is least sure come first, without one
+            those that have polygons or a mask.
         weights: network, see `open_masker`; None: only what the faces have.
         options: of the network.
         say: is given lines.
@@ -71,11 +79,20 @@ def show_masks(
         for reason in list(lost.values())[:3]:
             say(f"left out: {reason}")
     faces = faceset.faces
-    order = sorted(found, key=lambda index: (bool(faces[index].polygons), -found[index].doubt)) or range(len(faces))
-    rows = [_row(faces[index], faceset.picture(index), found.get(index)) for index in list(order)[:count]]
-    columns = ("face", "label", "mask", *(["network"] if found else []))
+    if not any(face.polygons for face in faces):
+        say(
+            f"none of the {len(faces):,} faces has a label: frugan masks draw {shlex.quote(str(source))} --in-place "
+            "draws them, frugan masks import brings in those of other programs"
+        )
+    order: Sequence[int] = sorted(
+        range(len(faces)), key=lambda index: not (faces[index].polygons or faces[index].xseg_mask is not None)
+    )
+    if found:
+        order = sorted(found, key=lambda index: (bool(faces[index].polygons), -found[index].doubt))
+    rows = [_cells(faces[index], faceset.picture(index), found.get(index)) for index in order[:count]]
+    columns = [column for column in COLUMNS if any(column in row for row in rows)]
     with atomic_file(out) as beside:
-        write_flushed(beside, _encoded(out, np.concatenate([_titles(columns), *rows])))
+        write_flushed(beside, _encoded(out, _sheet(rows, columns)))
     return [Doubt(key_of(faces[index]), found[index].doubt, bool(faces[index].polygons)) for index in order if found]
 
 
@@ -86,33 +103,42 @@ def _encoded(out: Path, picture: Picture) -> bytes:
     return bytes(encoded.tobytes())
 
 
-def _titles(columns: tuple[str, ...]) -> Picture:
+def _sheet(rows: Sequence[Mapping[str, Picture]], columns: Sequence[str]) -> Picture:
+    """Rows of cells below their titles, [_, _, 3]; faces alone fill rows of `ALONE`. What one does not have is grey."""
+    nothing: Picture = np.full((CELL, CELL, 3), 160, np.uint8)
+    if len(columns) > 1:
+        lines = [[row.get(column, nothing) for column in columns] for row in rows]
+        return np.concatenate([_titles(columns), *(np.concatenate(line, 1) for line in lines)])
+    faces, wide = [row[columns[0]] for row in rows], min(ALONE, len(rows))
+    faces += [np.full_like(nothing, 255)] * (-len(faces) % wide)
+    return np.concatenate([np.concatenate(faces[at : at + wide], 1) for at in range(0, len(faces), wide)])
+
+
+def _titles(columns: Sequence[str]) -> Picture:
     cv2, titles = opencv(), np.full((TITLE, CELL * len(columns), 3), 255, np.uint8)
     for number, column in enumerate(columns):
         cv2.putText(titles, column, (CELL * number + 4, TITLE - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.42, (0, 0, 0), 1)
     return titles
 
 
-def _row(face: Face, picture: Picture, found: FoundMask | None) -> Picture:
-    """The cells of a face, [CELL, columns * CELL, 3]; what it does not have is grey."""
+def _cells(face: Face, picture: Picture, found: FoundMask | None) -> Mapping[str, Picture]:
+    """The cells of a face by column, each [CELL, CELL, 3]; those that it does not have are left out."""
     cv2 = opencv()
     plain = _cell(picture)
-    nothing: Picture = np.full_like(plain, 160)
-    label, applied = nothing, nothing
+    cells = {"face": plain}
     if face.polygons:
-        label = _through(plain, polygon_mask(face.polygons, face.height, face.width))
+        cells["label"] = label = _through(plain, polygon_mask(face.polygons, face.height, face.width))
         scale = np.array([CELL / face.width, CELL / face.height])
         for polygon in face.polygons:
             line = (polygon.points * scale).round().astype(np.int32)
             cv2.polylines(label, [line], True, INCLUDED if polygon.include else EXCLUDED, 1)
     if face.xseg_mask is not None:
-        applied = _through(plain, decoded_mask(face))
-    cells = [plain, label, applied]
+        cells["mask"] = _through(plain, decoded_mask(face))
     if found is not None:
-        cells.append(_through(plain, found.mask.astype(np.float32) / np.float32(255)))
-        cv2.putText(cells[-1], f"{found.doubt:.3f}", (4, CELL - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.42, (255, 255, 255), 1)
+        cells["network"] = cell = _through(plain, found.mask.astype(np.float32) / np.float32(255))
+        cv2.putText(cell, f"{found.doubt:.3f}", (4, CELL - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.42, (255, 255, 255), 1)
     cv2.putText(plain, Path(face.name).stem[:22], (4, CELL - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.38, (255, 255, 255), 1)
-    return np.concatenate(cells, 1)
+    return cells
 
 
 def _cell(picture: Picture) -> Picture:
