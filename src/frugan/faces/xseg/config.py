@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from frugan.contract.settings import CHANGEABLE, Settings, setting
+from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
 from frugan.faces.data.face import FaceTypeOption
 from frugan.faces.xseg.networks import DIVISOR
 
@@ -50,6 +50,12 @@ class XSegObjective(Settings):
         "teach the network to draw faces of many people in grey first (data.pretrain), without labels; false on a "
         "resumption ends it: steps count from 0 again",
         CHANGEABLE,
+    )
+    as_original: bool = setting(
+        False,
+        "take applied masks of another size than their picture for ones of its size, which misplaces them, as "
+        "DeepFaceLab does",
+        CHANGEABLE | ADDED,
     )
 
 

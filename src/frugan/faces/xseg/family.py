@@ -65,7 +65,7 @@ class XSegFamily(Family):
     def sources(self, networks: XSegNetworks, objective: XSegObjective) -> Mapping[str, XSegNeeds]:
         """Faces of all people together."""
         face_type = FaceType.from_option(networks.face_type)
-        return {"faces": XSegNeeds(networks.resolution, face_type, objective.pretrain)}
+        return {"faces": XSegNeeds(networks.resolution, face_type, objective.pretrain, objective.as_original)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Every block of a convolution."""

@@ -33,6 +33,7 @@ class XSegNeeds:
     resolution: int  # side of the square faces in pixels
     face_type: FaceType  # of the network
     pretrain: bool  # no labels are needed
+    as_original: bool = False  # see `XSegObjective`
 
     @property
     def classes(self) -> None:
@@ -132,7 +133,7 @@ class XSegNeeds:
         if workers is not None and workers.count > 0:
             processes = workers.shared(SampleProcesses, SampleProcesses.close)
         _, kind = labelled(source.faces)
-        maker = XSegMaker(source, self.face_type, self.resolution, kind == "polygons", self.pretrain)
+        maker = XSegMaker(source, self.face_type, self.resolution, kind == "polygons", self.pretrain, self.as_original)
         batches = SampleBatches(maker, seed=seed, name=stream, processes=processes)
         if workers is not None:
             workers.at_end(batches.close)

@@ -6,6 +6,7 @@ of the process, here each sample has a seed of its own, and which face lends its
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,11 +59,12 @@ def decoded_mask(face: Face) -> NDArray[np.float32]:
     return binary
 
 
-def label_of(face: Face, *, by_polygons: bool) -> NDArray[np.float32]:
+def label_of(face: Face, *, by_polygons: bool, as_original: bool = False) -> NDArray[np.float32]:
     """Return a face's mask for training at the size of its picture, float32 [H, W], 0 or 1.
 
-    An applied mask of another size is resized first, where the original takes it for one of the picture's size, and
-    misplaces it.
+    Args:
+        by_polygons: it is what the face's polygons fill, else the applied mask.
+        as_original: leave an applied mask at its own size.
 
     Raises:
         BadInput: it cannot be decoded.
@@ -70,7 +72,7 @@ def label_of(face: Face, *, by_polygons: bool) -> NDArray[np.float32]:
     if by_polygons:
         return polygon_mask(face.polygons, face.height, face.width)
     mask = decoded_mask(face)
-    if mask.shape != (face.height, face.width):
+    if mask.shape != (face.height, face.width) and not as_original:
         mask = opencv().resize(mask, (face.width, face.height), interpolation=opencv().INTER_LINEAR)
         mask = (mask >= 0.5).astype(np.float32)
     return mask
@@ -101,23 +103,33 @@ class Labelled:
     """A face and its mask, as they come and as a sample."""
 
     picture: Picture  # float32 BGR [R, R, 3]
-    mask: Mask  # float32 [R, R, 1]
+    mask: Mask  # float32 [R, R, 1]; of another side where it is misplaced as the original does
 
 
 def read_labelled(
-    face: Face, picture: NDArray[np.uint8], face_type: FaceType, side: int, *, by_polygons: bool
+    face: Face,
+    picture: NDArray[np.uint8],
+    face_type: FaceType,
+    side: int,
+    *,
+    by_polygons: bool,
+    as_original: bool = False,
 ) -> Labelled:
     """Return a face with its label, cut to the face type.
 
     Args:
         picture: uint8 BGR [H, W, 3].
+        as_original: an applied mask of another size is cut as if it had the picture's, or, where the picture is taken
+            as it is, stays at its own size.
 
     Raises:
         BadInput: its mask cannot be decoded, or its landmarks are those of no face.
     """
-    mask = label_of(face, by_polygons=by_polygons)
+    mask = label_of(face, by_polygons=by_polygons, as_original=as_original)
     unit = picture.astype(np.float32) / np.float32(255.0)
-    return Labelled(aligned(face, unit, face_type, side), aligned(face, mask, face_type, side)[..., None])
+    if face.face_type is not face_type or face.width != side:
+        mask = aligned(face, mask, face_type, side)
+    return Labelled(aligned(face, unit, face_type, side), mask[..., None])
 
 
 def _moved(warp: Warp, one: Labelled, *, bent: bool) -> Labelled:
@@ -127,13 +139,19 @@ def _moved(warp: Warp, one: Labelled, *, bent: bool) -> Labelled:
     return Labelled(warp.move_picture(picture), warp.move_mask(mask, cubic=True)[..., None])
 
 
-def make_labelled_sample(one: Labelled, background: Callable[[], Labelled], random: np.random.RandomState) -> Labelled:
+def make_labelled_sample(
+    one: Labelled, background: Callable[[], Labelled], random: np.random.RandomState
+) -> Labelled | None:
     """Make a training sample; its mask is 0 or 1.
 
     Args:
         one: the face.
         background: called if another face's surroundings are put behind it.
         random: the draws.
+
+    Returns:
+        The sample; None: surroundings were to be put behind a face whose mask has another size, which the original
+        cannot do either, and drops.
     """
     side = len(one.picture)
     picture, mask = one.picture, one.mask
@@ -150,6 +168,8 @@ def make_labelled_sample(one: Labelled, background: Callable[[], Labelled], rand
         )
         other = _moved(warp, other, bent=False)
         surroundings = change_colours(other.picture * (1 - other.mask), random)
+        if mask.shape != other.mask.shape:
+            return None
         picture = behind(picture, mask, surroundings, other.mask, random)
     warp = draw_warp(side, random, random, may_flip=True, scale=_SCALE)
     moved = _moved(warp, Labelled(picture, mask), bent=True)
@@ -170,6 +190,7 @@ class XSegMaker:
     side: int  # R, of the samples in pixels
     by_polygons: bool  # labels are polygons, else applied masks
     pretrain: bool  # bent faces without masks
+    as_original: bool = False  # see `read_labelled`
 
     @property
     def references(self) -> Faceset | None:
@@ -188,14 +209,17 @@ class XSegMaker:
             picture = first_usable(self.faceset, wanted.face, lost, lambda face: self._bent(face, wanted.seed))
             into["picture"][place] = picture.transpose(2, 0, 1)
             return lost
-        one = first_usable(self.faceset, wanted.face, lost, self._read)
 
         def background() -> Labelled:
             return first_usable(self.faceset, wanted.reference, lost, self._read)
 
-        sample = make_labelled_sample(one, background, np.random.RandomState(wanted.seed))
-        into["picture"][place] = sample.picture.transpose(2, 0, 1)
-        into["mask"][place] = sample.mask.transpose(2, 0, 1)
+        for dropped in count():  # in half of all draws none is dropped
+            one = first_usable(self.faceset, wanted.face + dropped, lost, self._read)
+            random = np.random.RandomState([wanted.seed, dropped] if dropped else wanted.seed)
+            if (sample := make_labelled_sample(one, background, random)) is not None:
+                into["picture"][place] = sample.picture.transpose(2, 0, 1)
+                into["mask"][place] = sample.mask.transpose(2, 0, 1)
+                break
         return lost
 
     def _bent(self, index: int, seed: int) -> Picture:
@@ -208,7 +232,9 @@ class XSegMaker:
         face, where = self.faceset.faces[index], shown(str(self.faceset.path))
         picture = self.faceset.picture(index)
         try:
-            return read_labelled(face, picture, self.face_type, self.side, by_polygons=self.by_polygons)
+            return read_labelled(
+                face, picture, self.face_type, self.side, by_polygons=self.by_polygons, as_original=self.as_original
+            )
         except BadInput as error:
             raise BadInput(f"{where}: {error}") from error
         except (opencv().error, np.linalg.LinAlgError) as error:
