@@ -19,14 +19,12 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from frugan.engine.state.working_weights import prepared
 from frugan.faces.data.dfl_jpeg import write_face_jpeg
-from frugan.faces.data.drawn_faces import write_drawn_faces
-from frugan.faces.data.face import Face, FaceType, Polygon
+from frugan.faces.data.drawn_faces import LABELLED, outline, true_mask, write_drawn_faces
+from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.faceset import open_faceset
-from frugan.faces.data.geometry import face_mask
 from frugan.faces.data.relabel import MASK_SIDE, encoded_mask
 from frugan.faces.xseg.samples import aligned
 from frugan.recipe.loading import load_recipe
@@ -36,8 +34,6 @@ from frugan.training.training import train
 from machine import describe_machine
 from tools.draw_faces.drawn_faceset import draw_faceset
 
-LABELLED = 10
-"""Faces of each person that are trained on."""
 CHOOSING_SEED, CHOOSING_FACES = 7, 40
 SIDES = ("data_src/aligned", "data_dst/aligned")
 
@@ -51,7 +47,7 @@ def main() -> None:
     parser.add_argument("--choosing", action="store_true")
     parser.add_argument("--applied", action="store_true")
     parser.add_argument("fields", nargs="*")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     labelled, judged = split(arguments.runs, choosing=arguments.choosing, applied=arguments.applied)
@@ -97,19 +93,13 @@ def split(runs: Path, *, choosing: bool, applied: bool) -> tuple[Path, Path]:
     return labelled, judged
 
 
-def hull(face: Face) -> NDArray[np.bool_]:
-    """The true mask of a drawn face, [H, W]."""
-    return face_mask(face.landmarks, face.height, face.width) > 0
-
-
 def with_label(face: Face, *, applied: bool) -> Face:
     """The face with its outline as a polygon, or with the hull as an applied mask."""
     if applied:
-        byte = np.where(hull(face), np.uint8(255), np.uint8(0))
+        byte = true_mask(face) * np.uint8(255)
         whole = np.asarray(cv2.resize(byte, (MASK_SIDE, MASK_SIDE), interpolation=cv2.INTER_NEAREST), np.uint8)
-        return replace(face, xseg_mask=encoded_mask(whole))
-    found, _ = cv2.findContours(hull(face).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-    return replace(face, polygons=(Polygon(True, max(found, key=len)[:, 0].astype(np.float32)),))
+        return replace(face, polygons=(), xseg_mask=encoded_mask(whole))
+    return replace(face, polygons=(outline(face),))
 
 
 @torch.no_grad()
@@ -125,7 +115,7 @@ def scores(run: Path, judged: Path) -> dict[str, Any]:
             picture = torch.from_numpy(aligned(face, unit, face_type, side)).permute(2, 0, 1)
             probability = torch.sigmoid(network(picture[None].contiguous()))[0, 0].numpy()
             mask = cv2.resize(probability, (face.width, face.height)) >= 0.5
-            truth = aligned(face, hull(face).astype(np.float32), face_type, face.width) >= 0.5
+            truth = aligned(face, true_mask(face).astype(np.float32), face_type, face.width) >= 0.5
             found.append(float((mask & truth).sum() / (mask | truth).sum()))
     return {
         "step": weights.step,
