@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from tools.draw_faces import shipped_set
 from tools.draw_faces.drawn_faceset import draw_faceset
 from tools.draw_faces.shipped_set import DESTINATION, MOMENTS, SEED, SOURCE, unseen
 
+LEVELS_LOST = 3.0  # frames are stored as WebP
 LEVELS = 1.0  # of 255, on average: another processor rounds otherwise; another face is tens away
 
 
@@ -30,13 +32,20 @@ def apart(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> float:
     ("side", "person"), [("src", SOURCE), pytest.param("dst", DESTINATION, marks=pytest.mark.long)]
 )
 def test_faces_are_those_of_the_program(side: str, person: int, shipped: dict[str, Faceset], tmp_path: Path) -> None:
-    drawn = draw_faceset(tmp_path, person, 2, seed=SEED, size=SIDE_PIXELS)
-    again = open_faceset(tmp_path)
+    frames = tmp_path / "frames"
+    drawn = draw_faceset(tmp_path / "aligned", person, 2, seed=SEED, size=SIDE_PIXELS, frames=frames)
+    again = open_faceset(tmp_path / "aligned")
     assert [face.name for face in shipped[side].faces[:2]] == [file.name for file in drawn]
     for index in range(2):
         assert apart(shipped[side].picture(index), again.picture(index)) < LEVELS
         np.testing.assert_allclose(shipped[side].faces[index].landmarks, again.faces[index].landmarks, atol=0.01)
     assert apart(shipped[side].picture(0), again.picture(1)) > 10 * LEVELS
+    stored, first, second = (
+        np.asarray(cv2.imread(str(path)), np.uint8)
+        for path in (shipped[side].path.parent / "00000.png", frames / "00000.png", frames / "00001.png")
+    )
+    assert apart(stored, first) < LEVELS_LOST
+    assert apart(stored, second) > 10 * LEVELS_LOST
 
 
 @pytest.mark.parametrize("which", list(Unseen))

@@ -8,8 +8,8 @@ import numpy as np
 from frugan.faces.data.dfl_jpeg import write_face_jpeg
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.geometry import alignment_matrix, opencv, transform_points
-from tools.draw_faces.frame import draw_frame
-from tools.draw_faces.moment import Moment, draw_moment
+from tools.draw_faces.frame import DrawnFrame, draw_frame
+from tools.draw_faces.moment import draw_moment
 from tools.draw_faces.people import PEOPLE
 from tools.draw_faces.person import Person
 
@@ -26,6 +26,7 @@ def draw_faceset(
     size: int = 192,
     face_type: FaceType = FaceType.WHOLE_FACE,
     people: Sequence[Person] = PEOPLE,
+    frames: Path | None = None,
 ) -> list[Path]:
     """Draw frames of a person, cut out the aligned faces and write them as JPEGs with DeepFaceLab's metadata.
 
@@ -37,6 +38,7 @@ def draw_faceset(
         size: side of the aligned pictures in pixels, at least 64.
         face_type: how much of the head they show.
         people: those who can be drawn.
+        frames: folder for the frames too, as the files that the faces say they are of; made if missing.
 
     Returns:
         the files, 00000_0.jpg and so on.
@@ -47,20 +49,26 @@ def draw_faceset(
     """
     if person_index not in range(len(people)) or count < 0:
         raise ValueError(f"person {person_index}, count {count}: expected 0 to {len(people) - 1}, and at least 0")
-    person = people[person_index]
-    out.mkdir(parents=True, exist_ok=True)
+    cv2, person = opencv(), people[person_index]
+    for folder in filter(None, (out, frames)):
+        folder.mkdir(parents=True, exist_ok=True)
     files = []
     for index in range(count):
         file = out / f"{index:05d}_0.jpg"
-        moment = draw_moment(seed, person_index, index)
-        file.write_bytes(_aligned_jpeg(person, moment, index, size, face_type, file.name))
+        frame = draw_frame(person, draw_moment(seed, person_index, index), 2 * round(_FRAME_SHARE * size))
+        file.write_bytes(_aligned_jpeg(frame, _frame_name(index), size, face_type, file.name))
+        if frames is not None:
+            cv2.imwrite(str(frames / _frame_name(index)), frame.picture)
         files.append(file)
     return files
 
 
-def _aligned_jpeg(person: Person, moment: Moment, index: int, size: int, face_type: FaceType, name: str) -> bytes:
+def _frame_name(index: int) -> str:
+    return f"{index:05d}.png"
+
+
+def _aligned_jpeg(frame: DrawnFrame, frame_name: str, size: int, face_type: FaceType, name: str) -> bytes:
     cv2 = opencv()
-    frame = draw_frame(person, moment, 2 * round(_FRAME_SHARE * size))
     matrix = alignment_matrix(frame.landmarks, size, face_type)
     picture = cv2.warpAffine(
         frame.picture, matrix, (size, size), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
@@ -77,7 +85,7 @@ def _aligned_jpeg(person: Person, moment: Moment, index: int, size: int, face_ty
         height=size,
         width=size,
         landmarks=transform_points(matrix, frame.landmarks).astype(np.float32),
-        source_filename=f"{index:05d}.png",
+        source_filename=frame_name,
         source_landmarks=frame.landmarks,
         source_rect=np.array([left, top, right, bottom], np.float32),
         image_to_face=matrix.astype(np.float64),

@@ -285,7 +285,7 @@ def _write_drawn(arguments: PrepareOptions) -> None:
     Raises:
         BadInput: a file is asked for, or another resolution than they have, or an option has no effect.
     """
-    from frugan.faces.data.drawn_faces import write_drawn_faces
+    from frugan.faces.data.drawn_faces import LABELLED, write_drawn_faces
 
     _refuse(arguments.context, OF_PICTURES, f"has no effect on {DRAWN}")
     out, faces = arguments.out, FACES if arguments.faces is None else arguments.faces
@@ -297,7 +297,7 @@ def _write_drawn(arguments: PrepareOptions) -> None:
             "training resizes them to what its recipe says; leave --resolution out"
         )
     write_drawn_faces(out, faces)
-    print(f"{faces:,} faces of each of two people: {out}")
+    print(f"{faces:,} faces of each of two people, {min(faces, LABELLED)} of them labelled, and their frames: {out}")
     print(f"Next: frugan train saehd-demo-64 --data {shlex.quote(str(out))} --out RUN")
 
 

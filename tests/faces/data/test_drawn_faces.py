@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from frugan.errors import BadInput
 from frugan.faces.data.drawn_faces import (
     FACES,
+    LABELLED,
     SIDE_PIXELS,
     UNSEEN,
     Unseen,
@@ -18,6 +20,8 @@ from frugan.faces.data.drawn_faces import (
 )
 from frugan.faces.data.face import FaceType
 from frugan.faces.data.faceset import find_facesets, open_faceset
+from frugan.faces.data.geometry import alignment_matrix, face_mask
+from frugan.faces.xseg.samples import labelled, polygon_mask
 from frugan.recipe.loading import load_recipe
 
 
@@ -46,6 +50,32 @@ def test_the_first_few(tmp_path: Path) -> None:
         assert names == ["00000_0.jpg", "00001_0.jpg", "00002_0.jpg"]
         for name in names:
             assert (few[side] / name).read_bytes() == (whole[side] / name).read_bytes()
+
+
+@pytest.mark.parametrize("side", ["data_src", "data_dst"])
+def test_frames_are_those_that_the_faces_were_cut_from(side: str, tmp_path: Path) -> None:
+    workspace = write_drawn_faces(tmp_path / "set", 3)
+    assert sorted(path.name for path in (workspace / side).glob("*.*")) == ["00000.png", "00001.png", "00002.png"]
+    faceset = open_faceset(workspace / side / "aligned")
+    for at, face in enumerate(faceset.faces):
+        assert face.source_landmarks is not None
+        assert face.source_filename is not None
+        frame = cv2.imread(str(workspace / side / face.source_filename))
+        assert frame is not None
+        matrix = alignment_matrix(face.source_landmarks, face.width, face.face_type)
+        again = cv2.warpAffine(frame, matrix, (face.width, face.height), borderMode=cv2.BORDER_REPLICATE)
+        assert abs(again.astype(float) - faceset.picture(at)).mean() < 5
+        assert abs(again.astype(float) - faceset.picture(at - 1)).mean() > 15
+
+
+def test_the_first_ten_faces_have_labels_that_fill_to_their_masks(tmp_path: Path) -> None:
+    for path in find_facesets(write_drawn_faces(tmp_path / "set", LABELLED + 2)).values():
+        faces = open_faceset(path).faces
+        assert labelled(faces) == (list(range(LABELLED)), "polygons")
+        for face in faces[:LABELLED]:
+            mask = face_mask(face.landmarks, face.height, face.width)
+            np.testing.assert_array_equal(polygon_mask(face.polygons, face.height, face.width), mask)
+            assert 0.1 < mask.mean() < 0.7
 
 
 @pytest.mark.parametrize("faces", [-1, 0, FACES + 1])

@@ -78,3 +78,16 @@ def test_pretraining_ends_on_a_resumption_alone(tmp_path: Path) -> None:
     path.write_text(toml_of("xseg-pretrain") + stage)
     with pytest.raises(BadInput, match="steps would count anew, which only a resumption does"):
         load_recipe(str(path))
+
+
+def test_a_word_gives_masks_of_another_size_the_originals_places() -> None:
+    samples = []
+    for word in ("false", "true"):
+        recipe = load_recipe("xseg-small", [f"objective.as_original={word}", "networks.face_type=f"])
+        needs = recipe.kind.sources(recipe.networks, recipe.objective)["faces"]
+        faces = needs.fitted("faces", "faces", open_faceset(FACES.parent / "faceset_masks"), _options([]))
+        reader = needs.reader(faces, {}, seed=3, stream="faces", settings=DataSettings(), workers=None)
+        samples.append(reader.take(0, 4))
+    mended, misplaced = samples
+    assert mended["mask"].mean() > 0.1
+    assert (mended["mask"] != misplaced["mask"]).float().mean() > 0.05

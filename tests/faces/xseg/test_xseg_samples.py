@@ -1,6 +1,7 @@
 """Samples of labelled faces against the original's, bit for bit where OpenCV is the one it had."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,18 @@ import pytest
 from numpy.typing import NDArray
 
 from faces.data.golden_faces import OPENCV_4
-from frugan.faces.data.face import FaceType, Polygon
+from frugan.faces.data.face import Face, FaceType, Polygon
 from frugan.faces.data.faceset import open_faceset
-from frugan.faces.xseg.samples import Labelled, labelled, make_labelled_sample, polygon_mask, read_labelled
+from frugan.faces.data.relabel import encoded_mask
+from frugan.faces.data.sample import Wanted
+from frugan.faces.xseg.samples import (
+    Labelled,
+    XSegMaker,
+    labelled,
+    make_labelled_sample,
+    polygon_mask,
+    read_labelled,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "xseg"
 SIDE = 256
@@ -72,13 +82,43 @@ def test_samples_are_the_originals(name: str) -> None:
     assert dropped == (name == "masks_wf")
 
 
-def _apart(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
-    """Intersection over union."""
-    return float((first & second).sum() / (first | second).sum())
+def _with_mask_of_twice_its_size(face: Face) -> Face:
+    """A face whose polygons became a mask that was applied: 256 pixels, as the original stores them, on 128."""
+    larger = [Polygon(one.include, one.points * 2) for one in face.polygons]
+    return replace(face, xseg_mask=encoded_mask(255 * polygon_mask(larger, 256, 256).astype(np.uint8)))
 
 
-def test_masks_of_another_size_lie_where_the_face_is() -> None:
-    """Mended, they agree with the mask of the same face as polygons of its own size fill it; the original's do not."""
+def test_masks_of_another_size_are_placed_as_polygons_are_but_not_as_the_original() -> None:
+    faceset, met = open_faceset(GOLDEN / "faceset"), dict[bool, float]()
+    face = _with_mask_of_twice_its_size(faceset.faces[0])
+    assert (face.height, face.width, face.face_type) == (128, 128, FaceType.WHOLE_FACE)
+
+    def label(*, by_polygons: bool, as_original: bool) -> NDArray[np.bool_]:
+        kinds = {"by_polygons": by_polygons, "as_original": as_original}
+        return read_labelled(face, faceset.picture(0), FaceType.FULL, SIDE, **kinds).mask >= 0.5
+
+    right = label(by_polygons=True, as_original=False)
+    for as_original in (False, True):
+        found = label(by_polygons=False, as_original=as_original)
+        met[as_original] = float((found & right).sum() / (found | right).sum())
+    assert met[False] > 0.95
+    assert met[True] < 0.6
+    assert (label(by_polygons=True, as_original=True) == right).all()
+
+
+def test_a_sample_that_the_original_drops_gives_way_to_another() -> None:
+    """A mask of 256 pixels on a picture of the model's 128: no surroundings can be put behind it."""
+    faceset = open_faceset(GOLDEN / "faceset")
+    face = replace(_with_mask_of_twice_its_size(faceset.faces[0]), polygons=())
+    alone = replace(faceset, faces=(face,), places=faceset.places[:1])
+    maker = XSegMaker(alone, FaceType.WHOLE_FACE, 128, by_polygons=False, pretrain=False, as_original=True)
+    into = {name: np.full(shape, np.nan, np.float32) for name, shape in maker.shapes(8).items()}
+    for place in range(8):
+        assert maker.make(Wanted(0, place, 0), into, place) == {}
+    first_draws = [np.random.RandomState(seed).randint(2) for seed in range(8)]
+    assert 0 in first_draws  # of those seeds the first try was dropped
+    assert np.isfinite(into["picture"]).all()
+    assert set(np.unique(into["mask"])) == {0, 1}
 
 
 def test_polygons_fill_as_the_originals() -> None:
