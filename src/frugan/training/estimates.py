@@ -115,6 +115,13 @@ class Opening:
         if (left := _steps_left(loop)) is None:
             self.run.choose(f"estimate: about {duration(seconds)} a step, for {loop.duration} in all")
             return
+        if loop.kept_time is not None:  # the number of steps follows the time, and not the other way round
+            time_left = loop.kept_time.left(loop.seconds)
+            self.run.choose(
+                f"estimate: about {duration(seconds)} a step: {max(1, int(time_left / seconds)):,} in the "
+                f"{duration(time_left)} that are left, less what grids and scores take"
+            )
+            return
         line = f"estimate: about {duration(seconds)} a step, {duration(left * seconds)} for {left:,} steps"
         if left * seconds > LONG_SECONDS:
             from frugan.training.shorter_training import advice  # noqa: PLC0415  (loads the planner)
@@ -170,7 +177,7 @@ def _has_left(loop: Loop, steps: int) -> bool:
 
 def _steps_left(loop: Loop) -> int | None:
     """Return the remaining steps of the whole training; None: it ends by time or by hand."""
-    steps = loop.duration.known_steps(loop.batch)
+    steps = loop.duration.known_steps(loop.batch) if loop.length is None else loop.length.steps
     return None if steps is None else steps - loop.state.step
 
 
