@@ -74,3 +74,25 @@ def test_an_interrupt_while_things_are_imported_is_told(when: str, number: int, 
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr.strip().startswith("interrupted")
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+ENDED = """
+import atexit
+import gc
+import signal
+import sys
+from frugan.cli.main import run
+
+def told():
+    print(gc.get_freeze_count() > 1000, signal.getsignal(signal.SIGINT) == signal.SIG_DFL, file=sys.stderr)
+
+atexit.register(told)  # before all that a command registers, so that it runs after that
+sys.argv = ["frugan", "--version"]
+run()
+"""
+
+
+def test_the_interpreter_does_not_tidy_up_at_the_end() -> None:
+    """With all that torch leaves it took seconds, in which a Ctrl-C showed a traceback."""
+    result = _python(ENDED)
+    assert (result.returncode, result.stderr) == (0, "True True\n")

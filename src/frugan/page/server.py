@@ -1,6 +1,7 @@
 """The server of the page: what is asked for under which address."""
 
 import asyncio
+import logging
 import secrets
 import socket
 import threading
@@ -33,6 +34,8 @@ from frugan.reporting.report import page_of, refused_port
 from frugan.reporting.run_report import report_file
 
 LOOPBACK = "127.0.0.1"
+LAST_SECONDS = 5.0
+"""Seconds that a page which ends waits for its last answers."""
 KINDS = MappingProxyType({"css": "text/css", "js": "text/javascript", "html": "text/html"})
 OWN_FILES = ("page.html", "page.css", "page.js", "explore.css", "explore.js")
 REPORT_FILES = ("charts.js",)
@@ -286,12 +289,24 @@ def serving(app_of: Callable[[str], ASGIApp], port: int) -> Iterator[tuple[str, 
         http="h11",
         timeout_graceful_shutdown=1,
     )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), name="frugan-page", daemon=True)
-    thread.start()
+    server, ended = uvicorn.Server(config), threading.Event()
+
+    def serve() -> None:
+        try:
+            with listening:
+                if not server.should_exit:
+                    asyncio.run(server.serve([listening]))
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=serve, name="frugan-page", daemon=True)
     try:
+        thread.start()
         yield f"http://{LOOPBACK}:{listening.getsockname()[1]}/?token={token}", thread
     finally:
         server.should_exit = True
-        thread.join()
-        listening.close()
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that are cut off are no errors
+        if thread.ident is None:  # Ctrl-C came before it began: it would see that it shall end
+            listening.close()
+        else:  # Ctrl-C in a join makes Python 3.11 take the thread for ended, so that it is no use to join it again
+            ended.wait(LAST_SECONDS)
