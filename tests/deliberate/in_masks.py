@@ -81,6 +81,20 @@ FAULTS = (
         "faces/masks/test_apply.py -k pak_hold",
     ),
     Fault(
+        "a pak's index has landmarks that were rounded",
+        "faces/data/faceset.py",
+        "landmarks[number] = _unrounded(face, jpeg)",
+        "landmarks[number] = face.landmarks",
+        "faces/data/test_faceset_pak.py -k byte_for_byte",
+    ),
+    Fault(
+        "masks of all faces of a pak share a dtype",
+        "faces/data/faceset.py",
+        "None if mask is None else mask.view(byte)",
+        "mask",
+        "faces/data/test_faceset_pak.py -k byte_for_byte",
+    ),
+    Fault(
         "holes with something in them are filled",
         "faces/masks/outlines.py",
         "if (filled == part).all():",

@@ -261,7 +261,10 @@ class _Name:
 
 
 def _little_endian(dtype: np.dtype) -> np.dtype:
-    """Return NumPy's own object for a dtype of plain numbers, which is the same one each time.
+    """Return a little-endian dtype of plain numbers.
+
+    It is the array's own object, which is NumPy's one for that dtype unless somebody copied it: only the same object is
+    not written again, as Python's pickler has it.
 
     Raises:
         TypeError: of anything else.
@@ -269,4 +272,4 @@ def _little_endian(dtype: np.dtype) -> np.dtype:
     code = dtype.str[1:]
     if code not in KINDS:
         raise TypeError(f"NumPy {dtype} has no place in DeepFaceLab's files; expected one of {', '.join(KINDS)}")
-    return np.dtype(f"<{code}")
+    return dtype if dtype == np.dtype(f"<{code}") else np.dtype(f"<{code}")

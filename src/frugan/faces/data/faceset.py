@@ -18,6 +18,7 @@ from frugan.faces.data.dfl_jpeg import (
     NotJpeg,
     face_from_metadata,
     mask_for_file,
+    metadata_segments,
     picture_size,
     polygons_for_file,
     read_face_jpeg,
@@ -133,7 +134,7 @@ def write_pak(
     jpegs: Iterable[bytes],
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write a pak as the original does; it appears under its name when it is complete.
+    """Write a pak as the original does, byte for byte; it appears under its name when it is complete.
 
     Args:
         out: its path.
@@ -144,36 +145,60 @@ def write_pak(
     Raises:
         OSError: it cannot be written.
     """
-    sample_type = Global(*SAMPLE_TYPE, (FACE_SAMPLE,))
-    face_types = {face_type: Global(*FACE_TYPE, (int(face_type),)) for face_type in FaceType}
-    index = dump_pickle([_entry(face, sample_type, face_types[face.face_type]) for face in faces])
-    begin = HEADER.size + len(index) + (len(faces) + 1) * OFFSET_BYTES
+    landmarks: list[NDArray[np.floating[Any]]] = [face.landmarks for face in faces]
+    begin = HEADER.size + len(_index(faces, landmarks)) + (len(faces) + 1) * OFFSET_BYTES
     with atomic_file(out) as beside, beside.open("wb") as file:
-        file.write(HEADER.pack(VERSION, len(index)) + index)
         file.seek(begin)
         offsets = []
-        for number, jpeg in enumerate(jpegs):
+        for number, (face, jpeg) in enumerate(zip(faces, jpegs, strict=True)):
             offsets.append(file.tell() - begin)
             file.write(jpeg)
+            landmarks[number] = _unrounded(face, jpeg)
             if progress is not None:
                 progress(number + 1, len(faces))
         offsets.append(file.tell())
-        file.seek(begin - len(offsets) * OFFSET_BYTES)
-        file.write(struct.pack(f"<{len(offsets)}Q", *offsets))
+        file.seek(0)
+        index = _index(faces, landmarks)  # as long as it was: every float takes 9 bytes
+        file.write(HEADER.pack(VERSION, len(index)) + index + struct.pack(f"<{len(offsets)}Q", *offsets))
         file.flush()
         os.fsync(file.fileno())
 
 
-def _entry(face: Face, sample_type: Global, face_type: Global) -> dict[str, Any]:
+def _unrounded(face: Face, jpeg: bytes) -> NDArray[np.floating[Any]]:
+    """The face's landmarks as its own file has them, in float64, if they are the same ones, [68, 2]."""
+    try:
+        content = next((jpeg[one.content : one.end] for one in metadata_segments(jpeg)), b"")
+        about = load_pickle(content, face.name)
+        exact = np.asarray(about["landmarks"], np.float64)
+    except (NotJpeg, BadInput, KeyError, TypeError, ValueError, OverflowError):
+        return face.landmarks
+    return exact if np.array_equal(exact.astype(np.float32), face.landmarks) else face.landmarks
+
+
+def _index(faces: Sequence[Face], landmarks: Sequence[NDArray[np.floating[Any]]]) -> bytes:
+    sample_type = Global(*SAMPLE_TYPE, (FACE_SAMPLE,))
+    face_types = {face_type: Global(*FACE_TYPE, (int(face_type),)) for face_type in FaceType}
+    return dump_pickle(
+        [
+            _entry(face, points, sample_type, face_types[face.face_type])
+            for face, points in zip(faces, landmarks, strict=True)
+        ]
+    )
+
+
+def _entry(face: Face, landmarks: NDArray[np.floating[Any]], sample_type: Global, face_type: Global) -> dict[str, Any]:
+    # in the original they come out of a file of their own, with dtypes of their own
+    points, byte = (np.dtype(np.dtype(kind), copy=True) for kind in (np.float32, np.uint8))
+    mask, polygons = mask_for_file(face), polygons_for_file(face)["polys"]
     return {
         "sample_type": sample_type,
         "filename": face.name,
         "face_type": face_type,
         "shape": (face.height, face.width, 3),
-        "landmarks": face.landmarks.tolist(),
-        "seg_ie_polys": polygons_for_file(face),
+        "landmarks": landmarks.tolist(),
+        "seg_ie_polys": {"polys": [{**polygon, "pts": polygon["pts"].view(points)} for polygon in polygons]},
         "xseg_mask": None,
-        "xseg_mask_compressed": mask_for_file(face),
+        "xseg_mask_compressed": None if mask is None else mask.view(byte),
         "eyebrows_expand_mod": face.eyebrows_expand_mod,
         "source_filename": face.source_filename,
         "person_name": face.person,
