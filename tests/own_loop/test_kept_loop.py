@@ -2,6 +2,7 @@
 
 import copy
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import frugan
@@ -179,6 +181,41 @@ def test_the_words_of_other_loops() -> None:
     half = frugan.plan_module(model, cross_entropy, batch, adamw(model), "2GiB", precision="bf16")
     with pytest.raises(frugan.BadInput, match=r"frugan\.fits plans for other loops"):
         half.trainer_arguments()
+
+
+class Classifier(nn.Module):
+    """Takes any keyword, as models of transformers do, and divides its loss by what Trainer gives it, or does not."""
+
+    def __init__(self, *, divides: bool) -> None:
+        super().__init__()
+        self.head, self.divides = nn.Linear(6, 2), divides
+
+    def forward(self, x: Tensor, labels: Tensor, **given: Any) -> dict[str, Tensor]:
+        logits, number = self.head(x), given.get("num_items_in_batch", len(labels))
+        total = F.cross_entropy(logits, labels, reduction="sum")
+        return {"loss": total / (number if self.divides else len(labels)), "logits": logits}
+
+
+@pytest.mark.parametrize(
+    ("divides", "says_no", "micro_batch", "warns"),
+    [(False, False, 4, True), (True, False, 4, False), (False, True, 4, False), (False, False, 12, False)],
+)
+def test_a_loss_that_trainer_would_add_up_whole_is_said(
+    *, divides: bool, says_no: bool, micro_batch: int, warns: bool
+) -> None:
+    """Trainer divides the parts' losses unless the model seems to: by then its gradients are three times too large."""
+    model, batch = Classifier(divides=divides), {"x": torch.randn(12, 6), "labels": torch.randint(2, (12,))}
+    if says_no:
+        model.accepts_loss_kwargs = False  # type: ignore[assignment]
+    plan = frugan.fits(model, lambda m, b: m(**b)["loss"], batch, adamw(model), micro_batch=micro_batch)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        arguments = plan.trainer_arguments()
+    assert arguments["gradient_accumulation_steps"] == 12 // micro_batch
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == warns
+    if warns:
+        assert "3 times too large: set trainer.model_accepts_loss_kwargs=False" in said[0]
 
 
 def test_a_micro_batch_by_hand() -> None:

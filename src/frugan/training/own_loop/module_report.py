@@ -1,5 +1,6 @@
 """`ModuleReport`: the plan of a step in words and numbers, and what it is in loops that others run."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from frugan.training.own_loop.half_precision import Autocast, name_of, trained_h
 from frugan.training.own_loop.module_step import ModulePlan
 from frugan.training.own_loop.plan_search import Search
 from frugan.training.own_loop.recompute import recompute_blocks
+from frugan.training.own_loop.split_check import ignores_count
 from frugan.wording import count, first_names, show_size
 
 SLACK = "allocator slack"
@@ -123,11 +125,19 @@ class ModuleReport(ModulePlan):
     def trainer_arguments(self) -> dict[str, Any]:
         """Return the plan as arguments of transformers' `TrainingArguments`, for one device.
 
-        What the plan recomputes is no part of them: call `apply_recompute` on the model.
+        What the plan recomputes is no part of them: call `apply_recompute` on the model. Warns of a model whose parts
+        Trainer would add up without a division.
         """
+        micro_batch, task = self._equal_micro_batch(), self.search.task
+        if self.accumulation > 1 and ignores_count(task.model, task.inputs, self.batch):
+            warnings.warn(
+                f"Trainer takes the loss of {self.name} to be divided by num_items_in_batch, which it ignores: "
+                f"gradients would be {self.accumulation} times too large: set trainer.model_accepts_loss_kwargs=False",
+                stacklevel=2,
+            )
         return {
-            "per_device_train_batch_size": self._equal_micro_batch(),
-            "gradient_accumulation_steps": self.batch // self._equal_micro_batch(),
+            "per_device_train_batch_size": micro_batch,
+            "gradient_accumulation_steps": self.accumulation,
             "fp16": self._autocast_name() == "fp16",
             "bf16": self._autocast_name() == "bf16",
         }

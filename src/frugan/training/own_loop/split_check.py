@@ -1,5 +1,6 @@
 """Whether the parts of a batch give its loss: a few samples as a whole against two halves, without gradients."""
 
+import inspect
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,6 +104,31 @@ def check_split(model: nn.Module, loss: Loss, inputs: Inputs, batch: int, weight
     except ERRORS as error:
         return SplitCheck(unknown=f"its loss does not run in eval mode ({type(error).__name__}: {first_line(error)})")
     return SplitCheck(differs, compared.unknown, moving, () if differs else tuple(compared.terms), compared.draws)
+
+
+def ignores_count(model: nn.Module, inputs: Inputs, batch: int) -> bool:
+    """Return whether a model's loss ignores `num_items_in_batch`, which transformers' Trainer takes it to divide by.
+
+    Trainer expects that of each model whose forward takes any keyword, unless its `accepts_loss_kwargs` is False, and
+    adds up the losses of parts as they are. False too where the loss cannot be tried.
+    """
+    named = inputs[0] if len(inputs) == 1 else None
+    if not isinstance(named, Mapping) or "labels" not in named:
+        return False
+    inside = model.get_base_model() if hasattr(model, "get_base_model") else model  # of an adapter of peft
+    keywords = inspect.signature(inside.forward).parameters.values()
+    if not getattr(inside, "accepts_loss_kwargs", any(each.kind is each.VAR_KEYWORD for each in keywords)):
+        return False
+    device = next(model.parameters()).device
+    few = tree_map(partial(taken, places=slice(0, 2), device=device), dict(named), partial(is_texts, batch))
+    try:
+        with torch.no_grad(), _as_it_was(model), _evaluating(model):
+            losses = [
+                float(model(**few, num_items_in_batch=torch.tensor(number, device=device))["loss"]) for number in (1, 2)
+            ]
+    except ERRORS:
+        return False
+    return losses[0] == losses[1]
 
 
 def _most_unlike(inputs: Inputs, batch: int, count: int) -> Tensor:
