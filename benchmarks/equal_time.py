@@ -72,7 +72,8 @@ TRIED_STEPS = (8, 40)
 TRIES = 5
 LAST_STEPS = 100
 """Over which a loss is averaged."""
-SHOWN = 5
+SHOWN_PIXELS = 320
+"""Side of the corner of a grid that the picture shows."""
 START = "init="
 """Begins the word of a recipe that says from which weights it starts; none: noise."""
 TITLE = 22
@@ -223,15 +224,17 @@ def _last_weights(run: Path) -> Path:
 
 
 def picture_of(runs: Mapping[str, Path], side: int, across: int) -> Image.Image:
-    """The last grids of runs, so many in a row, each under its name: a corner of `SHOWN` by `SHOWN` pictures."""
-    corner = grid_width(SHOWN, side)
+    """The last grids of runs, so many in a row, each under its name: a corner of `SHOWN_PIXELS`."""
+    corner = grid_width(SHOWN_PIXELS // side, side)
     tall = corner + TITLE
     across, rows = min(across, len(runs)), -(-len(runs) // across)
     sheet = Image.new("RGB", (across * (corner + TITLE) - TITLE, rows * (tall + TITLE) - TITLE), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(16)
+    draw = ImageDraw.Draw(sheet)
+    fonts = [ImageFont.load_default(size) for size in range(16, 8, -1)]
     for number, (name, run) in enumerate(runs.items()):
         left, top = number % across * (corner + TITLE), number // across * (tall + TITLE)
-        draw.text((left, top), name, "black", font)
+        fitting = next((font for font in fonts if draw.textlength(name, font) <= corner), fonts[-1])
+        draw.text((left, top), name, "black", fitting)
         with Image.open(max((run / "samples").glob("step-*-samples.png"))) as grid:
             # to the left of a grid stand the names of its rows, if they have any
             names = grid.width - grid_width(GridRequest().columns, side)
