@@ -11,6 +11,13 @@ FAULTS = (
         "page/test_guard.py -k cannot_be_served",
     ),
     Fault(
+        "Ctrl-C closes the socket under the server",
+        "page/server.py",
+        "            ended.wait(LAST_SECONDS)",
+        "            listening.close()",
+        "page/test_server.py -k starts",
+    ),
+    Fault(
         "a score that sees nothing is shown",
         "reporting/standing.py",
         """    if "two-sample" in str(measured.get("blind", NONE)).split(","):

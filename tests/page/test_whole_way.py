@@ -93,3 +93,14 @@ def test_without_its_packages_the_extra_is_named(
     result = frugan("page", str(tmp_path), "--no-open")
     assert result.returncode == 2
     assert "the page needs starlette: pip install 'frugan[page]'" in result.stderr
+
+
+def test_ctrl_c_while_the_browser_opens_ends_the_page_as_at_any_other_moment(
+    frugan: Frugan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webbrowser.open", interrupted)
+    result = frugan("page", str(tmp_path), "--port", "0")
+    assert (result.returncode, result.stderr) == (0, "Ctrl-C ends the page; trainings go on\n")

@@ -224,13 +224,12 @@ def draw(
     with Bar("masks") as bar:
         options = MaskOptions(kind_known, device=device)
         drawing = open_drawing(source, _target(out, in_place), weights, options, say, bar)
-    with served_labels(drawing, port) as (address, thread):
+    with served_labels(drawing, port) as (address, thread), suppress(KeyboardInterrupt):
         print(address, flush=True)
         say("Ctrl-C ends it; what you left is saved")
         if open_browser:
             webbrowser.open(address)
-        with suppress(KeyboardInterrupt):
-            thread.join()
+        thread.join()
     path = drawing.faceset.path
     print(f"{count(drawing.labelled(), 'labelled face')}: {shown(str(path))}")
     print(f"Next: frugan train xseg --data {shlex.quote(str(path))} --out RUN")

@@ -1,6 +1,7 @@
 """The `frugan page` command."""
 
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -41,12 +42,9 @@ def page(
 
     if runs is None:  # the usual place; one that was typed may be mistyped, and is never made
         folder.mkdir(parents=True, exist_ok=True)
-    with served(folder, port) as (address, thread):
+    with served(folder, port) as (address, thread), suppress(KeyboardInterrupt):
         print(address, flush=True)
         say("Ctrl-C ends the page; trainings go on")
         if open_browser:
             webbrowser.open(address)
-        try:
-            thread.join()
-        except KeyboardInterrupt:
-            return
+        thread.join()
