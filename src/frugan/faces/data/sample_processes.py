@@ -167,8 +167,8 @@ class MakerPickler(pickle.Pickler):
 #
 # They know only what they are sent, leave Ctrl-C and its like to the trainer, and end when their pipe closes, even if
 # the trainer was killed. (A `ProcessPoolExecutor` keeps both ends of its pipes open in every process, so that orphans
-# stay.) They need numpy and OpenCV: 67 MiB each, about half of it shared. What this module imports may not import torch,
-# which takes 245 MiB.
+# stay.) They need numpy and OpenCV: 67 MiB each, of which half is shared. What this module imports may not import
+# torch, which takes 245 MiB.
 
 ENDING_SECONDS = 10.0
 LEFT_TO_THE_TRAINER = tuple(
