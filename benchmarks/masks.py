@@ -1,12 +1,16 @@
 """Trains XSeg on twenty labelled drawn faces and measures its masks on others, for some seeds.
 
     python benchmarks/masks.py RUNS RESULT.json [--seeds 3] [--choosing] [--applied] [KEY=VALUE]...
+    python benchmarks/masks.py RUNS RESULT.json --places
 
 `xseg-small`, on one thread, learns from the first ten faces of each of the two drawn people that ship, whose labels are
 the outlines of their landmarks' hulls as polygons; it is judged on their other 220 faces by intersection over union
 with these hulls, in the network's square at the pictures' 128 pixels. What the recipe has was chosen on faces of other
 moments, which `--choosing` draws in their place. `--applied` takes the same hulls as applied masks, of 256 pixels as
 all of them. RUNS is a folder for runs and data; a run that is there already is not trained again.
+
+`--places` trains nothing: it measures how far such masks, as samples of networks for several face types have them, meet
+what polygons of the pictures' own size fill, mended and as the original takes them.
 """
 
 import argparse
@@ -26,7 +30,7 @@ from frugan.faces.data.drawn_faces import LABELLED, outline, true_mask, write_dr
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.faceset import open_faceset
 from frugan.faces.data.relabel import MASK_SIDE, encoded_mask
-from frugan.faces.xseg.samples import aligned
+from frugan.faces.xseg.samples import aligned, read_labelled
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import Weights, networks_from
 from frugan.training.run import TrainingOptions
@@ -46,8 +50,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--choosing", action="store_true")
     parser.add_argument("--applied", action="store_true")
+    parser.add_argument("--places", action="store_true")
     parser.add_argument("fields", nargs="*")
     arguments = parser.parse_intermixed_args()
+    if arguments.places:
+        labelled, _ = split(arguments.runs, choosing=False, applied=True)
+        arguments.result.write_text(json.dumps(places(labelled), indent=1) + "\n", "utf-8")
+        print(arguments.result.read_text("utf-8"))
+        return
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     labelled, judged = split(arguments.runs, choosing=arguments.choosing, applied=arguments.applied)
@@ -100,6 +110,23 @@ def with_label(face: Face, *, applied: bool) -> Face:
         whole = np.asarray(cv2.resize(byte, (MASK_SIDE, MASK_SIDE), interpolation=cv2.INTER_NEAREST), np.uint8)
         return replace(face, polygons=(), xseg_mask=encoded_mask(whole))
     return replace(face, polygons=(outline(face),))
+
+
+def places(labelled: Path) -> dict[str, dict[str, float]]:
+    """Face type -> mean intersection over union with the right label, mended and as the original."""
+    faceset, found = open_faceset(labelled), dict[str, dict[str, float]]()
+    for option in ("h", "f", "head"):
+        face_type, met = FaceType.from_option(option), dict[str, list[float]](mended=[], original=[])
+        for index, face in enumerate(faceset.faces):
+            picture, by_hand = faceset.picture(index), with_label(face, applied=False)
+            right = read_labelled(by_hand, picture, face_type, MASK_SIDE, by_polygons=True).mask >= 0.5
+            for name, of in met.items():
+                is_original = name == "original"
+                label = read_labelled(face, picture, face_type, MASK_SIDE, by_polygons=False, as_original=is_original)
+                mask = label.mask >= 0.5
+                of.append(float((mask & right).sum() / (mask | right).sum()))
+        found[option] = {name: round(float(np.mean(of)), 3) for name, of in met.items()}
+    return found
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """Batches of face samples: what they hold, and that neither cutting nor processes change them."""
 
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -8,8 +9,10 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import BytesIO
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -23,9 +26,15 @@ from frugan.errors import BadInput, TrainingFailed
 from frugan.faces.data import sample_processes
 from frugan.faces.data.batches import FaceBatches, FaceOrder
 from frugan.faces.data.face import FaceType, SampleSettings
-from frugan.faces.data.faceset import open_faceset, pack_faceset
-from frugan.faces.data.sample import make_sample
-from frugan.faces.data.sample_processes import LEFT_TO_THE_TRAINER, SampleBlock, SampleProcesses
+from frugan.faces.data.faceset import Faceset, open_faceset, pack_faceset
+from frugan.faces.data.sample import SampleMaker, make_sample
+from frugan.faces.data.sample_processes import (
+    LEFT_TO_THE_TRAINER,
+    MakerPickler,
+    SampleBlock,
+    SampleProcesses,
+    SharedRecords,
+)
 
 FACES = open_faceset(GOLDEN / "faceset" / "aligned")
 SETTINGS = SampleSettings(64, FaceType.FULL, random_warp=True, random_flip=True, hsv_power=0.1, colour_transfer="rct")
@@ -268,3 +277,33 @@ def test_no_room_for_a_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 << 20))
     with pytest.raises(BadInput, match=r"has room for 64\.0 MiB .* takes 64\.1 MiB\. In a container, .*--shm-size"):
         SampleBlock({"a": (64 << 18,), "b": (1 << 15,)})
+
+
+def test_facesets_are_shared_and_not_copied() -> None:
+    """What is sent to each process does not grow with the faces, and the memory is given back."""
+    sizes, names = [], set[str]()
+    for number in (8, 80):
+        many = replace(FACES, faces=tuple(FACES.faces) * (number // 8), places=tuple(FACES.places) * (number // 8))
+        sets: dict[int, tuple[Faceset, Faceset]] = {}
+        file = BytesIO()
+        maker = SampleMaker(many, SETTINGS, many)
+        MakerPickler(file, sets).dump(maker)
+        sizes.append(len(file.getvalue()))
+        assert len(sets) == 1, "both sides of one set share it"
+        again = pickle.loads(file.getvalue())
+        assert again.faceset is again.references
+        assert len(again.faceset.faces) == number
+        assert again.faceset.faces[-1].name == many.faces[-1].name
+        assert [face.name for face in again.faceset.faces[6:9]] == [face.name for face in many.faces[6:9]]
+        np.testing.assert_array_equal(again.faceset.picture(number - 1), many.picture(number - 1))
+        for records in (again.faceset.faces, again.faceset.places):
+            records.close()
+        for records in (sets[id(many)][1].faces, sets[id(many)][1].places):
+            assert isinstance(records, SharedRecords)
+            names.add(records.name)
+            records.close()
+    assert abs(sizes[0] - sizes[1]) <= 8  # the number's own digits
+    assert sizes[1] < 4096
+    for name in names:
+        with pytest.raises(FileNotFoundError):
+            SharedMemory(name)

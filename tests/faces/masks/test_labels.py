@@ -47,9 +47,11 @@ def test_there_and_back(kind: LabelFormat, faces: Path, tmp_path: Path) -> None:
     assert export_labels(faces, tmp_path / "labels", kind, quiet) == (1 if kind == "coco" else 8)
     before = open_faceset(faces)
     take_out(faces, "polygons", tmp_path / "bare", quiet, None)
-    labels = tmp_path / "labels" / "labels.json" if kind == "coco" else tmp_path / "labels"
-    _, number = import_labels(tmp_path / "bare", labels, tmp_path / "again", quiet, None)
+    _, number = import_labels(tmp_path / "bare", tmp_path / "labels", tmp_path / "again", quiet, None)
     assert number == 8
+    if kind == "coco":
+        alone = import_labels(tmp_path / "bare", tmp_path / "labels" / "labels.json", tmp_path / "alone", quiet, None)
+        assert alone[1] == 8
     for one, other in zip(before.faces, open_faceset(tmp_path / "again").faces, strict=True):
         if not one.polygons:
             assert not other.polygons

@@ -217,12 +217,12 @@ Place = tuple[str, int, int]  # file, where the JPEG begins in it, where it ends
 
 @dataclass(frozen=True, eq=False)
 class Faceset:
-    """Metadata of N faces and the places of their JPEGs; pickled for other processes without a picture."""
+    """Metadata of N faces and the places of their JPEGs, without a picture."""
 
-    faces: tuple[Face, ...]  # [N]
+    faces: Sequence[Face]  # [N]
     digest: str  # of what the faces are, whatever the folder is called and whenever it was copied; 64 hex digits
     path: Path  # the folder or the pak
-    places: tuple[Place, ...]  # of each JPEG, [N]
+    places: Sequence[Place]  # of each JPEG, [N]
     # pictures without usable metadata, and folders that were not looked into (with a final "/")
     passed_over: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # lines on what was found beside or in it

@@ -22,6 +22,8 @@ from frugan.files import read_json, read_untrusted
 from frugan.wording import shown
 
 LabelFormat = Literal["labelme", "coco", "png", "jpg"]
+COCO_FILE = "labels.json"
+"""What a folder of labels in COCO's format holds."""
 """A jpg is what the original's `util --export-faceset-mask` writes; it is not read."""
 INCLUDE, EXCLUDE = "face", "exclude"
 """Labels of what belongs to the face, and of what does not; any other label belongs to it too."""
@@ -65,7 +67,7 @@ def written(faces: Sequence[Face], kind: LabelFormat, folder: str) -> Iterator[t
         folder: of the pictures, as the files shall name it.
     """
     if kind == "coco":
-        yield "labels.json", _json(_coco(faces))
+        yield COCO_FILE, _json(_coco(faces))
         return
     for face in faces:
         stem = str(Path(key_of(face)).with_suffix(""))
@@ -126,7 +128,7 @@ def _coco(faces: Sequence[Face]) -> dict[str, Any]:
 
 
 def read_labels(source: Path, faces: Sequence[Face]) -> dict[int, tuple[Polygon, ...]]:
-    """Read labels for faces: a folder of labelme's files or PNGs, or a file of COCO's.
+    """Read labels for faces: a folder of labelme's files or PNGs, or a file of COCO's, or a folder with `COCO_FILE`.
 
     Returns:
         Index of a face -> its polygons, in the picture's pixels.
@@ -147,6 +149,8 @@ def read_labels(source: Path, faces: Sequence[Face]) -> dict[int, tuple[Polygon,
                 if path.is_file():
                     found[index] = _from_labelme(path, face) if path.suffix == ".json" else _from_png(path, face)
                     break
+        if not found and (source / COCO_FILE).is_file():
+            found = _from_coco(source / COCO_FILE, faces)
     if not found:
         raise BadInput(
             f"{shown(str(source))}: no label in it is of one of the {len(faces):,} faces; expected names as theirs, "
