@@ -3,6 +3,7 @@
 import math
 import threading
 from collections import UserDict
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -251,17 +252,27 @@ class Batch(UserDict[str, Any]):
         return self.data[name]
 
 
-def test_batches_of_other_mappings_and_texts_are_split() -> None:
+@dataclass(frozen=True)
+class Record:
+    """What collators of one's own return."""
+
+    x: Tensor
+    texts: list[str]
+
+
+@pytest.mark.parametrize("kind", [Batch, Record])
+def test_batches_of_other_kinds_and_texts_are_split(kind: Any) -> None:
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     seen: list[tuple[int, list[str]]] = []
 
-    def loss(model: nn.Module, batch: Batch) -> Tensor:
-        seen.append((len(batch.x), batch["texts"]))
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        assert isinstance(batch, kind)
+        seen.append((len(batch.x), batch.texts))
         result: Tensor = model(batch.x).mean()
         return result
 
-    batch = Batch(x=torch.ones(4, 3), texts=["a", "b", "c", "d"])
+    batch = kind(x=torch.ones(4, 3), texts=["a", "b", "c", "d"])
     report = frugan.plan_module(model, loss, batch, optimizer, precision="fp32")
     plan = frugan.ModulePlan(report.batch, 2, report.precision, (), split_wanted=True)
     seen.clear()

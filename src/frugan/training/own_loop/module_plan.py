@@ -1,7 +1,7 @@
 """`plan_module`: whether a step of any module fits a card, and how, found by running it without data."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -60,8 +60,9 @@ def plan_module(
             is given.
         loss: (model, *inputs) -> the mean of the loss over the samples; or (sum, count), where it is a mean over
             something else; or a mapping with either as "loss", whose other entries a step hands on.
-        inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists
-            and dicts of them. On the host each part is copied when it is due; on a card they are counted there.
+        inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists,
+            dicts and dataclasses of them. On the host each part is copied when it is due; on a card they are counted
+            there.
         optimizer: that moves the model's parameters.
         memory: budget on a card in all, "6GiB" or bytes. None: all of a named card, or what is free on the model's;
             a model on the CPU that no card is named for is planned for the CPU, without a limit.
@@ -222,11 +223,13 @@ def _named_blocks(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
 def _as_arguments(inputs: Sequence[Any] | Mapping[str, Any] | Tensor) -> Inputs:
     if isinstance(inputs, DataLoader):
         raise BadInput("inputs are a DataLoader: give one batch of it, next(iter(loader))")
-    if not isinstance(inputs, Tensor | Mapping | Sequence):
+    if isinstance(inputs, Tensor | Mapping) or is_dataclass(inputs):
+        return (inputs,)
+    if not isinstance(inputs, Sequence):
         raise BadInput(
             f"inputs are a {type(inputs).__name__}: expected one batch, a tensor or a tuple, list or dict of them"
         )
-    return (inputs,) if isinstance(inputs, Tensor | Mapping) else tuple(inputs)
+    return tuple(inputs)
 
 
 def _budget_bytes(memory: str | int | None, named: str | None, card: Card | None, device: torch.device) -> int | None:
