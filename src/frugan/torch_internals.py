@@ -10,6 +10,7 @@ import weakref
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from operator import eq
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -55,24 +56,41 @@ foreach_norm = torch._foreach_norm
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Map the leaves of nested containers, also those of a `UserDict`, which keeps its type (a tokenizer's batch)."""
+    """Map the leaves of nested containers, also those of a `UserDict` or a dataclass, which keep their types."""
 
     def mapped(leaf: Any) -> Any:
-        if not isinstance(leaf, UserDict) or (is_leaf is not None and is_leaf(leaf)):
+        inside = None if is_leaf is not None and is_leaf(leaf) else _inside(leaf)
+        if inside is None:
             return function(leaf)
         new = copy.copy(leaf)
-        new.data = tree_map(function, leaf.data, is_leaf)
+        changed = tree_map(function, inside, is_leaf)
+        for name, value in ({"data": changed} if isinstance(leaf, UserDict) else changed).items():
+            object.__setattr__(new, name, value)  # a dataclass may be frozen
         return new
 
     return _pytree.tree_map(mapped, tree, is_leaf=is_leaf)
 
 
 def tree_leaves(tree: Any) -> list[Any]:
-    """Return the leaves of nested containers, those inside a `UserDict` too."""
+    """Return the leaves of nested containers, those inside a `UserDict` or a dataclass too."""
     leaves = _pytree.tree_leaves(tree)
-    if not any(isinstance(leaf, UserDict) for leaf in leaves):
+    insides = [_inside(leaf) for leaf in leaves]
+    if all(inside is None for inside in insides):
         return leaves
-    return [inner for leaf in leaves for inner in (tree_leaves(leaf.data) if isinstance(leaf, UserDict) else [leaf])]
+    both = zip(leaves, insides, strict=True)
+    return [inner for leaf, inside in both for inner in ([leaf] if inside is None else tree_leaves(inside))]
+
+
+def _inside(leaf: Any) -> dict[str, Any] | None:
+    """Return what is in a container that torch takes for a leaf: a tokenizer's batch, or a dataclass; None: it is one.
+
+    A field that is not set is left out.
+    """
+    if isinstance(leaf, UserDict):
+        return leaf.data
+    if not hasattr(type(leaf), "__dataclass_fields__"):
+        return None
+    return {each.name: getattr(leaf, each.name) for each in fields(leaf) if hasattr(leaf, each.name)}
 
 
 def has_amx() -> bool:

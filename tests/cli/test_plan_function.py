@@ -127,6 +127,8 @@ def test_a_function_that_does_not_fit_ends_as_a_recipe_does(frugan: Frugan) -> N
         (("own_project.train:raises", "--card", "rtx-3o60"), "the nearest are rtx-3060"),
         (("own_project.train:setup", "--largest", "batch"), "--largest batch: for recipes"),
         (("own_project.train:setup", "training.batch=3"), "for recipes"),
+        (("own_project.train:setup", "--memory", "9MiB"), "bad input: a budget of 9 MiB"),  # and nothing of CUDA
+        (("own_project.train:setup", "--micro-batch", "99"), "bad input: micro_batch 99: expected 1 to 32, the batch"),
     ],
 )
 @pytest.mark.usefixtures("own_project")

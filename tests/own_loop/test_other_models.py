@@ -1,7 +1,9 @@
 """Traits of models that are not ours: masks asked for a value, learned biases, caches, and inputs of many kinds."""
 
+import math
 import threading
 from collections import UserDict
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -250,17 +252,27 @@ class Batch(UserDict[str, Any]):
         return self.data[name]
 
 
-def test_batches_of_other_mappings_and_texts_are_split() -> None:
+@dataclass(frozen=True)
+class Record:
+    """What collators of one's own return."""
+
+    x: Tensor
+    texts: list[str]
+
+
+@pytest.mark.parametrize("kind", [Batch, Record])
+def test_batches_of_other_kinds_and_texts_are_split(kind: Any) -> None:
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     seen: list[tuple[int, list[str]]] = []
 
-    def loss(model: nn.Module, batch: Batch) -> Tensor:
-        seen.append((len(batch.x), batch["texts"]))
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        assert isinstance(batch, kind)
+        seen.append((len(batch.x), batch.texts))
         result: Tensor = model(batch.x).mean()
         return result
 
-    batch = Batch(x=torch.ones(4, 3), texts=["a", "b", "c", "d"])
+    batch = kind(x=torch.ones(4, 3), texts=["a", "b", "c", "d"])
     report = frugan.plan_module(model, loss, batch, optimizer, precision="fp32")
     plan = frugan.ModulePlan(report.batch, 2, report.precision, (), split_wanted=True)
     seen.clear()
@@ -310,6 +322,14 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
         (Locked(), {}, "cannot be copied, to be planned without data"),
         (Remembering(), {}, "the Remembering cannot be copied, to be planned without data: Only Tensors created"),
         (nn.Linear(3, 1), {"blocks": ["nope"]}, "block 'nope' is unknown"),
+        (nn.Linear(3, 1), {"blocks": [0]}, "block 0 is unknown"),
+        (nn.Linear(3, 1), {"memory": math.nan}, "memory=nan: that is nan bytes"),
+        (nn.Linear(3, 1), {"card": 3060}, "card 3060: expected a name"),
+        (nn.Linear(3, 1), {"micro_batch": "2"}, "micro_batch '2': expected 1 to 4, the batch"),
+        (nn.Linear(3, 1), {"micro_batch": 2.5}, "micro_batch 2.5: expected 1 to 4, the batch"),
+        (nn.Linear(3, 1), {"inputs": None}, "inputs are a NoneType: expected one batch"),
+        (nn.Linear(3, 1), {"loss": "mse"}, "the loss is a str: expected a function"),
+        (nn.Linear(3, 1), {"inputs": (X, X)}, r"the loss cannot be called with the model and 2 inputs: too many pos"),
     ],
     ids=lambda of: type(of).__name__ if isinstance(of, nn.Module) else None,
 )
@@ -338,6 +358,10 @@ def test_steps_refuse_plans_that_are_none_or_of_another_model_and_models_without
     blank = nn.Linear(3, 1, device="meta")
     with pytest.raises(frugan.BadInput, match="on the device meta, without data"):
         frugan.ModuleStep(blank, mean_of, sgd(blank), plan)
+    with pytest.raises(frugan.BadInput, match=r"the model is a str: expected a torch\.nn\.Module"):
+        frugan.plan_module("bert", mean_of, X, sgd(model))  # type: ignore[arg-type]
+    with pytest.raises(frugan.BadInput, match="the loss cannot be called with the model and 2 inputs"):
+        frugan.ModuleStep(model, mean_of, sgd(model), plan)(X, X)
 
 
 def test_a_frozen_base_in_half_precision_is_planned_and_trained_on() -> None:

@@ -1,15 +1,17 @@
 """A batch of somebody's loop in parts, and what their loss gives of each, so that the parts add up to the whole."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugan.errors import BadInput
 from frugan.torch_internals import tree_leaves, tree_map
+from frugan.wording import count, first_line
 
 Loss = Callable[..., Any]
 """(model, *inputs) -> the mean of the loss over the samples, a scalar; or a sum and the count that it is over; or a
@@ -40,6 +42,21 @@ def samples_in(inputs: Inputs) -> int:
         found = " and ".join(map(str, sorted(sizes))) or "no"
         raise BadInput(f"inputs have {found} samples; expected tensors [samples, ...] of the same number, at least 1")
     return sizes.pop()
+
+
+def check_loss_takes(loss: Loss, model: nn.Module, inputs: Inputs) -> None:
+    """Refuse a batch of another form than the loss is written for, whose own mistakes are none of it.
+
+    Raises:
+        BadInput: the loss has other arguments.
+    """
+    try:
+        inspect.signature(loss).bind(model, *inputs)
+    except ValueError:  # of what is not written in Python
+        return
+    except TypeError as error:
+        given = count(len(inputs), "input")
+        raise BadInput(f"the loss cannot be called with the model and {given}: {first_line(error)}") from error
 
 
 class Split(Protocol):

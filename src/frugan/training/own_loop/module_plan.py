@@ -1,7 +1,7 @@
 """`plan_module`: whether a step of any module fits a card, and how, found by running it without data."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -19,7 +19,7 @@ from frugan.stepmemory.cards import Budget, Card, free_bytes
 from frugan.stepmemory.tracker import tensors_of
 from frugan.torch_internals import is_compiled
 from frugan.training.own_loop.advice import advice
-from frugan.training.own_loop.batch import Inputs, Loss, Weight, samples_in
+from frugan.training.own_loop.batch import Inputs, Loss, Weight, check_loss_takes, samples_in
 from frugan.training.own_loop.batch_loss import check_weight
 from frugan.training.own_loop.dataless_step import Task
 from frugan.training.own_loop.ema_hook import EmaHook
@@ -60,8 +60,9 @@ def plan_module(
             is given.
         loss: (model, *inputs) -> the mean of the loss over the samples; or (sum, count), where it is a mean over
             something else; or a mapping with either as "loss", whose other entries a step hands on.
-        inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists
-            and dicts of them. On the host each part is copied when it is due; on a card they are counted there.
+        inputs: what the loss is given besides the model, of one whole batch: tensors [samples, ...], or tuples, lists,
+            dicts and dataclasses of them. On the host each part is copied when it is due; on a card they are counted
+            there.
         optimizer: that moves the model's parameters.
         memory: budget on a card in all, "6GiB" or bytes. None: all of a named card, or what is free on the model's;
             a model on the CPU that no card is named for is planned for the CPU, without a limit.
@@ -91,12 +92,15 @@ def plan_module(
         raise BadInput(f"precision {precision!r}: expected one of {', '.join(known)}")
     arguments = _as_arguments(inputs)
     batch = samples_in(arguments)
+    check_loss_takes(loss, model, arguments)
     for name, size in (("normalisation_batch", normalisation_batch), ("micro_batch", micro_batch)):
-        if size is not None and not 1 <= size <= batch:
-            raise BadInput(f"{name} {size}: expected 1 to {batch}, the batch")
+        if size is not None and not (isinstance(size, int) and 1 <= size <= batch):
+            raise BadInput(f"{name} {size!r}: expected 1 to {batch}, the batch")
     half = trained_halves(model)
     if half is not None and not masters and not equal_parts and precision not in ("auto", name_of(half)):
         raise BadInput(f'precision {precision!r}: weights that stay in {name_of(half)} train in it; expected "auto"')
+    if card is not None and not isinstance(card, str):
+        raise BadInput(f'card {card!r}: expected a name, such as "rtx-3060"')
     device = next(model.parameters()).device
     on_card = memory is not None or card is not None or accelerator_of(device).is_card
     planned_for = choose_card(card, device) if on_card else None
@@ -219,14 +223,20 @@ def _named_blocks(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
 def _as_arguments(inputs: Sequence[Any] | Mapping[str, Any] | Tensor) -> Inputs:
     if isinstance(inputs, DataLoader):
         raise BadInput("inputs are a DataLoader: give one batch of it, next(iter(loader))")
-    return (inputs,) if isinstance(inputs, Tensor | Mapping) else tuple(inputs)
+    if isinstance(inputs, Tensor | Mapping) or is_dataclass(inputs):
+        return (inputs,)
+    if not isinstance(inputs, Sequence):
+        raise BadInput(
+            f"inputs are a {type(inputs).__name__}: expected one batch, a tensor or a tuple, list or dict of them"
+        )
+    return tuple(inputs)
 
 
 def _budget_bytes(memory: str | int | None, named: str | None, card: Card | None, device: torch.device) -> int | None:
     if card is None:
         return None
     if memory is not None:
-        if not isinstance(memory, str) and memory < MIB:
+        if not isinstance(memory, str) and not memory >= MIB:  # nor is it comparable, as nan
             raise BadInput(f'memory={memory}: that is {memory} bytes; expected a size such as "6GiB", or bytes')
         return parse_size(memory) if isinstance(memory, str) else memory
     return card.memory_bytes if named is not None else free_bytes(device)[0] + card.context_bytes

@@ -21,7 +21,7 @@ from frugan.engine.state.loss_scale import LossScale
 from frugan.errors import BadInput, TrainingFailed
 from frugan.stepmemory.work import written_in_place
 from frugan.torch_internals import TorchDispatchMode, foreach_mul_, tree_leaves
-from frugan.training.own_loop.batch import Inputs, Loss, Parts, Split, Sums, Weight, samples_in
+from frugan.training.own_loop.batch import Inputs, Loss, Parts, Split, Sums, Weight, check_loss_takes, samples_in
 from frugan.training.own_loop.batch_loss import BatchLoss, backward_over_batch, check_weight
 from frugan.training.own_loop.half_precision import in_precision, make_masters, trained_halves
 from frugan.training.own_loop.recompute import block_named, recomputing
@@ -145,6 +145,7 @@ class ModuleStep:
         """
         inputs = self.plan.arguments(inputs)
         batch = samples_in(inputs)
+        check_loss_takes(self._loss, self._model, inputs)
         if batch > self.plan.batch:
             raise BadInput(
                 f"a batch of {batch} samples: the plan is for at most {self.plan.batch}; plan again with such inputs"
@@ -384,7 +385,9 @@ def check_plain(model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) 
     if isinstance(optimizer, torch.optim.LBFGS):
         raise BadInput("LBFGS runs forward and backward itself, in a closure; expected another of torch's optimizers")
     name = type(model).__name__
-    if isinstance(loss, nn.Module):
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"the model is a {name}: expected a torch.nn.Module")
+    if isinstance(loss, nn.Module) or not callable(loss):
         raise BadInput(
             f"the loss is a {type(loss).__name__}: expected a function of the model and a batch, such as "
             "lambda model, x, y: criterion(model(x), y)"

@@ -197,7 +197,7 @@ def block_named(model: nn.Module, name: str) -> nn.Module:
     """
     known: dict[str, nn.Module] = dict(model.named_modules())
     if not name or name not in known:
-        raise BadInput(f"block {name!r} is unknown in this {type(model).__name__}{nearest(name, [*known])}")
+        raise BadInput(f"block {name!r} is unknown in this {type(model).__name__}{nearest(str(name), [*known])}")
     if isinstance(known[name], nn.ModuleList | nn.ModuleDict):
         raise BadInput(f"block {name!r} is a {type(known[name]).__name__}, which is not called: name what it holds")
     return known[name]

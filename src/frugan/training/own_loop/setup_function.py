@@ -47,20 +47,31 @@ def plan_function(
     """
     choose_card(card, torch.device("cpu"))  # before anything of theirs is run, which may take long
     function = _found(name)
+    without: Setup | None = None
     try:
         with _WithoutWeights():
-            setup = _set_up(name, function)
-        return _plan(setup, memory, card, micro_batch)
+            without = _set_up(name, function)
+        return _plan(without, memory, card, micro_batch)
     except BadInput as error:
-        refused = first_line(error)
+        first, refused = error, first_line(error)
     try:
-        report = _plan(_set_up(name, function), memory, card, micro_batch)
+        setup = _set_up(name, function)
     except BadInput as error:
-        if first_line(error) == refused:
-            raise
-        raise BadInput(f"{first_line(error)} (and without making its weights: {refused})") from error
+        if without is not None:  # it needs a card that is not here, which is no reason why the plan was refused
+            raise first from None
+        raise _in_both_ways(error, refused) from error
+    try:
+        report = _plan(setup, memory, card, micro_batch)
+    except BadInput as error:
+        raise _in_both_ways(error, refused) from error
     why = f"weights: made for this plan, as it does not run without them: {refused}"
     return replace(report, decisions=(*report.decisions, why))
+
+
+def _in_both_ways(error: BadInput, refused: str) -> BadInput:
+    """Return what is wrong with the weights made, and without them where that is something else."""
+    found = first_line(error)
+    return BadInput(found if found == refused else f"{found} (and without making its weights: {refused})")
 
 
 def _plan(setup: Setup, memory: str | int | None, card: str | None, micro_batch: int | None) -> ModuleReport:

@@ -115,7 +115,8 @@ def ignores_count(model: nn.Module, inputs: Inputs, batch: int) -> bool:
     named = inputs[0] if len(inputs) == 1 else None
     if not isinstance(named, Mapping) or "labels" not in named:
         return False
-    inside = model.get_base_model() if hasattr(model, "get_base_model") else model  # of an adapter of peft
+    of_adapter = getattr(model, "get_base_model", None)  # a model of peft has it
+    inside: Any = of_adapter() if callable(of_adapter) else model
     keywords = inspect.signature(inside.forward).parameters.values()
     if not getattr(inside, "accepts_loss_kwargs", any(each.kind is each.VAR_KEYWORD for each in keywords)):
         return False
