@@ -95,6 +95,20 @@ FAULTS = (
         "faces/data/test_faceset_pak.py -k byte_for_byte",
     ),
     Fault(
+        "every process gets a copy of all faces",
+        "faces/data/sample_processes.py",
+        "if not isinstance(value, Faceset) or isinstance(value.faces, SharedRecords):",
+        "if True:",
+        "faces/data/test_face_batches.py -k shared_and_not_copied",
+    ),
+    Fault(
+        "a folder in COCO's format is no source of labels",
+        "faces/masks/label_files.py",
+        "if not found and (source / COCO_FILE).is_file():",
+        "if False:",
+        "faces/masks/test_labels.py -k there_and_back",
+    ),
+    Fault(
         "holes with something in them are filled",
         "faces/masks/outlines.py",
         "if (filled == part).all():",

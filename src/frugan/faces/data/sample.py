@@ -1,6 +1,7 @@
 """From an aligned picture to what training takes: the face bent and not, its mask, and its eyes and mouth."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -365,15 +366,25 @@ class SampleMaker:
         return lost
 
     def _sample(self, index: int, seed: int, reference: NDArray[np.uint8] | None) -> FaceSample:
-        face, picture, where = self.faceset.faces[index], self.faceset.picture(index), shown(str(self.faceset.path))
-        try:
+        face, picture = self.faceset.faces[index], self.faceset.picture(index)
+        with naming(self.faceset, face):
             return make_sample(face, picture, self.settings, seed, reference)
-        except BadInput as error:
-            raise BadInput(f"{where}: {error}") from error
-        except (opencv().error, np.linalg.LinAlgError) as error:
-            raise BadInput(
-                f"{where}: {shown(face.name)}: no sample can be made of it ({error}); take it out"
-            ) from error
+
+
+@contextmanager
+def naming(faceset: Faceset, face: Face) -> Iterator[None]:
+    """Name the set and the face that no sample can be made of.
+
+    Raises:
+        BadInput: for what is raised within.
+    """
+    where = shown(str(faceset.path))
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+    except (opencv().error, np.linalg.LinAlgError) as error:
+        raise BadInput(f"{where}: {shown(face.name)}: no sample can be made of it ({error}); take it out") from error
 
 
 def first_usable(faceset: Faceset, first: int, lost: dict[str, str], use: Callable[[int], Used]) -> Used:

@@ -15,7 +15,7 @@ from frugan.errors import BadInput
 from frugan.faces.data.face import Face, FaceType, Polygon, SampleSettings
 from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.geometry import alignment_matrix, opencv
-from frugan.faces.data.sample import Arrays, Lost, Wanted, Warp, draw_warp, first_usable, make_sample
+from frugan.faces.data.sample import Arrays, Lost, Wanted, Warp, draw_warp, first_usable, make_sample, naming
 from frugan.faces.xseg.augment import Mask, Picture, behind, change_colours, degrade, glow, one_of_two
 from frugan.wording import shown
 
@@ -229,18 +229,16 @@ class XSegMaker:
         return make_sample(self.faceset.faces[index], self.faceset.picture(index), settings, seed).warped
 
     def _read(self, index: int) -> Labelled:
-        face, where = self.faceset.faces[index], shown(str(self.faceset.path))
-        picture = self.faceset.picture(index)
-        try:
+        face, picture = self.faceset.faces[index], self.faceset.picture(index)
+        with naming(self.faceset, face):
             return read_labelled(
-                face, picture, self.face_type, self.side, by_polygons=self.by_polygons, as_original=self.as_original
+                face,
+                picture,
+                self.face_type,
+                self.side,
+                by_polygons=self.by_polygons,
+                as_original=self.as_original,
             )
-        except BadInput as error:
-            raise BadInput(f"{where}: {error}") from error
-        except (opencv().error, np.linalg.LinAlgError) as error:
-            raise BadInput(
-                f"{where}: {shown(face.name)}: no sample can be made of it ({error}); take it out"
-            ) from error
 
 
 def parts(*, pretrain: bool) -> dict[str, int]:
