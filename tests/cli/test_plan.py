@@ -29,6 +29,11 @@ def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
         assert words in told.stdout
 
 
+def test_a_recipe_that_freezes_layers_is_trained_from_weights(frugan: Frugan) -> None:
+    told = frugan("plan", "stylegan2-finetune-256", "--card", "rtx-3060")
+    assert "Next: frugan train stylegan2-finetune-256 --init WEIGHTS --data PICTURES --out RUN" in told.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

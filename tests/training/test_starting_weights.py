@@ -230,7 +230,7 @@ def test_frozen_training_resumes_bit_for_bit(recipe: str, pictures: Path, first:
 def test_frozen_layers_that_know_nothing_are_refused(recipe: str, pictures: Path, first: Path, tmp_path: Path) -> None:
     out = tmp_path / "second"
     with pytest.raises(BadInput, match=r"no --init: layers that the recipe freezes would stay .*: D\.b16"):
-        train(recipe, pictures, out, options=CPU, overrides=FROZEN)
+        train(recipe, tmp_path / "before they are looked for", out, options=CPU, overrides=FROZEN)
     with pytest.raises(BadInput, match=r"would stay as they were drawn at random: D\.b32\.fromrgb\.weight"):
         start(recipe, pictures, out, first, *FROZEN, "networks.resolution=32")
     assert not out.exists()

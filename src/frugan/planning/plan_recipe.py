@@ -17,6 +17,7 @@ from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipe.relatives import Largest, relatives
 from frugan.setup.devices import choose_device
+from frugan.setup.recipe_setup import frozen_layers
 from frugan.stepmemory.calibration import calibrate, choose_card, save_calibration
 from frugan.stepmemory.cards import TooSmall
 from frugan.wording import parse_size, show_size, typed_size
@@ -282,7 +283,8 @@ def _with_command(
     words += [word for name in options.use for word in ("--use", name)]
     words += [word for name in options.avoid for word in ("--avoid", name)]
     words += ["--micro-batch", str(options.micro_batch)] if options.micro_batch is not None else []
-    return replace(report, command=tuple(words), timed=timed)
+    needs_weights = bool(frozen_layers(load_recipe(recipe, fields)))
+    return replace(report, command=tuple(words), needs_weights=needs_weights, timed=timed)
 
 
 def _can_be_shared(recipe: Recipe, cards: int, micro_batch: int | None) -> bool:

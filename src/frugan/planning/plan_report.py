@@ -128,6 +128,7 @@ class PlanReport:
     together: Together | None = None
     # words of the command that asks for this plan, the recipe first; empty: it was asked for in Python
     command: tuple[str, ...] = ()
+    needs_weights: bool = False  # the recipe freezes layers, so that a training needs --init
     # in what the recipe is the largest that fits, and the fields that make it so; None: that was not asked
     largest: tuple[Largest, tuple[str, ...]] | None = None
     timed: bool = False  # whether the card's speed is known: times mean nothing without

@@ -98,7 +98,8 @@ def _what_next(report: PlanReport, budget: str) -> Iterator[RenderableType]:
     if report.fits:
         if again is not None:
             data = "DATA" if report.shows_given else "PICTURES"
-            yield _unbroken(f"Next: frugan train {again} --data {data} --out RUN")
+            init = " --init WEIGHTS" if report.needs_weights else ""
+            yield _unbroken(f"Next: frugan train {again}{init} --data {data} --out RUN")
         return
     yield f"\nthe plan that promises to take least fits --memory {typed_size(report.peak_bytes)}"
     if report.nearest_change:

@@ -1,6 +1,6 @@
 """Networks and training of a recipe, and checks that this machine has room for them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,6 +93,21 @@ def parameter_counts(recipe: Recipe, also: Collection[str] = ()) -> dict[str, in
         others = recipe.kind.build(recipe.networks, "meta")
         built |= {name: network for name, network in others.items() if name in missing}
     return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
+
+
+def frozen_layers(recipe: Recipe) -> list[str]:
+    """Return "network.parameter" of what training leaves alone, so that it must come from other weights."""
+    return frozen_parameters(training_of(recipe).build("meta"))
+
+
+def frozen_parameters(networks: Mapping[str, nn.Module]) -> list[str]:
+    """Return "network.parameter" of what needs no gradient."""
+    return [
+        f"{name}.{key}"
+        for name, network in networks.items()
+        for key, parameter in network.named_parameters()
+        if not parameter.requires_grad
+    ]
 
 
 FP32_BYTES = 4

@@ -40,7 +40,7 @@ from frugan.training.recovery import (
 )
 from frugan.training.run import TrainRun
 from frugan.training.stages import stages_of
-from frugan.training.starting_weights import refuse_untrained, start_from
+from frugan.training.starting_weights import start_from
 from frugan.version import __version__
 from frugan.wording import parse_size
 
@@ -201,8 +201,6 @@ def _begin_first_rank(run: TrainRun, recovery: Recovery) -> _Start:
         resumed.tell(run)
     elif run.start is not None:
         start_from(run.start, recipe, state, run.class_names, run.choose)
-    else:
-        refuse_untrained(state.networks)
     shares.forget_plans_unless_same(plan)
     rollbacks = max(recovery.rollbacks, rollbacks_before(saved))
     over = None if resumed is None or resumed.over is None else resumed.over[0]

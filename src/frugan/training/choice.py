@@ -371,9 +371,10 @@ def _length(trial: _Trial, request: _Request, machine: Machine) -> tuple[int, fl
     if trial.wanted_steps is not None:
         return trial.wanted_steps, trial.wanted_steps * trial.step_seconds / THRESHOLDS.time_for_steps
     if trial.steps < THRESHOLDS.fewest_steps:
+        seconds = THRESHOLDS.fewest_steps * trial.step_seconds / THRESHOLDS.time_for_steps
         raise BadInput(
             f"--for {request.time}: time for {trial.steps} steps ({trial.candidate}, {machine.words}); expected at "
-            f"least {THRESHOLDS.fewest_steps}, better some thousand: give it longer"
+            f"least {THRESHOLDS.fewest_steps}, better some thousand: give it {duration(seconds)} or longer"
         )
     return trial.steps, request.seconds
 

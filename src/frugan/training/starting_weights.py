@@ -19,6 +19,7 @@ from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import shipped_weights
 from frugan.setup.networks import Weights
+from frugan.setup.recipe_setup import frozen_parameters
 from frugan.wording import MIB, count, first_names
 
 AVERAGED = "_ema"
@@ -409,7 +410,8 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
 
     fit = _Fit(start, recipe, class_names, _differing(recipe, changed), other, say)
     taken, fresh = fit.take("networks", state.networks, read_starting_weights(trained, averages=False))
-    refuse_untrained(state.networks, taken, f"--init {start.path}")
+    known = set(taken)
+    refuse_untrained([key for key in frozen_parameters(state.networks) if key not in known], f"--init {start.path}")
     _tell_fresh(fresh, say)
     if over and (trained.path.parent / OPTIMIZERS_FILE).is_file():
         for note in restore_optimizers(trained.path.parent, state, set(fresh) - set(anew)):
@@ -434,26 +436,20 @@ def _tell_other_classes(where: str, theirs: Sequence[str], ours: Sequence[str], 
         )
 
 
-def refuse_untrained(networks: Mapping[str, nn.Module], taken: Iterable[str] = (), where: str = "no --init") -> None:
+def refuse_untrained(frozen: Sequence[str], where: str = "no --init") -> None:
     """Refuse frozen layers with random weights.
 
     Args:
-        taken: "network.parameter" of what starts from other weights.
+        frozen: "network.parameter" of those that no other weights give.
 
     Raises:
         BadInput: there are some.
     """
-    known = set(taken)
-    frozen = [
-        key
-        for name, network in networks.items()
-        for key, parameter in ((f"{name}.{k}", p) for k, p in network.named_parameters())
-        if not parameter.requires_grad and key not in known
-    ]
     if frozen:
         raise BadInput(
-            f"{where}: layers that the recipe freezes would stay as they were drawn at random: "
-            f"{first_names(frozen)}; start from weights that have them (--init), or freeze none (the recipe's networks)"
+            f"{where}: layers that the recipe freezes would stay as they were drawn at random: {first_names(frozen)}; "
+            "start from weights that have them (--init; docs/public-weights.md says where some are to be had), or "
+            "freeze none (the recipe's networks)"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from frugan.accelerator.device import release_memory
+from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.engine.run.events import Event
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.step_log import Diverged
@@ -18,6 +19,7 @@ from frugan.progress import Progress, Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 from frugan.setup.devices import joined_ranks
+from frugan.setup.recipe_setup import frozen_layers
 from frugan.setup.run_data_sources import Data
 from frugan.training.beginning import begin
 from frugan.training.choice import RecipeChoice
@@ -37,6 +39,7 @@ from frugan.training.open_run import (
 )
 from frugan.training.recovery import CHOSEN, NO_RECOVERY, init_of, recover
 from frugan.training.run import TrainingOptions, TrainingResult, TrainRun
+from frugan.training.starting_weights import refuse_untrained
 
 
 def _ignore_closed_console(show: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -123,6 +126,8 @@ def train(
             refuse_early(loaded, folder, data)
             by_name, is_new = words is not None, not folder.exists
             start = start_of(folder, choice, init, init_classes, say)
+            if start is None and not list_checkpoints(folder.checkpoints):
+                refuse_untrained(frozen_layers(loaded))
             sources, trained_on, known = open_pictures(
                 loaded, folder, data, map_classes, say, progress, by_name=by_name
             )

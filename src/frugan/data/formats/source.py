@@ -313,7 +313,8 @@ def _deeper(names: Sequence[str]) -> tuple[str, ...]:
         return ()
     first = deeper.partition("/")[0]
     return (
-        f"pictures lie deeper than the class folders ({shown(deeper)}); deeper levels are ignored. If those are the "
+        f"pictures lie deeper than the class folders ({shown(deeper)}); they are used, and the deeper folders are no "
+        f"classes. If those are the "
         f"classes, give the path of the folder {shown(first)!r}",
     )
 
