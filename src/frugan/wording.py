@@ -34,8 +34,17 @@ def first_line(error: BaseException | str) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """Hint at the closest known word, to append to a message; empty if none is close."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    if not near:
+        return ""
+
+    def likeness(name: str) -> tuple[float, int]:
+        same = [a == b for a, b in zip(name, word, strict=False)]
+        return difflib.SequenceMatcher(None, name, word).ratio(), [*same, False].index(False)
+
+    # of those that are as like it, the one that begins as it does: biggan-128, not biggan-512, for biggan-129
+    best = max(near, key=likeness)
+    return f" (did you mean {best}?)"
 
 
 def count(number: int, noun: str) -> str:

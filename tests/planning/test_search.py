@@ -211,6 +211,11 @@ def test_savers_that_contradict_each_other_are_named(use: set[str], avoid: set[s
         PlanConstraints(use=frozenset(use), avoid=frozenset(avoid))
 
 
+def test_a_name_in_place_of_a_list_of_savers_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"avoid='recompute': expected a list .*, such as \['recompute'\]"):
+        PlanConstraints(avoid="recompute")
+
+
 @pytest.mark.parametrize("by", ["formula", pytest.param("run", marks=pytest.mark.long)])
 def test_a_saver_that_torch_refuses_is_named(by: str, predictions_by: PredictionsBy) -> None:
     if by == "formula":

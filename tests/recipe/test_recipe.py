@@ -540,6 +540,7 @@ def test_a_folder_in_the_place_of_a_recipe_is_taken_for_pictures(tmp_path: Path)
         ("stylegan2-ffhq", "stylegan2-ffhq-256, stylegan2-ffhq-512 or stylegan2-ffhq-1024"),
         ("amp", "amp-320, amp-224, amp-256 or amp-small-64"),
         ("biggan-digit", "biggan-digits-32"),
+        ("biggan-imagenet-129", "biggan-imagenet-128"),
     ],
 )
 def test_a_word_that_fits_several_recipes_names_real_ones_first(word: str, meant: str) -> None:
@@ -554,6 +555,11 @@ def test_no_toy_is_meant_where_a_family_has_more(family: str) -> None:
     first = str(told.value).partition("did you mean ")[2].split("?")[0].split(",")[0].split(" or ")[0]
     sizes = {row["name"]: row["parameters"] for row in shipped_recipes() if row["name"].startswith(f"{family}-")}
     assert sizes[first] >= min(TOY_PARAMETERS, max(sizes.values()))
+
+
+def test_a_string_in_place_of_words_is_refused() -> None:
+    with pytest.raises(BadInput, match=re.escape("expected a list of words, such as ['networks.classes=2']")):
+        load_recipe("biggan-digits-32", "networks.classes=2")
 
 
 @pytest.mark.parametrize("word", ["foo", "x", "-", "runs/a"])

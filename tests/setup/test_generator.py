@@ -31,6 +31,13 @@ def test_what_it_cannot_draw_is_refused(tmp_path: Path) -> None:
     z = torch.randn(2, generator.latent_size)
     with pytest.raises(frugan.BadInput, match="number from 0 to 9"):
         generator(z)
+    for classes, words in (
+        (torch.tensor([0, 10]), "0 to 10; expected 0 to 9"),
+        (torch.tensor([0.0, 1.0]), r"whole numbers \[2\], or shares \[2, 10\]"),
+        (torch.tensor([0, 1, 2]), "a number for each of the 2 latents"),
+    ):
+        with pytest.raises(frugan.BadInput, match=words):
+            generator(z, classes)
     with pytest.raises(frugan.BadInput, match="no styles"):
         generator(z, torch.tensor([0, 1]), psi=0.5)
     with pytest.raises(frugan.BadInput, match="expected latents"):

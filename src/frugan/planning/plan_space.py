@@ -63,6 +63,9 @@ class PlanConstraints:
     avoid: Collection[str] = ()  # savings that it must not
 
     def __post_init__(self) -> None:
+        for name, savings in (("use", self.use), ("avoid", self.avoid)):
+            if isinstance(savings, str):
+                raise BadInput(f"{name}={savings!r}: expected a list of memory savings, such as [{savings!r}]")
         if "micro-batch" in {*self.use, *self.avoid}:
             raise BadInput("the micro-batch is asked for by its size: --micro-batch, and not by --use or --avoid")
         known = [name for name in SAVERS if name != "micro-batch"]

@@ -169,6 +169,8 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
         BadInput: a key or value is unknown; the message has the nearest valid name.
     """
     _refuse_odd_shapes(values, where)
+    if isinstance(overrides, str):
+        raise BadInput(f"overrides {overrides!r}: expected a list of words, such as [{overrides!r}]")
     for word in overrides:
         key, _, name = word.partition("=")
         if key == "family" and "family" in values:

@@ -165,8 +165,12 @@ def _new_length(event: Mapping[str, Any]) -> tuple[str, str] | None:
     steps, before, slowdown = (event.get(name) for name in ("steps", "before", "slowdown"))
     if not isinstance(steps, int) or not isinstance(before, int):
         return None  # of another version
-    why = f" (a step took {slowdown:.2g} times as long as thought)" if isinstance(slowdown, float) else ""
+    why = f" (a step took {_times(slowdown)} times as long as thought)" if isinstance(slowdown, float) else ""
     return "choice", f"step {event.get('step')}: {steps:,} steps in place of {before:,}, to keep the time{why}"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2g}" if factor < 10 else f"{factor:,.0f}"
 
 
 _WARNINGS: Mapping[str, str] = MappingProxyType(

@@ -46,21 +46,40 @@ class Generator(nn.Module):
             [N, C, R, R] in [-1, 1], fp32.
 
         Raises:
-            BadInput: latents of another size, no classes where there is a choice, or `psi` where there are no styles.
+            BadInput: latents of another size, classes that there are not, none where there is a choice, or `psi` where
+                there are no styles.
         """
+        if not isinstance(z, Tensor):
+            raise BadInput(f"z: {type(z).__name__}; expected a tensor of latents [N, {self.latent_size}]")
         if z.ndim != 2 or z.shape[1] != self.latent_size:
             raise BadInput(f"z: {list(z.shape)}; expected latents [N, {self.latent_size}]")
         inputs = [z]
         if self.classes:
             if classes is None:
                 raise BadInput(f"classes: expected a number from 0 to {self.classes - 1} for each latent")
-            shares = classes if classes.is_floating_point() else F.one_hot(classes, self.classes)
-            inputs.append(shares.to(z.dtype))
+            inputs.append(self._shares(classes, len(z)).to(z.dtype))
         if self._has_styles:
             inputs.append(torch.as_tensor(psi, dtype=z.dtype, device=z.device))
         elif psi != 1.0:
             raise BadInput(f"psi={psi}: this generator has no styles; multiply z by {psi} to truncate")
         return self._draw(*inputs)
+
+    def _shares(self, classes: Tensor, samples: int) -> Tensor:
+        """Shares of the classes in each of N samples, [N, classes]."""
+        if classes.is_floating_point():
+            if classes.shape != (samples, self.classes):
+                raise BadInput(
+                    f"classes: {list(classes.shape)} of {classes.dtype}; expected whole numbers [{samples}], or shares "
+                    f"[{samples}, {self.classes}]"
+                )
+            return classes
+        if classes.shape != (samples,):
+            raise BadInput(f"classes: {list(classes.shape)}; expected a number for each of the {samples} latents")
+        # numbers on a card are not looked at, as that would wait for it
+        least, most = (0, 0) if classes.is_cuda or not samples else (int(classes.min()), int(classes.max()))
+        if least < 0 or most >= self.classes:
+            raise BadInput(f"classes: {least} to {most}; expected 0 to {self.classes - 1}")
+        return F.one_hot(classes, self.classes)
 
 
 def load_generator(path: str | Path, device: torch.device | str = "cpu") -> Generator:
