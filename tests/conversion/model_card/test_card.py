@@ -261,6 +261,35 @@ def test_the_command(made: Path, tmp_path: Path) -> None:
     assert "\n# Ciphers\n\nMade by Ada with frugan: BigGAN" in (out / "README.md").read_text("utf-8")
 
 
+def test_a_card_is_written_again_as_it_was_asked_for(made: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    first = write_card(made, tmp_path / "card", licence="cc0-1.0", title="Flowers", by="Ada") / "README.md"
+    before = first.read_text("utf-8")
+    write_card(made, tmp_path / "card", say=said.append)
+    assert first.read_text("utf-8") == before
+    assert [line for line in said if '--title "Flowers", --by "Ada", --licence "cc0-1.0"' in line]
+    write_card(made, tmp_path / "card", title="Roses")
+    assert first.read_text("utf-8") == before.replace("# Flowers", "# Roses")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_card_that_somebody_edited_is_not_written_over(made: Path, tmp_path: Path, *, known: bool) -> None:
+    folder = write_card(made, tmp_path / "card", licence="cc0-1.0", by="Ada")
+    if known:
+        (folder / "README.md").write_text("My own words.", "utf-8")
+    else:  # as of an older frugan
+        (folder / "weights.safetensors").unlink()
+    there = {file.name: file.read_bytes() for file in folder.iterdir()}
+    words = ["card", str(made), "--out", str(folder), "--title", "Roses"]
+    refused = CliRunner().invoke(application(), words)
+    assert isinstance(refused.exception, BadInput)
+    assert "choose another --out, or add --replace" in str(refused.exception)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == there
+    replaced = CliRunner().invoke(application(), [*words, "--replace"])
+    assert replaced.exit_code == 0, replaced.output
+    assert f"# Roses\n\nMade {'by Ada ' if known else ''}with frugan" in (folder / "README.md").read_text("utf-8")
+
+
 def test_a_space_has_a_page_beside_the_card(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
