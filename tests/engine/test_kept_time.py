@@ -121,6 +121,21 @@ def test_steps_that_are_added_at_the_end_change_no_value_that_has_come_to_its_la
     assert [step for step in range(1, 15) if clock.due(step, 0.0)] == [4, 6, 11, 14]
 
 
+@pytest.mark.parametrize("machine", ["ever slower", "four times slower", "four times faster", "slower for a while"])
+def test_whoever_hears_of_lengths_knows_each_within_a_fifth(machine: str) -> None:
+    """By many small changes too: each line says the length of the line before it."""
+    run = trained(600, 0.3, MACHINES[machine])
+    heard = run.length.decided[0][1]
+    lines = 0
+    for new in run.decisions:
+        assert (new.told is not None) == (abs(new.steps - heard) >= heard / 5)
+        if new.told is not None:
+            assert new.told == heard
+            assert (new.told_slowdown > 1) == (new.steps < heard)
+            heard, lines = new.steps, lines + 1
+    assert len(run.decisions) > lines >= 1
+
+
 def test_a_hiccup_changes_nothing() -> None:
     run = trained(600, 0.3, lambda over: 4 if 0.5 < over < 0.505 else 1, uneven=(1, 1))
     assert not any(800 < step < 1200 for step, _ in run.length.decided)
