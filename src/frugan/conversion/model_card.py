@@ -174,13 +174,19 @@ def _use(facts: CardFacts) -> Iterator[str]:
     kind = "averaged over training (EMA)" if facts.weights.path.name == EMA_FILE else "as training left them"
     yield "## Use"
     yield ""
-    yield "```python"
-    yield "import frugan"
+    yield "With frugan, a Python program that trains big image generators on the GPU you have (Apache-2.0):"
     yield ""
-    yield f'networks = frugan.load("{WEIGHTS}")'
+    yield "```"
+    yield f"frugan sample {WEIGHTS} --out samples"
     yield "```"
     yield ""
-    yield f"`frugan sample {WEIGHTS} --out samples` draws pictures. The file holds {networks}, {kind}:"
+    yield "In Python:"
+    yield ""
+    yield "```python"
+    yield from _python(facts)
+    yield "```"
+    yield ""
+    yield f"The file holds {networks}, {kind}:"
     yield "numbers alone, so that opening it runs no code."
     yield ""
     if facts.class_names:
@@ -188,6 +194,25 @@ def _use(facts: CardFacts) -> Iterator[str]:
         more = len(facts.class_names) - MOST_CLASSES
         yield f"Classes, from 0 on: {shown}" + (f" and {more:,} more." if more > 0 else ".")
         yield ""
+
+
+def _python(facts: CardFacts) -> Iterator[str]:
+    """Lines that draw pictures, or give the networks where these draw none from latents."""
+    recipe = facts.weights.recipe
+    drawing = recipe.kind.drawing(recipe.networks, recipe.kind.build(recipe.networks, "meta"))
+    if drawing is None:
+        yield "import frugan"
+        yield ""
+        yield f'networks = frugan.load("{WEIGHTS}")'
+        return
+    yield "import torch"
+    yield ""
+    yield "import frugan"
+    yield ""
+    yield f'generator = frugan.load_generator("{WEIGHTS}")'
+    yield "z = torch.randn(4, generator.latent_size)"
+    chosen = ", torch.arange(4) % generator.classes" if drawing.classes else ""
+    yield f"pictures = generator(z{chosen})  # [4, C, {recipe.resolution}, {recipe.resolution}] in [-1, 1]"
 
 
 def _training(facts: CardFacts) -> Iterator[str]:

@@ -26,11 +26,13 @@ from frugan.engine.run.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.metrics.scores import REAL, Provenance, proportion_half_width
 from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, load, save, weights_metadata
 from frugan.setup.recipe_setup import build_networks
 
 RECIPE = load_recipe("biggan-digits-32", ["networks.generator_channels=2", "networks.discriminator_channels=2"])
+FACES = load_recipe("saehd-demo-64")
 PROVENANCE = Provenance(
     network="inception",
     network_digest="0123456789abcdef",
@@ -196,6 +198,32 @@ def test_the_weights_beside_it_need_nothing_else(made: Path, tmp_path: Path) -> 
     z = torch.randn(2, 256)
     assert generator(z, generator.embed(torch.tensor([0, 1]))).shape == (2, 3, 32, 32)  # type: ignore[operator]
     assert frugan.load_recipe(str(tmp_path / "card" / "recipe.toml")) == RECIPE
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        RECIPE,
+        load_recipe("stylegan2-small-64", ["networks.channel_max=4", "networks.mapping_layers=1"]),
+        load_recipe("biggan-small-32", ["networks.generator_channels=2", "networks.classes=1"]),
+    ],
+    ids=["classes", "styles", "no classes"],
+)
+def test_the_lines_of_python_on_a_card_draw_pictures(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save({"G": build_networks(recipe)["G"]}, recipe, tmp_path / "weights.safetensors")
+    use = card_text(replace(FACTS, weights=Weights.open(tmp_path / "weights.safetensors")), "").partition("## Use")[2]
+    assert "```\nfrugan sample weights.safetensors --out samples\n```" in use.partition("```python")[0]
+    drawn: dict[str, Any] = {}
+    exec(use.partition("```python\n")[2].partition("```")[0], drawn)
+    assert drawn["pictures"].shape[2:] == (recipe.resolution, recipe.resolution)
+
+
+def test_a_card_of_faces_says_how_their_networks_are_loaded() -> None:
+    text = card_text(replace(FACTS, weights=Weights(Path("ema.safetensors"), weights_metadata(FACES))), "")
+    assert 'networks = frugan.load("weights.safetensors")' in text
 
 
 def test_a_recipe_that_was_changed_is_refused(made: Path, tmp_path: Path) -> None:
